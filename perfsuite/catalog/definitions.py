@@ -1,0 +1,131 @@
+"""What a definition file defines: the types of the catalog. Data only; nothing here imports torch."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What one rank is fed in one micro-batch.
+
+    ``micro_batch`` samples of ``sequence_length`` tokens; a sequence-to-sequence model decodes
+    ``target_length`` tokens beside it (None for all others).
+    """
+
+    micro_batch: int
+    sequence_length: int
+    target_length: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Model:
+    """One architecture at one size with a task head, built with random weights.
+
+    ``config_class`` and ``model_class`` are names in ``transformers``, ``config`` the keyword arguments of the
+    config's constructor. A model from outside transformers gives ``build`` instead: ``"package.module:function"``,
+    called in the rank with this Model and returning a ``torch.nn.Module`` whose forward takes the batch's entries
+    as keywords and returns an object with ``.loss``, the mean over the labels.
+
+    ``parameters`` is the exact number of elements of all parameters, tied ones counted once: a rank refuses to time
+    a model that has another number. ``source`` says where the dimensions come from.
+    """
+
+    name: str
+    family: str
+    task: str
+    source: str
+    workload: Workload
+    parameters: int
+    config_class: str = ""
+    model_class: str = ""
+    config: Mapping[str, Any] = field(default_factory=dict)
+    build: str = "perfsuite.training.build:from_transformers"
+    vocabulary: int = 0  # tokens are drawn from [first_token, vocabulary)
+    first_token: int = 2  # the tokens below it are padding and end of sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class Device:
+    """Facts of one kind of accelerator: bytes, FLOP/s (dense, never with sparsity) and bytes per second.
+
+    ``dense_flops`` maps a dtype ("fp32", "tf32", "fp16", "bf16", "fp8") to the datasheet's dense peak; a dtype that
+    is missing is not supported in hardware. ``link_bandwidth`` is one direction, per device, between devices of a
+    node (0: none); ``matches`` are lower-case fragments that all occur in the name that the driver reports.
+    ``memory_bytes`` tells apart devices of one name.
+    """
+
+    name: str
+    matches: tuple[str, ...]
+    memory_bytes: int
+    memory_bandwidth: float
+    dense_flops: Mapping[str, float]
+    link_bandwidth: float
+    host_bandwidth: float
+    power_watts: float
+    source: str
+    measured_matmul_flops: float | None = None  # the best bf16 (fp16 before Ampere) matmul that anyone published
+
+
+@dataclass(frozen=True, kw_only=True)
+class Engine:
+    """How the ranks of a cell share the work of one optimizer step.
+
+    ``trainer`` is the class (a ``perfsuite.training.trainer.Trainer``) that a rank instantiates; its module must not
+    import torch when it is imported. ``preload`` names the modules that the rank server imports before it forks, and
+    ``compile`` a function that it calls once to build extensions. ``shards`` says which of "optimizer", "gradients"
+    and "parameters" are divided over the ranks. ``refuses`` maps a technique to the reason why the engine cannot
+    have it.
+    """
+
+    name: str
+    trainer: Callable[..., Any]
+    source: str
+    min_ranks: int = 1
+    max_ranks: int | None = None
+    shards: frozenset[str] = frozenset()
+    preload: tuple[str, ...] = ()
+    compile: Callable[[], None] | None = None
+    refuses: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Technique:
+    """One choice of a recipe. A strategy carries at most one technique of a ``slot``.
+
+    ``order`` is the slot's place in a strategy's name; the ``default`` of a slot is left out of it. ``sets`` are the
+    fields of ``perfsuite.training.recipe.Recipe`` that it changes; a technique with ``parameter`` is written with a
+    whole number behind its name (``acc8``) that becomes the value of that field.
+    """
+
+    name: str
+    slot: str
+    order: int
+    meaning: str
+    default: bool = False
+    sets: Mapping[str, Any] = field(default_factory=dict)
+    parameter: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Metric:
+    """One number that is measured, what it means and how it is held.
+
+    ``fold`` joins the ranks' values: "max" (the fullest rank dies, the slowest rank sets the pace), "sum" or "mean".
+    ``hold`` is the rule that the judge applies: "exact" (equality of the value and its parts), "close" (every sample
+    within the precision's bound), "time" (the median, on the machine that recorded it) or "shown" (must be there and
+    finite, has no limit). ``worse`` says which way is bad: "higher", "lower" or "different".
+    ``derive`` computes the number from the other folded readings and the world size, instead of from the ranks.
+    """
+
+    name: str
+    title: str
+    show: Callable[[float], str]
+    fold: str = "max"
+    hold: str = "shown"
+    worse: str = "higher"
+    column: bool = False  # a column of the summary table
+    optional: bool = False  # may be missing where the device cannot tell it
+    derive: Callable[[Mapping[str, Any], int], float | None] | None = None

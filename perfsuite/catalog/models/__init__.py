@@ -1,0 +1,1 @@
+"""One file per model family; a file defines ``MODELS``, a tuple of Model."""

@@ -1,0 +1,110 @@
+"""Finds every definition file, here and in the user's own catalog folders.
+
+One kind of definition lives in one folder, one file per family; a file defines a tuple named after its kind. A file
+whose name starts with an underscore is a helper. Engines, techniques and metrics are defined beside the code that
+runs them in a rank, so their folders are named here as text: nothing is imported upward.
+"""
+
+import importlib
+import importlib.util
+import pkgutil
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from perfsuite.catalog.definitions import Device, Engine, Metric, Model, Technique
+from perfsuite.errors import FileError, UnknownName
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind of definition: its package, the tuple's name and its type."""
+
+    package: str
+    attribute: str
+    type: type
+
+    @property
+    def folder(self) -> str:
+        return self.package.rpartition(".")[2]
+
+
+KINDS = {
+    "model": Kind("perfsuite.catalog.models", "MODELS", Model),
+    "device": Kind("perfsuite.catalog.hardware", "DEVICES", Device),
+    "engine": Kind("perfsuite.training.engines", "ENGINES", Engine),
+    "technique": Kind("perfsuite.training.techniques", "TECHNIQUES", Technique),
+    "metric": Kind("perfsuite.training.meters", "METRICS", Metric),
+}
+
+
+@dataclass
+class Catalog:
+    """Everything that can be named. ``folders`` are the user's own catalogs, searched after perfsuite's.
+
+    A catalog folder holds ``models/``, ``hardware/``, ``engines/``, ``techniques/`` or ``meters/`` with files like
+    perfsuite's own. ``extra_models`` come from a conftest.
+    """
+
+    folders: tuple[Path, ...] = ()
+    extra_models: tuple[Model, ...] = ()
+    _loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def all(self, kind: str) -> dict[str, Any]:
+        """All definitions of a kind by name, in the order of their files."""
+        if kind not in self._loaded:
+            definitions: dict[str, Any] = {}
+            for origin, item in self._definitions(kind):
+                if item.name in definitions:
+                    raise FileError(f"{origin} defines the {kind} {item.name!r} again; give it another name.")
+                definitions[item.name] = item
+            self._loaded[kind] = definitions
+        return self._loaded[kind]
+
+    def get(self, kind: str, name: str) -> Any:
+        """The definition of that name. Raises UnknownName with the nearest, the known and the file to add."""
+        known = self.all(kind)
+        if name not in known:
+            folder = KINDS[kind].package.replace(".", "/")
+            raise UnknownName(kind, name, known, f"To add one, create {folder}/{name}.py.")
+        return known[name]
+
+    def modules(self, kind: str) -> Iterable[ModuleType]:
+        """The definition files of a kind: perfsuite's own, then the user's."""
+        package = importlib.import_module(KINDS[kind].package)
+        for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):
+            if not found.name.startswith("_"):
+                yield importlib.import_module(f"{package.__name__}.{found.name}")
+        for folder in self.folders:
+            for path in sorted((folder / KINDS[kind].folder).glob("[!_]*.py")):
+                yield _load(path)
+
+    def _definitions(self, kind: str) -> Iterable[tuple[str, Any]]:
+        expected = KINDS[kind]
+        for module in self.modules(kind):
+            origin = str(module.__file__)
+            items = getattr(module, expected.attribute, None)
+            if not isinstance(items, tuple) or not all(isinstance(item, expected.type) for item in items):
+                raise FileError(f"{origin} must define {expected.attribute}, a tuple of {expected.type.__name__}.")
+            yield from ((origin, item) for item in items)
+        if kind == "model":
+            yield from (("the conftest", model) for model in self.extra_models)
+
+
+def _load(path: Path) -> ModuleType:
+    name = f"perfsuite_catalog_{path.parent.parent.name}_{path.parent.name}_{path.stem}"
+    if name in sys.modules and sys.modules[name].__file__ == str(path):
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec and spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    try:
+        spec.loader.exec_module(module)
+    except Exception as error:
+        del sys.modules[name]
+        raise FileError(f"{path} cannot be loaded: {type(error).__name__}: {error}.") from error
+    return module

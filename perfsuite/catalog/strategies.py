@@ -1,0 +1,78 @@
+"""The grammar of a strategy: ``engine+technique+technique``, e.g. ``zero3+bf16+ckpt+acc4``.
+
+Techniques may be written in any order; the canonical name orders them by slot and leaves defaults out.
+"""
+
+import re
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Engine, Technique
+from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import Refused, UnknownName, UsageError
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A technique as a strategy carries it: with the number behind its name, if it takes one."""
+
+    technique: Technique
+    number: int | None = None
+
+    @property
+    def name(self) -> str:
+        return self.technique.name + ("" if self.number is None else str(self.number))
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """An engine and a recipe: one choice for every slot, defaults included."""
+
+    engine: Engine
+    choices: tuple[Choice, ...]
+
+    @property
+    def name(self) -> str:
+        """The canonical name."""
+        named = [choice.name for choice in self.choices if not choice.technique.default]
+        return "+".join([self.engine.name, *named])
+
+
+def parse_strategy(text: str, catalog: Catalog) -> Strategy:
+    """Return the strategy that ``text`` names.
+
+    Raises UnknownName for an unknown part, Refused for parts that exclude each other, UsageError for a bad number.
+    """
+    engine_name, *technique_names = text.split("+")
+    engine = catalog.get("engine", engine_name)
+    chosen: dict[str, Choice] = {}
+    for part in technique_names:
+        choice = _parse_technique(part, catalog)
+        slot = choice.technique.slot
+        if slot in chosen:
+            first = chosen[slot].name
+            raise Refused(f"{text!r} names two techniques for {slot}, {first!r} and {choice.name!r}: choose one.")
+        if choice.technique.name in engine.refuses:
+            reason = engine.refuses[choice.technique.name]
+            raise Refused(f"{engine.name} cannot be combined with {choice.name!r}: {reason}.")
+        chosen[slot] = choice
+    for technique in catalog.all("technique").values():
+        if technique.default:
+            chosen.setdefault(technique.slot, Choice(technique))
+    ordered = sorted(chosen.values(), key=lambda choice: (choice.technique.order, choice.name))
+    return Strategy(engine, tuple(ordered))
+
+
+def _parse_technique(part: str, catalog: Catalog) -> Choice:
+    techniques = catalog.all("technique")
+    if part in techniques and techniques[part].parameter is None:
+        return Choice(techniques[part])
+    match = re.fullmatch(r"(.*?[^\d])(\d+)", part)
+    if match and match[1] in techniques and techniques[match[1]].parameter:
+        number = int(match[2])
+        if number < 2 or match[2].startswith("0"):
+            raise UsageError(f"{part!r} needs a whole number of 2 or more behind {match[1]!r}, such as {match[1]}8.")
+        return Choice(techniques[match[1]], number)
+    if part in techniques:
+        raise UsageError(f"{part!r} needs a whole number behind it, such as {part}8.")
+    known = [name if item.parameter is None else f"{name}<n>" for name, item in techniques.items()]
+    raise UnknownName("technique", part, known, "To add one, add it to its slot's file in perfsuite/training/techniques/.")

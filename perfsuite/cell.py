@@ -1,0 +1,139 @@
+"""A cell = model × strategy × hardware × workload, and the id that names it everywhere.
+
+    t5_base-zero3+bf16-h200_x1          model - strategy - hardware
+    t5_base-zero3+bf16-h200_x1-b8-s512  the same with another workload: micro-batch 8, 512 tokens (-t: target tokens)
+"""
+
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Device, Model, Workload
+from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.strategies import Strategy, parse_strategy
+from perfsuite.errors import Refused, UnknownName, UsageError
+
+_SUFFIXES = {"b": "micro_batch", "s": "sequence_length", "t": "target_length"}
+
+
+@dataclass(frozen=True)
+class Hardware:
+    """A device kind and a rank count: ``ranks`` devices in each of ``nodes`` nodes. ``device`` is None for a CPU."""
+
+    kind: str
+    ranks: int
+    nodes: int = 1
+    device: Device | None = None
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}_x{self.ranks}" + (f"n{self.nodes}" if self.nodes > 1 else "")
+
+    @property
+    def world_size(self) -> int:
+        return self.ranks * self.nodes
+
+    @property
+    def torch_device(self) -> str:
+        """The device type in torch: ``cpu`` or ``cuda`` (which ROCm's torch uses too)."""
+        return "cpu" if self.device is None else "cuda"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One thing to measure. ``id`` is canonical: two spellings of one cell have one id."""
+
+    model: Model
+    strategy: Strategy
+    hardware: Hardware
+    workload: Workload
+
+    @property
+    def id(self) -> str:
+        suffixes = ""
+        for letter, field in _SUFFIXES.items():
+            value = getattr(self.workload, field)
+            if value != getattr(self.model.workload, field):
+                suffixes += f"-{letter}{value}"
+        return f"{self.model.name}-{self.strategy.name}-{self.hardware.name}{suffixes}"
+
+
+def parse_hardware(text: str, catalog: Catalog) -> Hardware:
+    """Return the hardware that ``cpu_x2``, ``h200_x1`` or ``v100_32g_x4n16`` (16 nodes of 4) names.
+
+    Raises UnknownName for an unknown device, UsageError where the count is missing or zero.
+    """
+    match = re.fullmatch(r"(.+)_x([1-9]\d*)(?:n([1-9]\d*))?", text)
+    kind = match[1] if match else text
+    devices = catalog.all("device")
+    if kind != "cpu" and kind not in devices:
+        known = ["cpu", *devices]
+        raise UnknownName("hardware", kind, known, "To add one, create perfsuite/catalog/hardware/<family>.py.")
+    if not match:
+        raise UsageError(f"Hardware {text!r} lacks the number of ranks: write {text}_x1, or {text}_x4n2 for 2 nodes of 4.")
+    return Hardware(kind, int(match[2]), int(match[3] or 1), devices.get(kind))
+
+
+def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffixes: Iterable[str] = ()) -> Cell:
+    """Compose a cell from names. Raises UsageError (UnknownName, Refused) for what cannot be."""
+    chosen_model: Model = catalog.get("model", model)
+    chosen_strategy = parse_strategy(strategy, catalog)
+    chosen_hardware = parse_hardware(hardware, catalog)
+    reason = why_not(chosen_strategy, chosen_hardware)
+    if reason:
+        raise Refused(f"{model}-{strategy}-{hardware}: {reason}")
+    return Cell(chosen_model, chosen_strategy, chosen_hardware, _apply(suffixes, chosen_model))
+
+
+def parse_cell(text: str, catalog: Catalog) -> Cell:
+    """Return the cell of an id. Raises UsageError (UnknownName, Refused) for what cannot be."""
+    parts = text.split("-")
+    if len(parts) < 3:
+        raise UsageError(f"{text!r} is not a cell: write model-strategy-hardware, e.g. t5_tiny-zero3+bf16-cpu_x2.")
+    return make_cell(parts[0], parts[1], parts[2], catalog, parts[3:])
+
+
+def why_not(strategy: Strategy, hardware: Hardware) -> str:
+    """The reason why the strategy cannot run on that many ranks; empty if it can."""
+    engine, ranks = strategy.engine, hardware.world_size
+    if ranks < engine.min_ranks:
+        return f"{engine.name} needs at least {engine.min_ranks} ranks, {hardware.name} has {ranks}."
+    if engine.max_ranks is not None and ranks > engine.max_ranks:
+        return f"{engine.name} runs on at most {engine.max_ranks} rank, {hardware.name} has {ranks}."
+    return ""
+
+
+def grid(models: Iterable[str], strategies: Iterable[str], hardware: Iterable[str], catalog: Catalog) -> list[Cell]:
+    """Every combination that makes sense, in order, each once.
+
+    A strategy that cannot have that many ranks is left out (``single`` has no cell on two ranks); a strategy that
+    fits none of the hardware is Refused, and unknown names raise UnknownName: a grid never shrinks by a typo.
+    """
+    names = list(hardware)
+    cells: dict[str, Cell] = {}
+    for model, strategy in itertools.product(models, strategies):
+        parsed = parse_strategy(strategy, catalog)
+        fitting = [name for name in names if not why_not(parsed, parse_hardware(name, catalog))]
+        if not fitting:
+            raise Refused(f"{model}-{strategy}: {why_not(parsed, parse_hardware(names[0], catalog))}")
+        for name in fitting:
+            cell = make_cell(model, strategy, name, catalog)
+            cells.setdefault(cell.id, cell)
+    return list(cells.values())
+
+
+def _apply(suffixes: Iterable[str], model: Model) -> Workload:
+    workload = model.workload
+    seen = set()
+    for suffix in suffixes:
+        match = re.fullmatch(r"([a-z])([1-9]\d*)", suffix)
+        if not match or match[1] not in _SUFFIXES or match[1] in seen:
+            known = ", ".join(f"-{letter}<n> ({field.replace('_', ' ')})" for letter, field in _SUFFIXES.items())
+            raise UsageError(f"{suffix!r} is not a workload suffix, or stands twice. Known: {known}.")
+        if match[1] == "t" and model.workload.target_length is None:
+            raise Refused(f"-{suffix}: {model.name} has no decoder of its own, so it has no target length.")
+        seen.add(match[1])
+        workload = dataclasses.replace(workload, **{_SUFFIXES[match[1]]: int(match[2])})
+    return workload

@@ -1,0 +1,75 @@
+"""Who failed first: one dead rank makes its siblings fail too, and the report must name the first, not the loudest."""
+
+import os
+import signal
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from perfsuite import records
+from perfsuite.errors import FileError
+from perfsuite.progress import Progress
+from perfsuite.records import Failure
+
+TAIL_LINES = 15
+STACK_SECONDS = 0.5  # how long a rank that hangs has to write where it is
+
+
+def blame_exit(folder: Path, ranks: int, ended: int, status: int) -> Failure:
+    """The failure of a cell in which rank ``ended`` was the first that the kernel reported, with that wait status.
+
+    A rank that was killed cannot have been a victim, since nobody kills a rank before the first failure. A rank that
+    raised may be one: its sibling wrote its failure earlier and is only slower to end, so the earliest file counts.
+    """
+    if os.WIFSIGNALED(status):
+        name = signal.Signals(os.WTERMSIG(status)).name
+        message = f"Rank {ended} was killed by {name}"
+        message += " (the kernel kills the largest process when memory runs out)." if name == "SIGKILL" else "."
+        return Failure(kind="killed", rank=ended, message=message, tail=last_lines(folder, ended))
+    written = [rank for rank in range(ranks) if (folder / f"rank{rank}.failure.json").exists()]
+    if not written:
+        code = os.waitstatus_to_exitcode(status)
+        message = f"Rank {ended} exited with status {code} and said nothing."
+        return Failure(kind="raised", rank=ended, message=message, tail=last_lines(folder, ended))
+    first = min(written, key=lambda rank: (folder / f"rank{rank}.failure.json").stat().st_mtime_ns)
+    try:
+        failure = records.read(folder / f"rank{first}.failure.json", Failure)
+    except FileError as error:
+        return Failure(kind="raised", rank=first, message=f"Rank {first} failed: {error}", tail=last_lines(folder, first))
+    return Failure(
+        kind=failure.kind,
+        rank=first,
+        message=f"Rank {first}: {failure.message}",
+        tail=last_lines(folder, first),
+    )
+
+
+def blame_hang(folder: Path, running: Mapping[int, int], seen: Sequence[Progress], limit: float) -> Failure:
+    """The failure of a cell in which nothing moved for ``limit`` seconds; ``running`` maps pids to ranks.
+
+    The rank that came least far holds up the others, which wait for it in a collective.
+    """
+    for pid in running:
+        try:
+            os.kill(pid, signal.SIGUSR1)  # faulthandler writes the stack into the rank's log
+        except ProcessLookupError:
+            continue
+    time.sleep(STACK_SECONDS)
+    ranks = sorted(running.values())
+    fewest = min(seen[rank].marks for rank in ranks)
+    behind = [rank for rank in ranks if seen[rank].marks == fewest]
+    where = seen[behind[0]]
+    who = f"Rank {behind[0]} hangs" if len(behind) == 1 else f"Ranks {', '.join(map(str, behind))} hang"
+    message = f"{who} in {where.phase} of step {where.step} for more than {limit:g} s."
+    if len(behind) > 1:
+        message += " They came equally far; the stack of the first is below."
+    return Failure(kind="hung", rank=behind[0], message=message, tail=last_lines(folder, behind[0]))
+
+
+def last_lines(folder: Path, rank: int) -> str:
+    """The end of a rank's output."""
+    try:
+        lines = (folder / f"rank{rank}.log").read_text(errors="replace").splitlines()
+    except OSError:
+        return ""
+    return "\n".join(lines[-TAIL_LINES:])

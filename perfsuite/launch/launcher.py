@@ -1,0 +1,226 @@
+"""Runs the ranks of one cell from a warm server and watches them until all are done or the first one fails."""
+
+import contextlib
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from perfsuite import records
+from perfsuite.catalog.strategies import Strategy
+from perfsuite.errors import FileError, PerfsuiteError
+from perfsuite.launch.blame import blame_hang, blame_exit, last_lines
+from perfsuite.progress import Progress, read_progress
+from perfsuite.records import Failure, Job, RankSample
+
+POLL_SECONDS = 0.02
+
+
+@dataclass(frozen=True)
+class Timeouts:
+    """Seconds without any progress of a rank before the cell is ended: until its first step, and from then on."""
+
+    start: float = 300.0
+    step: float = 120.0
+
+
+class CellFailed(PerfsuiteError):
+    """The cell has no result; ``failure`` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+Watcher = Callable[[list[Progress], float], None]  # every rank's progress, seconds since the start
+
+
+class Launcher:
+    """Owns the rank servers of one process. ``close()`` leaves nothing behind."""
+
+    def __init__(self, timeouts: Timeouts | None = None) -> None:
+        self.timeouts = timeouts or Timeouts()
+        self._servers: dict[tuple[str, ...], _ServerProcess] = {}
+
+    def run(
+        self, job: Job, strategy: Strategy, devices: list[int], watch: Watcher = lambda progress, seconds: None
+    ) -> list[RankSample]:
+        """Run a cell's ranks to their end and return their samples, rank by rank.
+
+        ``devices`` are the accelerators that the cell has leased (empty on a CPU). Raises CellFailed.
+        """
+        visible = ",".join(map(str, devices))
+        server = self._server(job.device, visible)
+        folder = Path(tempfile.mkdtemp(dir=server.workspace, prefix="cell-"))
+        pids: list[int] = []
+        try:
+            records.write(folder / "job.json", job)
+            request = {
+                "start": str(folder),
+                "ranks": job.world_size,
+                "engine": strategy.engine.name,
+                "model": job.model.model_class,
+                "catalogs": job.catalogs,
+                "env": {},
+            }
+            pids = self._start(server, request)
+            self._wait(server, folder, pids, watch)
+            return [self._result(folder, rank) for rank in range(job.world_size)]
+        finally:
+            server.end(pids)
+
+    def close(self) -> None:
+        """End all servers and their ranks."""
+        for server in self._servers.values():
+            server.close()
+        self._servers.clear()
+
+    def _server(self, device: str, visible: str) -> "_ServerProcess":
+        key = (device, visible)
+        if key in self._servers and not self._servers[key].alive():
+            self._servers.pop(key).close()
+        if key not in self._servers:
+            self._servers[key] = _ServerProcess(device, visible)
+        return self._servers[key]
+
+    def _start(self, server: "_ServerProcess", request: dict[str, Any]) -> list[int]:
+        server.send(request)
+        deadline = time.monotonic() + self.timeouts.start
+        while True:
+            for message in server.receive(deadline - time.monotonic()):
+                if "started" in message:
+                    pids: list[int] = message["started"]
+                    return pids
+                if "error" in message:
+                    raise CellFailed(_server_failure(message["error"], server))
+            if time.monotonic() > deadline:
+                server.close()
+                raise CellFailed(_server_failure(f"it was not ready within {self.timeouts.start:g} s", server))
+
+    def _wait(self, server: "_ServerProcess", folder: Path, pids: list[int], watch: Watcher) -> None:
+        """Return when every rank has ended well. Raises CellFailed at the first that has not."""
+        begin = time.monotonic()
+        running = dict(zip(pids, range(len(pids)), strict=True))
+        seen: list[Progress] = [Progress(0, 0, "start")] * len(pids)
+        moved = [begin] * len(pids)
+        while running:
+            for message in server.receive(POLL_SECONDS):
+                if "error" in message:
+                    raise CellFailed(_server_failure(message["error"], server))
+                rank = running.pop(message.get("ended"), None)
+                if rank is not None and message["status"] != 0:
+                    raise CellFailed(blame_exit(folder, len(pids), rank, message["status"]))
+            now = time.monotonic()
+            for rank in range(len(pids)):
+                progress = read_progress(folder / f"rank{rank}.progress")
+                if progress != seen[rank]:
+                    seen[rank], moved[rank] = progress, now
+            watch(seen, now - begin)
+            still = [rank for rank in running.values()]
+            for rank in still:
+                limit = self.timeouts.step if seen[rank].step else self.timeouts.start
+                if now - max(moved[rank], begin) > limit:
+                    raise CellFailed(blame_hang(folder, {pids[rank]: rank for rank in still}, seen, limit))
+
+    def _result(self, folder: Path, rank: int) -> RankSample:
+        try:
+            return records.read(folder / f"rank{rank}.json", RankSample)
+        except FileError as error:
+            message = f"Rank {rank} ended well but left no whole result: {error}"
+            raise CellFailed(
+                Failure(kind="result", rank=rank, message=message, tail=last_lines(folder, rank))
+            ) from error
+
+
+class _ServerProcess:
+    """The parent's end of one rank server. ``alive()`` is False once it has died."""
+
+    def __init__(self, device: str, visible: str) -> None:
+        from perfsuite.training.meters._cpu_allocator import cache_folder
+
+        self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
+        self._connection, theirs = socket.socketpair()
+        environment = dict(os.environ)
+        environment |= {
+            "DS_ACCELERATOR": device,
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() then asks NVML and touches no CUDA
+            "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+        }
+        if device == "cpu":
+            environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+        elif visible:
+            environment["CUDA_VISIBLE_DEVICES"] = visible
+        with (self.workspace / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "perfsuite.launch.server", device, str(self.workspace)],
+                stdin=theirs,
+                stdout=log,
+                stderr=log,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends everything in order
+            )
+        theirs.close()
+        self._pending = b""
+        self._closed = False
+
+    def alive(self) -> bool:
+        return not self._closed and self._process.poll() is None
+
+    def send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() tells of the dead server
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self, seconds: float) -> list[dict[str, Any]]:
+        """All messages that have come, waiting at most so long for the first."""
+        ready, _, _ = select.select([self._connection], [], [], max(0.0, seconds))
+        if not ready:
+            return []
+        try:
+            data = self._connection.recv(65536)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            return [{"error": "it died"}]
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        return [json.loads(line) for line in lines]
+
+    def tail(self) -> str:
+        """The server's last lines."""
+        log = self.workspace / "server.log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-12:]) if log.exists() else ""
+
+    def end(self, pids: list[int]) -> None:
+        """End the ranks that still run, with everything that they started."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Ask the server to end by closing its connection; it removes the workspace."""
+        import shutil
+
+        if self._closed:
+            return
+        self._closed = True
+        self._connection.close()
+        try:
+            self._process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        shutil.rmtree(self.workspace, ignore_errors=True)
+
+
+def _server_failure(message: str, server: "_ServerProcess") -> Failure:
+    return Failure(kind="raised", rank=None, message=f"The rank server failed: {message}", tail=server.tail())

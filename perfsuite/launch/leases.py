@@ -1,0 +1,37 @@
+"""Device leases: a timed cell shares neither its accelerators nor, on a CPU, the CPU, whoever else runs cells here."""
+
+import contextlib
+import getpass
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+POLL_SECONDS = 0.05
+
+
+@contextlib.contextmanager
+def lease(candidates: list[int], count: int) -> Iterator[list[int]]:
+    """Hold ``count`` of the accelerators ``candidates`` until the block ends; without candidates, the whole CPU.
+
+    Waits as long as it takes. The locks are files of this user, freed by the kernel if the holder dies.
+    """
+    folder = Path(tempfile.gettempdir()) / f"perfsuite-leases-{getpass.getuser()}"
+    folder.mkdir(exist_ok=True)
+    names = [f"gpu{index}" for index in candidates] or ["cpu"]
+    wanted = count if candidates else 1
+    while True:
+        with contextlib.ExitStack() as held:
+            got = []
+            for name in names:
+                if len(got) == wanted:
+                    break
+                with contextlib.suppress(Timeout):
+                    held.enter_context(FileLock(folder / f"{name}.lock", timeout=0))
+                    got.append(name)
+            if len(got) == wanted:
+                yield [int(name.removeprefix("gpu")) for name in got] if candidates else []
+                return
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,101 @@
+"""The machine at hand, without importing torch: its CPU, its accelerators, its driver."""
+
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfsuite.catalog.definitions import Device
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Hardware
+from perfsuite.records import Machine
+
+CORES_PER_RANK_LIMIT = 4  # more ranks than this per core say nothing about anything
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One accelerator as the driver reports it."""
+
+    name: str
+    memory_bytes: int
+    driver: str
+
+
+@functools.cache
+def gpus() -> tuple[Gpu, ...]:
+    """The accelerators of this machine, by nvidia-smi; empty where there is none."""
+    if not shutil.which("nvidia-smi"):
+        return ()
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
+    done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=60)
+    if done.returncode:
+        return ()
+    found = []
+    for line in done.stdout.splitlines():
+        name, memory, driver = (part.strip() for part in line.split(","))
+        found.append(Gpu(name, int(memory) * 2**20, driver))
+    return tuple(found)
+
+
+def device_of(gpu: Gpu, catalog: Catalog) -> Device | None:
+    """The catalog's device for a GPU: every fragment of its name fits and its memory is the nearest."""
+    name = gpu.name.lower()
+    fitting = [device for device in catalog.all("device").values() if all(part in name for part in device.matches)]
+    return min(
+        fitting,
+        key=lambda device: (abs(device.memory_bytes - gpu.memory_bytes), -len("".join(device.matches))),
+        default=None,
+    )
+
+
+def why_absent(hardware: Hardware, catalog: Catalog) -> str:
+    """The reason why this machine is not that hardware; empty if it is."""
+    if hardware.nodes > 1:
+        return f"{hardware.name} has {hardware.nodes} nodes; this run starts ranks on one."
+    if hardware.device is None:
+        most = cores() * CORES_PER_RANK_LIMIT
+        return "" if hardware.ranks <= most else f"{hardware.name}: this machine's {cores()} cores carry {most} ranks."
+    here = [device_of(gpu, catalog) for gpu in gpus()]
+    count = sum(device == hardware.device for device in here)
+    if count >= hardware.ranks:
+        return ""
+    present = ", ".join(gpu.name for gpu in gpus()) or "no GPU"
+    return f"{hardware.name} is not here: this machine has {present}."
+
+
+def device_indices(hardware: Hardware, catalog: Catalog) -> list[int]:
+    """The local indices of the accelerators of that kind; empty for a CPU."""
+    if hardware.device is None:
+        return []
+    return [index for index, gpu in enumerate(gpus()) if device_of(gpu, catalog) == hardware.device]
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0))
+
+
+@functools.cache
+def cpu_name() -> str:
+    """The CPU's model name."""
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+def describe(hardware: Hardware) -> Machine:
+    """The machine as a record. ``identity`` tells two machines of one kind apart, without telling their names."""
+    who = [platform.node(), cpu_name(), str(cores())]
+    machine_id = Path("/etc/machine-id")
+    who.append(machine_id.read_text().strip() if machine_id.exists() else "")
+    driver, name, memory = "", cpu_name(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    if hardware.device is not None and gpus():
+        driver, name, memory = gpus()[0].driver, gpus()[0].name, gpus()[0].memory_bytes
+    identity = hashlib.sha256("\n".join(who).encode()).hexdigest()[:12]
+    return Machine(identity=identity, device=name, cores=cores(), memory_bytes=memory, driver=driver)

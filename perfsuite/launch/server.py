@@ -1,0 +1,191 @@
+"""The warm rank server: imports torch, transformers and an engine's libraries once, then forks a rank in milliseconds.
+
+    python -m perfsuite.launch.server cpu|cuda WORKSPACE        (the socket is its standard input)
+
+It reads one JSON line per request and writes one per event:
+
+    ← {"start": FOLDER, "ranks": N, "engine": NAME, "model": CLASS, "catalogs": [...], "env": {...}}
+    → {"started": [pid, …]}  or  {"error": text}
+    → {"ended": pid, "status": wait status}
+
+multiprocessing's forkserver would do, but for three things: it imports the parent's main module (pytest) into every
+rank, it passes over a preload that fails, and its children share one process group. The server never touches CUDA.
+When its parent dies, however it dies, the server ends all ranks and itself, and removes the working folder.
+"""
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import selectors
+import shutil
+import signal
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+PR_SET_PDEATHSIG = 1
+
+
+class Server:
+    """One per device kind; ``workspace`` is removed when the server ends."""
+
+    def __init__(self, connection: socket.socket, workspace: Path) -> None:
+        self.connection = connection
+        self.workspace = workspace
+        self.ranks: set[int] = set()
+        self.compiled: set[str] = set()
+
+    def serve(self) -> None:
+        """Answer requests until the parent closes the connection or dies."""
+        wakeup_read, wakeup_write = os.pipe()
+        os.set_blocking(wakeup_write, False)
+        os.set_blocking(wakeup_read, False)
+        signal.set_wakeup_fd(wakeup_write, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        selector = selectors.DefaultSelector()
+        selector.register(self.connection, selectors.EVENT_READ)
+        selector.register(wakeup_read, selectors.EVENT_READ)
+        pending = b""
+        while True:
+            for key, _ in selector.select():
+                if key.fd == wakeup_read:
+                    os.read(wakeup_read, 4096)
+                    self.reap()
+                    continue
+                data = self.connection.recv(65536)
+                if not data:
+                    return
+                *lines, pending = (pending + data).split(b"\n")
+                for line in lines:
+                    self.answer(json.loads(line))
+
+    def answer(self, request: dict[str, Any]) -> None:
+        """Start the ranks of one cell."""
+        try:
+            self.warm_up(request)
+        except Exception as error:
+            self.send({"error": f"{type(error).__name__}: {error}"})
+            return
+        folder = Path(request["start"])
+        pids = [self.fork(folder, rank, request["env"]) for rank in range(request["ranks"])]
+        self.send({"started": pids})
+
+    def warm_up(self, request: dict[str, Any]) -> None:
+        """Import and build what the ranks are about to need, once. Runs no code of the user's."""
+        from perfsuite.catalog.registry import Catalog
+
+        engine = Catalog(tuple(Path(folder) for folder in request["catalogs"])).get("engine", request["engine"])
+        for module in engine.preload:
+            importlib.import_module(module)
+        if request["model"]:
+            import transformers
+
+            getattr(transformers, request["model"], None)
+        if engine.compile and engine.name not in self.compiled:
+            with _build_lock():
+                engine.compile()
+            self.compiled.add(engine.name)
+
+    def fork(self, folder: Path, rank: int, environment: dict[str, str]) -> int:
+        """Fork one rank; its output goes to a file in the folder."""
+        parent = os.getpid()
+        pid = os.fork()
+        if pid:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.setpgid(pid, pid)
+            self.ranks.add(pid)
+            return pid
+        status = 70
+        try:
+            os.setpgid(0, 0)  # a rank and all that it starts can be ended together
+            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != parent:
+                os._exit(status)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            self.connection.close()
+            log = os.open(folder / f"rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.dup2(log, 1)
+            os.dup2(log, 2)
+            os.environ.update(environment)
+            from perfsuite.training.rank import run
+
+            status = run(folder, rank)
+            sys.stdout.flush()
+            sys.stderr.flush()
+        finally:
+            os._exit(status)
+
+    def reap(self) -> None:
+        """Tell the parent of every rank that has ended, in the order in which the kernel says so."""
+        while self.ranks:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if not pid:
+                return
+            if pid in self.ranks:
+                self.ranks.remove(pid)
+                self.send({"ended": pid, "status": status})
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def close(self) -> None:
+        """End every rank and remove the working folder."""
+        for pid in self.ranks:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(pid, 0)
+        shutil.rmtree(self.workspace, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def _build_lock() -> Any:
+    """One process of this user builds extensions at a time; a lock file that a killed build left behind is stale."""
+    from filelock import FileLock
+
+    root = Path(os.environ["TORCH_EXTENSIONS_DIR"])
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / "perfsuite.lock"):
+        for stale in root.glob("*/lock"):
+            stale.unlink(missing_ok=True)
+        yield
+
+
+def main() -> None:
+    """Import the heavy libraries, then serve on standard input."""
+    device, workspace = sys.argv[1], Path(sys.argv[2])
+    connection = socket.socket(fileno=os.dup(0))
+    server = Server(connection, workspace)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    try:
+        import torch
+        import transformers  # noqa: F401
+
+        import perfsuite.training.rank  # noqa: F401
+
+        if device == "cpu":
+            from perfsuite.training.meters._cpu_allocator import compiled
+
+            compiled()
+        elif torch.cuda.is_initialized():
+            raise RuntimeError("An import touched CUDA in the rank server; its forks could not use it.")
+        server.send({"ready": os.getpid()})
+        server.serve()
+    except Exception as error:
+        with contextlib.suppress(OSError):
+            server.send({"error": f"{type(error).__name__}: {error}"})
+    finally:
+        server.close()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,194 @@
+"""What crosses a process or a file, frozen and versioned. Raw samples are kept for ever.
+
+Format history of Baseline and of the report's lines
+    1   2026-11   first
+"""
+
+import math
+import os
+import tempfile
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.errors import FileError
+
+FORMAT = 1
+
+
+class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Base of all records: frozen, no unknown fields. msgspec does not inherit kw_only, so each record says it."""
+
+
+class Job(Record, kw_only=True):
+    """One cell as the ranks receive it. Written once to ``job.json``; every rank of the cell reads the same file.
+
+    ``capacity_bytes`` limits the tensors of each rank. A rank runs ``warmup`` steps, then ``steps`` timed ones.
+    ``faults`` are ``"module:function"`` names, called with the
+    rank's session after the engine is prepared: the way in which tests break a real cell on purpose.
+    """
+
+    cell: str
+    model: Model
+    strategy: str
+    workload: Workload
+    device: str  # "cpu" or "cuda"
+    world_size: int
+    steps: int
+    warmup: int
+    seed: int = 0
+    capacity_bytes: int | None = None
+    dense_flops: dict[str, float] = {}  # the hardware's dense peak by dtype; empty for a CPU
+    catalogs: list[str] = []
+    import_path: list[str] = []
+    faults: list[str] = []
+
+
+class Reading(Record, kw_only=True):
+    """One metric's value, with the parts that add up to it and the raw samples that it summarizes, where it has them.
+
+    A sample is None where an fp16 step overflowed and was skipped. ``ranks`` holds each rank's value.
+    """
+
+    value: int | float
+    parts: dict[str, int] = {}
+    samples: list[float | None] = []
+    ranks: list[int | float] = []
+
+
+class RankSample(Record, kw_only=True):
+    """What one rank measured. ``engine`` is the evidence that the engine is what the cell names."""
+
+    rank: int
+    readings: dict[str, Reading]
+    engine: dict[str, str | int]
+    versions: dict[str, str]
+    phases_seconds: dict[str, float]
+
+
+class Failure(Record, kw_only=True):
+    """Why a cell has no measurement: which rank failed first, how, and its last lines."""
+
+    kind: str  # "oom", "unsupported", "raised", "killed", "hung", "result"
+    rank: int | None
+    message: str
+    tail: str = ""
+    missing_bytes: int | None = None
+    category: str = ""
+
+
+class Machine(Record, kw_only=True):
+    """The machine that measured. Two runs compare in time only where ``identity`` is the same."""
+
+    identity: str
+    device: str
+    cores: int
+    memory_bytes: int
+    driver: str = ""
+
+
+class Measurement(Record, kw_only=True):
+    """A cell measured on real hardware. ``outcome`` is "fits", "oom", "unsupported" or "failed"."""
+
+    cell: str
+    outcome: str
+    world_size: int
+    readings: dict[str, Reading] = {}
+    versions: dict[str, str] = {}
+    machine: Machine
+    engine: dict[str, str | int] = {}
+    phases_seconds: dict[str, float] = {}
+    wall_seconds: float
+    capacity_bytes: int | None = None
+    failure: Failure | None = None
+
+
+class Baseline(Record, kw_only=True):
+    """A stored measurement with where it comes from."""
+
+    format: int
+    cell: str
+    date: str
+    commit: str
+    measurement: Measurement
+
+
+class Line(Record, kw_only=True):
+    """One metric of a verdict, ready to print: ``old`` and ``new`` are texts in human units."""
+
+    metric: str
+    title: str
+    status: str
+    old: str
+    new: str
+    change: str
+    allowed: str
+    note: str = ""
+
+
+class Verdict(Record, kw_only=True):
+    """What the judge says of one cell. ``status`` is the worst of its lines'."""
+
+    cell: str
+    status: str
+    headline: str
+    lines: list[Line] = []
+    changed: list[str] = []
+    accept: str = ""
+
+
+T = TypeVar("T", bound=Record)
+
+
+def encode(record: Record) -> bytes:
+    """Indented JSON, so that a baseline reads well in a diff."""
+    _refuse_non_finite(msgspec.to_builtins(record), type(record).__name__)
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def decode(text: bytes, kind: type[T], where: str) -> T:
+    """Raise FileError, naming ``where`` and the field, unless ``text`` is a whole and well-formed ``kind``."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FileError(f"{where} is not a {kind.__name__.lower()}: {error}.") from error
+
+
+def read(path: Path, kind: type[T]) -> T:
+    """Read one record. Raises FileError if the file is missing, torn or malformed."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    return decode(text, kind, str(path))
+
+
+def write(path: Path, record: Record) -> None:
+    """Write atomically: a reader sees the old file or the new one, never half of one, whatever dies meanwhile."""
+    text = encode(record)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _refuse_non_finite(value: Any, where: str) -> None:
+    """JSON has no NaN, and an encoder that writes null for it would turn a broken number into a missing one."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise FileError(f"{where} is {value}: a number that is not finite is never stored.")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_non_finite(item, f"{where}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _refuse_non_finite(item, f"{where}[{index}]")

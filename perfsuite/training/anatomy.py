@@ -1,0 +1,144 @@
+"""The anatomy of a memory peak: which bytes were alive at the fullest moment, and what they were for.
+
+Works on a log of allocations and releases with marks between the phases of a step, whoever wrote the log: the CPU
+allocator, CUDA's memory history or, later, a trace under fake tensors.
+
+A block's category is the first of these that holds:
+    parameters, master_parameters, optimizer_state, gradients   the trainer named its storage at a mark in its life
+    communication   a collective read or wrote it
+    batch           allocated while the batch was made
+    activations     allocated in a forward and still alive when the backward began
+    temporaries     everything else
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+CATEGORIES = (
+    "parameters",
+    "master_parameters",
+    "optimizer_state",
+    "gradients",
+    "communication",
+    "batch",
+    "activations",
+    "temporaries",
+)
+_NAMED = CATEGORIES[:4]
+
+
+@dataclass(frozen=True)
+class Mark:
+    """A moment between two phases: the phase that begins, and the storages that the trainer named by address."""
+
+    phase: str
+    named: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass
+class _Block:
+    size: int
+    operation: str
+    phase: str
+    category: str = ""
+    activation: bool = False
+    communicated: bool = False
+
+    def kind(self) -> str:
+        if self.category:
+            return self.category
+        if self.communicated:
+            return "communication"
+        if self.phase == "batch":
+            return "batch"
+        return "activations" if self.activation else "temporaries"
+
+
+@dataclass(frozen=True)
+class Anatomy:
+    """``peak_bytes`` is the sum of ``categories`` at the fullest moment, in ``phase``.
+
+    ``largest`` is the most that each category held at any mark of the recorded steps (gradients need not be alive at
+    the peak), ``operations`` the bytes at the peak by (category, operator that allocated them).
+    """
+
+    peak_bytes: int
+    phase: str
+    categories: dict[str, int]
+    largest: dict[str, int]
+    operations: dict[tuple[str, str], int]
+
+
+def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Anatomy:
+    """Replay the log and return the anatomy of its peak from the first mark of phase "batch" on.
+
+    ``events`` are (address, bytes, operator): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark has
+    address -1 and its number in place of the bytes.
+    """
+    events = list(events)
+    peak_bytes, peak_index = _find_peak(events, marks)
+    live: dict[int, _Block] = {}
+    at_peak: list[_Block] = []
+    at_marks: list[list[_Block]] = []
+    phase = peak_phase = "setup"
+    for index, (address, size, operation) in enumerate(events):
+        if address == -1:
+            phase = marks[size].phase
+            _name(live, marks[size])
+            at_marks.append(list(live.values()))
+        elif size > 0:
+            live[address] = _Block(size, operation, phase)
+        elif size < 0:
+            live.pop(address, None)
+        elif address in live:
+            live[address].communicated = True
+        if index == peak_index:
+            at_peak, peak_phase = list(live.values()), phase
+    categories: Counter[str] = Counter(dict.fromkeys(CATEGORIES, 0))
+    operations: Counter[tuple[str, str]] = Counter()
+    for block in at_peak:
+        categories[block.kind()] += block.size
+        operations[block.kind(), block.operation] += block.size
+    largest = dict.fromkeys(CATEGORIES, 0)
+    for blocks in at_marks:
+        for category, size in _sum(blocks).items():
+            largest[category] = max(largest[category], size)
+    return Anatomy(peak_bytes, peak_phase, dict(categories), largest, dict(operations))
+
+
+def _find_peak(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> tuple[int, int]:
+    """The most live bytes from the first mark of phase "batch" on, and the index of the event that reached them."""
+    sizes: dict[int, int] = {}
+    total, peak_bytes, peak_index, stepping = 0, -1, -1, False
+    for index, (address, size, _) in enumerate(events):
+        if address == -1:
+            stepping = stepping or marks[size].phase == "batch"
+        elif size > 0:
+            sizes[address] = size
+            total += size
+        elif size < 0:
+            total -= sizes.pop(address, 0)
+        if stepping and total > peak_bytes:
+            peak_bytes, peak_index = total, index
+    return peak_bytes, peak_index
+
+
+def _name(live: Mapping[int, _Block], mark: Mark) -> None:
+    for block in live.values():
+        if mark.phase == "backward" and block.phase == "forward":
+            block.activation = True
+    for address, category in mark.named.items():
+        block_here = live.get(address)
+        if block_here is None:
+            continue
+        named_before = _NAMED.index(block_here.category) if block_here.category else len(_NAMED)
+        if _NAMED.index(category) < named_before:
+            block_here.category = category
+
+
+def _sum(blocks: Iterable[_Block]) -> Counter[str]:
+    sizes: Counter[str] = Counter()
+    for block in blocks:
+        sizes[block.kind()] += block.size
+    return sizes

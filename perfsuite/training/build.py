@@ -1,0 +1,89 @@
+"""Builds a model with random weights from its definition. The same code runs on a CPU, on CUDA and on fake tensors."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Model
+from perfsuite.errors import RankError
+from perfsuite.training.recipe import Recipe
+from perfsuite.training.session import Session
+
+if TYPE_CHECKING:
+    import torch
+
+
+def build_model(session: Session) -> torch.nn.Module:
+    """The cell's model in training mode, on the rank's device, in fp32, with the recipe's dropout and checkpointing.
+
+    Every rank builds the same weights: the seed is the job's, not the rank's. Raises RankError if the model has
+    another number of parameters than its definition says.
+    """
+    import torch
+
+    torch.manual_seed(session.job.seed)
+    with session.device:
+        model = _construct(session.job.model)
+    check_parameters(session.job.model, model)
+    apply_recipe(model, session.recipe)
+    return model.train()
+
+
+def build_for_counting(definition: Model) -> torch.nn.Module:
+    """The model without checkpointing and with plain attention: what model FLOPs are counted on, under fake tensors."""
+    return _construct(definition, attention="eager").train()
+
+
+def from_transformers(definition: Model, attention: str | None = None) -> torch.nn.Module:
+    """A transformers model with random weights. ``attention`` None leaves the choice to transformers."""
+    import transformers
+
+    config = getattr(transformers, definition.config_class)(**definition.config)
+    options = {} if attention is None else {"attn_implementation": attention}
+    model: torch.nn.Module = getattr(transformers, definition.model_class)._from_config(config, **options)
+    return model
+
+
+def check_parameters(definition: Model, model: torch.nn.Module) -> None:
+    """Raise RankError unless the model has exactly the parameters that its definition says."""
+    built = sum(parameter.numel() for parameter in model.parameters())
+    if built != definition.parameters:
+        raise RankError(
+            f"{definition.name} was built with {built:,} parameters, its definition says {definition.parameters:,}."
+        )
+
+
+def apply_recipe(model: torch.nn.Module, recipe: Recipe) -> None:
+    """Switch dropout and activation checkpointing as the recipe says. Raises RankError where the model cannot."""
+    import torch
+
+    if not recipe.dropout:
+        for module in model.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = 0.0
+            for name in ("attention_dropout", "hidden_dropout", "dropout"):
+                if isinstance(getattr(module, name, None), float):
+                    setattr(module, name, 0.0)
+    if recipe.checkpointing:
+        enable = getattr(model, "gradient_checkpointing_enable", None)
+        if enable is None:
+            raise RankError(f"{type(model).__name__} has no gradient_checkpointing_enable(), so it cannot run with ckpt.")
+        enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+
+def resolve(reference: str) -> Callable[..., Any]:
+    """The function that ``package.module:function`` names. Raises RankError if there is none."""
+    module_name, _, function_name = reference.partition(":")
+    try:
+        function: Callable[..., Any] = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RankError(f"{reference!r} is not an importable package.module:function: {error}.") from error
+    return function
+
+
+def _construct(definition: Model, **options: Any) -> torch.nn.Module:
+    function = resolve(definition.build)
+    model: torch.nn.Module = function(definition, **options) if function is from_transformers else function(definition)
+    return model

@@ -1,0 +1,53 @@
+"""DistributedDataParallel: every rank holds everything; gradients are all-reduced in buckets during backward."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Engine
+from perfsuite.errors import WrongEngine
+from perfsuite.training.engines.single import Single
+
+if TYPE_CHECKING:
+    import torch
+
+
+class DistributedDataParallel(Single):
+    """torch.nn.parallel.DistributedDataParallel with its own defaults."""
+
+    module: Any
+
+    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        devices = [self.session.device] if self.session.job.device == "cuda" else None
+        return DDP(model, device_ids=devices)
+
+    def accumulating(self) -> contextlib.AbstractContextManager[None]:
+        context: contextlib.AbstractContextManager[None] = self.module.no_sync()
+        return context
+
+    def check(self) -> dict[str, str | int]:
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        if type(self.module) is not DDP:
+            raise WrongEngine(f"ddp must run in DistributedDataParallel, this is {type(self.module).__name__}.")
+        ranks = dist.get_world_size(self.module.process_group)
+        if ranks != self.session.world_size:
+            raise WrongEngine(f"ddp must reduce over {self.session.world_size} ranks, its process group has {ranks}.")
+        return {"module": type(self.module).__name__, "optimizer": type(self.optimizer).__name__, "ranks": ranks}
+
+    def replicated(self) -> Iterator[torch.Tensor]:
+        return (parameter.detach() for parameter in self.model.parameters())
+
+
+ENGINES = (
+    Engine(
+        name="ddp",
+        trainer=DistributedDataParallel,
+        source="arXiv 2006.15704",
+    ),
+)

@@ -1,0 +1,42 @@
+"""What a meter is: it watches a rank's steps and tells its readings at the end."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from perfsuite.records import Reading
+from perfsuite.training.trainer import StepOutcome, Trainer
+
+if TYPE_CHECKING:
+    from perfsuite.training.session import Session
+
+
+class Meter:
+    """Base of all meters. ``kind`` of a step is
+
+    "traced"   the first steps; memory is recorded, so they are slow
+    "warmup"   not recorded
+    "timed"    nothing but the clock watches
+    "counted"  one step under dispatch modes that count operators
+    """
+
+    inner = 0  # meters with a larger number are entered later: the clock's is the largest
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def prepared(self, trainer: Trainer) -> None:
+        """The engine is ready and proven; no step has run."""
+        self.trainer = trainer
+
+    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        """A context around one step."""
+        return contextlib.nullcontext()
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        """A step is done; what is read here is outside the clock."""
+
+    def readings(self) -> dict[str, Reading]:
+        """All that was measured, by the metric's name."""
+        raise NotImplementedError

@@ -1,0 +1,193 @@
+// Counts what tensors occupy on a CPU: an allocator in front of torch's own.
+//
+// torch tells the peak of live bytes for CUDA but not for a CPU. This file gives a CPU the same three things: the
+// peak to the byte, a capacity that raises torch.OutOfMemoryError at the allocation that crosses it, and, while
+// recording, a log of every allocation and release with the operator that caused it and the storages that a
+// collective read or wrote. It sees the releases of gloo's own threads too, which torch.profiler does not, and unlike
+// a Python dispatch mode it leaves autograd's in-place accumulation as it is.
+
+#include <ATen/core/Tensor.h>
+#include <ATen/record_function.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace {
+
+// bytes > 0: allocated; bytes < 0: released; bytes == 0: a collective touched the block at this address.
+// A mark has address -1 and its number in `bytes`.
+struct Event {
+  int64_t address;
+  int64_t bytes;
+  int64_t operation;
+};
+
+std::mutex guard;
+std::unordered_map<void*, int64_t> blocks;
+std::vector<Event> events;
+std::unordered_map<std::string, int64_t> numbers;
+std::vector<std::string> names = {""};
+int64_t live = 0, peak = 0, capacity = -1;
+bool recording = false;
+at::CallbackHandle callback = 0;
+c10::Allocator* inner = nullptr;
+thread_local int depth = 0;
+thread_local int64_t operation = 0;  // the outermost operator of this thread; 0 outside any
+
+int64_t number_of(const char* name) {
+  auto [found, added] = numbers.try_emplace(name, names.size());
+  if (added) names.emplace_back(name);
+  return found->second;
+}
+
+void release(void* block) {
+  if (!block) return;
+  {
+    std::lock_guard<std::mutex> hold(guard);
+    auto found = blocks.find(block);
+    if (found != blocks.end()) {
+      live -= found->second;
+      if (recording) events.push_back({(int64_t)block, -found->second, 0});
+      blocks.erase(found);
+    }
+  }
+  inner->raw_deleter()(block);
+}
+
+struct CountingAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t size) override {
+    int64_t bytes = (int64_t)size;
+    {
+      std::lock_guard<std::mutex> hold(guard);
+      TORCH_CHECK_WITH(OutOfMemoryError, capacity < 0 || live + bytes <= capacity, "tried to allocate ", bytes,
+                       " bytes with ", live, " bytes in use; the capacity is ", capacity, " bytes");
+      live += bytes;  // counted before the block exists, so that two threads cannot both take the last bytes
+    }
+    void* block = nullptr;
+    try {
+      block = inner->allocate(size).release_context();
+    } catch (...) {
+      std::lock_guard<std::mutex> hold(guard);
+      live -= bytes;
+      throw;
+    }
+    std::lock_guard<std::mutex> hold(guard);
+    if (!block) return {nullptr, nullptr, &release, c10::DeviceType::CPU};
+    if (live > peak) peak = live;
+    blocks[block] = bytes;
+    if (recording) events.push_back({(int64_t)block, bytes, operation});
+    return {block, block, &release, c10::DeviceType::CPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &release; }
+  void copy_data(void* to, const void* from, std::size_t size) const override { default_copy_data(to, from, size); }
+};
+
+void touch(const at::Tensor& tensor, int64_t collective) {
+  if (tensor.defined() && tensor.has_storage()) events.push_back({(int64_t)tensor.storage().data(), 0, collective});
+}
+
+std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
+  const char* name = function.name();
+  bool collective = !std::strncmp(name, "c10d::", 6) || !std::strncmp(name, "_c10d_functional::", 18);
+  if (depth++ == 0 || collective) {
+    std::lock_guard<std::mutex> hold(guard);
+    int64_t number = number_of(name);
+    if (depth == 1) operation = number;
+    if (collective)
+      for (const c10::IValue& value : function.inputs()) {
+        if (value.isTensor()) touch(value.toTensor(), number);
+        if (value.isTensorList())
+          for (const at::Tensor& tensor : value.toTensorVector()) touch(tensor, number);
+        if (value.isList())
+          for (const c10::IValue& item : value.toListRef())
+            if (item.isTensorList())
+              for (const at::Tensor& tensor : item.toTensorVector()) touch(tensor, number);
+      }
+  }
+  return nullptr;
+}
+
+void leave(const at::RecordFunction&, at::ObserverContext*) {
+  if (depth > 0 && --depth == 0) operation = 0;
+}
+
+// The state letter of a thread in /proc, e.g. 'S' for asleep, 'R' for running or waiting for a core.
+char thread_state(const char* thread) {
+  char path[64], text[512];
+  std::snprintf(path, sizeof path, "/proc/self/task/%s/stat", thread);
+  int file = open(path, O_RDONLY);
+  if (file < 0) return 'S';  // it has ended
+  ssize_t length = read(file, text, sizeof text - 1);
+  close(file);
+  if (length <= 0) return 'S';
+  text[length] = 0;
+  const char* after_name = std::strrchr(text, ')');
+  return after_name ? after_name[2] : 'S';
+}
+
+bool others_asleep() {
+  std::string self = std::to_string(syscall(SYS_gettid));
+  DIR* tasks = opendir("/proc/self/task");
+  if (!tasks) return true;
+  bool asleep = true;
+  while (dirent* entry = readdir(tasks))
+    if (entry->d_name[0] != '.' && self != entry->d_name && thread_state(entry->d_name) == 'R') asleep = false;
+  closedir(tasks);
+  return asleep;
+}
+
+}  // namespace
+
+extern "C" {
+// Wait until no other thread runs. A collective that is done may still be held by the gloo thread that ran it, for
+// some microseconds or, on a busy machine, milliseconds; its tensors would then count as live at random.
+void perfsuite_settle() {
+  for (int calm = 0; calm < 2; usleep(20)) calm = others_asleep() ? calm + 1 : 0;
+}
+void perfsuite_install() {
+  if (inner) return;
+  static CountingAllocator counting;
+  inner = c10::GetCPUAllocator();
+  c10::SetCPUAllocator(&counting, 255);
+}
+void perfsuite_set_capacity(int64_t bytes) { capacity = bytes; }
+void perfsuite_record(int on) {
+  if (on == recording) return;
+  if (on)
+    callback = at::addGlobalCallback(at::RecordFunctionCallback(&enter, &leave)
+                                         .needsInputs(true)
+                                         .scopes({at::RecordScope::FUNCTION, at::RecordScope::BACKWARD_FUNCTION}));
+  else
+    at::removeCallback(callback);
+  std::lock_guard<std::mutex> hold(guard);
+  recording = on;
+}
+void perfsuite_mark(int64_t number) {
+  std::lock_guard<std::mutex> hold(guard);
+  if (recording) events.push_back({-1, number, 0});
+}
+int64_t perfsuite_peak() {
+  std::lock_guard<std::mutex> hold(guard);
+  return peak;
+}
+int64_t perfsuite_live() {
+  std::lock_guard<std::mutex> hold(guard);
+  return live;
+}
+void perfsuite_reset_peak() {
+  std::lock_guard<std::mutex> hold(guard);
+  peak = live;
+}
+int64_t perfsuite_event_count() { return (int64_t)events.size(); }
+void perfsuite_copy_events(int64_t* to) { std::memcpy(to, events.data(), events.size() * sizeof(Event)); }
+const char* perfsuite_operation(int64_t number) { return names.at(number).c_str(); }
+}

@@ -1,0 +1,128 @@
+"""The counting CPU allocator: compiled once per torch version, loaded in each CPU rank before the model is built."""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from perfsuite.errors import Unsupported
+
+_SOURCE = Path(__file__).with_name("_cpu_allocator.cpp")
+Event = tuple[int, int, str]  # address, bytes, operation: as the source file describes them
+
+
+def cache_folder() -> Path:
+    """Where perfsuite keeps what it compiled; ``XDG_CACHE_HOME`` moves it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfsuite"
+
+
+def compiled() -> Path:
+    """The compiled allocator's path; compiles it (some seconds) the first time. Raises Unsupported without g++."""
+    import torch
+
+    source = _SOURCE.read_bytes()
+    key = hashlib.sha256(source + Path(__file__).read_bytes() + torch.__version__.encode()).hexdigest()[:16]
+    library = cache_folder() / f"cpu_allocator_{key}.so"
+    if library.exists():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{library}.lock"):
+        if not library.exists():
+            _compile(library, Path(torch.__file__).parent)
+    return library
+
+
+def _compile(library: Path, torch_folder: Path) -> None:
+    import torch
+
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+    if not compiler:
+        raise Unsupported("A CPU cell counts its memory in a small C++ allocator, and no C++ compiler is here: install g++.")
+    include = torch_folder / "include"
+    part = library.with_suffix(f".{os.getpid()}.part")
+    command = [compiler, "-O2", "-std=c++20", "-shared", "-fPIC", "-w", "-DNDEBUG", str(_SOURCE), "-o", str(part)]
+    command += [f"-I{include}", f"-I{include}/torch/csrc/api/include", f"-L{torch_folder}/lib", "-lc10", "-ltorch_cpu"]
+    # NDEBUG as torch itself was built: it changes the layout of RecordFunction.
+    command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unsupported(f"{compiler} cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
+    part.replace(library)
+
+
+class CpuAllocator:
+    """The allocator of this process, installed by the constructor for good; all sizes in bytes."""
+
+    def __init__(self) -> None:
+        self._library: Any = ctypes.CDLL(str(compiled()))
+        for name in ("peak", "live", "event_count"):
+            getattr(self._library, f"perfsuite_{name}").restype = ctypes.c_int64
+        self._library.perfsuite_operation.restype = ctypes.c_char_p
+        self._library.perfsuite_install()
+
+    def set_capacity(self, capacity_bytes: int) -> None:
+        """From now on an allocation that would cross the capacity raises torch.OutOfMemoryError."""
+        self._library.perfsuite_set_capacity(ctypes.c_int64(capacity_bytes))
+
+    def record(self, on: bool) -> None:
+        """Log every allocation and release from now on, or stop."""
+        self._library.perfsuite_record(int(on))
+
+    def mark(self, number: int) -> None:
+        """Put a numbered mark into the log."""
+        self._library.perfsuite_mark(ctypes.c_int64(number))
+
+    def settle(self) -> None:
+        """Wait until no other thread of this process runs."""
+        self._library.perfsuite_settle()
+
+    @contextlib.contextmanager
+    def settled(self) -> Iterator[None]:
+        """Inside, a collective is waited for until gloo's threads have let go of its tensors too.
+
+        Without this, whether a communication buffer is still alive when the next tensor is allocated depends on the
+        kernel's scheduler, and the peak is another one in one run of ten.
+        """
+        from torch._C._distributed_c10d import Work
+
+        wait = Work.wait
+
+        def wait_and_settle(work: Any, *arguments: Any, **keywords: Any) -> Any:
+            result = wait(work, *arguments, **keywords)
+            self.settle()
+            return result
+
+        Work.wait = wait_and_settle
+        try:
+            yield
+        finally:
+            Work.wait = wait
+
+    def reset_peak(self) -> None:
+        self._library.perfsuite_reset_peak()
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self._library.perfsuite_peak())
+
+    @property
+    def live_bytes(self) -> int:
+        self.settle()
+        return int(self._library.perfsuite_live())
+
+    def events(self) -> list[Event]:
+        """The log so far, oldest first."""
+        count = self._library.perfsuite_event_count()
+        buffer = (ctypes.c_int64 * (3 * count))()
+        self._library.perfsuite_copy_events(buffer)
+        names: dict[int, str] = {}
+        for number in set(buffer[2::3]):
+            names[number] = self._library.perfsuite_operation(ctypes.c_int64(number)).decode()
+        return [(buffer[i], buffer[i + 1], names[buffer[i + 2]]) for i in range(0, 3 * count, 3)]

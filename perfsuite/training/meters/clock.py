@@ -1,0 +1,72 @@
+"""Step time: one optimizer step, all micro-batches included, on this rank, with the device synchronized."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import RankError
+from perfsuite.records import Reading
+from perfsuite.training.batches import positions
+from perfsuite.training.meters._base import Meter
+from perfsuite.units import show_count, show_seconds
+
+
+class Clock(Meter):
+    """The innermost meter. Ranks start a step together, so a rank's time includes its wait for the slowest."""
+
+    inner = 100
+
+    def __init__(self, session: object) -> None:
+        super().__init__(session)  # type: ignore[arg-type]
+        self.seconds: list[float] = []
+
+    @contextlib.contextmanager
+    def step(self, kind: str) -> Iterator[None]:
+        self.session.synchronize()
+        begin = time.perf_counter_ns()
+        yield
+        self.session.synchronize()
+        seconds = (time.perf_counter_ns() - begin) / 1e9
+        if seconds <= 0:
+            raise RankError(f"The clock went from {begin} to {begin + seconds * 1e9:.0f} ns during a step.")
+        if kind == "timed":
+            self.seconds.append(seconds)
+
+    def readings(self) -> dict[str, Reading]:
+        tokens = positions(self.session.job.workload) * self.session.recipe.accumulation
+        return {
+            "step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds)),
+            "tokens": Reading(value=tokens),
+        }
+
+
+def tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float:
+    """Token positions of all ranks, padding included, through encoder and decoder, per second of the median step."""
+    return readings["tokens"].value / readings["step_time_seconds"].value
+
+
+METER = Clock
+METRICS = (
+    Metric(
+        name="step_time_seconds",
+        title="step time",
+        show=show_seconds,
+        fold="max",
+        hold="time",
+        worse="higher",
+        column=True,
+    ),
+    Metric(name="tokens", title="tokens/step", show=show_count, fold="sum", hold="exact", worse="different"),
+    Metric(
+        name="tokens_per_second",
+        title="tokens/s",
+        show=show_count,
+        worse="lower",
+        column=True,
+        derive=tokens_per_second,
+    ),
+)

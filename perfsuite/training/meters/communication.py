@@ -1,0 +1,108 @@
+"""Communication: bytes per optimizer step and collective, counted in one step.
+
+A collective's bytes are those of the whole message: all-reduce, broadcast and point to point count their tensor,
+all-gather its output, reduce-scatter its input. What a ring puts on the wire per rank follows from it:
+2(n-1)/n of an all-reduce, (n-1)/n of the others.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.records import Reading
+from perfsuite.training.meters._base import Meter
+from perfsuite.units import show_bytes
+
+if TYPE_CHECKING:
+    from perfsuite.training.session import Session
+
+# c10d operator → (name, position of the argument whose bytes are the message)
+_COLLECTIVES = {
+    "allreduce_": ("all_reduce", 0),
+    "allreduce_coalesced_": ("all_reduce", 0),
+    "broadcast_": ("broadcast", 0),
+    "reduce_": ("reduce", 0),
+    "_allgather_base_": ("all_gather", 0),
+    "allgather_": ("all_gather", 0),
+    "allgather_coalesced_": ("all_gather", 0),
+    "allgather_into_tensor_coalesced_": ("all_gather", 0),
+    "_reduce_scatter_base_": ("reduce_scatter", 1),
+    "reduce_scatter_": ("reduce_scatter", 1),
+    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1),
+    "alltoall_": ("all_to_all", 1),
+    "alltoall_base_": ("all_to_all", 1),
+    "gather_": ("gather", 0),
+    "scatter_": ("scatter", 1),
+    "send": ("send", 0),
+    "recv_": ("recv", 0),
+    "recv_any_source_": ("recv", 0),
+}
+_FUNCTIONAL = {
+    "all_reduce": "all_reduce",
+    "all_reduce_": "all_reduce",
+    "all_gather_into_tensor": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+}
+_SILENT = {"barrier", "monitored_barrier_", "wait_tensor"}
+
+
+class Communication(Meter):
+    """Counts in the one counted step, with a dispatch mode that sees every collective of every library."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.bytes: Counter[str] = Counter()
+
+    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        if kind != "counted":
+            return contextlib.nullcontext()
+        mode: contextlib.AbstractContextManager[object] = counting_mode(self.bytes)
+        return mode
+
+    def readings(self) -> dict[str, Reading]:
+        return {"communication_bytes": Reading(value=sum(self.bytes.values()), parts=dict(sorted(self.bytes.items())))}
+
+
+def counting_mode(counted: Counter[str]) -> Any:
+    """A TorchDispatchMode that adds the bytes of every collective to ``counted``.
+
+    Raises NotImplementedError at a collective that it does not know: a count must not silently miss one.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            result = function(*args, **(kwargs or {}))
+            namespace, name = function.namespace, function._opname
+            if name not in _SILENT:
+                if namespace == "c10d":
+                    if name not in _COLLECTIVES:
+                        raise NotImplementedError(f"The collective c10d::{name} is not in communication.py's table.")
+                    kind, position = _COLLECTIVES[name]
+                    counted[kind] += _size(args[position])
+                elif namespace == "_c10d_functional":
+                    if name not in _FUNCTIONAL:
+                        raise NotImplementedError(f"The collective {namespace}::{name} is not in communication.py's table.")
+                    kind = _FUNCTIONAL[name]
+                    counted[kind] += _size(result if kind == "all_gather" else args[0])
+            return result
+
+    return Counting()
+
+
+def _size(value: Any) -> int:
+    """Bytes of a tensor, or of all tensors in nested lists."""
+    if isinstance(value, list | tuple):
+        return sum(_size(item) for item in value)
+    return int(value.numel() * value.element_size())
+
+
+METER = Communication
+METRICS = (
+    Metric(name="communication_bytes", title="communication", show=show_bytes, fold="max", hold="exact"),
+)

@@ -1,0 +1,82 @@
+"""Loss and gradient norm of every step, from the first; a number that is not finite ends the cell."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import RankError
+from perfsuite.records import Reading
+from perfsuite.training.meters._base import Meter
+from perfsuite.training.trainer import StepOutcome
+from perfsuite.units import show_number
+
+if TYPE_CHECKING:
+    from perfsuite.training.session import Session
+
+
+class Correctness(Meter):
+    """Reads both numbers after the clock has stopped, and at the end whether replicas are still equal."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.losses: list[float | None] = []
+        self.norms: list[float | None] = []
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        step = len(self.losses)
+        loss, norm = float(outcome.loss), float(outcome.gradient_norm)
+        if not math.isfinite(loss):
+            raise RankError(f"The loss is {loss} in step {step}.")
+        if not math.isfinite(norm) and not outcome.skipped:
+            raise RankError(f"The gradient norm is {norm} in step {step}.")
+        self.losses.append(loss)
+        self.norms.append(None if outcome.skipped else norm)
+
+    def readings(self) -> dict[str, Reading]:
+        self._check_replicas()
+        known = [norm for norm in self.norms if norm is not None]
+        if not known:
+            raise RankError(f"All {len(self.norms)} steps overflowed in fp16: the optimizer never stepped.")
+        assert self.losses[-1] is not None
+        return {
+            "loss": Reading(value=self.losses[-1], samples=list(self.losses)),
+            "gradient_norm": Reading(value=known[-1], samples=list(self.norms)),
+        }
+
+    def _check_replicas(self) -> None:
+        """Ranks that hold the same parameters must hold equal ones: else gradients were not reduced as they should.
+
+        The sums are compared exactly; every rank applied the same update to the same numbers.
+        """
+        import torch
+        import torch.distributed as dist
+
+        sums = [tensor.double().sum() for tensor in self.trainer.replicated()]
+        if not sums or not dist.is_initialized():
+            return
+        mine = torch.stack(sums)
+        gathered = [torch.empty_like(mine) for _ in range(self.session.world_size)]
+        dist.all_gather(gathered, mine)
+        for rank, other in enumerate(gathered):
+            different = int((other != gathered[0]).sum())
+            if different:
+                raise RankError(
+                    f"{different} of {len(sums)} parameters on rank {rank} differ from rank 0's after "
+                    f"{len(self.losses)} steps: gradients are not reduced over the ranks."
+                )
+
+
+METER = Correctness
+METRICS = (
+    Metric(name="loss", title="loss", show=show_number, fold="mean", hold="close", worse="different"),
+    Metric(
+        name="gradient_norm",
+        title="gradient norm",
+        show=show_number,
+        fold="mean",
+        hold="close",
+        worse="different",
+    ),
+)

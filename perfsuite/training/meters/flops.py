@@ -1,0 +1,148 @@
+"""FLOPs, and what share of the hardware's peak they are.
+
+Model FLOPs are counted by ``torch.utils.flop_counter`` on the model without checkpointing and with full (not causal)
+attention, forward and backward: for GPT models that equals 72BLsh²(1 + s/6h + V/12hL) (arXiv 2205.05198, appendix A).
+Hardware FLOPs are counted in a real step, recomputation included. MFU and HFU (arXiv 2204.02311, appendix B) divide
+them by the dense peak of the compute dtype: the datasheet's on a GPU, on a CPU a matmul measured in the same rank.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import Unsupported
+from perfsuite.records import Reading
+from perfsuite.training.batches import make_sample
+from perfsuite.training.build import build_for_counting
+from perfsuite.training.meters._base import Meter
+from perfsuite.training.trainer import Trainer
+from perfsuite.units import show_flop, show_flops, show_ratio
+
+if TYPE_CHECKING:
+    from perfsuite.training.session import Session
+
+_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+MATMUL_SIZE = 512
+MATMUL_SECONDS = 0.05  # the best of what fits into this time
+
+
+class Flops(Meter):
+    """Counts on fake tensors before the first step, and in the one counted step."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.counter: Any = None
+
+    def prepared(self, trainer: Trainer) -> None:
+        super().prepared(trainer)
+        self.model_flop = count_model_flop(self.session)
+        self.peak = self._peak()
+
+    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        if kind != "counted":
+            return contextlib.nullcontext()
+        self.counter = _flop_counter()
+        counter: contextlib.AbstractContextManager[object] = self.counter
+        return counter
+
+    def readings(self) -> dict[str, Reading]:
+        return {
+            "model_flop": Reading(value=self.model_flop),
+            "hardware_flop": Reading(value=int(self.counter.get_total_flops())),
+            "peak_flops": Reading(value=self.peak),
+        }
+
+    def _peak(self) -> float:
+        if self.session.job.device == "cpu":
+            return measure_matmul(self.session)
+        name = _DTYPES[self.session.recipe.compute_dtype]
+        if name not in self.session.job.dense_flops:
+            raise Unsupported(f"{self.session.job.cell}: the hardware has no {name} arithmetic.")
+        return self.session.job.dense_flops[name]
+
+
+def count_model_flop(session: Session) -> int:
+    """Model FLOPs of one optimizer step on one rank. Padding is computed like every other position, so it counts."""
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    workload = session.job.workload
+    sample = make_sample(session.job.model, workload, session.job.seed, 0, 0)
+    with FakeTensorMode(), _flop_counter() as counter:
+        model = build_for_counting(session.job.model)
+        inputs = {}
+        for name, value in sample.items():
+            shape = (workload.micro_batch, len(value)) if isinstance(value, list) else (workload.micro_batch,)
+            inputs[name] = torch.ones(shape, dtype=torch.long)
+        model(**inputs).loss.backward()
+    return int(counter.get_total_flops()) * session.recipe.accumulation
+
+
+def measure_matmul(session: Session) -> float:
+    """FLOP/s of the best square matmul of ``MATMUL_SIZE`` in the compute dtype, on this rank's share of the CPU."""
+    import torch
+
+    left = torch.randn(MATMUL_SIZE, MATMUL_SIZE, dtype=session.compute_dtype)
+    right = torch.randn(MATMUL_SIZE, MATMUL_SIZE, dtype=session.compute_dtype)
+    best, begin = float("inf"), time.perf_counter()
+    while time.perf_counter() - begin < MATMUL_SECONDS or best == float("inf"):
+        start = time.perf_counter()
+        torch.mm(left, right)
+        best = min(best, time.perf_counter() - start)
+    return 2 * MATMUL_SIZE**3 / best
+
+
+def _flop_counter() -> Any:
+    """torch's counter; it does not know the CPU's fused attention, so that is given its own formula for it."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+    def forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return int(sdpa_flop_count(query, key, value))
+
+    def backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return int(sdpa_backward_flop_count(gradient, query, key, value))
+
+    aten = torch.ops.aten
+    mapping = {
+        aten._scaled_dot_product_flash_attention_for_cpu: forward,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
+    }
+    return FlopCounterMode(display=False, custom_mapping=mapping)
+
+
+def flops_per_rank(readings: Mapping[str, Reading], world_size: int) -> float:
+    """Model FLOP/s of one rank over the median step: what "TFLOP/s per GPU" means in the literature."""
+    return readings["model_flop"].value / world_size / readings["step_time_seconds"].value
+
+
+def mfu(readings: Mapping[str, Reading], world_size: int) -> float:
+    """Model FLOPs utilization."""
+    return flops_per_rank(readings, world_size) / readings["peak_flops"].value
+
+
+def hfu(readings: Mapping[str, Reading], world_size: int) -> float:
+    """Hardware FLOPs utilization."""
+    return mfu(readings, world_size) * readings["hardware_flop"].value / readings["model_flop"].value
+
+
+METER = Flops
+METRICS = (
+    Metric(name="model_flop", title="model FLOP/step", show=show_flop, fold="sum", hold="exact", worse="different"),
+    Metric(name="hardware_flop", title="hardware FLOP/step", show=show_flop, fold="sum", hold="exact"),
+    Metric(name="peak_flops", title="peak FLOP/s/rank", show=show_flops, fold="mean", worse="lower"),
+    Metric(
+        name="flops_per_rank",
+        title="TFLOP/s/rank",
+        show=show_flops,
+        worse="lower",
+        column=True,
+        derive=flops_per_rank,
+    ),
+    Metric(name="mfu", title="MFU", show=show_ratio, worse="lower", column=True, derive=mfu),
+    Metric(name="hfu", title="HFU", show=show_ratio, worse="lower", derive=hfu),
+)

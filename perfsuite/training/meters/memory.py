@@ -1,0 +1,210 @@
+"""Peak memory: the most bytes of live tensors on a rank from the first step on, and what they were for.
+
+On a CPU the bytes are counted by an allocator in front of torch's; on CUDA they are the caching allocator's own.
+The first steps are recorded, event by event: peak and anatomy are theirs. If more is alive after the timed steps than
+after the recorded ones, that is a leak, and ends the cell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Any, Protocol
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import RankError
+from perfsuite.records import Reading
+from perfsuite.training.anatomy import Anatomy, Mark, dissect
+from perfsuite.training.meters._base import Meter
+from perfsuite.training.trainer import Trainer
+from perfsuite.units import show_bytes
+
+if TYPE_CHECKING:
+    from perfsuite.training.session import Session
+
+
+class Source(Protocol):
+    """Where the bytes of a device are counted."""
+
+    def record(self, on: bool) -> None: ...
+    def mark(self, number: int) -> None: ...
+    def reset_peak(self) -> None: ...
+    @property
+    def peak_bytes(self) -> int: ...
+    @property
+    def live_bytes(self) -> int: ...
+    def settle(self) -> None: ...
+    def settled(self) -> contextlib.AbstractContextManager[None]: ...
+    def events(self) -> list[tuple[int, int, str]]: ...
+
+
+class Cuda:
+    """The CUDA caching allocator: its own peak, and its history of allocations, both of requested sizes."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._cuda = torch.cuda
+        self._marks: list[tuple[int, int]] = []
+        self._events: list[tuple[int, int, str]] = []
+
+    def record(self, on: bool) -> None:
+        if on:
+            self._cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context=None)
+            return
+        self._cuda.synchronize()
+        trace = self._cuda.memory._snapshot()["device_traces"][self._cuda.current_device()]
+        self._cuda.memory._record_memory_history(enabled=None)
+        signs = {"alloc": 1, "free_completed": -1}
+        timed = [(e["time_us"], e["addr"], signs[e["action"]] * e["size"], "") for e in trace if e["action"] in signs]
+        timed += [(time_us, -1, number, "") for time_us, number in self._marks]
+        self._events = [event[1:] for event in sorted(timed, key=lambda event: event[0])]
+
+    def mark(self, number: int) -> None:
+        self._cuda.synchronize()
+        self._marks.append((time.time_ns() // 1000, number))
+
+    def reset_peak(self) -> None:
+        self._cuda.reset_peak_memory_stats()
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self._cuda.memory_stats()["requested_bytes.all.peak"])
+
+    @property
+    def live_bytes(self) -> int:
+        return int(self._cuda.memory_stats()["requested_bytes.all.current"])
+
+    def settle(self) -> None:
+        """Nothing to wait for: the caching allocator frees in the order of the stream."""
+
+    def settled(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def events(self) -> list[tuple[int, int, str]]:
+        return self._events
+
+
+class Memory(Meter):
+    """Begins to record before the model is built, so that every block's history is known."""
+
+    inner = 50
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.source: Source
+        if session.job.device == "cpu":
+            from perfsuite.training.meters._cpu_allocator import CpuAllocator
+
+            cpu = CpuAllocator()
+            if session.job.capacity_bytes is not None:
+                cpu.set_capacity(session.job.capacity_bytes)
+            self.source = cpu
+        else:
+            self.source = Cuda()
+            _limit_cuda(session.job.capacity_bytes)
+        self.trainer: Any = None
+        self.marks: dict[int, Mark] = {}
+        self.recording = True
+        self.settled = contextlib.ExitStack()
+        self.stepping = False
+        self.anatomy: Anatomy | None = None
+        self.recorded_peak = self.recorded_live = 0
+        self.source.record(True)
+        session.listeners.append(self.mark)
+
+    def prepared(self, trainer: Trainer) -> None:
+        super().prepared(trainer)
+        self.settled.enter_context(self.source.settled())
+
+    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        if kind == "traced":
+            self.source.settle()  # the barrier before the step has a tensor of its own
+        elif self.recording:
+            self.stop_recording()
+        if kind == "counted":
+            self._check_growth()  # from here on dispatch modes change what memory is used
+        return contextlib.nullcontext()
+
+    def mark(self, phase: str) -> None:
+        """A phase begins: note which storages are whose."""
+        if not self.recording or self.trainer is None:
+            return
+        if phase == "batch" and not self.stepping:
+            self.stepping = True
+            self.source.reset_peak()
+        number = len(self.marks)
+        named = {}
+        for category, tensor in self.trainer.tensors():
+            address = tensor.untyped_storage().data_ptr()
+            if address:
+                named.setdefault(address, category)
+        self.marks[number] = Mark(phase, named)
+        self.source.mark(number)
+
+    def stop_recording(self) -> None:
+        """Stop the log; the peak goes on being watched."""
+        self.recording = False
+        self.settled.close()
+        self.source.record(False)
+        self.recorded_peak = self.source.peak_bytes
+        self.recorded_live = self.source.live_bytes
+
+    def readings(self) -> dict[str, Reading]:
+        anatomy = dissect(self.source.events(), self.marks)
+        if anatomy.peak_bytes != self.recorded_peak:
+            raise RankError(
+                f"The log of allocations peaks at {anatomy.peak_bytes:,} bytes, the allocator says {self.recorded_peak:,}."
+            )
+        readings = {"peak_memory_bytes": Reading(value=anatomy.peak_bytes, parts=_some(anatomy.categories))}
+        readings |= {
+            f"{category}_bytes": Reading(value=size) for category, size in anatomy.largest.items() if category in HELD
+        }
+        if self.session.job.device == "cuda":
+            import torch
+
+            readings["reserved_memory_bytes"] = Reading(value=int(torch.cuda.max_memory_reserved()))
+        return readings
+
+    def _check_growth(self) -> None:
+        grown = self.source.live_bytes - self.recorded_live
+        if grown > 0:
+            raise RankError(
+                f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
+                f"{TRACED_STEPS} steps."
+            )
+
+
+def _limit_cuda(capacity_bytes: int | None) -> None:
+    """Cap this process' share of the device. torch rounds to a fraction of the whole."""
+    if capacity_bytes is None:
+        return
+    import torch
+
+    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, capacity_bytes / total))
+
+
+def _some(sizes: dict[str, int]) -> dict[str, int]:
+    return {category: size for category, size in sizes.items() if size}
+
+
+TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still grow, the third repeats the second
+HELD = ("parameters", "master_parameters", "optimizer_state", "gradients")
+METER = Memory
+METRICS = (
+    Metric(
+        name="peak_memory_bytes",
+        title="peak memory",
+        show=show_bytes,
+        fold="max",
+        hold="exact",
+        worse="higher",
+        column=True,
+    ),
+    Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, fold="max", optional=True),
+    *(
+        Metric(name=f"{category}_bytes", title=category.replace("_", " "), show=show_bytes, fold="max", hold="exact")
+        for category in HELD
+    ),
+)

@@ -1,0 +1,66 @@
+"""How the ranks of one cell find each other, and how they part."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from perfsuite.errors import RankError
+
+if TYPE_CHECKING:
+    from perfsuite.training.session import Session
+
+TIMEOUT = datetime.timedelta(minutes=30)  # the launcher's watchdog ends a cell long before
+
+
+def join(session: Session, folder: Path) -> None:
+    """Set the device and form the default process group.
+
+    Rank 0 binds a port that the system chooses and tells it in a file, so two cells never race for one.
+    """
+    import torch
+    import torch.distributed as dist
+
+    rank, world_size = session.rank, session.world_size
+    if session.job.device == "cuda":
+        torch.cuda.set_device(rank)
+    else:
+        torch.set_num_threads(1)  # a CPU rank is one core, whatever the machine
+    port_file = folder / "port"
+    if rank == 0:
+        store = dist.TCPStore("127.0.0.1", 0, world_size, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
+        part = folder / "port.part"
+        part.write_text(str(store.port))
+        part.rename(port_file)
+    else:
+        store = dist.TCPStore("127.0.0.1", _wait_for(port_file), world_size, timeout=TIMEOUT)
+    os.environ.update(
+        RANK=str(rank),
+        LOCAL_RANK=str(rank),
+        WORLD_SIZE=str(world_size),
+        LOCAL_WORLD_SIZE=str(world_size),
+        MASTER_ADDR="127.0.0.1",
+        MASTER_PORT=port_file.read_text(),
+    )
+    backend = "gloo" if session.job.device == "cpu" else "nccl"
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
+
+
+def leave() -> None:
+    """Part in order: nobody's sockets close while another still computes."""
+    import torch.distributed as dist
+
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def _wait_for(path: Path) -> int:
+    deadline = time.monotonic() + TIMEOUT.total_seconds()
+    while not path.exists():
+        if time.monotonic() > deadline:
+            raise RankError(f"Rank 0 did not write {path.name} within {TIMEOUT}.")
+        time.sleep(0.002)
+    return int(path.read_text())

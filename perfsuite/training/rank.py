@@ -1,0 +1,132 @@
+"""One rank of one cell: build, prepare, prove the engine, step, write one result.
+
+By hand, without the server:  python -m perfsuite.training.rank FOLDER RANK
+where FOLDER holds the cell's job.json. One process per rank; the ranks find each other through FOLDER.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any
+
+from perfsuite import records
+from perfsuite.errors import RankError, Unsupported
+from perfsuite.progress import ProgressWriter
+from perfsuite.records import Failure, Job, RankSample
+from perfsuite.training.batches import make_batch
+from perfsuite.training.build import build_model, resolve
+from perfsuite.training.meters.memory import TRACED_STEPS
+from perfsuite.training.process_group import join, leave
+from perfsuite.training.session import Session
+
+
+def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
+    """Train the cell and return what this rank measured."""
+    meters = [module.METER(session) for module in session.catalog.modules("metric")]
+    meters.sort(key=lambda meter: meter.inner)
+
+    with _timed("build", session, phases_seconds):
+        model = build_model(session)
+    with _timed("prepare", session, phases_seconds):
+        trainer = session.strategy.engine.trainer(session, model)
+        evidence = trainer.check()
+        for fault in session.job.faults:
+            resolve(fault)(session, trainer, meters)
+        for meter in meters:
+            meter.prepared(trainer)
+
+    kinds = ["traced"] * TRACED_STEPS + ["warmup"] * session.job.warmup + ["timed"] * session.job.steps + ["counted"]
+    phases_seconds["steps"] = -time.perf_counter()
+    for number, kind in enumerate(kinds):
+        session.mark("batch")
+        batch = make_batch(session, number)
+        _align(session)
+        with contextlib.ExitStack() as around:
+            for meter in meters:
+                around.enter_context(meter.step(kind))
+            outcome = trainer.step(batch)
+        for meter in meters:
+            meter.stepped(kind, outcome)
+    phases_seconds["steps"] += time.perf_counter()
+    trainer.check()
+
+    readings: dict[str, records.Reading] = {}
+    for meter in meters:
+        readings.update(meter.readings())
+    return RankSample(
+        rank=session.rank,
+        readings=readings,
+        engine=evidence,
+        versions=_versions(session),
+        phases_seconds=phases_seconds,
+    )
+
+
+def run(folder: Path, rank: int) -> int:
+    """Run one rank to its end and leave result or failure in the folder. Returns the exit status."""
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a rank that hangs where it is
+    progress = ProgressWriter(folder / f"rank{rank}.progress")
+    try:
+        phases_seconds: dict[str, float] = {}
+        job = records.read(folder / "job.json", Job)
+        session = Session.open(job, rank)
+        session.listeners.append(progress.mark)
+        with _timed("join", session, phases_seconds):
+            join(session, folder)
+        sample = measure(session, phases_seconds)
+        progress.mark("result")
+        records.write(folder / f"rank{rank}.json", sample)
+        leave()
+        return 0
+    except BaseException as error:
+        _report(error, folder, rank)
+        return 1
+
+
+def _report(error: BaseException, folder: Path, rank: int) -> None:
+    """Say in a file why this rank ends; the first rank to do so is to blame."""
+    traceback.print_exception(error)
+    import torch
+
+    text = f"{type(error).__name__}: {error}" if not isinstance(error, RankError) else str(error)
+    out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+    kind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
+    failure = Failure(kind=kind, rank=rank, message=text.split("\n\n")[0].split("\nException raised")[0].strip())
+    records.write(folder / f"rank{rank}.failure.json", failure)
+
+
+@contextlib.contextmanager
+def _timed(phase: str, session: Session, phases_seconds: dict[str, float]) -> Any:
+    session.mark(phase)
+    begin = time.perf_counter()
+    yield
+    session.synchronize()
+    phases_seconds[phase] = time.perf_counter() - begin
+
+
+def _align(session: Session) -> None:
+    """Ranks begin a step together; else a fast rank's step would contain the slow one's previous step."""
+    import torch.distributed as dist
+
+    if session.world_size > 1 and dist.is_initialized():
+        dist.barrier()
+
+
+def _versions(session: Session) -> dict[str, str]:
+    """What really was imported, not what is installed."""
+    versions = {"python": sys.version.split()[0]}
+    for name in ("torch", "transformers", "deepspeed"):
+        if name in sys.modules:
+            versions[name] = str(sys.modules[name].__version__)
+    return versions
+
+
+if __name__ == "__main__":
+    os._exit(run(Path(sys.argv[1]), int(sys.argv[2])))

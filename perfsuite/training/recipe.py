@@ -1,0 +1,33 @@
+"""A strategy's techniques, resolved into the fields that the training code reads."""
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from perfsuite.catalog.strategies import Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recipe:
+    """Everything about a step that is not the engine's affair. A technique changes it by setting a field."""
+
+    compute_dtype: str = "float32"
+    loss_scaling: bool = False
+    optimizer: Callable[[Any, float], Any]
+    learning_rate: float = 1e-3
+    checkpointing: bool = False
+    accumulation: int = 1
+    dropout: bool = True
+
+
+def resolve(strategy: Strategy) -> Recipe:
+    """The recipe of a strategy: every technique's fields, with its number where it takes one."""
+    fields: dict[str, Any] = {}
+    for choice in strategy.choices:
+        fields.update(choice.technique.sets)
+        if choice.technique.parameter:
+            fields[choice.technique.parameter] = choice.number
+    unknown = fields.keys() - {field.name for field in dataclasses.fields(Recipe)}
+    assert not unknown, f"techniques set fields that Recipe lacks: {unknown}"
+    return Recipe(**fields)

@@ -1,0 +1,63 @@
+"""What an engine must be able to do in a rank. Nothing here imports torch: engine files are read by the parent too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.training.session import Session
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The keyword inputs of one forward, and the weight that makes the mean of all losses the global mean.
+
+    ``weight`` = labels here · micro-batches of the step in all ranks / labels of the step in all ranks. Ranks hold
+    different numbers of labels (padding), so a mean of means would depend on how the samples are divided.
+    """
+
+    inputs: dict[str, torch.Tensor]
+    weight: float
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """Of one optimizer step: this rank's share of the loss (the mean over ranks is the loss) and the gradient norm.
+
+    Both stay tensors, or numbers where the engine has them, so that a step never waits for them. ``skipped`` says
+    that fp16 gradients overflowed and the optimizer did not step.
+    """
+
+    loss: Any
+    gradient_norm: Any
+    skipped: bool = False
+
+
+class Trainer:
+    """Base of all engines. The constructor prepares ``model`` for training; ``session.mark(phase)`` must be called
+    when each forward, backward and optimizer phase begins.
+    """
+
+    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+        self.session = session
+        self.model = model
+
+    def check(self) -> dict[str, str | int]:
+        """Prove that this engine is what it is named, and return the evidence. Raises WrongEngine."""
+        raise NotImplementedError
+
+    def step(self, batch: list[MicroBatch]) -> StepOutcome:
+        """One optimizer step: forward and backward of every micro-batch, then the optimizer."""
+        raise NotImplementedError
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every (category, tensor) that this rank holds right now: parameters, gradients, optimizer state, …"""
+        raise NotImplementedError
+
+    def replicated(self) -> Iterator[torch.Tensor]:
+        """Tensors that must be equal on all ranks after a step; empty where nothing is replicated."""
+        return iter(())

@@ -1,0 +1,79 @@
+"""Units: bytes, seconds and FLOP/s inside; this module is the only place that converts them for people."""
+
+import math
+import re
+
+from perfsuite.errors import UsageError
+
+_BYTES = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_BYTES |= {"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
+
+
+def parse_bytes(text: str) -> int:
+    """Return the bytes that e.g. ``24GiB``, ``1.5 MiB``, ``16GB`` or ``4096`` stand for.
+
+    Raises UsageError where the text is not a positive amount of bytes.
+    """
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
+    if not match or match[2] not in _BYTES or not float(match[1]) > 0:
+        units = ", ".join(unit for unit in _BYTES if unit)
+        raise UsageError(f"{text!r} is not an amount of memory. Write a number and a unit, e.g. 24GiB (units: {units}).")
+    return int(float(match[1]) * _BYTES[match[2]])
+
+
+def show_bytes(count: float) -> str:
+    """``1610612736`` → ``1.50 GiB``; below one GiB in MiB, below one MiB in KiB."""
+    for unit in ("GiB", "MiB"):
+        if abs(count) >= _BYTES[unit]:
+            return f"{count / _BYTES[unit]:.2f} {unit}"
+    return f"{count / _BYTES['KiB']:.2f} KiB"
+
+
+def show_seconds(seconds: float) -> str:
+    """``0.412`` → ``412 ms``: three significant digits, in ms below ten seconds."""
+    if abs(seconds) >= 10:
+        return f"{seconds:.1f} s"
+    return f"{_digits(seconds * 1e3)} ms"
+
+
+def show_flops(flops_per_second: float) -> str:
+    """``4.021e14`` → ``402 TFLOP/s``: three significant digits."""
+    return f"{_digits(flops_per_second / 1e12)} TFLOP/s"
+
+
+def show_flop(flop: float) -> str:
+    """``4.021e12`` → ``4.02 TFLOP``: three significant digits."""
+    return f"{_digits(flop / 1e12)} TFLOP"
+
+
+def show_ratio(ratio: float) -> str:
+    """``0.437`` → ``43.7 %``."""
+    return f"{ratio * 100:.1f} %"
+
+
+def show_change(old: float, new: float) -> str:
+    """``(20.0, 21.94)`` → ``+9.7 %``; a change too small for one decimal keeps its leading digit."""
+    if old == 0:
+        return "0 %" if new == 0 else "from 0"
+    percent = (new - old) / abs(old) * 100
+    if percent and abs(percent) < 0.05:
+        return f"{percent:+.0e} %"
+    return f"{percent:+.1f} %"
+
+
+def show_count(count: float) -> str:
+    """``12345.6`` → ``12,346``; small numbers keep three significant digits."""
+    return f"{count:,.0f}" if abs(count) >= 1000 else _digits(count)
+
+
+def show_number(number: float) -> str:
+    """A plain number such as a loss, with six significant digits."""
+    return f"{number:.6g}"
+
+
+def _digits(value: float) -> str:
+    """Three significant digits without an exponent: ``412``, ``4.02``, ``0.0150``."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
+    return f"{value:.{decimals}f}"
