@@ -76,7 +76,6 @@ class Failure(Record, kw_only=True):
     message: str
     tail: str = ""
     missing_bytes: int | None = None
-    category: str = ""
 
 
 class Machine(Record, kw_only=True):
@@ -139,6 +138,18 @@ class Verdict(Record, kw_only=True):
     accept: str = ""
 
 
+class Result(Record, kw_only=True):
+    """One cell of a run: a line of the report. ``baseline`` is what the cell was judged by, ``updated`` the file that
+    its measurement was accepted into, with consent.
+    """
+
+    format: int = FORMAT
+    measurement: Measurement
+    baseline: Baseline | None
+    verdict: Verdict
+    updated: str = ""
+
+
 T = TypeVar("T", bound=Record)
 
 
@@ -165,14 +176,24 @@ def read(path: Path, kind: type[T]) -> T:
     return decode(text, kind, str(path))
 
 
+def encode_line(record: Record) -> str:
+    """The record as one line of JSON."""
+    _refuse_non_finite(msgspec.to_builtins(record), type(record).__name__)
+    return msgspec.json.encode(record).decode()
+
+
 def write(path: Path, record: Record) -> None:
+    """Write a record atomically, indented."""
+    write_bytes(path, encode(record))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
     """Write atomically: a reader sees the old file or the new one, never half of one, whatever dies meanwhile."""
-    text = encode(record)
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
         with os.fdopen(handle, "wb") as file:
-            file.write(text)
+            file.write(content)
             file.flush()
             os.fsync(file.fileno())
         os.chmod(temporary, 0o644)

@@ -41,6 +41,7 @@ def blame_exit(folder: Path, ranks: int, ended: int, status: int) -> Failure:
         rank=first,
         message=f"Rank {first}: {failure.message}",
         tail=last_lines(folder, first),
+        missing_bytes=failure.missing_bytes,
     )
 
 

@@ -6,6 +6,7 @@ import os
 import platform
 import shutil
 import subprocess
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -66,6 +67,12 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
         return ""
     present = ", ".join(gpu.name for gpu in gpus()) or "no GPU"
     return f"{hardware.name} is not here: this machine has {present}."
+
+
+def local_hardware(catalog: Catalog) -> list[str]:
+    """This machine's GPUs as hardware names: of every known kind one rank, and all of them if there are more."""
+    counts = Counter(device.name for gpu in gpus() if (device := device_of(gpu, catalog)))
+    return [f"{name}_x{ranks}" for name, count in counts.items() for ranks in sorted({1, count})]
 
 
 def device_indices(hardware: Hardware, catalog: Catalog) -> list[int]:

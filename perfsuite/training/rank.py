@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
+import re
 import signal
 import sys
 import time
@@ -98,8 +99,15 @@ def _report(error: BaseException, folder: Path, rank: int) -> None:
     text = f"{type(error).__name__}: {error}" if not isinstance(error, RankError) else str(error)
     out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
     kind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
-    failure = Failure(kind=kind, rank=rank, message=text.split("\n\n")[0].split("\nException raised")[0].strip())
+    message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
+    failure = Failure(kind=kind, rank=rank, message=message, missing_bytes=_missing(message))
     records.write(folder / f"rank{rank}.failure.json", failure)
+
+
+def _missing(message: str) -> int | None:
+    """How many bytes too few there were, from the counting allocator's sentence; CUDA's does not tell it exactly."""
+    found = re.search(r"tried to allocate (\d+) bytes with (\d+) bytes in use; the capacity is (\d+) bytes", message)
+    return int(found[1]) + int(found[2]) - int(found[3]) if found else None
 
 
 @contextlib.contextmanager

@@ -133,6 +133,7 @@ class Memory(Meter):
         if phase == "batch" and not self.stepping:
             self.stepping = True
             self.source.reset_peak()
+        self.source.settle()
         number = len(self.marks)
         named = {}
         for category, tensor in self.trainer.tensors():

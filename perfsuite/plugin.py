@@ -1,0 +1,103 @@
+"""pytest's door to perfsuite: options, markers, parametrization. Hooks only.
+
+Everything that costs time to import is imported when a perf cell is collected or ``--perf`` is given, so that plain
+pytest with this plugin installed is as fast as without.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from perfsuite.pytest_session import PerfCell
+
+UPDATES = ("new", "regressed", "improved", "all")
+FIXTURE = "perf_cell"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Options default to None, so that an ini setting counts where no option is given."""
+    group = parser.getgroup("perfsuite", "training performance")
+    group.addoption("--perf", action="store_true", help="Train the perf cells, and only them.")
+    group.addoption("--perf-update", choices=UPDATES, metavar="|".join(UPDATES), help=_UPDATE_HELP)
+    for name, kind, text in _SETTINGS:
+        metavar = name.upper()
+        parser.addini(f"perf_{name}", f"{text} Option: --perf-{name.replace('_', '-')}.", default=None)
+        group.addoption(f"--perf-{name.replace('_', '-')}", type=kind, metavar=metavar, help=f"{text} Ini: perf_{name}.")
+    parser.addini("perf_baselines", "Folder of the baselines, relative to the rootdir.", default="baselines")
+    parser.addini("perf_catalog", "Folders with models, engines, … of your own.", type="paths", default=[])
+
+
+_UPDATE_HELP = (
+    "Accept measurements into baselines: of cells without a baseline (new), of cells that got worse (regressed) or "
+    "better (improved), or of all that differ. What changes is printed."
+)
+_SETTINGS: tuple[tuple[str, type, str], ...] = (
+    ("hardware", str, "Comma-separated hardware for the grid's cells, e.g. cpu_x2,h200_x1, in place of their own."),
+    ("steps", int, "Timed steps of a cell (10)."),
+    ("warmup", int, "Warm-up steps before them (5)."),
+    ("capacity", str, "Memory that each rank's tensors may occupy, e.g. 24GiB; crossing it is an out-of-memory."),
+    ("report", str, "Write every result as one line of JSON to this file."),
+    ("time_tolerance", float, "Relative slow-down that is allowed on top of the noise (0.1)."),
+    ("start_timeout", float, "Seconds that a rank may take without progress before its first step (300)."),
+    ("step_timeout", float, "Seconds that a rank may take without progress from then on (120)."),
+)
+
+
+def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
+    """The hook by which a conftest declares models of its own."""
+    pluginmanager.add_hookspecs(HookSpecs)
+
+
+class HookSpecs:
+    """Hooks that perfsuite calls."""
+
+    def pytest_perf_models(self, config: pytest.Config) -> Any:
+        """Return models of your own, a list of perfsuite.Model, to be named in cells."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Register the marker and, with ``--perf``, the part that runs cells."""
+    config.addinivalue_line(
+        "markers",
+        "perf_cell(*ids, models=(), strategies=(), hardware=()): train these cells in tests that use the perf_cell "
+        "fixture: by id, and every combination of models, strategies and hardware that makes sense.",
+    )
+    if config.getoption("--perf"):
+        from perfsuite.pytest_session import PerfSession
+
+        config.pluginmanager.register(PerfSession(config), "perfsuite.session")
+    elif config.getoption("--perf-update"):
+        raise pytest.UsageError("--perf-update needs --perf: nothing is measured without it.")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One test per cell, named by the cell's id."""
+    if FIXTURE in metafunc.fixturenames:
+        from perfsuite.pytest_session import parametrize_cells
+
+        parametrize_cells(metafunc)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """With ``--perf`` the cells and nothing else; without it no cell."""
+    cells = [item for item in items if FIXTURE in getattr(item, "fixturenames", ())]
+    if not config.getoption("--perf"):
+        for item in cells:
+            item.add_marker(pytest.mark.skip(reason="needs --perf"))
+        return
+    others = [item for item in items if item not in set(cells)]
+    if others:
+        config.hook.pytest_deselected(items=others)
+        items[:] = cells
+
+
+@pytest.fixture
+def perf_cell(request: pytest.FixtureRequest) -> PerfCell:
+    """The cell of this test. ``perf_cell.check()`` trains it and fails the test unless its verdict is good."""
+    session = request.config.pluginmanager.get_plugin("perfsuite.session")
+    assert session is not None
+    cell: PerfCell = session.open(request)
+    return cell

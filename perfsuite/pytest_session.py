@@ -1,0 +1,309 @@
+"""One pytest run's cells: which there are, what they measure, what is said of them. Imported only for perf cells."""
+
+from __future__ import annotations
+
+import datetime
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfsuite import records
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell, grid, parse_cell, parse_hardware
+from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.gate.judge import RED, judge
+from perfsuite.gate.store import Store
+from perfsuite.launch.machine import gpus, local_hardware, why_absent
+from perfsuite.plugin import _SETTINGS, FIXTURE
+from perfsuite.records import Baseline, Measurement, Result, Verdict
+from perfsuite.report.live import LiveLine
+from perfsuite.report.summary import line, render_summary
+from perfsuite.report.verdict import render
+from perfsuite.runner import Runner, Settings, check_settings
+from perfsuite.units import parse_bytes
+
+PROPERTY = "perfsuite"
+LOCAL_GPUS = "gpus"  # in a marker's hardware: every kind of GPU that this machine has, one rank and all ranks
+_CATALOG = pytest.StashKey[Catalog]()
+_CLOCK = pytest.StashKey["StepClock"]()
+
+
+def parametrize_cells(metafunc: pytest.Metafunc) -> None:
+    """Give the test one parameter per cell of its perf_cell markers."""
+    config = metafunc.config
+    try:
+        cells: dict[str, Cell] = {}
+        markers = list(metafunc.definition.iter_markers(FIXTURE))
+        for marker in markers:
+            cells.update((cell.id, cell) for cell in _cells_of(marker, catalog_of(config), _setting(config, "hardware")))
+        if not markers:
+            raise UsageError(f"A test that uses {FIXTURE} needs @pytest.mark.perf_cell with the cells to train.")
+    except PerfsuiteError as error:
+        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from error
+    parameters = [pytest.param(cell, id=cell.id) for cell in cells.values()]
+    if not parameters:
+        absent = pytest.mark.skip(reason="no GPU on this machine")
+        parameters = [pytest.param(None, id="no-gpu", marks=absent)]
+    metafunc.parametrize(FIXTURE, parameters, indirect=True)
+
+
+def catalog_of(config: pytest.Config) -> Catalog:
+    """The catalog of this run: perfsuite's, the folders of ``perf_catalog`` and the conftests' models."""
+    if _CATALOG not in config.stash:
+        folders = tuple(config.getini("perf_catalog"))
+        for folder in folders:
+            if not folder.is_dir():
+                raise UsageError(f"perf_catalog names {folder}, which is not a folder.")
+        models = [model for some in config.hook.pytest_perf_models(config=config) for model in some]
+        config.stash[_CATALOG] = Catalog(folders, tuple(models))
+    return config.stash[_CATALOG]
+
+
+def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None) -> list[Cell]:
+    unknown = marker.kwargs.keys() - {"models", "strategies", "hardware"}
+    if unknown:
+        raise UsageError(f"perf_cell has no {', '.join(sorted(unknown))!r}; it takes ids, models, strategies, hardware.")
+    wanted = [name.strip() for name in hardware_option.split(",")] if hardware_option else None
+    for name in wanted or ():
+        parse_hardware(name, catalog)
+    cells = [parse_cell(text, catalog) for text in marker.args]
+    if wanted:
+        cells = [cell for cell in cells if cell.hardware.name in wanted]
+    if marker.kwargs:
+        hardware = wanted or list(marker.kwargs.get("hardware", ()))
+        if LOCAL_GPUS in hardware:
+            hardware = [name for name in hardware if name != LOCAL_GPUS] + local_hardware(catalog)
+            if not gpus() and not hardware:
+                return cells
+        cells += grid(marker.kwargs.get("models", ()), marker.kwargs.get("strategies", ()), hardware, catalog)
+    return cells
+
+
+def _setting(config: pytest.Config, name: str) -> Any:
+    """The option if it is given, else the ini's value, else None. Raises UsageError for an ini value of another type."""
+    value = config.getoption(f"--perf-{name.replace('_', '-')}")
+    if value is not None:
+        return value
+    text = config.getini(f"perf_{name}")
+    if not text:
+        return None
+    kind = next(kind for known, kind, _ in _SETTINGS if known == name)
+    try:
+        return kind(text)
+    except ValueError as error:
+        raise UsageError(f"{config.inipath}: perf_{name} is {text!r}, which is not a number.") from error
+
+
+class StepClock:
+    """A timer for pytest-benchmark that returns the ranks' own accumulated step time, so that its table, JSON,
+    comparison and histogram hold the real steps, although the steps ran elsewhere and before.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._steps: list[float] = []
+
+    def __call__(self) -> float:
+        return self._seconds
+
+    def load(self, steps: list[float]) -> None:
+        """The steps to replay."""
+        self._steps = list(steps)
+
+    def tick(self) -> None:
+        """One step passes; without steps to replay (pytest-benchmark calls once when disabled) none does."""
+        if self._steps:
+            self._seconds += self._steps.pop(0)
+
+
+class PerfVerdict(Exception):
+    """A red verdict; its text is exactly what the report shows."""
+
+
+@dataclass(frozen=True)
+class PerfCell:
+    """What a test gets: one cell that it can measure and hold to its baseline."""
+
+    cell: Cell
+    session: PerfSession
+    request: pytest.FixtureRequest
+
+    @property
+    def id(self) -> str:
+        return self.cell.id
+
+    def check(self) -> Measurement:
+        """Train the cell, judge it, record it, and raise PerfVerdict if the verdict is red.
+
+        A cell that this machine or these versions cannot run is skipped with the reason. If the test uses the
+        ``benchmark`` fixture too, the steps' times are in pytest-benchmark's report.
+        """
+        result = self.session.measure(self.cell)
+        self.request.node.user_properties.append((PROPERTY, records.encode_line(result)))
+        measurement, verdict = result.measurement, result.verdict
+        if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
+            _replay(self.request, measurement)
+        if verdict.status in RED and not result.updated:
+            raise PerfVerdict(render(verdict, measurement.failure))
+        if verdict.status == "unsupported":
+            pytest.skip(verdict.headline)
+        return measurement
+
+
+def _replay(request: pytest.FixtureRequest, measurement: Measurement) -> None:
+    benchmark, clock = request.getfixturevalue("benchmark"), request.node.stash[_CLOCK]
+    steps = [seconds for seconds in measurement.readings["step_time_seconds"].samples if seconds is not None]
+    clock.load(steps)
+    benchmark.pedantic(clock.tick, rounds=len(steps), iterations=1, warmup_rounds=0)
+    for name in ("peak_memory_bytes", "flops_per_rank", "mfu", "tokens_per_second", "loss"):
+        benchmark.extra_info[name] = measurement.readings[name].value
+
+
+class PerfSession:
+    """A plugin object that lives for one pytest run with ``--perf``."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        try:
+            self.settings = _settings(config)
+            self.catalog = catalog_of(config)
+            self.tolerance = _setting(config, "time_tolerance")
+            self.report = _setting(config, "report")
+        except PerfsuiteError as error:
+            raise pytest.UsageError(str(error)) from error
+        self.tolerance = 0.1 if self.tolerance is None else self.tolerance
+        self.update = config.getoption("--perf-update")
+        if self.update and self.settings.capacity_bytes is not None:
+            raise pytest.UsageError("--perf-update with --perf-capacity: a baseline is of the hardware, not of a cap on it.")
+        self.store = Store(config.rootpath / config.getini("perf_baselines"))
+        self.runner = Runner(self.catalog, self.settings)
+        self.results: list[Result] = []
+        self.live = LiveLine(self.settings)
+
+    def open(self, request: pytest.FixtureRequest) -> PerfCell:
+        """The fixture's value. Skips the test where the hardware is absent."""
+        cell: Cell = request.param
+        reason = why_absent(cell.hardware, self.catalog)
+        if reason:
+            pytest.skip(reason)
+        return PerfCell(cell, self, request)
+
+    def measure(self, cell: Cell) -> Result:
+        """Measure and judge a cell; accept it into its baseline if the user has consented."""
+        try:
+            baseline = self.store.load(cell.id)
+        except PerfsuiteError as error:
+            raise PerfVerdict(f"{cell.id}: {error}") from error
+        measurement = self.runner.measure(cell, self.live.show)
+        self.live.clear()
+        metrics = self.catalog.all("metric").values()
+        verdict = judge(
+            measurement, baseline, metrics, strategy=cell.strategy.name, time_tolerance=self.tolerance
+        )
+        updated = self._accept(cell, measurement, baseline, verdict)
+        return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
+
+    def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None, verdict: Verdict) -> str:
+        """Save the measurement if ``--perf-update`` consents to this verdict; returns the file, or nothing."""
+        kind = "new" if baseline is None else verdict.status
+        consents = self.update == "all" or self.update == kind
+        if not consents or verdict.status == "ok" or measurement.outcome == "failed":
+            return ""
+        now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+        new = Baseline(
+            format=records.FORMAT,
+            cell=cell.id,
+            date=now.isoformat(),
+            commit=_commit(self.config.rootpath),
+            measurement=measurement,
+        )
+        try:
+            self.store.save(new, replaces=baseline)
+        except PerfsuiteError as error:
+            raise PerfVerdict(f"{cell.id}: {error}") from error
+        return str(self.store.path(cell.id).relative_to(self.config.rootpath))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Give each item that uses pytest-benchmark a clock of its own."""
+        for item in items:
+            if "benchmark" in getattr(item, "fixturenames", ()) and FIXTURE in getattr(item, "fixturenames", ()):
+                item.stash[_CLOCK] = clock = StepClock()
+                item.add_marker(pytest.mark.benchmark(timer=clock, group="step time"))
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+        """A red verdict is shown as its text, in the terminal and in JUnit alike, without a traceback."""
+        report = yield
+        if call.excinfo is not None and call.excinfo.errisinstance(PerfVerdict):
+            report.longrepr = str(call.excinfo.value)
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
+        """A cell has a line of its own instead of a letter, unless -q asks for letters or -v for its own lines."""
+        if self.config.getoption("verbose") == 0 and report.when == "call" and _result(report) and report.passed:
+            return "passed", "", ""
+        return None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect results where the terminal is: with xdist they come from the workers."""
+        result = _result(report) if report.when == "call" else None
+        if result is None or hasattr(self.config, "workerinput"):
+            return
+        self.results.append(result)
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and self.config.getoption("verbose") == 0:
+            reporter.ensure_newline()
+            reporter.write_line(line(result, self.catalog.all("metric").values()))
+
+    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
+        """The table of all cells, and every baseline that was written."""
+        if not self.results:
+            return
+        terminalreporter.section("training performance")
+        width = terminalreporter.config.get_terminal_writer().fullwidth
+        terminalreporter.write_line(render_summary(self.results, self.catalog.all("metric").values(), width))
+        for result in self.results:
+            if result.updated:
+                kind = "changed" if result.baseline else "new"
+                terminalreporter.write_line(f"baseline {kind}: {result.updated}")
+
+    def pytest_sessionfinish(self) -> None:
+        """End the rank servers; write the report whole, or not at all."""
+        self.live.clear()
+        self.runner.close()
+        if self.report and not hasattr(self.config, "workerinput"):
+            lines = b"".join(records.encode_line(result).encode() + b"\n" for result in self.results)
+            records.write_bytes(Path(self.config.invocation_params.dir, self.report), lines)
+
+
+def _result(report: pytest.TestReport) -> Result | None:
+    for name, value in report.user_properties:
+        if name == PROPERTY:
+            return records.decode(str(value).encode(), Result, f"the report of {report.nodeid}")
+    return None
+
+
+def _settings(config: pytest.Config) -> Settings:
+    given = {name: _setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout")}
+    capacity = _setting(config, "capacity")
+    settings = Settings(
+        capacity_bytes=parse_bytes(capacity) if capacity else None,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    check_settings(settings)
+    return settings
+
+
+def _commit(root: Path) -> str:
+    """The commit of the tree in which a baseline is recorded; empty outside git."""
+    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        return ""
+    return done.stdout.strip()

@@ -1,0 +1,63 @@
+"""The line that moves while a cell trains: on a terminal only, behind whatever pytest has written on its line."""
+
+import os
+import sys
+from typing import TextIO
+
+from perfsuite.cell import Cell
+from perfsuite.progress import Progress
+from perfsuite.runner import Settings
+
+EVERY_SECONDS = 0.2
+TRACED_AND_COUNTED = 4
+
+
+class LiveLine:
+    """Writes to the controlling terminal, since pytest captures the standard streams; silent where there is none."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._total = settings.steps + settings.warmup + TRACED_AND_COUNTED
+        self._terminal = _open_terminal()
+        self._shown = 0
+        self._last = -1.0
+
+    def show(self, cell: Cell, progress: list[Progress], seconds: float) -> None:
+        """``t5_tiny-zero3-cpu_x2  step 7/19  3.2 s``; the slowest rank's step."""
+        if self._terminal is None or 0 <= seconds - self._last < EVERY_SECONDS:
+            return
+        self._last = seconds
+        step = min(rank.step for rank in progress)
+        where = f"step {step}/{self._total}" if step else min(progress, key=lambda rank: rank.marks).phase
+        self._replace(f" {cell.id}  {where}  {seconds:.1f} s")
+
+    def clear(self) -> None:
+        """Take the line away."""
+        self._last = -1.0
+        self._replace("")
+
+    def _replace(self, text: str) -> None:
+        if self._terminal is None:
+            return
+        text = text[: max(0, _columns(self._terminal) // 2)]
+        back = "\b" * self._shown
+        blank = " " * max(0, self._shown - len(text))
+        self._terminal.write(f"{back}{text}{blank}" + "\b" * len(blank))
+        self._terminal.flush()
+        self._shown = len(text)
+
+
+def _columns(terminal: TextIO) -> int:
+    try:
+        return os.get_terminal_size(terminal.fileno()).columns
+    except OSError:
+        return 80
+
+
+def _open_terminal() -> TextIO | None:
+    if os.environ.get("CI") or not os.environ.get("TERM") or "PYTEST_XDIST_WORKER" in os.environ:
+        return None
+    try:
+        terminal = open("/dev/tty", "w", encoding="utf-8")  # noqa: SIM115  it stays open as long as pytest runs
+    except OSError:
+        return None
+    return terminal if terminal.isatty() and sys.__stderr__ is not None else None

@@ -1,0 +1,95 @@
+"""Measures one cell: lease the devices, launch the ranks, fold what they say. The same for pytest and the commands."""
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.errors import PerfsuiteError
+from perfsuite.gate.gather import GatherError, failed, gather
+from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
+from perfsuite.launch.leases import lease
+from perfsuite.launch.machine import describe, device_indices
+from perfsuite.progress import Progress
+from perfsuite.records import Failure, Job, Measurement
+
+Watch = Callable[[Cell, list[Progress], float], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How every cell of a run is measured. Times in seconds."""
+
+    steps: int = 10
+    warmup: int = 5
+    capacity_bytes: int | None = None
+    start_timeout: float = 300.0
+    step_timeout: float = 120.0
+    import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+
+
+class Runner:
+    """Measures cells one after another with warm rank servers; ``close()`` ends them."""
+
+    def __init__(self, catalog: Catalog, settings: Settings) -> None:
+        self.catalog = catalog
+        self.settings = settings
+        self._launcher = Launcher(Timeouts(settings.start_timeout, settings.step_timeout))
+
+    def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
+        """Train the cell and return its measurement; a failure is a measurement too, with its outcome."""
+        hardware = cell.hardware
+        machine = describe(hardware)
+        common = {"machine": machine, "capacity_bytes": self.settings.capacity_bytes}
+        with lease(device_indices(hardware, self.catalog), hardware.ranks) as devices:
+            begin = time.monotonic()
+            try:
+                samples = self._launcher.run(
+                    self.job(cell, faults),
+                    cell.strategy,
+                    devices,
+                    lambda progress, seconds: watch(cell, progress, seconds),
+                )
+                wall_seconds = time.monotonic() - begin
+                return gather(cell.id, samples, self._metrics(), wall_seconds=wall_seconds, **common)
+            except (CellFailed, GatherError) as error:
+                failure = getattr(error, "failure", None) or Failure(kind="result", rank=None, message=str(error))
+                wall_seconds = time.monotonic() - begin
+                return failed(cell.id, failure, world_size=hardware.world_size, wall_seconds=wall_seconds, **common)
+
+    def job(self, cell: Cell, faults: Any = ()) -> Job:
+        """The cell as its ranks receive it."""
+        device = cell.hardware.device
+        return Job(
+            cell=cell.id,
+            model=cell.model,
+            strategy=cell.strategy.name,
+            workload=cell.workload,
+            device=cell.hardware.torch_device,
+            world_size=cell.hardware.world_size,
+            steps=self.settings.steps,
+            warmup=self.settings.warmup,
+            capacity_bytes=self.settings.capacity_bytes,
+            dense_flops=dict(device.dense_flops) if device else {},
+            catalogs=[str(folder) for folder in self.catalog.folders],
+            import_path=[entry for entry in self.settings.import_path if entry],
+            faults=list(faults),
+        )
+
+    def close(self) -> None:
+        """End the rank servers."""
+        self._launcher.close()
+
+    def _metrics(self) -> Any:
+        return self.catalog.all("metric").values()
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise PerfsuiteError for settings that cannot give a measurement."""
+    if settings.steps < 1 or settings.warmup < 0:
+        raise PerfsuiteError(
+            f"A cell needs at least 1 timed step and 0 or more warm-up steps, not {settings.steps} and {settings.warmup}."
+        )

@@ -1,0 +1,43 @@
+"""What several test files share. The pytest process never imports torch: ranks do."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.records import Measurement
+from perfsuite.runner import Runner, Settings
+
+Measure = Callable[..., Measurement]
+
+
+@pytest.fixture(scope="session")
+def catalog() -> Catalog:
+    """perfsuite's own catalog."""
+    return Catalog()
+
+
+@pytest.fixture(scope="session")
+def runner(catalog: Catalog) -> Iterator[Runner]:
+    """Few steps and short patience; the rank server stays warm for the whole session."""
+    settings = Settings(steps=3, warmup=1, step_timeout=5.0, import_path=(str(Path(__file__).parent),))
+    runner = Runner(catalog, settings)
+    yield runner
+    runner.close()
+
+
+@pytest.fixture(scope="session")
+def measure(runner: Runner, catalog: Catalog) -> Measure:
+    """``measure("t5_tiny-ddp-cpu_x2")`` trains a real cell; each cell without faults only once per session."""
+    known: dict[str, Measurement] = {}
+
+    def measure(cell_id: str, *faults: str) -> Measurement:
+        if faults:
+            return runner.measure(parse_cell(cell_id, catalog), faults=[f"faults:{fault}" for fault in faults])
+        if cell_id not in known:
+            known[cell_id] = runner.measure(parse_cell(cell_id, catalog))
+        return known[cell_id]
+
+    return measure

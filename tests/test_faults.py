@@ -1,0 +1,103 @@
+"""Faults put into real ranks on purpose: each is red, and the blame is right."""
+
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from perfsuite.cell import parse_cell
+from perfsuite.runner import Runner, Settings
+
+DDP = "gpt2_tiny-ddp-cpu_x2"
+FAULTS = [
+    ("killed", "killed", 1, "Rank 1 was killed by SIGKILL"),
+    ("segfault", "killed", 1, "Rank 1 was killed by SIGSEGV"),
+    ("raises", "raised", 1, "Rank 1: ValueError: a fault put here on purpose"),
+    ("exits", "raised", 1, "Rank 1 exited with status 3 and said nothing"),
+    ("hangs", "hung", 1, "Rank 1 hangs in forward of step 2 for more than 5 s"),
+    ("stopped", "hung", 1, "Rank 1 hangs in forward of step 2 for more than 5 s"),
+    ("nan", "raised", 0, "The loss is nan in step 2"),
+    ("backward_clock", "raised", None, "The clock went from 42 to 42 ns"),
+    ("leak", "raised", None, "Memory leaks: "),
+    ("unwrapped", "raised", None, "ddp must run in DistributedDataParallel, this is GPT2LMHeadModel"),
+    ("no_reduction", "raised", None, "gradients are not reduced over the ranks"),
+    ("missing_metric", "result", None, "step_time_seconds"),
+    ("torn_result", "result", 1, "Rank 1 ended well but left no whole result"),
+]
+
+
+@pytest.mark.parametrize(("fault", "kind", "rank", "message"), FAULTS, ids=[fault[0] for fault in FAULTS])
+def test_fault_is_red_and_blamed(measure, fault, kind, rank, message):
+    """A fault in a rank makes the cell fail, and the failure names the rank that failed first and why."""
+    measurement = measure(DDP, fault)
+
+    assert measurement.outcome == "failed"
+    assert measurement.failure.kind == kind
+    assert message in measurement.failure.message
+    assert rank is None or measurement.failure.rank == rank
+
+
+def test_stack_of_a_hanging_rank_is_shown(measure):
+    """The last lines of a rank that hangs say where it is."""
+    measurement = measure(DDP, "hangs")
+
+    assert "time.sleep" in Path(__file__).with_name("faults.py").read_text()
+    assert "faults.py" in measurement.failure.tail
+
+
+def test_cell_after_a_fault_is_untouched(measure, runner, catalog):
+    """A cell that runs right after a failed one, from the same warm server, measures what it always does."""
+    before = measure(DDP)
+    measure(DDP, "killed")
+    after = runner.measure(parse_cell(DDP, catalog))
+
+    assert after.outcome == "fits"
+    assert after.readings["peak_memory_bytes"] == before.readings["peak_memory_bytes"]
+
+
+def test_siblings_of_a_dead_rank_end_at_once(measure):
+    """The cell ends within a second of the first death, not after its siblings' timeouts."""
+    begin = time.monotonic()
+    measure(DDP)
+    undisturbed = time.monotonic() - begin
+    begin = time.monotonic()
+    measure(DDP, "killed")
+
+    assert time.monotonic() - begin < undisturbed + 5  # the step timeout of these tests
+
+
+def test_no_process_is_left(measure):
+    """After success and after failure no rank is alive."""
+    measure(DDP, "hangs")
+    time.sleep(0.2)
+
+    assert _ranks_of(os.getpid()) == []
+
+
+def test_capacity_of_the_peak_fits_and_one_byte_less_does_not(measure, catalog):
+    """The capacity is held at the allocation that crosses it: to the byte."""
+    peak = measure("t5_tiny-zero2+bf16-cpu_x2").readings["peak_memory_bytes"].value
+    outcomes = []
+    for capacity in (peak, peak - 1):
+        runner = Runner(catalog, Settings(steps=1, warmup=0, capacity_bytes=capacity))
+        outcomes.append(runner.measure(parse_cell("t5_tiny-zero2+bf16-cpu_x2", catalog)))
+        runner.close()
+
+    assert [measurement.outcome for measurement in outcomes] == ["fits", "oom"]
+    assert outcomes[1].failure.missing_bytes == 1
+    assert "OutOfMemoryError" in outcomes[1].failure.message
+
+
+def _ranks_of(pid: int) -> list[str]:
+    """Processes forked by the rank servers of a process: a server is its child, a rank its grandchild."""
+    parents = {}
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            after_name = status.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if after_name[0] != "Z":
+            parents[int(status.parent.name)] = int(after_name[1])
+    servers = {child for child, parent in parents.items() if parent == pid}
+    return [str(child) for child, parent in parents.items() if parent in servers]

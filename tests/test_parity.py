@@ -1,0 +1,53 @@
+"""Engines that are mathematically equal agree, number by number, on the same global batch."""
+
+import pytest
+
+FAMILIES = ["t5_tiny", "gpt2_tiny", "llama_tiny", "bloom_tiny"]
+BOUND = 1e-4
+ENGINES = ["ddp", "zero1", "zero2", "zero3"]
+
+
+def _worst(one, other, metric):
+    """The largest relative difference over all steps."""
+    pairs = list(zip(one.readings[metric].samples, other.readings[metric].samples, strict=True))
+    assert len(pairs) >= 8
+    return max(abs(a - b) / abs(a) for a, b in pairs)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("model", FAMILIES)
+def test_engine_agrees_with_single(measure, model, engine):
+    """Two ranks with a micro-batch of two take the same steps as one rank with four."""
+    single = measure(f"{model}-single+nodrop-cpu_x1-b4")
+    parallel = measure(f"{model}-{engine}+nodrop-cpu_x2")
+
+    assert _worst(single, parallel, "loss") < BOUND
+    assert _worst(single, parallel, "gradient_norm") < BOUND
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_accumulation_agrees_with_a_larger_micro_batch(measure, engine):
+    """Two micro-batches of two make the same step as one of four, although padding differs between them."""
+    single = measure("gpt2_tiny-single+nodrop-cpu_x1-b8")
+    accumulated = measure(f"gpt2_tiny-{engine}+acc2+nodrop-cpu_x2")
+
+    assert _worst(single, accumulated, "loss") < BOUND
+    assert _worst(single, accumulated, "gradient_norm") < BOUND
+
+
+def test_checkpointing_changes_no_number(measure):
+    """Activation checkpointing computes the same loss and gradients."""
+    plain = measure("gpt2_tiny-single+nodrop-cpu_x1-b4")
+    checkpointed = measure("gpt2_tiny-single+ckpt+nodrop-cpu_x1-b4")
+
+    assert _worst(plain, checkpointed, "loss") < BOUND
+    assert _worst(plain, checkpointed, "gradient_norm") < BOUND
+
+
+@pytest.mark.parametrize(("engine", "fault"), [("ddp", "sum_not_mean"), ("zero2", "zero_no_reduction")])
+def test_broken_gradient_reduction_is_seen(measure, engine, fault):
+    """A reduction that sums, or does nothing, shows in the gradient norm although every rank trains on happily."""
+    single = measure("gpt2_tiny-single+nodrop-cpu_x1-b4")
+    broken = measure(f"gpt2_tiny-{engine}+nodrop-cpu_x2", fault)
+
+    assert broken.outcome == "failed" or _worst(single, broken, "gradient_norm") > 100 * BOUND
