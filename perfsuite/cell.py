@@ -1,7 +1,7 @@
 """A cell = model × strategy × hardware × workload, and the id that names it everywhere.
 
-    t5_base-zero3+bf16-h200_x1          model - strategy - hardware
-    t5_base-zero3+bf16-h200_x1-b8-s512  the same with another workload: micro-batch 8, 512 tokens (-t: target tokens)
+t5_base-zero3+bf16-h200_x1          model - strategy - hardware
+t5_base-zero3+bf16-h200_x1-b8-s512  the same with another workload: micro-batch 8, 512 tokens (-t: target tokens)
 """
 
 import dataclasses
@@ -65,15 +65,16 @@ def parse_hardware(text: str, catalog: Catalog) -> Hardware:
 
     Raises UnknownName for an unknown device, UsageError where the count is missing or zero.
     """
-    match = re.fullmatch(r"(.+)_x([1-9]\d*)(?:n([1-9]\d*))?", text)
-    kind = match[1] if match else text
+    match = re.fullmatch(r"(.+?)(?:_x(\d{1,6})(?:n(\d{1,6}))?)?", text)
+    kind, ranks, nodes = match.groups() if match else (text, None, None)
     devices = catalog.all("device")
     if kind != "cpu" and kind not in devices:
         known = ["cpu", *devices]
         raise UnknownName("hardware", kind, known, "To add one, create perfsuite/catalog/hardware/<family>.py.")
-    if not match:
-        raise UsageError(f"Hardware {text!r} lacks the number of ranks: write {text}_x1, or {text}_x4n2 for 2 nodes of 4.")
-    return Hardware(kind, int(match[2]), int(match[3] or 1), devices.get(kind))
+    if ranks is None or int(ranks) < 1 or int(nodes or 1) < 1:
+        way_out = f"write {kind}_x1, or {kind}_x4n2 for 2 nodes of 4"
+        raise UsageError(f"Hardware {text!r} lacks a number of ranks of 1 or more: {way_out}.")
+    return Hardware(kind, int(ranks), int(nodes or 1), devices.get(kind))
 
 
 def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffixes: Iterable[str] = ()) -> Cell:
@@ -128,7 +129,7 @@ def _apply(suffixes: Iterable[str], model: Model) -> Workload:
     workload = model.workload
     seen = set()
     for suffix in suffixes:
-        match = re.fullmatch(r"([a-z])([1-9]\d*)", suffix)
+        match = re.fullmatch(r"([a-z])([1-9]\d{0,8})", suffix)
         if not match or match[1] not in _SUFFIXES or match[1] in seen:
             known = ", ".join(f"-{letter}<n> ({field.replace('_', ' ')})" for letter, field in _SUFFIXES.items())
             raise UsageError(f"{suffix!r} is not a workload suffix, or stands twice. Known: {known}.")

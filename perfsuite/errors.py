@@ -1,13 +1,13 @@
 """Every error of perfsuite, drawn once.
 
-    PerfsuiteError            base; its text is one sentence that says what was wrong and the way out
-    ├── UsageError            what the user asked for cannot be had: an option's value, a cell id
-    │   ├── UnknownName       a name that no definition carries
-    │   └── Refused           names that are known, in a combination that makes no sense
-    ├── FileError             a file that is torn, malformed or of another format
-    └── RankError             something went wrong inside a rank
-        ├── WrongEngine       the engine that runs is not the one that the cell names
-        └── Unsupported       this machine or these library versions cannot run the cell
+PerfsuiteError            base; its text is one sentence that says what was wrong and the way out
+├── UsageError            what the user asked for cannot be had: an option's value, a cell id
+│   ├── UnknownName       a name that no definition carries
+│   └── Refused           names that are known, in a combination that makes no sense
+├── FileError             a file that is torn, malformed or of another format
+└── RankError             something went wrong inside a rank
+    ├── WrongEngine       the engine that runs is not the one that the cell names
+    └── Unsupported       this machine or these library versions cannot run the cell
 """
 
 import difflib

@@ -25,7 +25,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     for name, kind, text in _SETTINGS:
         metavar = name.upper()
         parser.addini(f"perf_{name}", f"{text} Option: --perf-{name.replace('_', '-')}.", default=None)
-        group.addoption(f"--perf-{name.replace('_', '-')}", type=kind, metavar=metavar, help=f"{text} Ini: perf_{name}.")
+        group.addoption(
+            f"--perf-{name.replace('_', '-')}", type=kind, metavar=metavar, help=f"{text} Ini: perf_{name}."
+        )
     parser.addini("perf_baselines", "Folder of the baselines, relative to the rootdir.", default="baselines")
     parser.addini("perf_catalog", "Folders with models, engines, … of your own.", type="paths", default=[])
 

@@ -14,7 +14,7 @@ PHASES = ("start", "join", "build", "prepare", "batch", "forward", "backward", "
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a rank is. ``marks`` only ever grows: of two ranks that hang, the one with fewer marks holds up the other."""
+    """Where a rank is. ``marks`` only grows: of two ranks that hang, the one with fewer marks holds up the other."""
 
     marks: int
     step: int

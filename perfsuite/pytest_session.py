@@ -38,7 +38,9 @@ def parametrize_cells(metafunc: pytest.Metafunc) -> None:
         cells: dict[str, Cell] = {}
         markers = list(metafunc.definition.iter_markers(FIXTURE))
         for marker in markers:
-            cells.update((cell.id, cell) for cell in _cells_of(marker, catalog_of(config), _setting(config, "hardware")))
+            cells.update(
+                (cell.id, cell) for cell in _cells_of(marker, catalog_of(config), _setting(config, "hardware"))
+            )
         if not markers:
             raise UsageError(f"A test that uses {FIXTURE} needs @pytest.mark.perf_cell with the cells to train.")
     except PerfsuiteError as error:
@@ -65,7 +67,9 @@ def catalog_of(config: pytest.Config) -> Catalog:
 def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None) -> list[Cell]:
     unknown = marker.kwargs.keys() - {"models", "strategies", "hardware"}
     if unknown:
-        raise UsageError(f"perf_cell has no {', '.join(sorted(unknown))!r}; it takes ids, models, strategies, hardware.")
+        raise UsageError(
+            f"perf_cell has no {', '.join(sorted(unknown))!r}; it takes ids, models, strategies, hardware."
+        )
     wanted = [name.strip() for name in hardware_option.split(",")] if hardware_option else None
     for name in wanted or ():
         parse_hardware(name, catalog)
@@ -83,7 +87,7 @@ def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None
 
 
 def _setting(config: pytest.Config, name: str) -> Any:
-    """The option if it is given, else the ini's value, else None. Raises UsageError for an ini value of another type."""
+    """The option if it is given, else the ini's value, else None. Raises UsageError for an ini value of no use."""
     value = config.getoption(f"--perf-{name.replace('_', '-')}")
     if value is not None:
         return value
@@ -177,11 +181,14 @@ class PerfSession:
         self.tolerance = 0.1 if self.tolerance is None else self.tolerance
         self.update = config.getoption("--perf-update")
         if self.update and self.settings.capacity_bytes is not None:
-            raise pytest.UsageError("--perf-update with --perf-capacity: a baseline is of the hardware, not of a cap on it.")
+            raise pytest.UsageError(
+                "--perf-update with --perf-capacity: a baseline is of the hardware, not of a cap on it."
+            )
         self.store = Store(config.rootpath / config.getini("perf_baselines"))
         self.runner = Runner(self.catalog, self.settings)
         self.results: list[Result] = []
-        self.live = LiveLine(self.settings)
+        self.verbose = config.getoption("verbose") > 0
+        self.live = LiveLine(self.settings.all_steps)
 
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test where the hardware is absent."""
@@ -200,9 +207,7 @@ class PerfSession:
         measurement = self.runner.measure(cell, self.live.show)
         self.live.clear()
         metrics = self.catalog.all("metric").values()
-        verdict = judge(
-            measurement, baseline, metrics, strategy=cell.strategy.name, time_tolerance=self.tolerance
-        )
+        verdict = judge(measurement, baseline, metrics, strategy=cell.strategy.name, time_tolerance=self.tolerance)
         updated = self._accept(cell, measurement, baseline, verdict)
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
 
@@ -244,10 +249,16 @@ class PerfSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
-        """A cell has a line of its own instead of a letter, unless -q asks for letters or -v for its own lines."""
-        if self.config.getoption("verbose") == 0 and report.when == "call" and _result(report) and report.passed:
+        """A cell has a line of its own instead of a letter; with -v pytest's own lines stay."""
+        if not self.verbose and report.when == "call" and _result(report) and report.passed:
             return "passed", "", ""
         return None
+
+    def pytest_sessionstart(self) -> None:
+        """A cell's line names it: pytest need not write the file's name before each."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and not self.verbose:
+            reporter.showfspath = False
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect results where the terminal is: with xdist they come from the workers."""
@@ -256,8 +267,7 @@ class PerfSession:
             return
         self.results.append(result)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None and self.config.getoption("verbose") == 0:
-            reporter.ensure_newline()
+        if reporter is not None and not self.verbose:
             reporter.write_line(line(result, self.catalog.all("metric").values()))
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:

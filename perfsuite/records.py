@@ -19,10 +19,10 @@ FORMAT = 1
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Base of all records: frozen, no unknown fields. msgspec does not inherit kw_only, so each record says it."""
+    """Base of all records: frozen, no unknown fields. Each repeats what msgspec or mypy does not inherit."""
 
 
-class Job(Record, kw_only=True):
+class Job(Record, frozen=True, kw_only=True):
     """One cell as the ranks receive it. Written once to ``job.json``; every rank of the cell reads the same file.
 
     ``capacity_bytes`` limits the tensors of each rank. A rank runs ``warmup`` steps, then ``steps`` timed ones.
@@ -46,7 +46,7 @@ class Job(Record, kw_only=True):
     faults: list[str] = []
 
 
-class Reading(Record, kw_only=True):
+class Reading(Record, frozen=True, kw_only=True):
     """One metric's value, with the parts that add up to it and the raw samples that it summarizes, where it has them.
 
     A sample is None where an fp16 step overflowed and was skipped. ``ranks`` holds each rank's value.
@@ -58,7 +58,7 @@ class Reading(Record, kw_only=True):
     ranks: list[int | float] = []
 
 
-class RankSample(Record, kw_only=True):
+class RankSample(Record, frozen=True, kw_only=True):
     """What one rank measured. ``engine`` is the evidence that the engine is what the cell names."""
 
     rank: int
@@ -68,7 +68,7 @@ class RankSample(Record, kw_only=True):
     phases_seconds: dict[str, float]
 
 
-class Failure(Record, kw_only=True):
+class Failure(Record, frozen=True, kw_only=True):
     """Why a cell has no measurement: which rank failed first, how, and its last lines."""
 
     kind: str  # "oom", "unsupported", "raised", "killed", "hung", "result"
@@ -78,7 +78,7 @@ class Failure(Record, kw_only=True):
     missing_bytes: int | None = None
 
 
-class Machine(Record, kw_only=True):
+class Machine(Record, frozen=True, kw_only=True):
     """The machine that measured. Two runs compare in time only where ``identity`` is the same."""
 
     identity: str
@@ -88,7 +88,7 @@ class Machine(Record, kw_only=True):
     driver: str = ""
 
 
-class Measurement(Record, kw_only=True):
+class Measurement(Record, frozen=True, kw_only=True):
     """A cell measured on real hardware. ``outcome`` is "fits", "oom", "unsupported" or "failed"."""
 
     cell: str
@@ -104,7 +104,7 @@ class Measurement(Record, kw_only=True):
     failure: Failure | None = None
 
 
-class Baseline(Record, kw_only=True):
+class Baseline(Record, frozen=True, kw_only=True):
     """A stored measurement with where it comes from."""
 
     format: int
@@ -114,7 +114,7 @@ class Baseline(Record, kw_only=True):
     measurement: Measurement
 
 
-class Line(Record, kw_only=True):
+class Line(Record, frozen=True, kw_only=True):
     """One metric of a verdict, ready to print: ``old`` and ``new`` are texts in human units."""
 
     metric: str
@@ -127,7 +127,7 @@ class Line(Record, kw_only=True):
     note: str = ""
 
 
-class Verdict(Record, kw_only=True):
+class Verdict(Record, frozen=True, kw_only=True):
     """What the judge says of one cell. ``status`` is the worst of its lines'."""
 
     cell: str
@@ -138,7 +138,7 @@ class Verdict(Record, kw_only=True):
     accept: str = ""
 
 
-class Result(Record, kw_only=True):
+class Result(Record, frozen=True, kw_only=True):
     """One cell of a run: a line of the report. ``baseline`` is what the cell was judged by, ``updated`` the file that
     its measurement was accepted into, with consent.
     """

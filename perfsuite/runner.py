@@ -15,6 +15,7 @@ from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices
 from perfsuite.progress import Progress
 from perfsuite.records import Failure, Job, Measurement
+from perfsuite.training.meters._base import COUNTED_STEPS, TRACED_STEPS
 
 Watch = Callable[[Cell, list[Progress], float], None]
 
@@ -30,6 +31,11 @@ class Settings:
     step_timeout: float = 120.0
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
+    @property
+    def all_steps(self) -> int:
+        """Every optimizer step of a cell, those included that are recorded and counted."""
+        return TRACED_STEPS + self.warmup + self.steps + COUNTED_STEPS
+
 
 class Runner:
     """Measures cells one after another with warm rank servers; ``close()`` ends them."""
@@ -42,8 +48,10 @@ class Runner:
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
         """Train the cell and return its measurement; a failure is a measurement too, with its outcome."""
         hardware = cell.hardware
-        machine = describe(hardware)
-        common = {"machine": machine, "capacity_bytes": self.settings.capacity_bytes}
+        common: dict[str, Any] = {
+            "machine": describe(hardware, self.catalog),
+            "capacity_bytes": self.settings.capacity_bytes,
+        }
         with lease(device_indices(hardware, self.catalog), hardware.ranks) as devices:
             begin = time.monotonic()
             try:
@@ -90,6 +98,5 @@ class Runner:
 def check_settings(settings: Settings) -> None:
     """Raise PerfsuiteError for settings that cannot give a measurement."""
     if settings.steps < 1 or settings.warmup < 0:
-        raise PerfsuiteError(
-            f"A cell needs at least 1 timed step and 0 or more warm-up steps, not {settings.steps} and {settings.warmup}."
-        )
+        given = f"{settings.steps} and {settings.warmup}"
+        raise PerfsuiteError(f"A cell needs at least 1 timed step and 0 or more warm-up steps, not {given}.")

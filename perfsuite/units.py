@@ -15,10 +15,11 @@ def parse_bytes(text: str) -> int:
     Raises UsageError where the text is not a positive amount of bytes.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
-    if not match or match[2] not in _BYTES or not float(match[1]) > 0:
+    amount = float(match[1]) * _BYTES.get(match[2], 0) if match else 0
+    if not 1 <= amount < 2**63:
         units = ", ".join(unit for unit in _BYTES if unit)
-        raise UsageError(f"{text!r} is not an amount of memory. Write a number and a unit, e.g. 24GiB (units: {units}).")
-    return int(float(match[1]) * _BYTES[match[2]])
+        raise UsageError(f"{text[:80]!r} is not an amount of memory: write a number and a unit of {units}, e.g. 24GiB.")
+    return int(amount)
 
 
 def show_bytes(count: float) -> str:
@@ -37,12 +38,16 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_flops(flops_per_second: float) -> str:
-    """``4.021e14`` → ``402 TFLOP/s``: three significant digits."""
+    """``4.021e14`` → ``402 TFLOP/s``: three significant digits, below one TFLOP/s in GFLOP/s."""
+    if abs(flops_per_second) < 1e12:
+        return f"{_digits(flops_per_second / 1e9)} GFLOP/s"
     return f"{_digits(flops_per_second / 1e12)} TFLOP/s"
 
 
 def show_flop(flop: float) -> str:
-    """``4.021e12`` → ``4.02 TFLOP``: three significant digits."""
+    """``4.021e12`` → ``4.02 TFLOP``: three significant digits, below one TFLOP in GFLOP."""
+    if abs(flop) < 1e12:
+        return f"{_digits(flop / 1e9)} GFLOP"
     return f"{_digits(flop / 1e12)} TFLOP"
 
 
@@ -75,5 +80,5 @@ def _digits(value: float) -> str:
     """Three significant digits without an exponent: ``412``, ``4.02``, ``0.0150``."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
-    decimals = max(0, 2 - math.floor(math.log10(abs(value))))
-    return f"{value:.{decimals}f}"
+    exponent = int(f"{value:.2e}".partition("e")[2])  # of the rounded value: 9.996 is 10.0
+    return f"{value:.{max(0, 2 - exponent)}f}"

@@ -126,6 +126,6 @@ class Metric:
     fold: str = "max"
     hold: str = "shown"
     worse: str = "higher"
-    column: bool = False  # a column of the summary table
+    column: int | None = None  # its place in the summary table; None: not there
     optional: bool = False  # may be missing where the device cannot tell it
     derive: Callable[[Mapping[str, Any], int], float | None] | None = None

@@ -66,7 +66,7 @@ def _parse_technique(part: str, catalog: Catalog) -> Choice:
     techniques = catalog.all("technique")
     if part in techniques and techniques[part].parameter is None:
         return Choice(techniques[part])
-    match = re.fullmatch(r"(.*?[^\d])(\d+)", part)
+    match = re.fullmatch(r"(.*?[^\d])(\d{1,6})", part)
     if match and match[1] in techniques and techniques[match[1]].parameter:
         number = int(match[2])
         if number < 2 or match[2].startswith("0"):
@@ -74,5 +74,6 @@ def _parse_technique(part: str, catalog: Catalog) -> Choice:
         return Choice(techniques[match[1]], number)
     if part in techniques:
         raise UsageError(f"{part!r} needs a whole number behind it, such as {part}8.")
+    add = "To add one, add it to its slot's file in perfsuite/training/techniques/."
     known = [name if item.parameter is None else f"{name}<n>" for name, item in techniques.items()]
-    raise UnknownName("technique", part, known, "To add one, add it to its slot's file in perfsuite/training/techniques/.")
+    raise UnknownName("technique", part, known, add)

@@ -22,7 +22,8 @@ def blame_exit(folder: Path, ranks: int, ended: int, status: int) -> Failure:
     raised may be one: its sibling wrote its failure earlier and is only slower to end, so the earliest file counts.
     """
     if os.WIFSIGNALED(status):
-        name = signal.Signals(os.WTERMSIG(status)).name
+        number = os.WTERMSIG(status)
+        name = signal.Signals(number).name if number in signal.Signals._value2member_map_ else f"signal {number}"
         message = f"Rank {ended} was killed by {name}"
         message += " (the kernel kills the largest process when memory runs out)." if name == "SIGKILL" else "."
         return Failure(kind="killed", rank=ended, message=message, tail=last_lines(folder, ended))
@@ -35,7 +36,8 @@ def blame_exit(folder: Path, ranks: int, ended: int, status: int) -> Failure:
     try:
         failure = records.read(folder / f"rank{first}.failure.json", Failure)
     except FileError as error:
-        return Failure(kind="raised", rank=first, message=f"Rank {first} failed: {error}", tail=last_lines(folder, first))
+        message = f"Rank {first} failed: {error}"
+        return Failure(kind="raised", rank=first, message=message, tail=last_lines(folder, first))
     return Failure(
         kind=failure.kind,
         rank=first,

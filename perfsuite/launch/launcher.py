@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -18,9 +19,10 @@ from typing import Any
 from perfsuite import records
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.errors import FileError, PerfsuiteError
-from perfsuite.launch.blame import blame_hang, blame_exit, last_lines
+from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
 from perfsuite.progress import Progress, read_progress
 from perfsuite.records import Failure, Job, RankSample
+from perfsuite.training.meters._cpu_allocator import cache_folder
 
 POLL_SECONDS = 0.02
 
@@ -116,7 +118,7 @@ class Launcher:
             for message in server.receive(POLL_SECONDS):
                 if "error" in message:
                     raise CellFailed(_server_failure(message["error"], server))
-                rank = running.pop(message.get("ended"), None)
+                rank = running.pop(message.get("ended", -1), None)
                 if rank is not None and message["status"] != 0:
                     raise CellFailed(blame_exit(folder, len(pids), rank, message["status"]))
             now = time.monotonic()
@@ -125,7 +127,7 @@ class Launcher:
                 if progress != seen[rank]:
                     seen[rank], moved[rank] = progress, now
             watch(seen, now - begin)
-            still = [rank for rank in running.values()]
+            still = list(running.values())
             for rank in still:
                 limit = self.timeouts.step if seen[rank].step else self.timeouts.start
                 if now - max(moved[rank], begin) > limit:
@@ -145,8 +147,6 @@ class _ServerProcess:
     """The parent's end of one rank server. ``alive()`` is False once it has died."""
 
     def __init__(self, device: str, visible: str) -> None:
-        from perfsuite.training.meters._cpu_allocator import cache_folder
-
         self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
         self._connection, theirs = socket.socketpair()
         environment = dict(os.environ)
@@ -160,11 +160,11 @@ class _ServerProcess:
         if device == "cpu":
             environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
         elif visible:
-            environment["CUDA_VISIBLE_DEVICES"] = visible
+            environment |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts
         with (self.workspace / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "perfsuite.launch.server", device, str(self.workspace)],
-                stdin=theirs,
+                stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,
                 env=environment,
@@ -208,8 +208,6 @@ class _ServerProcess:
 
     def close(self) -> None:
         """Ask the server to end by closing its connection; it removes the workspace."""
-        import shutil
-
         if self._closed:
             return
         self._closed = True

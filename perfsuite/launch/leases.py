@@ -9,6 +9,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from perfsuite.errors import UsageError
+
 POLL_SECONDS = 0.05
 
 
@@ -16,15 +18,18 @@ POLL_SECONDS = 0.05
 def lease(candidates: list[int], count: int) -> Iterator[list[int]]:
     """Hold ``count`` of the accelerators ``candidates`` until the block ends; without candidates, the whole CPU.
 
-    Waits as long as it takes. The locks are files of this user, freed by the kernel if the holder dies.
+    Waits as long as it takes; raises UsageError for more than there are. The locks are files of this user, freed by
+    the kernel if the holder dies.
     """
     folder = Path(tempfile.gettempdir()) / f"perfsuite-leases-{getpass.getuser()}"
     folder.mkdir(exist_ok=True)
+    if candidates and count > len(candidates):
+        raise UsageError(f"{count} accelerators are asked for, this machine has {len(candidates)} of the kind.")
     names = [f"gpu{index}" for index in candidates] or ["cpu"]
     wanted = count if candidates else 1
     while True:
         with contextlib.ExitStack() as held:
-            got = []
+            got: list[str] = []
             for name in names:
                 if len(got) == wanted:
                     break

@@ -15,13 +15,15 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware
 from perfsuite.records import Machine
 
-CORES_PER_RANK_LIMIT = 4  # more ranks than this per core say nothing about anything
+MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
+RANKS_PER_CORE = 4  # more ranks than this per core say nothing about anything
 
 
 @dataclass(frozen=True)
 class Gpu:
     """One accelerator as the driver reports it."""
 
+    index: int  # as nvidia-smi and, with CUDA_DEVICE_ORDER=PCI_BUS_ID, CUDA count
     name: str
     memory_bytes: int
     driver: str
@@ -37,16 +39,30 @@ def gpus() -> tuple[Gpu, ...]:
     if done.returncode:
         return ()
     found = []
-    for line in done.stdout.splitlines():
+    for index, line in enumerate(done.stdout.splitlines()):
         name, memory, driver = (part.strip() for part in line.split(","))
-        found.append(Gpu(name, int(memory) * 2**20, driver))
-    return tuple(found)
+        if memory.isdigit():  # "[N/A]" where a chip shares the host's memory
+            found.append(Gpu(index, name, int(memory) * 2**20, driver))
+    return tuple(gpu for gpu in found if _visible(gpu.index))
+
+
+def _visible(index: int) -> bool:
+    """Whether the user's CUDA_VISIBLE_DEVICES, if it names indices, shows this one."""
+    shown = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if shown is None or not all(part.strip().isdigit() for part in shown.split(",") if part.strip()):
+        return True
+    return index in [int(part) for part in shown.split(",") if part.strip()]
 
 
 def device_of(gpu: Gpu, catalog: Catalog) -> Device | None:
     """The catalog's device for a GPU: every fragment of its name fits and its memory is the nearest."""
     name = gpu.name.lower()
-    fitting = [device for device in catalog.all("device").values() if all(part in name for part in device.matches)]
+    fitting = [
+        device
+        for device in catalog.all("device").values()
+        if all(part in name for part in device.matches)
+        and abs(device.memory_bytes - gpu.memory_bytes) < MEMORY_TOLERANCE * device.memory_bytes
+    ]
     return min(
         fitting,
         key=lambda device: (abs(device.memory_bytes - gpu.memory_bytes), -len("".join(device.matches))),
@@ -59,7 +75,7 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     if hardware.nodes > 1:
         return f"{hardware.name} has {hardware.nodes} nodes; this run starts ranks on one."
     if hardware.device is None:
-        most = cores() * CORES_PER_RANK_LIMIT
+        most = cores() * RANKS_PER_CORE
         return "" if hardware.ranks <= most else f"{hardware.name}: this machine's {cores()} cores carry {most} ranks."
     here = [device_of(gpu, catalog) for gpu in gpus()]
     count = sum(device == hardware.device for device in here)
@@ -79,7 +95,7 @@ def device_indices(hardware: Hardware, catalog: Catalog) -> list[int]:
     """The local indices of the accelerators of that kind; empty for a CPU."""
     if hardware.device is None:
         return []
-    return [index for index, gpu in enumerate(gpus()) if device_of(gpu, catalog) == hardware.device]
+    return [gpu.index for gpu in gpus() if device_of(gpu, catalog) == hardware.device]
 
 
 def cores() -> int:
@@ -96,13 +112,14 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def describe(hardware: Hardware) -> Machine:
+def describe(hardware: Hardware, catalog: Catalog) -> Machine:
     """The machine as a record. ``identity`` tells two machines of one kind apart, without telling their names."""
     who = [platform.node(), cpu_name(), str(cores())]
     machine_id = Path("/etc/machine-id")
     who.append(machine_id.read_text().strip() if machine_id.exists() else "")
     driver, name, memory = "", cpu_name(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    if hardware.device is not None and gpus():
-        driver, name, memory = gpus()[0].driver, gpus()[0].name, gpus()[0].memory_bytes
+    for gpu in gpus() if hardware.device is not None else ():
+        if device_of(gpu, catalog) == hardware.device:
+            driver, name, memory = gpu.driver, gpu.name, gpu.memory_bytes
     identity = hashlib.sha256("\n".join(who).encode()).hexdigest()[:12]
     return Machine(identity=identity, device=name, cores=cores(), memory_bytes=memory, driver=driver)

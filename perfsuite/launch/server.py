@@ -83,7 +83,7 @@ class Server:
         if request["model"]:
             import transformers
 
-            getattr(transformers, request["model"], None)
+            getattr(transformers, request["model"], None)  # the import of its module is what takes long
         if engine.compile and engine.name not in self.compiled:
             with _build_lock():
                 engine.compile()

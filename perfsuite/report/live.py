@@ -6,17 +6,15 @@ from typing import TextIO
 
 from perfsuite.cell import Cell
 from perfsuite.progress import Progress
-from perfsuite.runner import Settings
 
 EVERY_SECONDS = 0.2
-TRACED_AND_COUNTED = 4
 
 
 class LiveLine:
     """Writes to the controlling terminal, since pytest captures the standard streams; silent where there is none."""
 
-    def __init__(self, settings: Settings) -> None:
-        self._total = settings.steps + settings.warmup + TRACED_AND_COUNTED
+    def __init__(self, steps: int) -> None:
+        self._total = steps
         self._terminal = _open_terminal()
         self._shown = 0
         self._last = -1.0

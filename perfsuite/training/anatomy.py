@@ -82,11 +82,14 @@ def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -
     at_peak: list[_Block] = []
     at_marks: list[list[_Block]] = []
     phase = peak_phase = "setup"
+    stepping = False
     for index, (address, size, operation) in enumerate(events):
         if address == -1:
             phase = marks[size].phase
             _name(live, marks[size])
-            at_marks.append(list(live.values()))
+            stepping = stepping or phase == "batch"
+            if stepping:
+                at_marks.append(list(live.values()))
         elif size > 0:
             live[address] = _Block(size, operation, phase)
         elif size < 0:

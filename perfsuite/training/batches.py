@@ -35,7 +35,8 @@ def make_batch(session: Session, step: int) -> list[MicroBatch]:
     labels = [sum(count_labels(model, sample) for sample in samples) for samples in every]
     mine = range(session.rank, len(every), world_size)
     return [
-        MicroBatch(_collate(every[number], session.device), labels[number] * len(every) / sum(labels)) for number in mine
+        MicroBatch(_collate(every[number], session.device), labels[number] * len(every) / sum(labels))
+        for number in mine
     ]
 
 

@@ -69,7 +69,9 @@ def apply_recipe(model: torch.nn.Module, recipe: Recipe) -> None:
     if recipe.checkpointing:
         enable = getattr(model, "gradient_checkpointing_enable", None)
         if enable is None:
-            raise RankError(f"{type(model).__name__} has no gradient_checkpointing_enable(), so it cannot run with ckpt.")
+            raise RankError(
+                f"{type(model).__name__} has no gradient_checkpointing_enable(), so it cannot run with ckpt."
+            )
         enable(gradient_checkpointing_kwargs={"use_reentrant": False})
 
 

@@ -23,6 +23,7 @@ def join(session: Session, folder: Path) -> None:
     """
     import torch
     import torch.distributed as dist
+    from torch._C._distributed_c10d import TCPStore
 
     rank, world_size = session.rank, session.world_size
     if session.job.device == "cuda":
@@ -31,12 +32,12 @@ def join(session: Session, folder: Path) -> None:
         torch.set_num_threads(1)  # a CPU rank is one core, whatever the machine
     port_file = folder / "port"
     if rank == 0:
-        store = dist.TCPStore("127.0.0.1", 0, world_size, is_master=True, wait_for_workers=False, timeout=TIMEOUT)
+        store = TCPStore("127.0.0.1", 0, world_size, True, TIMEOUT, wait_for_workers=False)
         part = folder / "port.part"
         part.write_text(str(store.port))
         part.rename(port_file)
     else:
-        store = dist.TCPStore("127.0.0.1", _wait_for(port_file), world_size, timeout=TIMEOUT)
+        store = TCPStore("127.0.0.1", _wait_for(port_file), world_size, timeout=TIMEOUT)
     os.environ.update(
         RANK=str(rank),
         LOCAL_RANK=str(rank),

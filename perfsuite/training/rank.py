@@ -23,7 +23,7 @@ from perfsuite.progress import ProgressWriter
 from perfsuite.records import Failure, Job, RankSample
 from perfsuite.training.batches import make_batch
 from perfsuite.training.build import build_model, resolve
-from perfsuite.training.meters.memory import TRACED_STEPS
+from perfsuite.training.meters._base import COUNTED_STEPS, TRACED_STEPS
 from perfsuite.training.process_group import join, leave
 from perfsuite.training.session import Session
 
@@ -43,7 +43,8 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         for meter in meters:
             meter.prepared(trainer)
 
-    kinds = ["traced"] * TRACED_STEPS + ["warmup"] * session.job.warmup + ["timed"] * session.job.steps + ["counted"]
+    kinds = ["traced"] * TRACED_STEPS + ["warmup"] * session.job.warmup
+    kinds += ["timed"] * session.job.steps + ["counted"] * COUNTED_STEPS
     phases_seconds["steps"] = -time.perf_counter()
     for number, kind in enumerate(kinds):
         session.mark("batch")
@@ -130,7 +131,7 @@ def _align(session: Session) -> None:
 def _versions(session: Session) -> dict[str, str]:
     """What really was imported, not what is installed."""
     versions = {"python": sys.version.split()[0]}
-    for name in ("torch", "transformers", "deepspeed"):
+    for name in ("torch", "transformers", "accelerate", "deepspeed"):
         if name in sys.modules:
             versions[name] = str(sys.modules[name].__version__)
     return versions

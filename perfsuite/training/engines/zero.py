@@ -75,14 +75,19 @@ class Zero(Trainer):
         if not isinstance(self.module, DeepSpeedEngine):
             raise WrongEngine(f"zero{self.stage} must run in a DeepSpeedEngine, this is {type(self.module).__name__}.")
         if self.module.zero_optimization_stage() != self.stage:
-            raise WrongEngine(f"zero{self.stage} is asked for, DeepSpeed runs stage {self.module.zero_optimization_stage()}.")
+            raise WrongEngine(
+                f"zero{self.stage} is asked for, DeepSpeed runs stage {self.module.zero_optimization_stage()}."
+            )
         ranks = self.module.dp_world_size
         if ranks != self.session.world_size:
-            raise WrongEngine(f"zero{self.stage} must shard over {self.session.world_size} ranks, DeepSpeed uses {ranks}.")
+            raise WrongEngine(
+                f"zero{self.stage} must shard over {self.session.world_size} ranks, DeepSpeed uses {ranks}."
+            )
         held = sum(tensor.numel() for tensor in self._master())
         self._check_share("master parameters", held, self.parameters, ranks)
         if self.stage == 3:
-            held = sum(parameter.ds_tensor.numel() for parameter in self.model.parameters())
+            partitions: list[Any] = list(self.model.parameters())
+            held = sum(parameter.ds_tensor.numel() for parameter in partitions)
             self._check_share("parameters", held, self.parameters, ranks)
         return {
             "module": type(self.module).__name__,
@@ -138,7 +143,9 @@ class Zero(Trainer):
         """This rank's partition of the fp32 master parameters."""
         name = "fp32_partitioned_groups_flat" if self.stage == 3 else "single_partition_of_fp32_groups"
         if not hasattr(self.optimizer, name):
-            raise WrongEngine(f"{type(self.optimizer).__name__} has no {name}, so it cannot prove ZeRO stage {self.stage}.")
+            raise WrongEngine(
+                f"{type(self.optimizer).__name__} has no {name}, so it cannot prove ZeRO stage {self.stage}."
+            )
         master: list[torch.Tensor] = getattr(self.optimizer, name)
         return master
 

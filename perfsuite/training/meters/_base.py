@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from perfsuite.training.session import Session
 
 
+TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still grow, the third repeats the second
+COUNTED_STEPS = 1
+
+
 class Meter:
     """Base of all meters. ``kind`` of a step is
 

@@ -44,7 +44,9 @@ def _compile(library: Path, torch_folder: Path) -> None:
 
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if not compiler:
-        raise Unsupported("A CPU cell counts its memory in a small C++ allocator, and no C++ compiler is here: install g++.")
+        raise Unsupported(
+            "A CPU cell counts its memory in a small C++ allocator, and no C++ compiler is here: install g++."
+        )
     include = torch_folder / "include"
     part = library.with_suffix(f".{os.getpid()}.part")
     command = [compiler, "-O2", "-std=c++20", "-shared", "-fPIC", "-w", "-DNDEBUG", str(_SOURCE), "-o", str(part)]
@@ -90,20 +92,21 @@ class CpuAllocator:
         Without this, whether a communication buffer is still alive when the next tensor is allocated depends on the
         kernel's scheduler, and the peak is another one in one run of ten.
         """
-        from torch._C._distributed_c10d import Work
+        from torch._C import _distributed_c10d
 
-        wait = Work.wait
+        work_type: Any = _distributed_c10d.Work
+        wait = work_type.wait
 
         def wait_and_settle(work: Any, *arguments: Any, **keywords: Any) -> Any:
             result = wait(work, *arguments, **keywords)
             self.settle()
             return result
 
-        Work.wait = wait_and_settle
+        work_type.wait = wait_and_settle
         try:
             yield
         finally:
-            Work.wait = wait
+            work_type.wait = wait
 
     def reset_peak(self) -> None:
         self._library.perfsuite_reset_peak()

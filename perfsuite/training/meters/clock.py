@@ -58,7 +58,7 @@ METRICS = (
         fold="max",
         hold="time",
         worse="higher",
-        column=True,
+        column=2,
     ),
     Metric(name="tokens", title="tokens/step", show=show_count, fold="sum", hold="exact", worse="different"),
     Metric(
@@ -66,7 +66,7 @@ METRICS = (
         title="tokens/s",
         show=show_count,
         worse="lower",
-        column=True,
+        column=5,
         derive=tokens_per_second,
     ),
 )

@@ -87,12 +87,15 @@ def counting_mode(counted: Counter[str]) -> Any:
                     counted[kind] += _size(args[position])
                 elif namespace == "_c10d_functional":
                     if name not in _FUNCTIONAL:
-                        raise NotImplementedError(f"The collective {namespace}::{name} is not in communication.py's table.")
+                        raise NotImplementedError(
+                            f"The collective {namespace}::{name} is not in communication.py's table."
+                        )
                     kind = _FUNCTIONAL[name]
                     counted[kind] += _size(result if kind == "all_gather" else args[0])
             return result
 
-    return Counting()
+    mode: Any = Counting
+    return mode()
 
 
 def _size(value: Any) -> int:
@@ -103,6 +106,4 @@ def _size(value: Any) -> int:
 
 
 METER = Communication
-METRICS = (
-    Metric(name="communication_bytes", title="communication", show=show_bytes, fold="max", hold="exact"),
-)
+METRICS = (Metric(name="communication_bytes", title="communication", show=show_bytes, fold="max", hold="exact"),)

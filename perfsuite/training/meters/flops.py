@@ -137,12 +137,12 @@ METRICS = (
     Metric(name="peak_flops", title="peak FLOP/s/rank", show=show_flops, fold="mean", worse="lower"),
     Metric(
         name="flops_per_rank",
-        title="TFLOP/s/rank",
+        title="FLOP/s/rank",
         show=show_flops,
         worse="lower",
-        column=True,
+        column=3,
         derive=flops_per_rank,
     ),
-    Metric(name="mfu", title="MFU", show=show_ratio, worse="lower", column=True, derive=mfu),
+    Metric(name="mfu", title="MFU", show=show_ratio, worse="lower", column=4, derive=mfu),
     Metric(name="hfu", title="HFU", show=show_ratio, worse="lower", derive=hfu),
 )

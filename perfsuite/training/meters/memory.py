@@ -15,7 +15,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
 from perfsuite.records import Reading
 from perfsuite.training.anatomy import Anatomy, Mark, dissect
-from perfsuite.training.meters._base import Meter
+from perfsuite.training.meters._base import TRACED_STEPS, Meter
 from perfsuite.training.trainer import Trainer
 from perfsuite.units import show_bytes
 
@@ -135,7 +135,7 @@ class Memory(Meter):
             self.source.reset_peak()
         self.source.settle()
         number = len(self.marks)
-        named = {}
+        named: dict[int, str] = {}
         for category, tensor in self.trainer.tensors():
             address = tensor.untyped_storage().data_ptr()
             if address:
@@ -154,9 +154,8 @@ class Memory(Meter):
     def readings(self) -> dict[str, Reading]:
         anatomy = dissect(self.source.events(), self.marks)
         if anatomy.peak_bytes != self.recorded_peak:
-            raise RankError(
-                f"The log of allocations peaks at {anatomy.peak_bytes:,} bytes, the allocator says {self.recorded_peak:,}."
-            )
+            told = f"{anatomy.peak_bytes:,} bytes, the allocator says {self.recorded_peak:,}"
+            raise RankError(f"The log of allocations peaks at {told}.")
         readings = {"peak_memory_bytes": Reading(value=anatomy.peak_bytes, parts=_some(anatomy.categories))}
         readings |= {
             f"{category}_bytes": Reading(value=size) for category, size in anatomy.largest.items() if category in HELD
@@ -190,7 +189,6 @@ def _some(sizes: dict[str, int]) -> dict[str, int]:
     return {category: size for category, size in sizes.items() if size}
 
 
-TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still grow, the third repeats the second
 HELD = ("parameters", "master_parameters", "optimizer_state", "gradients")
 METER = Memory
 METRICS = (
@@ -201,7 +199,7 @@ METRICS = (
         fold="max",
         hold="exact",
         worse="higher",
-        column=True,
+        column=1,
     ),
     Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, fold="max", optional=True),
     *(

@@ -14,7 +14,7 @@ TECHNIQUES = (
         name="bf16",
         slot="precision",
         order=10,
-        meaning="Arithmetic in bf16 over fp32 parameters: autocast, or DeepSpeed's bf16 mode with fp32 master parameters.",
+        meaning="Arithmetic in bf16 over fp32 parameters: autocast, or DeepSpeed's bf16 with fp32 master parameters.",
         sets={"compute_dtype": "bfloat16"},
     ),
     Technique(

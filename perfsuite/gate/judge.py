@@ -1,0 +1,173 @@
+"""Holds a measurement to its baseline: one line per metric, the worst of them is the verdict.
+
+Small on purpose, and replaceable: whatever returns a Verdict can be the judge. How a metric's numbers are compared is
+in rules.py.
+
+Statuses, worst first
+    failed        the cell ended without a measurement, or a number is not finite
+    incomparable  measured under other conditions than the baseline
+    missing       there is no baseline, or a metric is on one side only
+    regressed     worse than allowed
+    unstable      the timed steps spread so wide that they say nothing
+    improved      a deterministic metric is better: the baseline is stale until that is accepted
+    ok            as good as the baseline; a faster step is ok too
+    unsupported   this machine or these versions cannot run the cell, and never could
+A line can also be "shown" (no limit) or "not held" (the baseline's time is another machine's).
+"""
+
+from collections.abc import Iterable
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.rules import Scope, hold
+from perfsuite.records import Baseline, Line, Measurement, Verdict
+from perfsuite.units import show_bytes, show_number
+
+ORDER = ("failed", "incomparable", "missing", "regressed", "unstable", "improved", "ok", "unsupported")
+RED = frozenset(ORDER) - {"ok", "unsupported"}  # statuses that fail a test
+OUTCOMES = ("unsupported", "oom", "fits")  # worst first
+CONSENTS = {"incomparable": "all", "missing": "all", "regressed": "regressed", "improved": "improved"}
+
+
+def judge(
+    measurement: Measurement,
+    baseline: Baseline | None,
+    metrics: Iterable[Metric],
+    *,
+    strategy: str,
+    time_tolerance: float,
+) -> Verdict:
+    """Return what is to be said of a measured cell.
+
+    ``strategy`` is the canonical name, whose precision bounds the loss; ``time_tolerance`` the relative slow-down that
+    is allowed on top of the noise.
+    """
+    if measurement.outcome not in OUTCOMES:
+        return _verdict(measurement, baseline, "failed", f"failed: {_reason(measurement)}")
+    if baseline is None:
+        return _without_baseline(measurement)
+    old = baseline.measurement
+    obstacle = _obstacle(measurement, baseline)
+    if obstacle:
+        return _verdict(measurement, baseline, "incomparable", f"incomparable, {obstacle}")
+    if measurement.outcome != "fits" or old.outcome != "fits":
+        return _judge_outcome(measurement, baseline)
+    scope = Scope(measurement, old, strategy, time_tolerance)
+    lines, statuses = [], []
+    for metric in _all_metrics(metrics, measurement, old):
+        line = hold(metric, scope)
+        lines.append(line)
+        harmless = line.status in ("shown", "not held") or (metric.hold == "time" and line.status == "improved")
+        statuses.append("ok" if harmless else line.status)
+    if not lines:
+        return _verdict(measurement, baseline, "missing", "no metric is defined, so nothing was held")
+    worst = min(statuses, key=ORDER.index)
+    return _verdict(measurement, baseline, worst, _count(lines, statuses, worst), lines)
+
+
+def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) -> list[Metric]:
+    """The defined metrics, then the readings that no Metric defines any more: those cannot be held, which is red."""
+    known = {metric.name: metric for metric in metrics}
+    here = old.readings | new.readings
+    lost = [name for name in here if name not in known]
+    present = [metric for metric in known.values() if metric.name in here or not metric.optional]
+    return [*present, *(Metric(name=name, title=name, show=show_number, hold="undefined") for name in lost)]
+
+
+def _count(lines: list[Line], statuses: list[str], worst: str) -> str:
+    """``1 of 4 metrics regressed, 1 improved``; the metrics that are only shown do not count."""
+    held = [status for line, status in zip(lines, statuses, strict=True) if line.status not in ("shown", "not held")]
+    parts = [f"{held.count(worst)} of {len(held)} metrics {worst}"]
+    parts += [f"{held.count(other)} {other}" for other in ORDER if other in RED - {worst} and other in held]
+    let_go = [line.title for line in lines if line.status == "not held"]
+    return ", ".join(parts) + (f" ({', '.join(let_go)} not held)" if let_go else "")
+
+
+def _reason(measurement: Measurement) -> str:
+    return measurement.failure.message if measurement.failure else "it left no reason."
+
+
+def _ending(measurement: Measurement) -> str:
+    """The outcome, with the bytes that were missing."""
+    failure = measurement.failure
+    if measurement.outcome != "oom" or failure is None or failure.missing_bytes is None:
+        return measurement.outcome
+    return f"oom, {show_bytes(failure.missing_bytes)} missing"
+
+
+def _without_baseline(measurement: Measurement) -> Verdict:
+    if measurement.outcome == "unsupported":
+        return _verdict(measurement, None, "unsupported", f"unsupported: {_reason(measurement)}")
+    tale = ", and it ran out of memory" if measurement.outcome == "oom" else ""
+    detail = f" ({_ending(measurement)}: {_reason(measurement)})" if tale else ""
+    return _verdict(measurement, None, "missing", f"there is no baseline{tale}{detail}")
+
+
+def _obstacle(new: Measurement, baseline: Baseline) -> str:
+    """Why the two cannot be compared, and what to do; empty if they can."""
+    old = baseline.measurement
+    if not new.cell == baseline.cell == old.cell:
+        return f"the baseline is of {baseline.cell}."
+    if old.outcome not in OUTCOMES:
+        return f"the baseline holds an outcome {old.outcome!r}: delete it."
+    if new.world_size != old.world_size:
+        return f"{new.world_size} ranks against the baseline's {old.world_size}."
+    if new.capacity_bytes != old.capacity_bytes:
+        mine, theirs = (
+            "no capacity" if size is None else f"a capacity of {show_bytes(size)}"
+            for size in (new.capacity_bytes, old.capacity_bytes)
+        )
+        way = "without --perf-capacity" if old.capacity_bytes is None else f"with --perf-capacity={old.capacity_bytes}"
+        return f"{_ending(new)} under {mine} against the baseline's {_ending(old)} under {theirs}: run it {way}."
+    return ""
+
+
+def _judge_outcome(new: Measurement, baseline: Baseline) -> Verdict:
+    """One of the two does not fit: better or worse is a matter of the outcome alone."""
+    old = baseline.measurement
+    difference = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
+    if difference == 0:
+        status = "unsupported" if new.outcome == "unsupported" else "ok"
+        return _verdict(new, baseline, status, f"{_ending(new)}, like its baseline: {_reason(new)}")
+    status = "improved" if difference > 0 else "regressed"
+    reason = f": {_reason(new)}" if new.failure else ""
+    line = Line(
+        metric="outcome",
+        title="outcome",
+        status=status,
+        old=old.outcome,
+        new=new.outcome,
+        change="",
+        allowed="",
+    )
+    return _verdict(new, baseline, status, f"{old.outcome} -> {_ending(new)}{reason}", [line])
+
+
+def _verdict(
+    measurement: Measurement,
+    baseline: Baseline | None,
+    status: str,
+    headline: str,
+    lines: Iterable[Line] = (),
+) -> Verdict:
+    accept = "new" if baseline is None and status == "missing" else "" if baseline is None else CONSENTS.get(status, "")
+    if status == "incomparable" and measurement.capacity_bytes is not None:
+        accept = ""  # a baseline is of the hardware, not of a cap on it
+    return Verdict(
+        cell=measurement.cell,
+        status=status,
+        headline=f"{measurement.cell}: {headline}",
+        lines=list(lines),
+        changed=_changed(measurement, baseline.measurement) if baseline and status in RED else [],
+        accept=f"pytest --perf -k {measurement.cell} --perf-update={accept}" if accept else "",
+    )
+
+
+def _changed(new: Measurement, old: Measurement) -> list[str]:
+    """What may be to blame: versions, the driver, the device. A cell without a measurement knows no versions."""
+    pairs: dict[str, tuple[str, str]] = {}
+    if new.versions:
+        for name in old.versions | new.versions:
+            pairs[name] = (old.versions.get(name, "none"), new.versions.get(name, "none"))
+    pairs["driver"] = (old.machine.driver or "none", new.machine.driver or "none")
+    pairs["device"] = (old.machine.device, new.machine.device)
+    return [f"{name} {before} -> {after}" for name, (before, after) in pairs.items() if before != after]

@@ -1,0 +1,205 @@
+"""The rules by which a metric's new reading is held to its old one; each returns a line of the verdict.
+
+One rule per ``Metric.hold``. Every comparison asks whether a number is good, never whether it is bad, so
+that NaN is red.
+"""
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import UsageError
+from perfsuite.gate.gather import is_number
+from perfsuite.records import Line, Measurement, Reading
+from perfsuite.units import show_bytes, show_change, show_ratio
+
+# Relative bounds of "close" numbers. Two orders of summation differ by some units in the last place: fp32 has 1.2e-7,
+# bf16 7.8e-3, and a loss averages them down. fp16 (9.8e-4) skips other steps when one overflows, so it gets bf16's.
+LOW_PRECISION_BOUND = 2e-2
+BOUND = 1e-4
+# Numbers below this count as this large: a gradient norm near zero is what remains of terms around 1, and their own
+# rounding, BOUND * FLOOR = 1e-7, is all that it consists of.
+FLOOR = 1e-3
+SPREAD_LIMIT = 0.5
+
+
+@dataclass(frozen=True)
+class Scope:
+    """What a rule may look at beside the metric's two readings."""
+
+    new: Measurement
+    old: Measurement
+    strategy: str
+    time_tolerance: float
+
+
+def hold(metric: Metric, scope: Scope) -> Line:
+    """Hold one metric; it must be on both sides and finite, whatever its rule."""
+    new, old = scope.new.readings.get(metric.name), scope.old.readings.get(metric.name)
+    if metric.hold not in RULES:
+        raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
+    for whose, reading in (("the measurement", new), ("the baseline", old)):
+        if reading and not all(is_number(x) for x in (reading.value, *reading.samples) if x is not None):
+            return _text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
+    if new is None or old is None:
+        needless = metric.optional and old is None
+        side = "the baseline lacks it" if new else "not measured"
+        return _text(metric, "not held" if needless else "missing", old, new, note=side)
+    return RULES[metric.hold](metric, new, old, scope)
+
+
+def _shown(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    return _text(metric, "shown", old, new, change=show_change(old.value, new.value))
+
+
+def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """Equality of the value and of its parts. Parts that shift under an equal value are red too: what grew is hidden
+    by what shrank, and the next change may uncover it.
+    """
+    status, note = "regressed", ""
+    if new.value == old.value and new.parts == old.parts:
+        status = "ok"
+    elif (new.value < old.value and metric.worse == "higher") or (new.value > old.value and metric.worse == "lower"):
+        status = "improved"
+    if status != "ok":
+        note = _moved_part(metric, new, old)
+    return _text(metric, status, old, new, show_change(old.value, new.value), "0", note)
+
+
+def _close(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """Every step that both have: within the bound of the precision, and overflowed in both or in none."""
+    low = {"fp16", "bf16"} & set(scope.strategy.split("+")[1:])
+    bound = LOW_PRECISION_BOUND if low else BOUND
+    pairs = list(zip(old.samples, new.samples, strict=False))
+    differing = [step for step, (before, after) in enumerate(pairs) if not _agree(before, after, bound)]
+    compared = [step for step, (before, after) in enumerate(pairs) if before is not None and after is not None]
+    allowed = f"±{bound * 100:g} %"
+    if differing:
+        before, after = pairs[differing[0]]
+        note = f"differs in step {differing[0]} first, in {len(differing)} of {len(pairs)} steps"
+        change = "" if before is None or after is None else show_change(before, after)
+        return _say(metric, "regressed", _step(metric, before), _step(metric, after), change, allowed, note)
+    if not compared:
+        return _text(metric, "missing", old, new, note="no step in common")
+    before, after = pairs[compared[-1]]
+    assert before is not None
+    assert after is not None
+    return _say(metric, "ok", metric.show(before), metric.show(after), show_change(before, after), allowed)
+
+
+def _time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """The median, on the machine that recorded it, worse by no more than the tolerance and the noise of both sides:
+
+        allowed = tolerance + ((upper quartile - median) of the old + (median - lower quartile) of the new) / old median
+
+    which is to say: red where three quarters of the new steps are slower, by more than the tolerance, than three
+    quarters of the old. Quartiles instead of a deviation (McGill, Tukey and Larsen 1978 compare boxes in this way)
+    need no normal distribution, and a step that gets slower can never excuse itself by the noise that it makes.
+    The spread that makes a run unstable is 1.4826 MAD / median (Rousseeuw and Croux 1993: a normal's deviation).
+    """
+    machine, recorded = scope.new.machine, scope.old.machine
+    if (machine.identity, machine.device) != (recorded.identity, recorded.device):
+        return _text(metric, "not held", old, new, note="recorded on another machine")
+    sign = -1 if metric.worse == "lower" else 1  # from here on larger is worse
+    after = sorted(sign * sample for sample in new.samples if sample is not None)
+    before = sorted(sign * sample for sample in old.samples if sample is not None)
+    if not after or not before:
+        whose = "the baseline has" if after else "there are"
+        return _text(metric, "missing", old, new, note=f"{whose} no timed steps")
+    if not all(sign * sample > 0 for sample in (*after, *before)):
+        return _text(metric, "failed", old, new, note="a time is not positive")
+    new_median, old_median = statistics.median(after), statistics.median(before)
+    margin = scope.time_tolerance * abs(old_median)
+    noise = (_quantile(before, 0.75) - old_median) + (new_median - _quantile(after, 0.25))
+    spread = 1.4826 * statistics.median(abs(sample - new_median) for sample in after) / abs(new_median)
+    note = ""
+    if not _quantile(after, 0.25) <= _quantile(before, 0.75) + margin:
+        status = "regressed"
+    elif not spread <= SPREAD_LIMIT:
+        status, note = "unstable", f"steps spread by {show_ratio(spread)}: quieten the machine, or raise --perf-steps"
+    elif _quantile(after, 0.75) < _quantile(before, 0.25) - margin:
+        status = "regressed" if metric.worse == "different" else "improved"
+    else:
+        status = "ok"
+    texts = metric.show(sign * old_median), metric.show(sign * new_median)
+    allowed = ("-" if sign < 0 else "+") + show_ratio((margin + noise) / abs(old_median))
+    return _say(metric, status, *texts, show_change(sign * old_median, sign * new_median), allowed, note)
+
+
+def _undefined(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """A reading of both sides whose Metric is gone: nobody can say what it should be."""
+    return _text(metric, "missing", old, new, note="no Metric defines it")
+
+
+RULES: dict[str, Callable[[Metric, Reading, Reading, Scope], Line]] = {
+    "exact": _exact,
+    "close": _close,
+    "time": _time,
+    "shown": _shown,
+    "undefined": _undefined,
+}
+
+
+def _agree(before: float | None, after: float | None, bound: float) -> bool:
+    if before is None or after is None:
+        return before is after
+    return abs(after - before) <= bound * max(abs(before), FLOOR)
+
+
+def _quantile(ordered: list[float], share: float) -> float:
+    """Interpolated such that a sample that grows never lowers it, not even by rounding."""
+    place = share * (len(ordered) - 1)
+    low = int(place)
+    high = min(low + 1, len(ordered) - 1)
+    between = ordered[low] * (1 - (place - low)) + ordered[high] * (place - low)
+    return min(max(between, ordered[low]), ordered[high])
+
+
+def _moved_part(metric: Metric, new: Reading, old: Reading) -> str:
+    """The part that moved most in the direction of the value; where the value is equal, the one that grew most."""
+    moves = {name: new.parts.get(name, 0) - old.parts.get(name, 0) for name in sorted(old.parts | new.parts)}
+    if not moves:
+        return ""
+    sign = -1 if new.value < old.value else 1
+    name = max(moves, key=lambda name: sign * moves[name])
+    return f"{name.replace('_', ' ')} {'-' if moves[name] < 0 else '+'}{_amount(metric, abs(moves[name]))}"
+
+
+def _amount(metric: Metric, number: float) -> str:
+    """In the metric's unit; bytes that would round to nothing stay bytes."""
+    return f"{number:,} B" if metric.show is show_bytes and abs(number) < 1024 else metric.show(number)
+
+
+def _step(metric: Metric, sample: float | None) -> str:
+    return "overflow" if sample is None else metric.show(sample)
+
+
+def _text(
+    metric: Metric,
+    status: str,
+    old: Reading | None,
+    new: Reading | None,
+    change: str = "",
+    allowed: str = "",
+    note: str = "",
+) -> Line:
+    """A line of two readings' values. Where they differ but read alike, all digits are shown."""
+    before, after = (metric.show(reading.value) if reading else "none" for reading in (old, new))
+    if old and new and old.value != new.value and before == after:
+        unit = " B" if metric.show is show_bytes else ""
+        before, after = (f"{reading.value:,}{unit}" for reading in (old, new))
+    return _say(metric, status, before, after, change, allowed, note)
+
+
+def _say(metric: Metric, status: str, old: str, new: str, change: str, allowed: str, note: str = "") -> Line:
+    return Line(
+        metric=metric.name,
+        title=metric.title,
+        status=status,
+        old=old,
+        new=new,
+        change=change,
+        allowed=allowed,
+        note=note,
+    )

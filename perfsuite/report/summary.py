@@ -1,0 +1,142 @@
+"""The table at the end of a run: one row per cell, its outcome, and every metric that is a column.
+
+A number is never broken over two lines, however narrow the terminal: first the ids and the changes take lines of
+their own, then every metric does.
+"""
+
+import io
+from collections.abc import Iterable, Sequence
+
+from rich.console import Console
+from rich.measure import Measurement as Width
+from rich.table import Table
+from rich.text import Text
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.judge import RED
+from perfsuite.records import Result
+from perfsuite.units import show_change
+
+ABSENT = "–"
+COLORS = {"regressed": "red", "failed": "red", "ok": "green", "improved": "cyan", "unsupported": "dim"}
+
+
+def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]]:
+    """The head and one row per result: cell, status, then each column as ``value (change since the baseline)``."""
+    columns = _columns(metrics)
+    body = []
+    for result in results:
+        body.append([result.measurement.cell, status(result), *(_entry(result, metric) for metric in columns)])
+    return [["cell", "status", *(metric.title for metric in columns)], *body]
+
+
+def status(result: Result) -> str:
+    """``regressed``; ``oom, ok`` where the outcome is not the usual one; ``new``, ``improved, accepted`` if updated."""
+    outcome, verdict = result.measurement.outcome, result.verdict.status
+    if result.updated:
+        verdict = f"{verdict}, accepted" if result.baseline else "new"
+    return verdict if outcome in ("fits", verdict) else f"{outcome}, {verdict}"
+
+
+def line(result: Result, metrics: Iterable[Metric]) -> str:
+    """One cell on one line, for a log that has no table yet."""
+    if not result.measurement.readings:
+        return " ".join(result.verdict.headline.split())
+    entries = [f"{metric.title} {_entry(result, metric)}" for metric in _columns(metrics)]
+    return "  ".join([result.measurement.cell, status(result), *entries])
+
+
+def summary_table(results: Sequence[Result], metrics: Iterable[Metric], width: int = 120) -> Table:
+    """The table in the first layout that fits into ``width`` columns; the narrowest is the last resort."""
+    body = rows(results, metrics)
+    tables = (_table(layout(body), results) for layout in (_whole, _folded, _stacked))
+    for table in tables:
+        if _width(table) <= width:
+            break
+    return table
+
+
+def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: int) -> str:
+    """The table as plain text, without colors. Wider than ``width`` only where one number alone would be."""
+    table = summary_table(results, metrics, width)
+    console = _console(max(width, _width(table)))
+    console.print(table)
+    printed = console.file.getvalue()  # type: ignore[attr-defined]
+    return "\n".join(text.rstrip() for text in printed.splitlines()).strip("\n")
+
+
+def _columns(metrics: Iterable[Metric]) -> list[Metric]:
+    placed = [metric for metric in metrics if metric.column is not None]
+    return sorted(placed, key=lambda metric: metric.column or 0)
+
+
+def _entry(result: Result, metric: Metric) -> str:
+    """A value, and its change where both machines can be compared in it: only what is deterministic always can."""
+    new = result.measurement.readings.get(metric.name)
+    if new is None:
+        return ABSENT
+    old = result.baseline.measurement if result.baseline else None
+    before = old.readings.get(metric.name) if old else None
+    if old is None or before is None:
+        return metric.show(new.value)
+    here, there = result.measurement.machine, old.machine
+    same_machine = (here.identity, here.device) == (there.identity, there.device)
+    if metric.hold not in ("exact", "close") and not same_machine:
+        return metric.show(new.value)
+    change = "=" if new.value == before.value else show_change(before.value, new.value)
+    return f"{metric.show(new.value)} ({change})"
+
+
+def _whole(body: list[list[str]]) -> list[list[str]]:
+    """One line per cell."""
+    return body
+
+
+def _folded(body: list[list[str]]) -> list[list[str]]:
+    """Ids break after a dash, statuses after a comma, and a change stands below its value."""
+    return [
+        [cell.replace("-", "-\n"), state.replace(", ", ",\n"), *(entry.replace(" (", "\n(") for entry in entries)]
+        for cell, state, *entries in body
+    ]
+
+
+def _stacked(body: list[list[str]]) -> list[list[str]]:
+    """One column: the cell, its status, then a line per metric."""
+    (_, _, *titles), *cells = body
+    stacked = []
+    for cell, state, *entries in cells:
+        lines = [cell.replace("-", "-\n"), f"  {state}"]
+        lines += [f"  {title}\n    {entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
+        stacked.append(["\n".join(lines)])
+    return [["cell"], *stacked]
+
+
+def _table(body: list[list[str]], results: Sequence[Result]) -> Table:
+    head, *cells = body
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
+    for index, title in enumerate(head):
+        table.add_column(Text(title), justify="left" if index < 2 else "right", no_wrap=True)
+    for entries, result in zip(cells, results, strict=True):
+        verdict = result.verdict.status
+        color = COLORS.get(verdict, "yellow" if verdict in RED else "")
+        styles = ["", color] if len(entries) > 1 else [color]
+        styles += [""] * (len(entries) - len(styles))
+        table.add_row(*(Text(entry, style=style) for entry, style in zip(entries, styles, strict=True)))
+    return table
+
+
+def _width(table: Table) -> int:
+    console = _console(10_000)
+    return Width.get(console, console.options, table).maximum
+
+
+def _console(width: int) -> Console:
+    """Knows nothing of the terminal: the same text in CI, in a file and under xdist."""
+    return Console(
+        file=io.StringIO(),
+        width=width,
+        color_system=None,
+        force_terminal=False,
+        force_jupyter=False,
+        legacy_windows=False,
+    )

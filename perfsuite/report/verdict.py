@@ -1,0 +1,60 @@
+"""The text of a verdict: a sentence, a table, the suspects and a command. Terminal, JUnit and HTML show exactly this.
+
+t5_base-zero3+bf16-h200_x1: 1 of 4 metrics regressed
+  peak memory    20.00 GiB -> 21.94 GiB   +9.7 %   allowed 0      REGRESSED   (activations +1.94 GiB)
+  step time         412 ms ->    408 ms   -1.0 %   allowed +3 %   ok
+changed since the baseline: transformers 5.22.0 -> 5.23.0
+accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed
+"""
+
+from collections.abc import Callable, Sequence
+
+from perfsuite.gate.judge import RED
+from perfsuite.records import Failure, Line, Verdict
+
+GAP = "   "
+
+
+def render(verdict: Verdict, failure: Failure | None = None) -> str:
+    """Return the whole text. ``failure`` is the measurement's: its last lines are the end of the text."""
+    lines = [verdict.headline, *_table(verdict)]
+    if verdict.changed:
+        lines.append(f"changed since the baseline: {', '.join(verdict.changed)}")
+    if verdict.accept:
+        lines.append(f"accept:  {verdict.accept}")
+    if failure is not None and failure.tail:
+        whose = "the rank server" if failure.rank is None else f"rank {failure.rank}"
+        lines.append(f"the last lines of {whose}:")
+        lines += [f"  | {line}".rstrip() for line in failure.tail.splitlines()]
+    return "\n".join(lines)
+
+
+def _table(verdict: Verdict) -> list[str]:
+    """One row per metric that has a limit, in columns as wide as their widest text; numbers stand right, words left."""
+    lines = [line for line in verdict.lines if line.status != "shown"]
+    allowed = [f"allowed {line.allowed}" if line.allowed else "" for line in lines]
+    columns = [
+        _column([line.title for line in lines], str.ljust),
+        _column([line.old for line in lines], str.rjust),
+        _column([line.new for line in lines], str.rjust),
+        _column([line.change for line in lines], str.rjust),
+        _column(allowed, str.ljust),
+        _column([_status(line, verdict) for line in lines], str.ljust),
+    ]
+    rows = []
+    for line, (title, old, new, *rest) in zip(lines, zip(*columns, strict=True), strict=True):
+        note = [f"({line.note})"] if line.note else []
+        cells = [f"  {title}", f"{old} -> {new}", *(text for text in rest if text), *note]
+        rows.append(GAP.join(cells).rstrip())
+    return rows
+
+
+def _column(texts: Sequence[str], align: Callable[[str, int], str]) -> list[str]:
+    width = max(map(len, texts), default=0)
+    return [align(text, width) for text in texts]
+
+
+def _status(line: Line, verdict: Verdict) -> str:
+    """What makes the cell red is in capitals; an improvement only does where nothing is worse."""
+    loud = line.status == verdict.status if line.status == "improved" else line.status in RED
+    return line.status.upper() if loud else line.status

@@ -1,0 +1,170 @@
+"""Blame, on folders as dead ranks leave them: the rank that failed first, how it failed, and its last lines."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perfsuite import records
+from perfsuite.launch import blame
+from perfsuite.launch.blame import TAIL_LINES, blame_exit, blame_hang, last_lines
+from perfsuite.progress import Progress
+from perfsuite.records import Failure
+
+RAISED = 1 << 8  # the wait status of exit(1)
+
+
+def leave_failure(folder: Path, rank: int, message: str, *, age: int, kind: str = "raised") -> None:
+    """A rank's failure file, written ``age`` nanoseconds ago, and its log."""
+    path = folder / f"rank{rank}.failure.json"
+    records.write(path, Failure(kind=kind, rank=rank, message=message))
+    written = 10**18 - age
+    os.utime(path, ns=(written, written))
+    (folder / f"rank{rank}.log").write_text(f"last words of {rank}\n")
+
+
+def test_killed_beats_raised(tmp_path: Path) -> None:
+    """A rank that a signal ended is to blame, though its sibling's failure is written."""
+    leave_failure(tmp_path, 0, "Connection closed by peer", age=0)
+    (tmp_path / "rank1.log").write_text("loading\n")
+    failure = blame_exit(tmp_path, 2, 1, signal.SIGKILL)
+
+    assert (failure.kind, failure.rank, failure.tail) == ("killed", 1, "loading")
+    assert (
+        failure.message == "Rank 1 was killed by SIGKILL (the kernel kills the largest process when memory runs out)."
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM])
+def test_only_sigkill_hints_at_memory(tmp_path: Path, number: signal.Signals) -> None:
+    """Another signal is named and nothing is guessed about memory."""
+    failure = blame_exit(tmp_path, 2, 0, number)
+
+    assert failure.message == f"Rank 0 was killed by {number.name}."
+
+
+def test_a_core_dump_is_a_kill(tmp_path: Path) -> None:
+    """The kernel's core-dump bit does not hide the signal."""
+    assert blame_exit(tmp_path, 2, 0, signal.SIGSEGV | 0x80).message == "Rank 0 was killed by SIGSEGV."
+
+
+def test_a_real_time_signal(tmp_path: Path) -> None:
+    """A signal that Python has no name for is still a kill, not an error of ours."""
+    assert blame_exit(tmp_path, 2, 0, signal.SIGRTMIN + 3).kind == "killed"
+
+
+@pytest.mark.parametrize("ended", [0, 1, 2])
+def test_the_earliest_failure_wins(tmp_path: Path, ended: int) -> None:
+    """Of the ranks that raised, the one that wrote first is to blame, whichever ended first."""
+    leave_failure(tmp_path, 0, "Connection closed by peer", age=0)
+    leave_failure(tmp_path, 1, "CUDA out of memory", age=1, kind="oom")
+    leave_failure(tmp_path, 2, "Connection reset", age=0)
+    failure = blame_exit(tmp_path, 3, ended, RAISED)
+
+    assert (failure.kind, failure.rank) == ("oom", 1)
+    assert failure.message == "Rank 1: CUDA out of memory"
+    assert failure.tail == "last words of 1"
+
+
+@pytest.mark.parametrize("code", [1, 3, 70])
+def test_silent_exit(tmp_path: Path, code: int) -> None:
+    """A rank that leaves without a word is blamed with its exit status."""
+    (tmp_path / "rank1.log").write_text("step 3\n")
+    failure = blame_exit(tmp_path, 2, 1, code << 8)
+
+    assert (failure.kind, failure.rank, failure.tail) == ("raised", 1, "step 3")
+    assert failure.message == f"Rank 1 exited with status {code} and said nothing."
+
+
+def test_malformed_failure(tmp_path: Path) -> None:
+    """A failure file that cannot be read still blames its rank, and says so."""
+    (tmp_path / "rank1.failure.json").write_text('{"kind": "rai')
+    failure = blame_exit(tmp_path, 2, 1, RAISED)
+
+    assert (failure.kind, failure.rank) == ("raised", 1)
+    assert "is not a failure" in failure.message
+
+
+def test_out_of_memory_keeps_what_is_missing(tmp_path: Path) -> None:
+    """The bytes that were missing reach the report."""
+    path = tmp_path / "rank0.failure.json"
+    records.write(path, Failure(kind="oom", rank=0, message="full", missing_bytes=1024))
+    failure = blame_exit(tmp_path, 1, 0, RAISED)
+
+    assert failure.missing_bytes == 1024
+
+
+@pytest.fixture
+def sleepers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Three processes that hang and, asked by SIGUSR1, do not die of it."""
+    monkeypatch.setattr(blame, "STACK_SECONDS", 0)
+    code = "import signal, time; signal.signal(signal.SIGUSR1, signal.SIG_IGN); print(flush=True); time.sleep(60)"
+    started = [subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) for _ in range(3)]
+    for process in started:
+        assert process.stdout is not None
+        process.stdout.readline()
+    yield [process.pid for process in started]
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_a_hang_blames_the_fewest_marks(tmp_path: Path, sleepers: list[int]) -> None:
+    """The rank that came least far holds up the others."""
+    seen = [Progress(9, 2, "backward"), Progress(7, 2, "batch"), Progress(9, 2, "backward")]
+    failure = blame_hang(tmp_path, dict(zip(sleepers, range(3), strict=True)), seen, 1.5)
+
+    assert (failure.kind, failure.rank) == ("hung", 1)
+    assert failure.message == "Rank 1 hangs in batch of step 2 for more than 1.5 s."
+
+
+def test_a_hang_of_several(tmp_path: Path, sleepers: list[int]) -> None:
+    """Ranks that came equally far are all named, and the first one's output shown."""
+    (tmp_path / "rank0.log").write_text("stack of 0\n")
+    seen = [Progress(7, 2, "batch"), Progress(9, 2, "backward"), Progress(7, 2, "batch")]
+    failure = blame_hang(tmp_path, dict(zip(sleepers, range(3), strict=True)), seen, 120)
+
+    assert failure.message.startswith("Ranks 0, 2 hang in batch of step 2 for more than 120 s.")
+    assert (failure.rank, failure.tail) == (0, "stack of 0")
+
+
+def test_a_hang_passes_over_ranks_that_have_ended(tmp_path: Path, sleepers: list[int]) -> None:
+    """Only ranks that run can hang, and a rank that ends meanwhile is no error."""
+    ended = subprocess.Popen([sys.executable, "-c", ""])
+    ended.wait()
+    seen = [Progress(1, 0, "join"), Progress(9, 2, "end"), Progress(8, 2, "optimizer")]
+    failure = blame_hang(tmp_path, {sleepers[1]: 1, sleepers[2]: 2, ended.pid: 1}, seen, 120)
+
+    assert failure.rank == 2
+
+
+def test_a_hang_asks_for_the_stack(tmp_path: Path) -> None:
+    """A rank that hangs writes where it is, in time for the report to show it."""
+    code = (
+        "import faulthandler, signal, time\nfaulthandler.register(signal.SIGUSR1)\nprint('ready', flush=True)\n"
+        "def all_reduce_that_hangs():\n    time.sleep(60)\nall_reduce_that_hangs()"
+    )
+    with (tmp_path / "rank0.log").open("w") as log:
+        process = subprocess.Popen([sys.executable, "-c", code], stdout=log, stderr=log)
+    deadline = time.monotonic() + 30
+    while not (tmp_path / "rank0.log").read_text() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    failure = blame_hang(tmp_path, {process.pid: 0}, [Progress(3, 1, "forward")], 120)
+    process.kill()
+    process.wait()
+
+    assert "in all_reduce_that_hangs" in failure.tail
+
+
+def test_last_lines(tmp_path: Path) -> None:
+    """The tail is the last lines of a log, whatever bytes are in it; a missing log is empty."""
+    (tmp_path / "rank0.log").write_bytes(b"".join(b"line %d \xff\n" % number for number in range(100)))
+    lines = last_lines(tmp_path, 0).splitlines()
+
+    assert [line.split()[1] for line in lines] == [str(number) for number in range(100 - TAIL_LINES, 100)]
+    assert last_lines(tmp_path, 1) == ""

@@ -1,0 +1,572 @@
+"""The judge: one line per metric, the worst of them is the verdict, and no NaN passes."""
+
+import math
+import statistics
+
+import msgspec
+import pytest
+from gate_samples import CELL, ELSEWHERE, GIB, METRICS, PARTS, baseline, measurement, memory, times, with_measurement
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import UsageError
+from perfsuite.gate.judge import ORDER, RED, judge
+from perfsuite.records import Baseline, Line, Measurement, Reading, Verdict
+from perfsuite.units import show_count, show_number, show_seconds
+
+BASELINE = baseline()
+NAN = float("nan")
+
+
+def verdict(
+    new: Measurement,
+    old: Baseline | None = BASELINE,
+    metrics: tuple[Metric, ...] = METRICS,
+    strategy: str = "zero3",
+    time_tolerance: float = 0.03,
+) -> Verdict:
+    return judge(new, old, metrics, strategy=strategy, time_tolerance=time_tolerance)
+
+
+def line_of(said: Verdict, metric: str) -> Line:
+    return next(line for line in said.lines if line.metric == metric)
+
+
+def held(name: str, new: Reading, old: Reading, strategy: str = "zero3", time_tolerance: float = 0.03) -> Line:
+    """The line of one metric whose readings are these; all others are equal."""
+    return line_of(
+        verdict(measurement(**{name: new}), baseline(**{name: old}), METRICS, strategy, time_tolerance),
+        name,
+    )
+
+
+def test_what_equals_its_baseline_is_ok():
+    """A run that repeats its baseline is green, without a suspect and without a command."""
+    said = verdict(measurement())
+
+    assert said.status == "ok"
+    assert said.headline == f"{CELL}: 4 of 4 metrics ok"
+    assert (said.changed, said.accept) == ([], "")
+
+
+def test_there_is_one_line_per_metric_that_is_there():
+    """Each metric has its line, in the order of the definitions; an absent optional one has none."""
+    lines = verdict(measurement()).lines
+
+    assert [line.metric for line in lines] == [metric.name for metric in METRICS if not metric.optional]
+
+
+# exact
+
+
+@pytest.mark.parametrize(("extra", "status"), [(1, "regressed"), (0, "ok"), (-1, "improved")])
+def test_memory_is_held_to_the_byte(extra, status):
+    """One byte over is a regression, one byte under makes the baseline stale."""
+    said = verdict(measurement(peak_memory_bytes=memory(20 * GIB + extra, activations=8 * GIB)))
+
+    assert (said.status, line_of(said, "peak_memory_bytes").status) == (status, status)
+
+
+@pytest.mark.parametrize(
+    ("worse", "statuses"),
+    [
+        ("higher", ["improved", "ok", "regressed"]),
+        ("lower", ["regressed", "ok", "improved"]),
+        ("different", ["regressed", "ok", "regressed"]),
+    ],
+)
+def test_the_metric_says_which_way_is_worse(worse, statuses):
+    """Of a count one lower, equal and one higher."""
+    metric = Metric(name="it", title="it", show=show_count, hold="exact", worse=worse)
+    old = with_measurement(BASELINE, readings={"it": Reading(value=7)})
+    said = [
+        verdict(msgspec.structs.replace(measurement(), readings={"it": Reading(value=value)}), old, (metric,))
+        for value in (6, 7, 8)
+    ]
+
+    assert [one.status for one in said] == statuses
+
+
+def test_one_byte_can_be_read():
+    """Values that read alike in GiB are shown to the byte."""
+    line = held("peak_memory_bytes", memory(20 * GIB + 1), memory(20 * GIB))
+
+    assert (line.old, line.new, line.note) == ("21,474,836,480 B", "21,474,836,481 B", "parameters +1 B")
+
+
+def test_the_part_that_grew_most_is_named():
+    """A regression names the part that explains it, even where another one shrank by more."""
+    old = Reading(value=10 * GIB, parts={"parameters": 2 * GIB, "activations": 8 * GIB})
+    new = Reading(value=11 * GIB, parts={"parameters": 5 * GIB, "activations": 4 * GIB, "temporary": 2 * GIB})
+
+    assert held("peak_memory_bytes", new, old).note == "parameters +3.00 GiB"
+
+
+def test_the_part_that_shrank_most_is_named():
+    """An improvement names the part that explains it."""
+    new = memory(19 * GIB, activations=7 * GIB)
+
+    assert held("peak_memory_bytes", new, memory(20 * GIB, activations=8 * GIB)).note == "activations -1.00 GiB"
+
+
+def test_parts_that_shift_under_an_equal_value_are_a_regression():
+    """What one part saved hides what another one grew by."""
+    line = held("peak_memory_bytes", memory(20 * GIB, activations=9 * GIB), Reading(value=20 * GIB, parts=PARTS))
+
+    assert (line.status, line.note, line.change) == ("regressed", "activations +1.00 GiB", "+0.0 %")
+
+
+# close
+
+
+def losses(*values: float | None) -> Reading:
+    return Reading(value=next(value for value in reversed((*values, 1.0)) if value is not None), samples=list(values))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "factor", "status"),
+    [
+        ("zero3", 1 + 0.99e-4, "ok"),
+        ("zero3", 1 + 1.01e-4, "regressed"),
+        ("zero3", 1 - 1.01e-4, "regressed"),
+        ("zero3+ckpt", 1 + 1.01e-4, "regressed"),
+        ("zero3+bf16+ckpt", 1 + 1.99e-2, "ok"),
+        ("zero3+bf16+ckpt", 1 + 2.01e-2, "regressed"),
+        ("zero3+fp16", 1 - 1.99e-2, "ok"),
+        ("fp16", 1 + 1.01e-4, "regressed"),  # an engine's name is no precision
+    ],
+)
+def test_a_loss_is_held_within_the_bound_of_its_precision(strategy, factor, status):
+    """1e-4 in fp32 and 2e-2 below, on both sides."""
+    assert held("loss", losses(6.0, 5.0 * factor), losses(6.0, 5.0), strategy).status == status
+
+
+def test_one_step_of_fifty_is_enough():
+    """A single step that differs is red, and it is named."""
+    steps = [5.0] * 50
+    line = held("loss", losses(*steps[:7], 5.1, *steps[8:]), losses(*steps))
+
+    assert (line.status, line.note) == ("regressed", "differs in step 7 first, in 1 of 50 steps")
+    assert (line.old, line.new, line.change, line.allowed) == ("5", "5.1", "+2.0 %", "±0.01 %")
+
+
+def test_only_the_steps_of_both_are_compared():
+    """A longer run is held to the steps that the baseline has."""
+    assert held("loss", losses(6.0, 5.0, 1.0), losses(6.0, 5.0)).status == "ok"
+
+
+@pytest.mark.parametrize(
+    ("new", "status"), [((6.0, None, 5.0), "ok"), ((6.0, 5.5, 5.0), "regressed"), ((None, None, 5.0), "regressed")]
+)
+def test_overflowed_steps_must_be_the_same(new, status):
+    """A step without a number agrees only with a step without a number."""
+    assert held("loss", losses(*new), losses(6.0, None, 5.0)).status == status
+
+
+@pytest.mark.parametrize(("new", "old"), [((), ()), ((5.0,), ()), ((None,), (None,)), ((None, 5.0), (None,))])
+def test_nothing_in_common_is_missing(new, old):
+    """Without one pair of numbers nothing has been compared."""
+    line = held("loss", losses(*new), losses(*old))
+
+    assert (line.status, line.note) == ("missing", "no step in common")
+
+
+@pytest.mark.parametrize(("new", "status"), [(1.9e-7, "ok"), (2.1e-7, "regressed")])
+def test_a_norm_near_zero_is_held_by_the_floor(new, status):
+    """What is left of terms around one is compared by their rounding, 1e-7; not by its own size."""
+    assert held("loss", losses(new), losses(1e-7)).status == status
+
+
+# time
+
+
+@pytest.mark.parametrize(
+    ("factor", "status"), [(1.0299, "ok"), (1.0301, "regressed"), (0.9701, "ok"), (0.9699, "improved")]
+)
+def test_a_quiet_step_time_is_held_to_the_tolerance(factor, status):
+    """Without noise the tolerance is all that is allowed."""
+    assert held("step_time_seconds", times(*[0.4 * factor] * 5), times(*[0.4] * 5)).status == status
+
+
+@pytest.mark.parametrize(
+    ("new", "status"), [((0.9, 0.94, 1.4, 1.5, 1.6), "ok"), ((1.1, 1.15, 1.4, 1.5, 1.6), "regressed")]
+)
+def test_noise_adds_to_what_is_allowed(new, status):
+    """Red are steps of which three quarters are slower than three quarters of the baseline's."""
+    assert held("step_time_seconds", times(*new), times(0.9, 0.95, 1.0, 1.1, 1.2), time_tolerance=0.04).status == status
+
+
+def test_the_allowed_change_is_printed():
+    """tolerance + (q3 - median) / median of the old + (median - q1) / old median of the new."""
+    line = held("step_time_seconds", times(0.9, 1.0, 1.1, 1.1, 1.2), times(0.9, 0.95, 1.0, 1.05, 1.2))
+
+    assert line.allowed == "+18.0 %"
+    assert (line.old, line.new, line.change) == ("1000 ms", "1100 ms", "+10.0 %")
+
+
+def test_a_faster_step_keeps_the_cell_green():
+    """An improvement of time alone asks nothing of anybody."""
+    said = verdict(measurement(step_time_seconds=times(*[0.2] * 5)))
+
+    assert (said.status, line_of(said, "step_time_seconds").status) == ("ok", "improved")
+
+
+def test_another_machine_s_time_is_not_held():
+    """Time compares only on the machine that recorded it; everything else is held everywhere."""
+    said = verdict(measurement(machine=ELSEWHERE, step_time_seconds=times(*[9.0] * 5)))
+    line = line_of(said, "step_time_seconds")
+
+    assert (said.status, line.status, line.note) == ("ok", "not held", "recorded on another machine")
+    assert said.headline == f"{CELL}: 3 of 3 metrics ok (step time not held)"
+
+
+def test_another_device_of_the_same_machine_is_another_machine():
+    """Two GPUs of one host differ in time."""
+    other = msgspec.structs.replace(BASELINE.measurement.machine, device="T4")
+    said = verdict(measurement(machine=other, step_time_seconds=times(*[9.0] * 5)))
+
+    assert line_of(said, "step_time_seconds").status == "not held"
+
+
+def test_a_run_that_spreads_too_wide_is_unstable():
+    """Half of the steps are twice as long: that says nothing, and the way out is named."""
+    said = verdict(measurement(step_time_seconds=times(0.2, 0.2, 0.41, 0.8, 0.9, 0.2, 0.8)))
+
+    assert said.status == "unstable"
+    assert "--perf-steps" in line_of(said, "step_time_seconds").note
+    assert said.accept == ""
+
+
+def test_a_clear_regression_is_not_excused_as_unstable():
+    """Steps that spread wide and are all slower are slower."""
+    assert held("step_time_seconds", times(1.0, 3.0, 9.0, 3.0, 9.0), times(*[0.4] * 5)).status == "regressed"
+
+
+def test_a_rate_is_worse_when_it_is_lower():
+    """The same rule, mirrored."""
+    metric = Metric(name="it", title="it", show=show_number, hold="time", worse="lower")
+    old = with_measurement(BASELINE, readings={"it": times(*[100.0] * 5)})
+    said = [
+        verdict(msgspec.structs.replace(measurement(), readings={"it": times(*[rate] * 5)}), old, (metric,))
+        for rate in (96.9, 97.1, 103.1)
+    ]
+
+    assert [one.lines[0].status for one in said] == ["regressed", "ok", "improved"]
+    assert [one.lines[0].allowed for one in said] == ["-3.0 %"] * 3
+
+
+@pytest.mark.parametrize(("new", "old"), [((), (0.4,)), ((0.4,), ())])
+def test_a_time_without_steps_is_missing(new, old):
+    """A side without timed steps cannot be held."""
+    line = held("step_time_seconds", Reading(value=0.4, samples=list(new)), Reading(value=0.4, samples=list(old)))
+
+    assert (line.status, line.note.endswith("no timed steps")) == ("missing", True)
+
+
+@pytest.mark.parametrize("seconds", [0.0, -0.4])
+def test_a_time_that_is_not_positive_is_no_improvement(seconds):
+    """A clock that ran backwards is red."""
+    assert held("step_time_seconds", times(seconds, 0.4, 0.4), times(0.4, 0.4, 0.4)).status == "failed"
+
+
+# shown, missing, not finite
+
+
+def test_a_shown_metric_has_no_limit():
+    """A number without a limit may change as it likes."""
+    said = verdict(measurement(tokens_per_second=Reading(value=1.0)))
+
+    assert (said.status, line_of(said, "tokens_per_second").status) == ("ok", "shown")
+
+
+@pytest.mark.parametrize("name", [metric.name for metric in METRICS if not metric.optional])
+@pytest.mark.parametrize("side", ["measurement", "baseline", "both"])
+def test_a_metric_on_one_side_only_is_missing(name, side):
+    """Nothing passes by not being there, on either side or on both."""
+    new = measurement(**{name: None} if side != "baseline" else {})
+    old = baseline(**{name: None} if side != "measurement" else {})
+    said = verdict(new, old)
+
+    assert (said.status, line_of(said, name).status) == ("missing", "missing")
+    assert said.headline == f"{CELL}: 1 of {5 if name == 'tokens_per_second' else 4} metrics missing"
+
+
+def test_an_optional_metric_may_be_new():
+    """The baseline was recorded where the number could not be had."""
+    said = verdict(measurement(reserved_memory_bytes=Reading(value=GIB)))
+
+    assert (said.status, line_of(said, "reserved_memory_bytes").status) == ("ok", "not held")
+
+
+def test_an_optional_metric_may_not_vanish():
+    """What the baseline has must be measured."""
+    assert verdict(measurement(), baseline(reserved_memory_bytes=Reading(value=GIB))).status == "missing"
+
+
+def test_a_reading_without_a_metric_is_red():
+    """A meter that is gone, or renamed, is no longer held: somebody has to agree."""
+    stray = {"stray": Reading(value=1)}
+
+    assert verdict(measurement(**stray), baseline(**stray)).status == "missing"
+    assert verdict(measurement(), baseline(**stray)).status == "missing"
+    assert verdict(measurement(**stray)).status == "missing"
+
+
+def test_without_any_metric_nothing_is_ok():
+    """A judge that held nothing must not say ok."""
+    empty = with_measurement(BASELINE, readings={})
+
+    assert verdict(empty.measurement, empty, ()).status == "missing"
+
+
+@pytest.mark.parametrize("bad", [NAN, math.inf, -math.inf])
+@pytest.mark.parametrize("name", [metric.name for metric in METRICS])
+@pytest.mark.parametrize("where", ["new", "old", "both"])
+def test_no_number_that_is_not_finite_passes(bad, name, where):
+    """NaN and infinity are red in every metric and on either side: inf equals inf, and must not pass for it."""
+    reading = Reading(value=bad, samples=[bad] * 4)
+    new = measurement(**{name: reading} if where != "old" else {})
+    old = baseline(**{name: reading} if where != "new" else {})
+
+    assert verdict(new, old).status == "failed"
+
+
+@pytest.mark.parametrize("name", ["loss", "step_time_seconds"])
+def test_one_nan_among_the_samples_is_red(name):
+    """A value that is finite does not hide a sample that is not."""
+    reading = BASELINE.measurement.readings[name]
+    broken = msgspec.structs.replace(reading, samples=[NAN, *reading.samples[1:]])
+
+    assert held(name, broken, reading).status == "failed"
+
+
+def test_a_tolerance_that_is_nan_is_red():
+    """A limit that is no number allows nothing."""
+    assert verdict(measurement(), time_tolerance=NAN).status == "regressed"
+
+
+def test_an_unknown_rule_is_refused():
+    """A metric of one's own with a misspelt rule is told the known ones."""
+    metric = Metric(name="tokens", title="tokens", show=show_count, hold="equal")
+
+    with pytest.raises(UsageError, match="holds by 'equal'. Known: exact, close, time, shown"):
+        verdict(measurement(), metrics=(metric,))
+
+
+# outcomes
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "status"),
+    [
+        ("fits", None, "missing"),
+        ("oom", None, "missing"),
+        ("unsupported", None, "unsupported"),
+        ("failed", None, "failed"),
+        ("failed", "fits", "failed"),
+        ("failed", "oom", "failed"),
+        ("failed", "unsupported", "failed"),
+        ("fits", "fits", "ok"),
+        ("oom", "fits", "regressed"),
+        ("unsupported", "fits", "regressed"),
+        ("fits", "oom", "improved"),
+        ("oom", "oom", "ok"),
+        ("unsupported", "oom", "regressed"),
+        ("fits", "unsupported", "improved"),
+        ("oom", "unsupported", "improved"),
+        ("unsupported", "unsupported", "unsupported"),
+        ("surprise", "fits", "failed"),
+        ("fits", "failed", "incomparable"),
+    ],
+)
+def test_an_outcome_is_held_like_a_number(new, old, status):
+    """fits is better than oom, oom better than unsupported, and a failure is always red."""
+    said = verdict(measurement(new), None if old is None else baseline(old))
+
+    assert said.status == status
+
+
+def test_out_of_memory_says_how_much_is_missing():
+    """fits -> oom, with the bytes."""
+    said = verdict(measurement("oom"))
+
+    assert said.headline == f"{CELL}: fits -> oom, 2.00 GiB missing: Rank 1: 2.00 GiB do not fit."
+    assert said.accept.endswith("--perf-update=regressed")
+
+
+def test_a_failure_is_its_own_headline():
+    """A cell that failed is blamed on its rank; there is nothing to accept."""
+    said = verdict(measurement("failed"))
+
+    assert (said.headline, said.accept) == (f"{CELL}: failed: Rank 1 was killed by SIGKILL.", "")
+
+
+@pytest.mark.parametrize("outcome", ["fits", "oom"])
+def test_without_a_baseline_the_command_that_records_one_is_named(outcome):
+    """A missing baseline is red, and says how to record it; out of memory is told too."""
+    said = verdict(measurement(outcome), None)
+
+    assert said.accept == f"pytest --perf -k {CELL} --perf-update=new"
+    assert ("ran out of memory" in said.headline) == (outcome == "oom")
+
+
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ({"world_size": 4}, "2 ranks against the baseline's 4."),
+        ({"capacity_bytes": GIB}, "fits under a capacity of 1.00 GiB: run it with --perf-capacity=1073741824."),
+        ({"cell": "t5_tiny-zero2-cpu_x2"}, "the baseline is of "),
+    ],
+)
+def test_other_conditions_are_incomparable(change, text):
+    """What was measured under other conditions is not compared at all, and the way out is named."""
+    said = verdict(measurement(), with_measurement(BASELINE, **change))
+
+    assert said.status == "incomparable"
+    assert text in said.headline
+    assert said.accept.endswith("--perf-update=all")
+
+
+def test_a_capped_run_is_no_new_baseline():
+    """A baseline is of the hardware, not of a cap on it; so there is nothing to accept."""
+    said = verdict(msgspec.structs.replace(measurement("oom"), capacity_bytes=GIB))
+
+    assert "oom, 2.00 GiB missing under a capacity of 1.00 GiB" in said.headline
+    assert (said.status, said.accept) == ("incomparable", "")
+
+
+# the whole
+
+
+@pytest.mark.parametrize(
+    ("changes", "status", "headline", "consent"),
+    [
+        ({"peak_memory_bytes": memory(21 * GIB)}, "regressed", "1 of 4 metrics regressed", "regressed"),
+        ({"peak_memory_bytes": memory(19 * GIB)}, "improved", "1 of 4 metrics improved", "improved"),
+        (
+            {"peak_memory_bytes": memory(19 * GIB), "tokens": Reading(value=1)},
+            "regressed",
+            "1 of 4 metrics regressed, 1 improved",
+            "regressed",
+        ),
+        (
+            {"tokens": None, "peak_memory_bytes": memory(21 * GIB)},
+            "missing",
+            "1 of 4 metrics missing, 1 regressed",
+            "all",
+        ),
+    ],
+)
+def test_the_worst_line_is_the_verdict(changes, status, headline, consent):
+    """The headline counts what is red, worst first, and the command names the consent that it takes."""
+    said = verdict(measurement(**changes))
+
+    assert (said.status, said.headline) == (status, f"{CELL}: {headline}")
+    assert said.accept == f"pytest --perf -k {CELL} --perf-update={consent}"
+
+
+def test_changed_versions_are_suspects():
+    """A red verdict names every library that is not the baseline's."""
+    versions = {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8"}
+    new = msgspec.structs.replace(measurement(peak_memory_bytes=memory(21 * GIB)), versions=versions)
+
+    assert verdict(new).changed == ["transformers 5.22.0 -> 5.23.0", "deepspeed none -> 0.19.8"]
+
+
+def test_changed_versions_alone_are_no_news():
+    """Green stays quiet."""
+    assert verdict(msgspec.structs.replace(measurement(), versions={"torch": "3"})).changed == []
+
+
+def test_a_cell_without_a_measurement_suspects_no_version():
+    """Versions that nobody reported have not changed to none."""
+    assert verdict(measurement("oom")).changed == []
+
+
+def test_every_status_is_red_unless_it_is_known_to_be_green():
+    """Only ok and unsupported pass."""
+    assert set(ORDER) - RED == {"ok", "unsupported"}
+
+
+def test_the_catalog_s_own_metrics_can_be_held():
+    """Every metric that perfsuite defines has a rule, and equal readings are ok."""
+    metrics = tuple(Catalog().all("metric").values())
+    readings = {metric.name: Reading(value=2, samples=[2.0]) for metric in metrics}
+    old = with_measurement(BASELINE, readings=readings)
+
+    assert verdict(old.measurement, old, metrics).status == "ok"
+
+
+# properties
+
+GOODNESS = {"regressed": 0, "unstable": 1, "improved": 2, "ok": 2}
+steps = st.lists(st.floats(0.01, 10.0), min_size=1, max_size=12)
+
+
+@given(steps, steps, st.lists(st.floats(1.0, 100.0), min_size=12, max_size=12), st.floats(0, 1))
+def test_slower_steps_never_undo_a_regression(old, new, factors, tolerance):
+    """Whichever steps get slower, by whatever factor: what was a regression stays one."""
+    slower = [seconds * factor for seconds, factor in zip(new, factors, strict=False)]
+    before = held("step_time_seconds", times(*new), times(*old), time_tolerance=tolerance)
+    after = held("step_time_seconds", times(*slower), times(*old), time_tolerance=tolerance)
+
+    assert before.status != "regressed" or after.status == "regressed"
+
+
+@given(steps, steps, st.floats(1.0, 100.0))
+def test_a_slower_machine_is_never_greener(old, new, factor):
+    """All steps slower by one factor: the status can only get worse."""
+    before = held("step_time_seconds", times(*new), times(*old))
+    after = held("step_time_seconds", times(*(seconds * factor for seconds in new)), times(*old))
+
+    assert GOODNESS[after.status] <= GOODNESS[before.status]
+
+
+@given(steps, st.integers(2, 5))
+def test_the_same_steps_again_are_never_a_regression(old, times_over):
+    """A run that repeats its baseline's steps, however noisy and however often, is not slower."""
+    again = held("step_time_seconds", times(*old * times_over), times(*old), time_tolerance=0.0)
+
+    assert again.status in ("ok", "unstable") or statistics.median(old) > 0.8 * max(old)
+
+
+@given(st.integers(1, 2**45), st.integers(1, 2**45), st.integers(1, 2**45))
+def test_more_memory_is_never_greener(old, new, more):
+    """Every byte more is as bad or worse: improved, then ok, then regressed."""
+    rank = {"improved": 2, "ok": 1, "regressed": 0}
+    before = held("peak_memory_bytes", memory(new), memory(old))
+    after = held("peak_memory_bytes", memory(new + more), memory(old))
+
+    assert rank[after.status] <= rank[before.status]
+    assert after.status == "regressed" or new + more <= old
+
+
+@given(st.floats(0.01, 100.0), st.floats(0, 1.0), st.floats(1.0, 10.0), st.sampled_from(["zero3", "zero3+bf16"]))
+def test_a_loss_further_off_is_never_greener(old, distance, factor, strategy):
+    """A loss that is red stays red when it moves further away."""
+    near = held("loss", losses(old + distance), losses(old), strategy)
+    far = held("loss", losses(old + distance * factor), losses(old), strategy)
+
+    assert near.status != "regressed" or far.status == "regressed"
+
+
+numbers = st.floats() | st.integers(-(2**60), 2**60)
+
+
+@given(numbers, st.lists(st.none() | st.floats(), max_size=4), st.sampled_from([metric.name for metric in METRICS]))
+def test_no_reading_breaks_the_judge(value, samples, name):
+    """Any number whatever gives a verdict; one that is not finite a red one."""
+    said = verdict(measurement(**{name: Reading(value=value, samples=samples)}))
+    finite = all(math.isfinite(number) for number in (value, *samples) if number is not None)
+
+    assert said.status in ORDER
+    assert finite or said.status == "failed"
+
+
+def test_times_are_shown_in_their_unit():
+    """The line's texts are the metric's own, of the medians."""
+    line = held("step_time_seconds", times(0.41, 0.42, 0.43), times(0.4, 0.41, 0.42))
+
+    assert (line.old, line.new) == (show_seconds(0.41), show_seconds(0.42))

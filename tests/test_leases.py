@@ -1,0 +1,126 @@
+"""Leases, between real processes: what one holds no other gets, and what a dead one held is free."""
+
+import contextlib
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from perfsuite.launch.leases import lease
+
+# Holds a lease and says which; ends when its standard input does.
+HOLD = """
+import ast, sys
+from perfsuite.launch.leases import lease
+with lease(ast.literal_eval(sys.argv[1]), int(sys.argv[2])) as held:
+    print(held, flush=True)
+    sys.stdin.read()
+"""
+
+# Writes begin and end of each of its turns with the CPU into the shared file.
+TAKE_TURNS = """
+import sys, time
+from perfsuite.launch.leases import lease
+for turn in range(15):
+    with lease([], 1):
+        with open(sys.argv[1], "a") as file:
+            print("begin", sys.argv[2], file=file, flush=True)
+            time.sleep(0.005)
+            print("end", sys.argv[2], file=file, flush=True)
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leases of this test alone: neither cells that run here now nor other tests hold any."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+
+
+@contextlib.contextmanager
+def holder(candidates: list[int], count: int) -> Iterator[subprocess.Popen[str]]:
+    """Another process that waits for a lease and holds it."""
+    command = [sys.executable, "-c", HOLD, str(candidates), str(count)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def held_by(process: subprocess.Popen[str]) -> str:
+    """What the process holds, once it does."""
+    assert process.stdout is not None
+    return process.stdout.readline().strip()
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    """Two processes never hold the CPU at once, and both get their turns."""
+    log = tmp_path / "log"
+    takers = [subprocess.Popen([sys.executable, "-c", TAKE_TURNS, str(log), name]) for name in "ab"]
+    for taker in takers:
+        assert taker.wait(timeout=60) == 0
+    lines = log.read_text().split("\n")[:-1]
+
+    assert all(begin == end.replace("end", "begin") for begin, end in zip(lines[::2], lines[1::2], strict=True))
+    assert sorted(lines[::2]) == ["begin a"] * 15 + ["begin b"] * 15
+
+
+def test_a_killed_holder_frees() -> None:
+    """The kernel frees what a killed process held, so that nobody waits for the dead."""
+    with holder([], 1) as first, holder([], 1) as second:
+        assert first.stdout is not None
+        assert second.stdout is not None
+        processes = {first.stdout: first, second.stdout: second}
+        ready, _, _ = select.select(list(processes), [], [], 30)
+        winner = processes[ready[0]]
+        waiter = second if winner is first else first
+        still, _, _ = select.select([waiter.stdout], [], [], 0.3)
+        winner.send_signal(signal.SIGKILL)
+
+        assert not still
+        assert held_by(waiter) == "[]"
+
+
+def test_a_lease_ends_with_its_block() -> None:
+    """After the block, also one that raised, the devices are free."""
+    with pytest.raises(ZeroDivisionError), lease([0], 1):
+        raise ZeroDivisionError
+    with holder([0], 1) as other:
+        assert held_by(other) == "[0]"
+
+
+def test_two_of_three() -> None:
+    """Two cells share a machine's three GPUs, and neither its GPU with the other."""
+    with lease([0, 1, 2], 2) as ours, holder([0, 1, 2], 1) as other:
+        assert ours == [0, 1]
+        assert held_by(other) == "[2]"
+
+
+def test_too_few_are_left() -> None:
+    """A cell that finds too few free GPUs holds none while it waits, so that a smaller one goes ahead."""
+    with lease([0, 1, 2], 2), holder([0, 1, 2], 2) as waiter:
+        time.sleep(0.3)
+        with holder([2], 1) as small:
+            assert held_by(small) == "[2]"
+        assert waiter.poll() is None
+
+
+def test_gpus_are_not_the_cpu() -> None:
+    """A cell on GPUs and a cell on the CPU do not wait for each other."""
+    with lease([0], 1) as gpus, holder([], 1) as other:
+        assert gpus == [0]
+        assert held_by(other) == "[]"
+
+
+def test_more_than_there_are() -> None:
+    """A lease that can never be had is an error at once, not a wait for ever."""
+    with holder([0, 1], 3) as process:
+        assert process.wait(timeout=5) != 0

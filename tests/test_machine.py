@@ -1,0 +1,158 @@
+"""The machine at hand, with a driver's program of our own: what it says, what it is in the catalog, what is absent."""
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_hardware
+from perfsuite.launch import machine
+from perfsuite.launch.machine import Gpu, describe, device_indices, device_of, gpus, why_absent
+
+CATALOG = Catalog()
+H200 = "NVIDIA H200, 143771, 570.86.15"
+T4 = "Tesla T4, 15360, 570.86.15"
+
+Driver = Callable[..., None]
+
+
+@pytest.fixture
+def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """Put an nvidia-smi on PATH that prints these lines; without a call there is none."""
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    gpus.cache_clear()
+
+    def install(*lines: str, status: int = 0) -> None:
+        (tmp_path / "out").write_text("".join(f"{line}\n" for line in lines))
+        stub = tmp_path / "bin" / "nvidia-smi"
+        stub.write_text(
+            f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nwhile read -r l; do echo "$l"; done < {tmp_path}/out\n'
+        )
+        with stub.open("a") as file:
+            file.write(f"exit {status}\n")
+        stub.chmod(0o755)
+        gpus.cache_clear()
+
+    yield install
+    gpus.cache_clear()
+
+
+def test_gpus(driver: Driver, tmp_path: Path) -> None:
+    """Every accelerator is read with its name, its memory in bytes and its driver."""
+    driver(H200, T4)
+
+    assert gpus() == (
+        Gpu(0, "NVIDIA H200", 143_771 * 2**20, "570.86.15"),
+        Gpu(1, "Tesla T4", 15_360 * 2**20, "570.86.15"),
+    )
+    assert (
+        "--query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits" in (tmp_path / "asked").read_text()
+    )
+
+
+@pytest.mark.parametrize("lines", [None, ["NVIDIA-SMI has failed because it couldn't communicate with the driver."]])
+def test_no_gpu(driver: Driver, lines: list[str] | None) -> None:
+    """Without nvidia-smi, or with one that fails, the machine has no GPU."""
+    if lines:
+        driver(*lines, status=9)
+
+    assert gpus() == ()
+    assert why_absent(parse_hardware("h200_x1", CATALOG), CATALOG) == "h200_x1 is not here: this machine has no GPU."
+
+
+def test_a_gpu_without_memory_of_its_own(driver: Driver) -> None:
+    """A GPU that shares the host's memory, for which nvidia-smi says [N/A], does not stop cells on the others."""
+    driver("NVIDIA GB10, [N/A], 580.95.05", H200)
+
+    assert Gpu(1, "NVIDIA H200", 143_771 * 2**20, "570.86.15") in gpus()
+
+
+@pytest.mark.parametrize(
+    ("name", "mebibytes", "device"),
+    [
+        ("NVIDIA H200", 143_771, "h200"),
+        ("NVIDIA H100 80GB HBM3", 81_559, "h100"),
+        ("NVIDIA A100-SXM4-40GB", 40_960, "a100_40g"),
+        ("NVIDIA A100-SXM4-80GB", 81_920, "a100_80g"),
+        ("NVIDIA GeForce RTX 3090", 24_268, "rtx3090"),
+        ("Tesla V100-SXM2-32GB", 32_510, "v100_32g"),
+        ("NVIDIA L40S", 46_068, "l40s"),
+        ("NVIDIA L4", 23_034, "l4"),
+        ("NVIDIA GeForce GTX 1080", 8_192, None),
+        ("NVIDIA L40", 46_068, None),
+        ("NVIDIA GH200 480GB", 97_871, None),
+        ("Tesla V100-SXM2-16GB", 16_384, None),
+    ],
+)
+def test_device_of(name: str, mebibytes: int, device: str | None) -> None:
+    """A driver's name is the catalog's device, and a lookalike is none."""
+    found = device_of(Gpu(0, name, mebibytes * 2**20, ""), CATALOG)
+
+    assert (found.name if found else None) == device
+
+
+@pytest.mark.parametrize(
+    ("hardware", "reason"),
+    [
+        ("h200_x1", ""),
+        ("h200_x2", ""),
+        ("t4_x1", ""),
+        ("h200_x3", "h200_x3 is not here: this machine has NVIDIA H200, Tesla T4, NVIDIA H200."),
+        ("a100_80g_x1", "a100_80g_x1 is not here: this machine has NVIDIA H200, Tesla T4, NVIDIA H200."),
+        ("h200_x1n2", "h200_x1n2 has 2 nodes; this run starts ranks on one."),
+        ("cpu_x1", ""),
+    ],
+)
+def test_why_absent(driver: Driver, hardware: str, reason: str) -> None:
+    """Hardware is here if there are as many devices of its kind; else the reason names what is here."""
+    driver(H200, T4, H200)
+
+    assert why_absent(parse_hardware(hardware, CATALOG), CATALOG) == reason
+
+
+def test_too_many_ranks_for_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A CPU carries four ranks a core, not more."""
+    monkeypatch.setattr(machine, "cores", lambda: 2)
+
+    assert why_absent(parse_hardware("cpu_x8", CATALOG), CATALOG) == ""
+    assert why_absent(parse_hardware("cpu_x9", CATALOG), CATALOG) == "cpu_x9: this machine's 2 cores carry 8 ranks."
+
+
+@pytest.mark.parametrize(("hardware", "indices"), [("h200_x1", [0, 2]), ("t4_x1", [1]), ("l4_x1", []), ("cpu_x1", [])])
+def test_device_indices(driver: Driver, hardware: str, indices: list[int]) -> None:
+    """The devices of a kind, by the driver's numbers; a CPU has none."""
+    driver(H200, T4, H200)
+
+    assert device_indices(parse_hardware(hardware, CATALOG), CATALOG) == indices
+
+
+def test_hidden_devices_stay_hidden(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A GPU that the caller's CUDA_VISIBLE_DEVICES leaves out is not used."""
+    driver(H200, H200)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+
+    assert device_indices(parse_hardware("h200_x1", CATALOG), CATALOG) == [1]
+    assert why_absent(parse_hardware("h200_x2", CATALOG), CATALOG)
+
+
+def test_describe_a_cpu(driver: Driver) -> None:
+    """A CPU cell's machine is the CPU, whatever GPUs stand beside it; its identity is stable and tells no name."""
+    driver(H200)
+    record = describe(parse_hardware("cpu_x2", CATALOG), CATALOG)
+
+    assert (record.device, record.driver, record.cores) == (machine.cpu_name(), "", len(os.sched_getaffinity(0)))
+    assert record.memory_bytes > 2**20
+    assert record == describe(parse_hardware("cpu_x1", CATALOG))
+    assert os.uname().nodename not in record.identity
+
+
+def test_describe_a_gpu(driver: Driver) -> None:
+    """A GPU cell's machine is the GPU of the cell's kind, not just the first one."""
+    driver(T4, H200)
+    record = describe(parse_hardware("h200_x1", CATALOG), CATALOG)
+
+    assert (record.device, record.driver, record.memory_bytes) == ("NVIDIA H200", "570.86.15", 143_771 * 2**20)

@@ -1,0 +1,345 @@
+"""The front door as a user's repository meets it: every test runs pytest in a process and a folder of its own."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ElementTree
+from pathlib import Path
+
+import pytest
+
+CELL = "gpt2_tiny-single-cpu_x1"
+FEW = ("--perf-steps=3", "--perf-warmup=1")
+TEST = """
+import pytest
+
+@pytest.mark.perf_cell({cells})
+def test_cell(perf_cell{fixtures}):
+    perf_cell.check()
+"""
+
+
+@pytest.fixture
+def repository(pytester):
+    """A user's repository with one test of one cell, and the cell's baseline where it will be."""
+
+    def make(*cells, fixtures="", conftest=""):
+        pytester.makepyfile(test_perf=TEST.format(cells=", ".join(map(repr, cells)), fixtures=fixtures))
+        pytester.makeini("[pytest]\n")
+        if conftest:
+            pytester.makeconftest(conftest)
+        return pytester
+
+    return make
+
+
+def perf(pytester, *options):
+    """Run pytest --perf with few steps; returns what pytester gives."""
+    return pytester.runpytest_subprocess("--perf", *FEW, "-p", "no:cacheprovider", *options)
+
+
+def baseline_of(pytester, cell):
+    return pytester.path / "baselines" / cell.split("-")[2] / f"{cell}.json"
+
+
+def test_without_perf_cells_are_skipped_and_torch_stays_away(repository):
+    """Plain pytest skips a cell, says why, and never imports torch."""
+    pytester = repository(CELL, conftest="import sys\ndef pytest_unconfigure(): print('torch' in sys.modules)")
+    result = pytester.runpytest_subprocess("-rs")
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*needs --perf*", "False"])
+
+
+def test_with_perf_the_parent_never_imports_torch(repository):
+    """With --perf torch lives in the ranks alone, and other tests are deselected."""
+    pytester = repository(CELL, conftest="import sys\ndef pytest_unconfigure(): print('torch' in sys.modules)")
+    pytester.makepyfile(test_other="def test_other(): raise RuntimeError('not a cell')")
+    result = perf(pytester, "--perf-update=new")
+
+    result.assert_outcomes(passed=1, deselected=1)
+    result.stdout.fnmatch_lines(["False"])
+
+
+def test_life_of_a_baseline(repository):
+    """Missing is red and says how to record; recorded is green; a byte more or less is red until accepted by name."""
+    pytester = repository(CELL)
+    missing = perf(pytester)
+    recorded = perf(pytester, "--perf-update=new")
+    path = baseline_of(pytester, CELL)
+    green = perf(pytester)
+    text = path.read_text()
+    peak = json.loads(text)["measurement"]["readings"]["peak_memory_bytes"]["value"]
+    smaller = json.loads(text)
+    reading = smaller["measurement"]["readings"]["peak_memory_bytes"]
+    reading["value"], reading["parts"]["activations"] = peak - 1, reading["parts"]["activations"] - 1
+    path.write_text(json.dumps(smaller))
+    regressed = perf(pytester, f"--junitxml={pytester.path}/junit.xml")
+    wrong_consent = perf(pytester, "--perf-update=improved")
+    accepted = perf(pytester, "--perf-update=regressed")
+
+    missing.assert_outcomes(failed=1)
+    missing.stdout.fnmatch_lines([f"*pytest --perf -k {CELL} --perf-update=new*"])
+    recorded.assert_outcomes(passed=1)
+    recorded.stdout.fnmatch_lines([f"baseline new: baselines/cpu_x1/{CELL}.json"])
+    green.assert_outcomes(passed=1)
+    regressed.assert_outcomes(failed=1)
+    verdict = [f"{CELL}: *regressed", "*peak memory*REGRESSED*activations*", "*--perf-update=regressed*"]
+    regressed.stdout.fnmatch_lines(verdict)
+    junit = ElementTree.parse(pytester.path / "junit.xml").find(".//failure")
+    assert CELL in junit.text and "peak memory" in junit.text and "REGRESSED" in junit.text
+    wrong_consent.assert_outcomes(failed=1)
+    accepted.assert_outcomes(passed=1)
+    accepted.stdout.fnmatch_lines([f"baseline changed: baselines/cpu_x1/{CELL}.json"])
+    assert json.loads(path.read_text())["measurement"]["readings"]["peak_memory_bytes"]["value"] == peak
+
+
+@pytest.mark.parametrize(
+    ("damage", "complaint"),
+    [
+        (lambda text: text[: len(text) // 2], "*is not a baseline*"),
+        (lambda text: "", "*is not a baseline*"),
+        (lambda text: text.replace('"value"', '"valeu"', 1), "*valeu*"),
+        (lambda text: text.replace('"format": 1', '"format": 99'), "*newer perfsuite*"),
+        (lambda text: text.replace(CELL, "gpt2_tiny-ddp-cpu_x1"), "*gpt2_tiny-ddp-cpu_x1*"),
+    ],
+    ids=["torn", "empty", "misspelt", "newer", "another-cell"],
+)
+def test_damaged_baseline_is_red_and_kept(repository, damage, complaint):
+    """A torn or malformed baseline fails its cell with one sentence that names the file, and is not touched."""
+    pytester = repository(CELL)
+    path = baseline_of(pytester, CELL)
+    path.parent.mkdir(parents=True)
+    whole = (Path(__file__).parents[1] / "baselines" / "cpu_x1" / f"{CELL}.json").read_text()
+    path.write_text(damage(whole))
+    result = perf(pytester, "--perf-update=all")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines([complaint])
+    result.stdout.no_fnmatch_line("*Traceback*")
+    assert path.read_text() == damage(whole)
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+def test_two_writers_of_one_baseline(repository):
+    """Of two runs that record the same cell at once, one wins and the other is told; the file is whole."""
+    pytester = repository(CELL)
+    command = [sys.executable, "-m", "pytest", "--perf", *FEW, "--perf-update=new", "-p", "no:cacheprovider"]
+    runs = [subprocess.Popen(command, cwd=pytester.path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
+    outputs = [run.communicate(timeout=120)[0] for run in runs]
+
+    assert sorted(run.returncode for run in runs) == [0, 1]
+    assert "baselines" in outputs[0] and "baselines" in outputs[1]
+    assert json.loads(baseline_of(pytester, CELL).read_text())["cell"] == CELL
+
+
+def test_ctrl_c_leaves_nothing_behind(repository):
+    """Ctrl-C in mid-cell ends every rank and server; no baseline and no part of one is there."""
+    cell = "gpt2_tiny-ddp-cpu_x2"
+    pytester = repository(cell)
+    environment = dict(os.environ, TMPDIR=str(pytester.mkdir("tmp")))
+    command = [sys.executable, "-m", "pytest", "--perf", "--perf-steps=100000", "--perf-update=new"]
+    run = subprocess.Popen(command, cwd=pytester.path, env=environment, stdout=subprocess.PIPE, text=True)
+    _wait_until(lambda: any(_step_of(path) > 5 for path in pytester.path.glob("tmp/perfsuite-*/cell-*/*.progress")))
+    ours = _processes_with(str(pytester.path / "tmp"))
+    run.send_signal(signal.SIGINT)
+    output = run.communicate(timeout=30)[0]
+
+    assert len(ours) >= 3  # a server and two ranks
+    assert run.returncode == 2
+    assert "KeyboardInterrupt" in output
+    assert _processes_with(str(pytester.path / "tmp")) == []
+    assert not list(pytester.path.glob("tmp/perfsuite-*/")) or not any(
+        "leases" not in path.name for path in pytester.path.glob("tmp/perfsuite-*")
+    )
+    assert not (pytester.path / "baselines").exists()
+
+
+def test_killed_parent_leaves_nothing_behind(repository):
+    """When pytest itself is killed with SIGKILL, the ranks and their working folder are gone within seconds."""
+    pytester = repository("gpt2_tiny-ddp-cpu_x2")
+    environment = dict(os.environ, TMPDIR=str(pytester.mkdir("tmp")))
+    command = [sys.executable, "-m", "pytest", "--perf", "--perf-steps=100000"]
+    run = subprocess.Popen(command, cwd=pytester.path, env=environment, stdout=subprocess.DEVNULL)
+    _wait_until(lambda: any(_step_of(path) > 5 for path in pytester.path.glob("tmp/perfsuite-*/cell-*/*.progress")))
+    run.kill()
+    run.wait()
+
+    _wait_until(lambda: not _processes_with(str(pytester.path / "tmp")))
+    _wait_until(lambda: not list(pytester.path.glob("tmp/perfsuite-*/cell-*")))
+
+
+def test_benchmark_holds_the_real_steps(repository):
+    """pytest-benchmark's JSON has the ranks' own step times, and memory and FLOP/s beside them."""
+    pytester = repository(CELL, fixtures=", benchmark")
+    perf(pytester, "--perf-update=new", "--perf-report=report.jsonl", "--benchmark-json=benchmark.json")
+    report = json.loads((pytester.path / "report.jsonl").read_text())
+    benchmark = json.loads((pytester.path / "benchmark.json").read_text())["benchmarks"][0]
+    readings = report["measurement"]["readings"]
+
+    assert benchmark["stats"]["data"] == pytest.approx(readings["step_time_seconds"]["samples"])
+    assert benchmark["extra_info"]["peak_memory_bytes"] == readings["peak_memory_bytes"]["value"]
+    assert benchmark["extra_info"]["flops_per_rank"] == readings["flops_per_rank"]["value"]
+
+
+def test_xdist_reports_every_cell_once(repository):
+    """With -n 2 the controller's table and report hold the cells of both workers."""
+    other = "llama_tiny-single-cpu_x1"
+    pytester = repository(CELL, other)
+    result = perf(pytester, "-n2", "--perf-update=new", "--perf-report=report.jsonl")
+    lines = (pytester.path / "report.jsonl").read_text().splitlines()
+
+    result.assert_outcomes(passed=2)
+    assert sorted(json.loads(line)["measurement"]["cell"] for line in lines) == sorted([CELL, other])
+    for cell in (CELL, other):
+        result.stdout.fnmatch_lines([f"*{cell}*MiB*"])
+
+
+def test_printed_numbers_are_the_measured_ones(repository):
+    """The table's peak memory and step time are the report's, converted."""
+    pytester = repository(CELL)
+    result = perf(pytester, "--perf-update=new", "--perf-report=report.jsonl")
+    readings = json.loads((pytester.path / "report.jsonl").read_text())["measurement"]["readings"]
+    table = result.stdout.str().split("training performance")[1]
+
+    assert float(re.search(r"([\d.]+) MiB", table)[1]) == round(readings["peak_memory_bytes"]["value"] / 2**20, 2)
+    shown = float(re.search(r"([\d.]+) ms", table)[1])
+    assert shown == pytest.approx(readings["step_time_seconds"]["value"] * 1e3, rel=5e-3)
+
+
+def test_out_of_memory_is_red(repository):
+    """A capacity that is too small is an outcome of its own: red, with the bytes that are missing."""
+    result = perf(repository(CELL), "--perf-capacity=3MiB")
+
+    result.assert_outcomes(failed=1)
+    result.stdout.fnmatch_lines(["*oom*"])
+
+
+@pytest.mark.parametrize(
+    ("cell", "complaint"),
+    [
+        ("t5_bse-single-cpu_x1", "*No model named 't5_bse'. Did you mean 't5_base'?*"),
+        ("t5_tiny-zero_3-cpu_x2", "*No engine named 'zero_3'. Did you mean 'zero3'?*perfsuite/training/engines*"),
+        ("t5_tiny-zero3+bf61-cpu_x2", "*No technique named 'bf61'. Did you mean 'bf16'?*"),
+        ("t5_tiny-single-h20_x1", "*No hardware named 'h20'. Did you mean 'h200'?*"),
+        ("t5_tiny-single-cpu_x2", "*single runs on at most 1 rank, cpu_x2 has 2.*"),
+        ("t5_tiny", "*'t5_tiny' is not a cell: write model-strategy-hardware*"),
+    ],
+)
+def test_unknown_names_teach(repository, cell, complaint):
+    """A name that does not exist stops the collection with one sentence and no traceback."""
+    result = perf(repository(cell))
+
+    assert result.ret != 0
+    result.stdout.fnmatch_lines([complaint])
+    result.stdout.no_fnmatch_line("*Traceback*")
+
+
+@pytest.mark.parametrize(
+    ("options", "complaint"),
+    [
+        (("--perf-capacity=lots",), "*'lots' is not an amount of memory*24GiB*"),
+        (("--perf-steps=0",), "*at least 1 timed step*"),
+        (("--perf-hardware=h20_x1",), "*Did you mean 'h200'?*"),
+        (("--perf-update=new", "--perf-capacity=1GiB"), "*a baseline is of the hardware*"),
+        (("-o", "perf_steps=many"), "*perf_steps is 'many', which is not a number*"),
+        (("-o", "perf_catalog=nowhere"), "*nowhere, which is not a folder*"),
+    ],
+)
+def test_bad_options_teach(repository, options, complaint):
+    """A bad option or ini value gives one clear sentence and a non-zero exit."""
+    result = repository(CELL).runpytest_subprocess("--perf", *options)
+
+    assert result.ret != 0
+    assert re.search(complaint.replace("*", ".*").replace("?", r"\?"), result.stdout.str() + result.stderr.str())
+    assert "Traceback" not in result.stdout.str() + result.stderr.str()
+
+
+def test_absent_hardware_is_skipped_with_the_reason(repository):
+    """A cell for a GPU that is not here is skipped, and says what is here."""
+    result = perf(repository("t5_tiny-single-h200_x1"), "-rs")
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *"])
+
+
+MODEL = '''
+"""A user's own model, and no transformers."""
+
+import torch
+
+
+class Regression(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(64, 16)
+        self.head = torch.nn.Linear(16, 64)
+
+    def forward(self, input_ids, attention_mask, labels):
+        logits = self.head(self.embedding(input_ids))[:, :-1]
+        loss = torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels[:, 1:].flatten())
+        return torch.utils._pytree.tree_map(lambda x: x, type("Output", (), {"loss": loss}))
+
+
+def build(definition):
+    return Regression()
+'''
+CONFTEST = """
+from perfsuite import Model, Workload
+
+def pytest_perf_models(config):
+    return [
+        Model(
+            name="my_model",
+            family="mine",
+            task="causal_lm",
+            source="my own",
+            workload=Workload(micro_batch=2, sequence_length=8),
+            parameters=64 * 16 + 16 * 64 + 64,
+            vocabulary=64,
+            build="my_package:build",
+        )
+    ]
+"""
+
+
+def test_a_users_own_model_is_a_cell(repository):
+    """A conftest declares a model of its own repository, and it trains under DDP like any other."""
+    cell = "my_model-ddp-cpu_x2"
+    pytester = repository(cell, conftest=CONFTEST)
+    pytester.makepyfile(my_package=MODEL)
+    result = perf(pytester, "--perf-update=new")
+
+    result.assert_outcomes(passed=1)
+    assert baseline_of(pytester, cell).exists()
+
+
+def _wait_until(condition, seconds=60):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def _step_of(path):
+    from perfsuite.progress import read_progress
+
+    return read_progress(path).step
+
+
+def _processes_with(text):
+    """Pids of living processes whose environment or command line has the text."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            seen = (process / "environ").read_bytes() + (process / "cmdline").read_bytes()
+            alive = (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+        except OSError:
+            continue
+        if alive and text.encode() in seen and int(process.name) != os.getpid():
+            found.append(int(process.name))
+    return found

@@ -1,0 +1,167 @@
+"""The registry: a folder of one's own adds to every kind, and a broken file is one clear sentence."""
+
+import dataclasses
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfsuite.catalog.definitions import Model
+from perfsuite.catalog.registry import KINDS, Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.errors import FileError, UnknownName
+
+MINE = {
+    "models/mine.py": """
+from perfsuite.catalog.definitions import Model, Workload
+MODELS = (
+    Model(name="my_model", family="mine", task="causal_lm", source="ours", parameters=1,
+          workload=Workload(micro_batch=1, sequence_length=8)),
+)
+""",
+    "hardware/mine.py": """
+from perfsuite.catalog.definitions import Device
+DEVICES = (
+    Device(name="my_gpu", matches=("my gpu",), memory_bytes=2**30, memory_bandwidth=1e9, dense_flops={"fp32": 1e12},
+           link_bandwidth=0, host_bandwidth=1e9, power_watts=10, source="ours"),
+)
+""",
+    "engines/mine.py": """
+from perfsuite.catalog.definitions import Engine
+ENGINES = (Engine(name="my_engine", trainer=object, source="ours", refuses={"fp16": "it has no loss scaling"}),)
+""",
+    "techniques/mine.py": """
+from perfsuite.catalog.definitions import Technique
+TECHNIQUES = (Technique(name="my_lora", slot="adapter", order=60, meaning="Ours.", parameter="rank"),)
+""",
+    "meters/mine.py": """
+from perfsuite.catalog.definitions import Metric
+METRICS = (Metric(name="my_watts", title="my watts", show=str),)
+""",
+}
+
+
+def write(folder: Path, files: dict[str, str]) -> Catalog:
+    """A catalog with these files in a folder of the user's."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    return Catalog((folder,))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_definition_is_of_its_kind(kind: str) -> None:
+    """perfsuite's own files define at least one of every kind, under the names that they carry."""
+    definitions = Catalog().all(kind)
+
+    assert definitions
+    assert all(item.name == name and isinstance(item, KINDS[kind].type) for name, item in definitions.items())
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("model", "my_model"),
+        ("device", "my_gpu"),
+        ("engine", "my_engine"),
+        ("technique", "my_lora"),
+        ("metric", "my_watts"),
+    ],
+)
+def test_a_folder_adds(tmp_path: Path, kind: str, name: str) -> None:
+    """A file in the user's folder adds its definitions behind perfsuite's own."""
+    catalog = write(tmp_path, MINE)
+
+    assert list(catalog.all(kind)) == [*Catalog().all(kind), name]
+    assert catalog.get(kind, name).name == name
+
+
+def test_a_cell_of_ones_own(tmp_path: Path) -> None:
+    """What a folder adds composes like perfsuite's own, refusals included."""
+    catalog = write(tmp_path, MINE)
+
+    assert parse_cell("my_model-my_engine+my_lora8+bf16-my_gpu_x4", catalog).id == (
+        "my_model-my_engine+bf16+my_lora8-my_gpu_x4"
+    )
+    with pytest.raises(Exception, match="my_engine cannot be combined with 'fp16': it has no loss scaling"):
+        parse_cell("my_model-my_engine+fp16-my_gpu_x4", catalog)
+
+
+def test_helpers_are_passed_over(tmp_path: Path) -> None:
+    """A file whose name begins with an underscore is not read."""
+    catalog = write(tmp_path, MINE | {"models/_helper.py": "raise RuntimeError"})
+
+    assert "my_model" in catalog.all("model")
+
+
+def test_two_folders_with_equal_names(tmp_path: Path) -> None:
+    """Files of one name in folders of one name are different files."""
+    other = MINE["models/mine.py"].replace("my_model", "your_model")
+    write(tmp_path / "a" / "catalog", {"models/mine.py": MINE["models/mine.py"]})
+    write(tmp_path / "b" / "catalog", {"models/mine.py": other})
+    models = Catalog((tmp_path / "a" / "catalog", tmp_path / "b" / "catalog")).all("model")
+
+    assert list(models)[-2:] == ["my_model", "your_model"]
+
+
+def test_a_model_from_a_conftest(tmp_path: Path) -> None:
+    """A model that a conftest declares is one among the others; a name that is taken is refused."""
+    model: Model = write(tmp_path, MINE).get("model", "my_model")
+
+    assert Catalog(extra_models=(model,)).get("model", "my_model") is model
+    with pytest.raises(FileError, match="the conftest defines the model 't5_tiny' again; give it another name"):
+        Catalog(extra_models=(dataclasses.replace(model, name="t5_tiny"),)).all("model")
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            MINE["models/mine.py"].replace("my_model", "t5_base"),
+            "defines the model 't5_base' again; give it another name.",
+        ),
+        ("MODELS = (", "cannot be loaded: SyntaxError: "),
+        ("import a_module_that_is_not_here", "cannot be loaded: ModuleNotFoundError: No module named "),
+        ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero."),
+        ("MODEL = ()", "must define MODELS, a tuple of Model."),
+        ("MODELS = []", "must define MODELS, a tuple of Model."),
+        ("MODELS = ('t5',)", "must define MODELS, a tuple of Model."),
+    ],
+    ids=["duplicate", "syntax", "import", "raises", "no tuple", "list", "other type"],
+)
+def test_a_broken_file(tmp_path: Path, text: str, sentence: str) -> None:
+    """A file that cannot be used is one sentence that names it and what is wrong, each time that it is asked for."""
+    catalog = write(tmp_path, {"models/broken.py": text})
+    for _ in range(2):
+        with pytest.raises(FileError) as caught:
+            catalog.all("model")
+
+        assert str(caught.value).startswith(str(tmp_path / "models" / "broken.py"))
+        assert sentence in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unknown_name_teaches(kind: str) -> None:
+    """An unknown name is told the nearest, what is known, and the file in which to add it."""
+    known = Catalog().all(kind)
+    near = next(iter(known))
+    with pytest.raises(UnknownName) as caught:
+        Catalog().get(kind, f"{near}_")
+    folder = KINDS[kind].package.replace(".", "/")
+
+    assert str(caught.value).startswith(f"No {kind} named '{near}_'. Did you mean {near!r}? Known: ")
+    assert str(caught.value).endswith(f"To add one, create {folder}/{near}_.py.")
+    assert all(name in str(caught.value) for name in known)
+
+
+def test_no_torch() -> None:
+    """Reading every definition of every kind, engines and meters too, imports none of the heavy libraries."""
+    code = (
+        "import sys; from perfsuite.catalog.registry import KINDS, Catalog; catalog = Catalog();"
+        "[catalog.all(kind) for kind in KINDS];"
+        "print(sorted({'torch', 'transformers', 'deepspeed', 'accelerate', 'numpy'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "[]\n"

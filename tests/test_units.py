@@ -1,0 +1,135 @@
+"""Units: what is written is what is meant, and what is printed is read back here."""
+
+import math
+import re
+from collections.abc import Callable
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from perfsuite import units
+from perfsuite.errors import UsageError
+
+GIB = 2**30
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("24GiB", 24 * GIB),
+        ("1.5 MiB", 1_572_864),
+        ("16GB", 16_000_000_000),
+        ("4096", 4096),
+        ("1B", 1),
+        ("2kB", 2000),
+        ("2KB", 2000),
+        ("2KiB", 2048),
+        (" 3 TB ", 3 * 10**12),
+        ("1TiB", 2**40),
+        ("0.25GiB", GIB // 4),
+    ],
+)
+def test_parse_bytes(text: str, count: int) -> None:
+    """Binary units are powers of 1024, decimal ones of 1000, a bare number is bytes."""
+    assert units.parse_bytes(text) == count
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "GiB", "24 G", "24gib", "-1GiB", "0", "0GiB", "0.0MB", "1e9", "1.GiB", ".5GiB", "nan", "1 2GiB", "0.5B"],
+)
+def test_parse_bytes_refuses(text: str) -> None:
+    """What is not a positive amount of whole bytes is refused, with the units that there are."""
+    with pytest.raises(UsageError, match=r"is not an amount of memory.*GiB, TiB.*e\.g\. 24GiB"):
+        units.parse_bytes(text)
+
+
+@settings(deadline=None)
+@given(st.text() | st.from_regex(r"\s*\d+(\.\d+)?\s*([kKMGT]i?)?B?\s*", fullmatch=True))
+@example("9" * 400 + "GiB")
+def test_parse_bytes_any_text(text: str) -> None:
+    """Whatever is typed is a positive number of bytes or a UsageError."""
+    try:
+        count = units.parse_bytes(text)
+    except UsageError:
+        return
+
+    assert isinstance(count, int)
+    assert count > 0
+
+
+@settings(deadline=None)
+@given(st.integers(1, 2**50))
+def test_shown_bytes_read_back(count: int) -> None:
+    """What show_bytes prints, parse_bytes reads, to half of the last digit."""
+    shown = units.show_bytes(count)
+    unit = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[shown[-3:]]
+
+    if count > 0.01 * unit:
+        assert abs(units.parse_bytes(shown) - count) <= 0.005 * unit + 1
+
+
+@pytest.mark.parametrize(
+    ("function", "value", "text"),
+    [
+        (units.show_bytes, 1_610_612_736, "1.50 GiB"),
+        (units.show_bytes, GIB, "1.00 GiB"),
+        (units.show_bytes, 20.5 * 2**20, "20.50 MiB"),
+        (units.show_bytes, 512, "0.50 KiB"),
+        (units.show_bytes, 0, "0.00 KiB"),
+        (units.show_bytes, 2**40, "1024.00 GiB"),
+        (units.show_bytes, -1.94 * GIB, "-1.94 GiB"),
+        (units.show_seconds, 0.412, "412 ms"),
+        (units.show_seconds, 0.00412, "4.12 ms"),
+        (units.show_seconds, 0.0000150, "0.0150 ms"),
+        (units.show_seconds, 1.5, "1500 ms"),
+        (units.show_seconds, 10, "10.0 s"),
+        (units.show_seconds, 0, "0 ms"),
+        (units.show_flops, 4.021e14, "402 TFLOP/s"),
+        (units.show_flops, 1.5e10, "15.0 GFLOP/s"),
+        (units.show_flop, 4.021e12, "4.02 TFLOP"),
+        (units.show_ratio, 0.437, "43.7 %"),
+        (units.show_ratio, 1, "100.0 %"),
+        (units.show_count, 12345.6, "12,346"),
+        (units.show_count, 12.345, "12.3"),
+        (units.show_count, 0, "0"),
+        (units.show_number, 6.2383246, "6.23832"),
+        (units.show_number, math.nan, "nan"),
+        (units.show_flops, math.inf, "inf TFLOP/s"),
+    ],
+)
+def test_show(function: Callable[[float], str], value: float, text: str) -> None:
+    """Each unit is printed as a person writes it."""
+    assert function(value) == text
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "text"),
+    [
+        (20.0, 21.94, "+9.7 %"),
+        (412, 408, "-1.0 %"),
+        (-2.0, -1.0, "+50.0 %"),
+        (5, 5, "+0.0 %"),
+        (1_000_000, 1_000_001, "+1e-04 %"),
+        (1_000_000, 999_999, "-1e-04 %"),
+        (0, 0, "0 %"),
+        (0, 3, "from 0"),
+    ],
+)
+def test_show_change(old: float, new: float, text: str) -> None:
+    """A change has its sign, and the smallest one still shows that it is one."""
+    assert units.show_change(old, new) == text
+
+
+@settings(deadline=None)
+@given(st.floats(1e-6, 9.99e2))
+@example(9.996)
+@example(99.96)
+@example(0.09996)
+def test_three_significant_digits(value: float) -> None:
+    """show_flop keeps three significant digits, also where rounding carries into a further one."""
+    shown, unit = units.show_flop(value * 1e12).split(" ")
+
+    assert float(shown) * {"TFLOP": 1, "GFLOP": 1e-3}[unit] == pytest.approx(value, rel=0.0051)
+    assert len(re.sub(r"^0\.0*|\.", "", shown)) == 3
