@@ -39,14 +39,12 @@ def show_seconds(seconds: float) -> str:
 
 def show_flops(flops_per_second: float) -> str:
     """``4.021e14`` → ``402 TFLOP/s``: three significant digits, below one TFLOP/s in GFLOP/s."""
-    if abs(flops_per_second) < 1e12:
-        return f"{_digits(flops_per_second / 1e9)} GFLOP/s"
-    return f"{_digits(flops_per_second / 1e12)} TFLOP/s"
+    return f"{show_flop(flops_per_second)}/s"
 
 
 def show_flop(flop: float) -> str:
     """``4.021e12`` → ``4.02 TFLOP``: three significant digits, below one TFLOP in GFLOP."""
-    if abs(flop) < 1e12:
+    if abs(flop) < 0.9995e12:  # what rounds to 1,000 GFLOP is 1.00 TFLOP
         return f"{_digits(flop / 1e9)} GFLOP"
     return f"{_digits(flop / 1e12)} TFLOP"
 

@@ -227,6 +227,13 @@ def test_parts_have_no_mean():
         fold_one(one_metric("exact", "mean"), halves, halves)
 
 
+def test_parts_must_add_up_after_the_fold_too():
+    """A value that summarizes samples is no longer what its parts were of."""
+    shared = Reading(value=3, parts={"a": 3}, samples=[1.0, 1.0, 3.0])
+    with pytest.raises(GatherError, match=r"it is 1\.0 over all ranks, but its parts sum to 3"):
+        fold_one(one_metric("time"), shared, shared)
+
+
 def test_an_unknown_fold_is_an_error():
     """A metric of one's own with a misspelt fold is told the known ones."""
     with pytest.raises(GatherError, match=r"folds by 'maximum'\. Known: max, sum, mean"):

@@ -1,7 +1,6 @@
 """The judge: one line per metric, the worst of them is the verdict, and no NaN passes."""
 
 import math
-import statistics
 
 import msgspec
 import pytest
@@ -351,7 +350,7 @@ def test_an_unknown_rule_is_refused():
     """A metric of one's own with a misspelt rule is told the known ones."""
     metric = Metric(name="tokens", title="tokens", show=show_count, hold="equal")
 
-    with pytest.raises(UsageError, match="holds by 'equal'. Known: exact, close, time, shown"):
+    with pytest.raises(UsageError, match=r"holds by 'equal'\. Known: exact, close, time, shown"):
         verdict(measurement(), metrics=(metric,))
 
 
@@ -529,7 +528,7 @@ def test_the_same_steps_again_are_never_a_regression(old, times_over):
     """A run that repeats its baseline's steps, however noisy and however often, is not slower."""
     again = held("step_time_seconds", times(*old * times_over), times(*old), time_tolerance=0.0)
 
-    assert again.status in ("ok", "unstable") or statistics.median(old) > 0.8 * max(old)
+    assert again.status in ("ok", "unstable")
 
 
 @given(st.integers(1, 2**45), st.integers(1, 2**45), st.integers(1, 2**45))

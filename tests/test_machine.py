@@ -146,7 +146,7 @@ def test_describe_a_cpu(driver: Driver) -> None:
 
     assert (record.device, record.driver, record.cores) == (machine.cpu_name(), "", len(os.sched_getaffinity(0)))
     assert record.memory_bytes > 2**20
-    assert record == describe(parse_hardware("cpu_x1", CATALOG))
+    assert record == describe(parse_hardware("cpu_x1", CATALOG), CATALOG)
     assert os.uname().nodename not in record.identity
 
 

@@ -1,5 +1,6 @@
 """Who failed first: one dead rank makes its siblings fail too, and the report must name the first, not the loudest."""
 
+import contextlib
 import os
 import signal
 import time
@@ -50,29 +51,49 @@ def blame_exit(folder: Path, ranks: int, ended: int, status: int) -> Failure:
 def blame_hang(folder: Path, running: Mapping[int, int], seen: Sequence[Progress], limit: float) -> Failure:
     """The failure of a cell in which nothing moved for ``limit`` seconds; ``running`` maps pids to ranks.
 
-    The rank that came least far holds up the others, which wait for it in a collective.
+    The rank that came least far holds up the others; of those that came equally far, the one that does not wait in a
+    collective, or does not answer at all.
     """
-    for pid in running:
-        try:
-            os.kill(pid, signal.SIGUSR1)  # faulthandler writes the stack into the rank's log
-        except ProcessLookupError:
-            continue
-    time.sleep(STACK_SECONDS)
-    ranks = sorted(running.values())
-    fewest = min(seen[rank].marks for rank in ranks)
-    behind = [rank for rank in ranks if seen[rank].marks == fewest]
+    stacks = _ask_for_stacks(folder, running)
+    fewest = min(seen[rank].marks for rank in stacks)
+    behind = [rank for rank in sorted(stacks) if seen[rank].marks == fewest]
+    idle = [rank for rank in behind if not _waits_for_others(stacks[rank])]
+    behind = idle or behind
     where = seen[behind[0]]
     who = f"Rank {behind[0]} hangs" if len(behind) == 1 else f"Ranks {', '.join(map(str, behind))} hang"
     message = f"{who} in {where.phase} of step {where.step} for more than {limit:g} s."
     if len(behind) > 1:
         message += " They came equally far; the stack of the first is below."
-    return Failure(kind="hung", rank=behind[0], message=message, tail=last_lines(folder, behind[0]))
+    if not stacks[behind[0]]:
+        message += " It does not even answer a signal: it is stopped, or stuck in the kernel."
+    tail = "\n".join(stacks[behind[0]][:TAIL_LINES]) or last_lines(folder, behind[0])
+    return Failure(kind="hung", rank=behind[0], message=message, tail=tail)
+
+
+def _ask_for_stacks(folder: Path, running: Mapping[int, int]) -> dict[int, list[str]]:
+    """Each rank's Python stack, innermost frame first; empty for a rank that does not answer."""
+    logs = {pid: folder / f"rank{rank}.log" for pid, rank in running.items()}
+    before = {pid: len(_lines(log)) for pid, log in logs.items()}
+    for pid in running:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGUSR1)  # faulthandler writes the stack into the rank's log
+    time.sleep(STACK_SECONDS)
+    return {running[pid]: _lines(log)[before[pid] :] for pid, log in logs.items()}
+
+
+def _waits_for_others(stack: Sequence[str]) -> bool:
+    """Whether the innermost frame is a collective's: such a rank is held up, and does not hold up."""
+    innermost = next((line for line in stack if line.lstrip().startswith("File ")), "")
+    return any(folder in innermost for folder in ("/torch/distributed/", "/torch/nn/parallel/", "/torch/autograd/"))
 
 
 def last_lines(folder: Path, rank: int) -> str:
     """The end of a rank's output."""
+    return "\n".join(_lines(folder / f"rank{rank}.log")[-TAIL_LINES:])
+
+
+def _lines(log: Path) -> list[str]:
     try:
-        lines = (folder / f"rank{rank}.log").read_text(errors="replace").splitlines()
+        return log.read_text(errors="replace").splitlines()
     except OSError:
-        return ""
-    return "\n".join(lines[-TAIL_LINES:])
+        return []

@@ -1,11 +1,11 @@
 """The table at the end of a run: one row per cell, its outcome, and every metric that is a column.
 
-A number is never broken over two lines, however narrow the terminal: first the ids and the changes take lines of
-their own, then every metric does.
+A number is never broken over two lines, however narrow the terminal: first the changes take lines of their own,
+then the parts of an id, then every metric.
 """
 
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
 from rich.measure import Measurement as Width
@@ -49,7 +49,7 @@ def line(result: Result, metrics: Iterable[Metric]) -> str:
 def summary_table(results: Sequence[Result], metrics: Iterable[Metric], width: int = 120) -> Table:
     """The table in the first layout that fits into ``width`` columns; the narrowest is the last resort."""
     body = rows(results, metrics)
-    tables = (_table(layout(body), results) for layout in (_whole, _folded, _stacked))
+    tables = (_table(layout(body), results) for layout in LAYOUTS)
     for table in tables:
         if _width(table) <= width:
             break
@@ -92,36 +92,54 @@ def _whole(body: list[list[str]]) -> list[list[str]]:
     return body
 
 
-def _folded(body: list[list[str]]) -> list[list[str]]:
-    """Ids break after a dash, statuses after a comma, and a change stands below its value."""
-    return [
-        [cell.replace("-", "-\n"), state.replace(", ", ",\n"), *(entry.replace(" (", "\n(") for entry in entries)]
-        for cell, state, *entries in body
-    ]
+def _changes_below(body: list[list[str]]) -> list[list[str]]:
+    """Two lines per cell: a change stands below its value."""
+    return [[cell, state, *(entry.replace(" (", "\n(") for entry in entries)] for cell, state, *entries in body]
+
+
+def _ids_broken(body: list[list[str]]) -> list[list[str]]:
+    """The same, with ids broken after their dashes and the status below the id."""
+    (_, _, *titles), *cells = _changes_below(body)
+    return [["cell", *titles], *([f"{_broken(cell)}\n  {state}", *entries] for cell, state, *entries in cells)]
 
 
 def _stacked(body: list[list[str]]) -> list[list[str]]:
-    """One column: the cell, its status, then a line per metric."""
+    """One column: a cell with its status, then a line per metric."""
+    return _one_column(body, lambda cell, state: f"{cell}\n  {state}", "  ")
+
+
+def _narrow(body: list[list[str]]) -> list[list[str]]:
+    """One column in which everything that can be broken is."""
+    return _one_column(body, lambda cell, state: "\n  ".join([_broken(cell), *state.split(" ")]), "\n    ")
+
+
+def _one_column(body: list[list[str]], name: Callable[[str, str], str], gap: str) -> list[list[str]]:
     (_, _, *titles), *cells = body
     stacked = []
     for cell, state, *entries in cells:
-        lines = [cell.replace("-", "-\n"), f"  {state}"]
-        lines += [f"  {title}\n    {entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
-        stacked.append(["\n".join(lines)])
+        lines = [f"  {title}{gap}{entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
+        stacked.append(["\n".join([name(cell, state), *lines])])
     return [["cell"], *stacked]
+
+
+def _broken(cell: str) -> str:
+    return cell.replace("-", "-\n")
+
+
+LAYOUTS = (_whole, _changes_below, _ids_broken, _stacked, _narrow)  # from wide to narrow
 
 
 def _table(body: list[list[str]], results: Sequence[Result]) -> Table:
     head, *cells = body
+    status_column = 1 if "status" in head else 0
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
     for index, title in enumerate(head):
-        table.add_column(Text(title), justify="left" if index < 2 else "right", no_wrap=True)
+        table.add_column(Text(title), justify="left" if index <= status_column else "right", no_wrap=True)
     for entries, result in zip(cells, results, strict=True):
         verdict = result.verdict.status
-        color = COLORS.get(verdict, "yellow" if verdict in RED else "")
-        styles = ["", color] if len(entries) > 1 else [color]
-        styles += [""] * (len(entries) - len(styles))
-        table.add_row(*(Text(entry, style=style) for entry, style in zip(entries, styles, strict=True)))
+        texts = [Text(entry) for entry in entries]
+        texts[status_column].stylize(COLORS.get(verdict, "yellow" if verdict in RED else ""))
+        table.add_row(*texts)
     return table
 
 

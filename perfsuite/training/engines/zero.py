@@ -65,6 +65,7 @@ class Zero(Trainer):
             "zero_optimization": zero,
             "bf16": {"enabled": recipe.compute_dtype == "bfloat16"},
             "fp16": {"enabled": recipe.compute_dtype == "float16"},
+            "gradient_clipping": 0.0,  # DeepSpeed clips to a norm of 1 unless it is told otherwise
             "zero_allow_untested_optimizer": True,
             "steps_per_print": 2**31,
         }

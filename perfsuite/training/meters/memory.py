@@ -109,7 +109,7 @@ class Memory(Meter):
         self.settled = contextlib.ExitStack()
         self.stepping = False
         self.anatomy: Anatomy | None = None
-        self.recorded_peak = self.recorded_live = 0
+        self.setup_peak = self.recorded_peak = self.recorded_live = 0
         self.source.record(True)
         session.listeners.append(self.mark)
 
@@ -132,6 +132,7 @@ class Memory(Meter):
             return
         if phase == "batch" and not self.stepping:
             self.stepping = True
+            self.setup_peak = self.source.peak_bytes
             self.source.reset_peak()
         self.source.settle()
         number = len(self.marks)
@@ -157,6 +158,7 @@ class Memory(Meter):
             told = f"{anatomy.peak_bytes:,} bytes, the allocator says {self.recorded_peak:,}"
             raise RankError(f"The log of allocations peaks at {told}.")
         readings = {"peak_memory_bytes": Reading(value=anatomy.peak_bytes, parts=_some(anatomy.categories))}
+        readings["setup_memory_bytes"] = Reading(value=self.setup_peak)
         readings |= {
             f"{category}_bytes": Reading(value=size) for category, size in anatomy.largest.items() if category in HELD
         }
@@ -201,6 +203,8 @@ METRICS = (
         worse="higher",
         column=1,
     ),
+    # What building and preparing needs can be more than a step does. Not held: libraries free it as they please.
+    Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes, fold="max"),
     Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, fold="max", optional=True),
     *(
         Metric(name=f"{category}_bytes", title=category.replace("_", " "), show=show_bytes, fold="max", hold="exact")

@@ -1,0 +1,301 @@
+"""What people read: a verdict's text and a run's table. Every printed number reads back as it was measured."""
+
+import re
+
+import msgspec
+import pytest
+from gate_samples import (
+    CELL,
+    ELSEWHERE,
+    GIB,
+    KILLED,
+    METRICS,
+    VERSIONS,
+    baseline,
+    measurement,
+    memory,
+    times,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfsuite.gate.judge import judge
+from perfsuite.records import Failure, Line, Measurement, Result, Verdict
+from perfsuite.report.summary import line, render_summary, rows, status, summary_table
+from perfsuite.report.verdict import render
+from perfsuite.units import parse_bytes
+
+BASELINE = baseline()
+
+STYLE = """\
+t5_base-zero3+bf16-h200_x1: 1 of 4 metrics regressed
+  peak memory    20.00 GiB -> 21.94 GiB   +9.7 %   allowed +0.1 %   REGRESSED   \
+(activations +1.94 GiB: T5Attention.softmax)
+  step time         412 ms ->    408 ms   -1.0 %   allowed +3 %     ok
+  TFLOP/s/rank       402.1 ->     406.0   +1.0 %   allowed -3 %     ok
+changed since the baseline: transformers 5.22.0 -> 5.23.0
+accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed"""
+
+
+def style_line(title: str, old: str, new: str, change: str, allowed: str, state: str, note: str = "") -> Line:
+    return Line(metric=title, title=title, status=state, old=old, new=new, change=change, allowed=allowed, note=note)
+
+
+STYLE_VERDICT = Verdict(
+    cell="t5_base-zero3+bf16-h200_x1",
+    status="regressed",
+    headline="t5_base-zero3+bf16-h200_x1: 1 of 4 metrics regressed",
+    lines=[
+        style_line(
+            "peak memory",
+            "20.00 GiB",
+            "21.94 GiB",
+            "+9.7 %",
+            "+0.1 %",
+            "regressed",
+            "activations +1.94 GiB: T5Attention.softmax",
+        ),
+        style_line("step time", "412 ms", "408 ms", "-1.0 %", "+3 %", "ok"),
+        style_line("TFLOP/s/rank", "402.1", "406.0", "+1.0 %", "-3 %", "ok"),
+        style_line("MFU", "40.1 %", "41.0 %", "", "", "shown"),
+    ],
+    changed=["transformers 5.22.0 -> 5.23.0"],
+    accept="pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed",
+)
+
+
+def result(new: Measurement, old=BASELINE, updated: str = "") -> Result:
+    verdict = judge(new, old, METRICS, strategy="zero3", time_tolerance=0.03)
+    return Result(measurement=new, baseline=old, verdict=verdict, updated=updated)
+
+
+def text_of(new: Measurement, old=BASELINE) -> str:
+    return render(result(new, old).verdict, new.failure)
+
+
+def test_the_layout_is_that_of_the_style_guide():
+    """Sentence, table, suspects, command: to the letter."""
+    assert render(STYLE_VERDICT) == STYLE
+
+
+def test_a_regression_reads_as_a_whole():
+    """A judged regression with its suspect and its command, on one screen."""
+    versions = VERSIONS | {"transformers": "5.23.0"}
+    new = measurement(peak_memory_bytes=memory(22 * GIB, activations=10 * GIB), step_time_seconds=times(0.4, 0.4))
+
+    assert text_of(msgspec.structs.replace(new, versions=versions)) == (
+        "t5_tiny-zero3-cpu_x2: 1 of 4 metrics regressed\n"
+        "  peak memory   20.00 GiB -> 22.00 GiB   +10.0 %   allowed 0         REGRESSED   (activations +2.00 GiB)\n"
+        "  step time        410 ms ->    400 ms    -2.4 %   allowed +3.6 %    ok\n"
+        "  tokens/step         192 ->       192    +0.0 %   allowed 0         ok\n"
+        "  loss                  5 ->         5    +0.0 %   allowed ±0.01 %   ok\n"
+        "changed since the baseline: transformers 5.22.0 -> 5.23.0\n"
+        "accept:  pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-update=regressed"
+    )
+
+
+def test_a_failure_ends_with_the_rank_s_last_lines():
+    """Whose lines they are is said."""
+    assert text_of(measurement("failed")) == (
+        "t5_tiny-zero3-cpu_x2: failed: Rank 1 was killed by SIGKILL.\nthe last lines of rank 1:\n  | step 3\n  | step 4"
+    )
+
+
+def test_the_server_s_last_lines_are_not_a_rank_s():
+    """A failure without a rank is the rank server's."""
+    failure = Failure(kind="raised", rank=None, message="The rank server failed.", tail="ImportError")
+
+    assert render(STYLE_VERDICT, failure).endswith("the last lines of the rank server:\n  | ImportError")
+
+
+def test_a_failure_without_output_has_no_tail():
+    """Nothing is announced that does not come."""
+    assert render(STYLE_VERDICT, msgspec.structs.replace(KILLED, tail="")) == STYLE
+
+
+def test_an_oom_reads_as_a_change_of_the_outcome():
+    """fits -> oom, the missing bytes, and the command that accepts it."""
+    assert text_of(measurement("oom")) == (
+        "t5_tiny-zero3-cpu_x2: fits -> oom, 2.00 GiB missing: Rank 1: 2.00 GiB do not fit.\n"
+        "  outcome   fits -> oom   REGRESSED\n"
+        "accept:  pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-update=regressed"
+    )
+
+
+def test_a_metric_without_a_limit_is_left_out():
+    """Only what is held is in the text."""
+    assert "tokens/s " not in text_of(measurement())
+
+
+def test_a_missing_metric_reads_as_none():
+    """The side that lacks the number says none, not zero."""
+    assert re.search(r"loss +5 -> +none +MISSING +\(not measured\)", text_of(measurement(loss=None)))
+
+
+@pytest.mark.parametrize(("changes", "shout"), [({}, False), ({"peak_memory_bytes": memory(19 * GIB)}, True)])
+def test_a_faster_step_alone_is_not_shouted(changes, shout):
+    """Capitals are for what makes the cell red."""
+    said = text_of(measurement(step_time_seconds=times(0.2, 0.2), **changes))
+
+    assert "improved" in said.lower()
+    assert ("IMPROVED" in said) == shout
+
+
+@given(st.integers(2**20, 2**45), st.integers(2**20, 2**45))
+def test_printed_memory_reads_back(old, new):
+    """Both values, the change and the part's growth, read from the text, are what was measured, within their digits."""
+    said = text_of(measurement(peak_memory_bytes=memory(new)), baseline(peak_memory_bytes=memory(old)))
+    row = next(row for row in said.splitlines() if "peak memory" in row)
+    size = r"([\d.,]+ \w*B)"
+    match = re.search(rf"peak memory +{size} -> +{size} +([+-][\d.e+-]+) % ", row)
+    assert match, row
+    before, after = (parse_bytes(text.replace(",", "")) for text in match.groups()[:2])
+
+    assert before == pytest.approx(old, rel=0.006)
+    assert after == pytest.approx(new, rel=0.006)
+    assert float(match[3]) == pytest.approx((new - old) / old * 100, abs=0.051)
+    if new != old:
+        grown = re.search(r"\(parameters ([+-])([\d.,]+ \w*B)\)", row)
+        amount = parse_bytes(grown[2].replace(",", ""))
+        assert amount == pytest.approx(abs(new - old), rel=0.006)
+        assert (grown[1] == "+") == (new > old)
+
+
+@given(st.floats(1e-3, 1e3), st.floats(1e-3, 1e3))
+def test_printed_times_read_back(old, new):
+    """Both medians and their change, read from the text."""
+    said = text_of(measurement(step_time_seconds=times(new)), baseline(step_time_seconds=times(old)))
+    match = re.search(r"step time +([\d.]+) (m?s) -> +([\d.]+) (m?s) +([+-][\d.e+-]+) % +allowed \+3.0 %", said)
+    assert match, said
+    before, after = (float(match[i]) / (1000 if match[i + 1] == "ms" else 1) for i in (1, 3))
+
+    assert before == pytest.approx(old, rel=0.006)
+    assert after == pytest.approx(new, rel=0.006)
+    assert float(match[5]) == pytest.approx((new - old) / old * 100, abs=0.051, rel=1e-6)
+
+
+def test_every_row_of_the_table_is_a_cell():
+    """Cell, status, and each column with its change since the baseline."""
+    new = measurement(peak_memory_bytes=memory(22 * GIB), step_time_seconds=times(0.82, 0.82))
+
+    assert rows([result(new)], METRICS) == [
+        ["cell", "status", "peak memory", "step time", "tokens/s"],
+        [CELL, "regressed", "22.00 GiB (+10.0 %)", "820 ms (+100.0 %)", "468 (=)"],
+    ]
+
+
+def test_times_of_another_machine_have_no_change():
+    """Only what is deterministic is compared across machines."""
+    _, row = rows([result(measurement(machine=ELSEWHERE))], METRICS)
+
+    assert row == [CELL, "ok", "20.00 GiB (=)", "410 ms", "468"]
+
+
+def test_a_cell_without_a_measurement_has_dashes():
+    """Nothing measured is not zero."""
+    _, row = rows([result(measurement("oom"))], METRICS)
+
+    assert row == [CELL, "oom, regressed", "–", "–", "–"]
+
+
+def test_a_new_cell_has_no_change():
+    """Without a baseline there is nothing to compare with."""
+    _, row = rows([result(measurement(), None)], METRICS)
+
+    assert row == [CELL, "missing", "20.00 GiB", "410 ms", "468"]
+
+
+@pytest.mark.parametrize(
+    ("one", "text"),
+    [
+        (result(measurement()), "ok"),
+        (result(measurement("failed")), "failed"),
+        (result(measurement("unsupported"), None), "unsupported"),
+        (result(measurement("oom"), baseline("oom")), "oom, ok"),
+        (result(measurement(), baseline("oom"), updated="baselines/x.json"), "improved, accepted"),
+    ],
+)
+def test_the_status_names_an_outcome_that_is_not_the_usual_one(one, text):
+    """An outcome is named beside the verdict unless it goes without saying."""
+    assert status(one) == text
+
+
+def test_one_line_says_it_all():
+    """The line of a cell holds every column's title and value."""
+    assert line(result(measurement()), METRICS) == (
+        f"{CELL}  ok  peak memory 20.00 GiB (=)  step time 410 ms (=)  tokens/s 468 (=)"
+    )
+
+
+def test_the_line_of_a_failure_is_its_headline():
+    """One line, whatever the exception's text contains."""
+    failure = Failure(kind="raised", rank=0, message="Rank 0: ValueError:\n  no")
+    broken = msgspec.structs.replace(measurement("failed"), failure=failure)
+
+    assert line(result(broken), METRICS) == f"{CELL}: failed: Rank 0: ValueError: no"
+
+
+RESULTS = [
+    result(measurement()),
+    result(measurement(peak_memory_bytes=memory(22 * GIB), step_time_seconds=times(0.9, 0.9))),
+    result(measurement("oom")),
+]
+NUMBERS = ("20.00 GiB", "22.00 GiB", "410 ms", "900 ms", "468", "(=)", "(+10.0 %)", "(+119.5 %)")
+
+
+def test_a_wide_table_has_one_line_per_cell():
+    """Where there is room, a cell is a line."""
+    assert render_summary(RESULTS, METRICS, 120) == (
+        "cell                  status                  peak memory          step time  tokens/s\n"
+        "t5_tiny-zero3-cpu_x2  ok                    20.00 GiB (=)         410 ms (=)   468 (=)\n"
+        "t5_tiny-zero3-cpu_x2  regressed       22.00 GiB (+10.0 %)  900 ms (+119.5 %)   468 (=)\n"
+        "t5_tiny-zero3-cpu_x2  oom, regressed                    –                  –         –"
+    )
+
+
+def test_a_narrow_table_has_several_lines_per_cell():
+    """Where there is none, ids break after their dashes and changes stand below their values."""
+    assert render_summary(RESULTS[1:2], METRICS, 60) == (
+        "cell         peak memory   step time  tokens/s\n"
+        "t5_tiny-       22.00 GiB      900 ms       468\n"
+        "zero3-         (+10.0 %)  (+119.5 %)       (=)\n"
+        "cpu_x2\n"
+        "  regressed"
+    )
+
+
+@pytest.mark.parametrize("width", range(10, 130, 4))
+def test_no_number_is_broken_at_any_width(width):
+    """Every value and every change stands whole on a line, and only the longest of them may exceed the width."""
+    lines = render_summary(RESULTS, METRICS, width).splitlines()
+
+    assert all(any(number in printed for printed in lines) for number in NUMBERS)
+    assert "…" not in "".join(lines)
+    assert max(map(len, lines)) <= max(width, len("    22.00 GiB (+10.0 %)"))
+
+
+@pytest.mark.parametrize("width", [20, 60, 120])
+def test_a_table_at_any_width_names_every_cell(width):
+    """An id breaks after its dashes only, so that its parts stay together."""
+    words = render_summary(RESULTS, METRICS, width).replace("-\n", "-").split()
+
+    assert "".join(words).count("t5_tiny-") == 3
+    assert all(part in " ".join(words) for part in ("t5_tiny-", "zero3-", "cpu_x2"))
+
+
+def test_the_table_is_rich_s_own():
+    """A terminal with colors gets the same table, with the status colored."""
+    table = summary_table(RESULTS, METRICS, 120)
+
+    assert (table.row_count, len(table.columns)) == (3, 5)
+
+
+def test_an_id_is_not_read_as_markup(monkeypatch):
+    """Square brackets and an environment that forces colors change no character."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "20")
+    odd = msgspec.structs.replace(measurement(), cell="[red]x[/red]-zero3-cpu_x2")
+    text = render_summary([Result(measurement=odd, baseline=None, verdict=STYLE_VERDICT)], METRICS, 120)
+
+    assert "[red]x[/red]-zero3-cpu_x2" in text
+    assert "\x1b" not in text
