@@ -8,6 +8,9 @@ PerfsuiteError            base; its text is one sentence that says what was wron
 └── RankError             something went wrong inside a rank
     ├── WrongEngine       the engine that runs is not the one that the cell names
     └── Unsupported       this machine or these library versions cannot run the cell
+
+Where they are raised stand CellFailed (launch/launcher.py: the ranks left no result), GatherError (gate/gather.py: what
+they left makes no measurement) and, for pytest, PerfVerdict (pytest_session.py: the verdict is red).
 """
 
 import difflib

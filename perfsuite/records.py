@@ -76,6 +76,7 @@ class Failure(Record, frozen=True, kw_only=True):
     message: str
     tail: str = ""
     missing_bytes: int | None = None
+    versions: dict[str, str] = {}
 
 
 class Machine(Record, frozen=True, kw_only=True):

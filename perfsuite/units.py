@@ -23,11 +23,11 @@ def parse_bytes(text: str) -> int:
 
 
 def show_bytes(count: float) -> str:
-    """``1610612736`` → ``1.50 GiB``; below one GiB in MiB, below one MiB in KiB."""
-    for unit in ("GiB", "MiB"):
+    """``1610612736`` → ``1.50 GiB``; below one GiB in MiB, and so on down to bytes."""
+    for unit in ("GiB", "MiB", "KiB"):
         if abs(count) >= _BYTES[unit]:
             return f"{count / _BYTES[unit]:.2f} {unit}"
-    return f"{count / _BYTES['KiB']:.2f} KiB"
+    return f"{count:.0f} B"
 
 
 def show_seconds(seconds: float) -> str:

@@ -415,7 +415,6 @@ def test_without_a_baseline_the_command_that_records_one_is_named(outcome):
     ("change", "text"),
     [
         ({"world_size": 4}, "2 ranks against the baseline's 4."),
-        ({"capacity_bytes": GIB}, "fits under a capacity of 1.00 GiB: run it with --perf-capacity=1073741824."),
         ({"cell": "t5_tiny-zero2-cpu_x2"}, "the baseline is of "),
     ],
 )
@@ -432,8 +431,16 @@ def test_a_capped_run_is_no_new_baseline():
     """A baseline is of the hardware, not of a cap on it; so there is nothing to accept."""
     said = verdict(msgspec.structs.replace(measurement("oom"), capacity_bytes=GIB))
 
-    assert "oom, 2.00 GiB missing under a capacity of 1.00 GiB" in said.headline
-    assert (said.status, said.accept) == ("incomparable", "")
+    assert "fits -> oom, 2.00 GiB missing" in said.headline
+    assert (said.status, said.accept) == ("regressed", "")
+
+
+def test_a_capped_run_that_fits_is_held_in_memory_and_not_in_time():
+    """Under a capacity a cell must use what it always does; its steps are slowed by the watching."""
+    said = verdict(msgspec.structs.replace(measurement(), capacity_bytes=GIB))
+
+    assert said.status == "ok"
+    assert [line.note for line in said.lines if line.status == "not held"] == ["memory is capped"]
 
 
 # the whole

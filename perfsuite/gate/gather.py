@@ -76,6 +76,7 @@ def failed(
         cell=cell_id,
         outcome=failure.kind if failure.kind in ("oom", "unsupported") else "failed",
         world_size=world_size,
+        versions=failure.versions,
         machine=machine,
         wall_seconds=wall_seconds,
         capacity_bytes=capacity_bytes,

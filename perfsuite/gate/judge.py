@@ -111,13 +111,6 @@ def _obstacle(new: Measurement, baseline: Baseline) -> str:
         return f"the baseline holds an outcome {old.outcome!r}: delete it."
     if new.world_size != old.world_size:
         return f"{new.world_size} ranks against the baseline's {old.world_size}."
-    if new.capacity_bytes != old.capacity_bytes:
-        mine, theirs = (
-            "no capacity" if size is None else f"a capacity of {show_bytes(size)}"
-            for size in (new.capacity_bytes, old.capacity_bytes)
-        )
-        way = "without --perf-capacity" if old.capacity_bytes is None else f"with --perf-capacity={old.capacity_bytes}"
-        return f"{_ending(new)} under {mine} against the baseline's {_ending(old)} under {theirs}: run it {way}."
     return ""
 
 
@@ -150,7 +143,7 @@ def _verdict(
     lines: Iterable[Line] = (),
 ) -> Verdict:
     accept = "new" if baseline is None and status == "missing" else "" if baseline is None else CONSENTS.get(status, "")
-    if status == "incomparable" and measurement.capacity_bytes is not None:
+    if measurement.capacity_bytes is not None:
         accept = ""  # a baseline is of the hardware, not of a cap on it
     return Verdict(
         cell=measurement.cell,

@@ -99,6 +99,8 @@ def _time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     The spread that makes a run unstable is 1.4826 MAD / median (Rousseeuw and Croux 1993: a normal's deviation).
     """
     machine, recorded = scope.new.machine, scope.old.machine
+    if scope.new.capacity_bytes is not None:
+        return _text(metric, "not held", old, new, note="memory is capped")
     if (machine.identity, machine.device) != (recorded.identity, recorded.device):
         return _text(metric, "not held", old, new, note="recorded on another machine")
     sign = -1 if metric.worse == "lower" else 1  # from here on larger is worse
@@ -163,12 +165,7 @@ def _moved_part(metric: Metric, new: Reading, old: Reading) -> str:
         return ""
     sign = -1 if new.value < old.value else 1
     name = max(moves, key=lambda name: sign * moves[name])
-    return f"{name.replace('_', ' ')} {'-' if moves[name] < 0 else '+'}{_amount(metric, abs(moves[name]))}"
-
-
-def _amount(metric: Metric, number: float) -> str:
-    """In the metric's unit; bytes that would round to nothing stay bytes."""
-    return f"{number:,} B" if metric.show is show_bytes and abs(number) < 1024 else metric.show(number)
+    return f"{name.replace('_', ' ')} {'-' if moves[name] < 0 else '+'}{metric.show(abs(moves[name]))}"
 
 
 def _step(metric: Metric, sample: float | None) -> str:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import msgspec
+
 from perfsuite import records
 from perfsuite.errors import FileError
 from perfsuite.progress import Progress
@@ -39,13 +41,8 @@ def blame_exit(folder: Path, ranks: int, ended: int, status: int) -> Failure:
     except FileError as error:
         message = f"Rank {first} failed: {error}"
         return Failure(kind="raised", rank=first, message=message, tail=last_lines(folder, first))
-    return Failure(
-        kind=failure.kind,
-        rank=first,
-        message=f"Rank {first}: {failure.message}",
-        tail=last_lines(folder, first),
-        missing_bytes=failure.missing_bytes,
-    )
+    message = f"Rank {first}: {failure.message}"
+    return msgspec.structs.replace(failure, rank=first, message=message, tail=last_lines(folder, first))
 
 
 def blame_hang(folder: Path, running: Mapping[int, int], seen: Sequence[Progress], limit: float) -> Failure:

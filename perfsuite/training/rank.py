@@ -66,7 +66,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         rank=session.rank,
         readings=readings,
         engine=evidence,
-        versions=_versions(session),
+        versions=_versions(),
         phases_seconds=phases_seconds,
     )
 
@@ -101,7 +101,7 @@ def _report(error: BaseException, folder: Path, rank: int) -> None:
     out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
     kind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
-    failure = Failure(kind=kind, rank=rank, message=message, missing_bytes=_missing(message))
+    failure = Failure(kind=kind, rank=rank, message=message, missing_bytes=_missing(message), versions=_versions())
     records.write(folder / f"rank{rank}.failure.json", failure)
 
 
@@ -128,7 +128,7 @@ def _align(session: Session) -> None:
         dist.barrier()
 
 
-def _versions(session: Session) -> dict[str, str]:
+def _versions() -> dict[str, str]:
     """What really was imported, not what is installed."""
     versions = {"python": sys.version.split()[0]}
     for name in ("torch", "transformers", "accelerate", "deepspeed"):

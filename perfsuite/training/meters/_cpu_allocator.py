@@ -73,6 +73,10 @@ class CpuAllocator:
         """From now on an allocation that would cross the capacity raises torch.OutOfMemoryError."""
         self._library.perfsuite_set_capacity(ctypes.c_int64(capacity_bytes))
 
+    def lift_capacity(self) -> None:
+        """From now on there is no capacity."""
+        self._library.perfsuite_set_capacity(ctypes.c_int64(-1))
+
     def record(self, on: bool) -> None:
         """Log every allocation and release from now on, or stop."""
         self._library.perfsuite_record(int(on))

@@ -33,6 +33,7 @@ class Source(Protocol):
     def peak_bytes(self) -> int: ...
     @property
     def live_bytes(self) -> int: ...
+    def lift_capacity(self) -> None: ...
     def settle(self) -> None: ...
     def settled(self) -> contextlib.AbstractContextManager[None]: ...
     def events(self) -> list[tuple[int, int, str]]: ...
@@ -74,6 +75,9 @@ class Cuda:
     @property
     def live_bytes(self) -> int:
         return int(self._cuda.memory_stats()["requested_bytes.all.current"])
+
+    def lift_capacity(self) -> None:
+        self._cuda.set_per_process_memory_fraction(1.0)
 
     def settle(self) -> None:
         """Nothing to wait for: the caching allocator frees in the order of the stream."""
@@ -123,7 +127,8 @@ class Memory(Meter):
         elif self.recording:
             self.stop_recording()
         if kind == "counted":
-            self._check_growth()  # from here on dispatch modes change what memory is used
+            self._check_growth()
+            self.source.lift_capacity()  # dispatch modes change what memory is used
         return contextlib.nullcontext()
 
     def mark(self, phase: str) -> None:
@@ -147,7 +152,8 @@ class Memory(Meter):
     def stop_recording(self) -> None:
         """Stop the log; the peak goes on being watched."""
         self.recording = False
-        self.settled.close()
+        if self.session.job.capacity_bytes is None:  # under a capacity every step must use what the recorded ones did
+            self.settled.close()
         self.source.record(False)
         self.recorded_peak = self.source.peak_bytes
         self.recorded_live = self.source.live_bytes
