@@ -27,6 +27,7 @@ from perfsuite.units import parse_bytes
 
 PROPERTY = "perfsuite"
 LOCAL_GPUS = "gpus"  # in a marker's hardware: every kind of GPU that this machine has, one rank and all ranks
+LOG_WIDTH = 160  # columns of the table where no terminal says how wide it is
 _CATALOG = pytest.StashKey[Catalog]()
 _CLOCK = pytest.StashKey["StepClock"]()
 
@@ -250,8 +251,8 @@ class PerfSession:
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
         """A cell has a line of its own instead of a letter; with -v pytest's own lines stay."""
-        if not self.verbose and report.when == "call" and _result(report) and report.passed:
-            return "passed", "", ""
+        if not self.verbose and report.when == "call" and _result(report):
+            return report.outcome, "", ""
         return None
 
     def pytest_sessionstart(self) -> None:
@@ -276,6 +277,8 @@ class PerfSession:
             return
         terminalreporter.section("training performance")
         width = terminalreporter.config.get_terminal_writer().fullwidth
+        if not terminalreporter.isatty:
+            width = max(width, LOG_WIDTH)
         terminalreporter.write_line(render_summary(self.results, self.catalog.all("metric").values(), width))
         for result in self.results:
             if result.updated:

@@ -8,6 +8,7 @@ after the recorded ones, that is a leak, and ends the cell.
 from __future__ import annotations
 
 import contextlib
+import gc
 import time
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -156,7 +157,7 @@ class Memory(Meter):
             self.settled.close()
         self.source.record(False)
         self.recorded_peak = self.source.peak_bytes
-        self.recorded_live = self.source.live_bytes
+        self.recorded_live = self._live()
 
     def readings(self) -> dict[str, Reading]:
         anatomy = dissect(self.source.events(), self.marks)
@@ -174,8 +175,13 @@ class Memory(Meter):
             readings["reserved_memory_bytes"] = Reading(value=int(torch.cuda.max_memory_reserved()))
         return readings
 
+    def _live(self) -> int:
+        """What is alive for good: a tensor in a reference cycle only waits for Python to collect it."""
+        gc.collect()
+        return self.source.live_bytes
+
     def _check_growth(self) -> None:
-        grown = self.source.live_bytes - self.recorded_live
+        grown = self._live() - self.recorded_live
         if grown > 0:
             raise RankError(
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
