@@ -252,7 +252,7 @@ class PerfSession:
     def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
         """A cell has a line of its own instead of a letter; with -v pytest's own lines stay."""
         if not self.verbose and report.when == "call" and _result(report):
-            return report.outcome, "", ""
+            return report.outcome, "", report.outcome.upper()
         return None
 
     def pytest_sessionstart(self) -> None:

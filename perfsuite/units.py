@@ -60,7 +60,7 @@ def show_change(old: float, new: float) -> str:
         return "0 %" if new == 0 else "from 0"
     percent = (new - old) / abs(old) * 100
     if percent and abs(percent) < 0.05:
-        return f"{percent:+.0e} %"
+        return f"{percent:+.1g} %"
     return f"{percent:+.1f} %"
 
 

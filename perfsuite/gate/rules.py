@@ -96,7 +96,7 @@ def _time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     which is to say: red where three quarters of the new steps are slower, by more than the tolerance, than three
     quarters of the old. Quartiles instead of a deviation (McGill, Tukey and Larsen 1978 compare boxes in this way)
     need no normal distribution, and a step that gets slower can never excuse itself by the noise that it makes.
-    The spread that makes a run unstable is 1.4826 MAD / median (Rousseeuw and Croux 1993: a normal's deviation).
+    The spread that makes a run unstable, more than half and more than the tolerance, is 1.4826 MAD / median (Rousseeuw and Croux 1993: a normal's deviation).
     """
     machine, recorded = scope.new.machine, scope.old.machine
     if scope.new.capacity_bytes is not None:
@@ -118,7 +118,7 @@ def _time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     note = ""
     if not _quantile(after, 0.25) <= _quantile(before, 0.75) + margin:
         status = "regressed"
-    elif not spread <= SPREAD_LIMIT:
+    elif not spread <= max(SPREAD_LIMIT, scope.time_tolerance):
         status, note = "unstable", f"steps spread by {show_ratio(spread)}: quieten the machine, or raise --perf-steps"
     elif _quantile(after, 0.75) < _quantile(before, 0.25) - margin:
         status = "regressed" if metric.worse == "different" else "improved"

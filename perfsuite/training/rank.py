@@ -45,6 +45,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
 
     kinds = ["traced"] * TRACED_STEPS + ["warmup"] * session.job.warmup
     kinds += ["timed"] * session.job.steps + ["counted"] * COUNTED_STEPS
+    seed_steps(session)
     phases_seconds["steps"] = -time.perf_counter()
     for number, kind in enumerate(kinds):
         session.mark("batch")
@@ -111,6 +112,13 @@ def _missing(message: str) -> int | None:
     return int(found[1]) + int(found[2]) - int(found[3]) if found else None
 
 
+def seed_steps(session: Session) -> None:
+    """Dropout draws from here on: each rank its own numbers, whatever was drawn before by engines and meters."""
+    import torch
+
+    torch.manual_seed(session.job.seed + 1 + session.rank)
+
+
 @contextlib.contextmanager
 def _timed(phase: str, session: Session, phases_seconds: dict[str, float]) -> Any:
     session.mark(phase)
@@ -129,8 +137,15 @@ def _align(session: Session) -> None:
 
 
 def _versions() -> dict[str, str]:
-    """What really was imported, not what is installed."""
-    versions = {"python": sys.version.split()[0]}
+    """What really was imported, not what is installed; and which kernels torch chooses on this CPU, since some of them
+    need temporaries that others do not (bf16 matmuls with and without oneDNN's).
+    """
+    import torch
+
+    kernels = torch.backends.cpu.get_cpu_capability()
+    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
+        kernels += "+bf16"
+    versions = {"python": sys.version.split()[0], "cpu kernels": kernels}
     for name in ("torch", "transformers", "accelerate", "deepspeed"):
         if name in sys.modules:
             versions[name] = str(sys.modules[name].__version__)

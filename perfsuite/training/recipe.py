@@ -15,7 +15,7 @@ class Recipe:
     compute_dtype: str = "float32"
     loss_scaling: bool = False
     optimizer: Callable[[Any, float], Any]
-    learning_rate: float = 1e-3
+    learning_rate: float = 5e-5  # the default of transformers' Trainer
     checkpointing: bool = False
     accumulation: int = 1
     dropout: bool = True
