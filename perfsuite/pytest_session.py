@@ -223,7 +223,7 @@ class PerfSession:
             format=records.FORMAT,
             cell=cell.id,
             date=now.isoformat(),
-            commit=_commit(self.config.rootpath),
+            commit=_commit(self.config.rootpath, self.config.getini("perf_baselines")),
             measurement=measurement,
         )
         try:
@@ -312,11 +312,18 @@ def _settings(config: pytest.Config) -> Settings:
     return settings
 
 
-def _commit(root: Path) -> str:
-    """The commit of the tree in which a baseline is recorded; empty outside git."""
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+def _commit(root: Path, baselines: str) -> str:
+    """The commit of the tree in which a baseline is recorded, ``-dirty`` if more than the baselines differs from it;
+    empty outside git.
+    """
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", root, *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
     try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
+        dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){baselines}")
+        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if dirty else "")
+    except (FileNotFoundError, subprocess.CalledProcessError):
         return ""
-    return done.stdout.strip()

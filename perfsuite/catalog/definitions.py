@@ -126,6 +126,7 @@ class Metric:
     fold: str = "max"
     hold: str = "shown"
     worse: str = "higher"
+    bound: float = 1e-4  # relative, of a "close" metric in fp32
     column: int | None = None  # its place in the summary table; None: not there
     optional: bool = False  # may be missing where the device cannot tell it
     derive: Callable[[Mapping[str, Any], int], float | None] | None = None

@@ -14,12 +14,12 @@ from perfsuite.gate.gather import is_number
 from perfsuite.records import Line, Measurement, Reading
 from perfsuite.units import show_bytes, show_change, show_ratio
 
-# Relative bounds of "close" numbers. Two orders of summation differ by some units in the last place: fp32 has 1.2e-7,
-# bf16 7.8e-3, and a loss averages them down. fp16 (9.8e-4) skips other steps when one overflows, so it gets bf16's.
+# Relative bound of "close" numbers in low precision; in fp32 it is the metric's own. Two orders of summation differ by
+# some units in the last place: fp32 has 1.2e-7, bf16 7.8e-3, and a loss averages them down. fp16 (9.8e-4) skips other
+# steps when one overflows, so it gets bf16's.
 LOW_PRECISION_BOUND = 2e-2
-BOUND = 1e-4
 # Numbers below this count as this large: a gradient norm near zero is what remains of terms around 1, and their own
-# rounding, BOUND * FLOOR = 1e-7, is all that it consists of.
+# rounding, 1e-7, is all that it consists of.
 FLOOR = 1e-3
 SPREAD_LIMIT = 0.5
 
@@ -70,7 +70,7 @@ def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
 def _close(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """Every step that both have: within the bound of the precision, and overflowed in both or in none."""
     low = {"fp16", "bf16"} & set(scope.strategy.split("+")[1:])
-    bound = LOW_PRECISION_BOUND if low else BOUND
+    bound = LOW_PRECISION_BOUND if low else metric.bound
     pairs = list(zip(old.samples, new.samples, strict=False))
     differing = [step for step, (before, after) in enumerate(pairs) if not _agree(before, after, bound)]
     compared = [step for step, (before, after) in enumerate(pairs) if before is not None and after is not None]
@@ -96,7 +96,8 @@ def _time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     which is to say: red where three quarters of the new steps are slower, by more than the tolerance, than three
     quarters of the old. Quartiles instead of a deviation (McGill, Tukey and Larsen 1978 compare boxes in this way)
     need no normal distribution, and a step that gets slower can never excuse itself by the noise that it makes.
-    The spread that makes a run unstable, more than half and more than the tolerance, is 1.4826 MAD / median (Rousseeuw and Croux 1993: a normal's deviation).
+    A run whose spread is more than half, and more than the tolerance, is unstable; the spread is 1.4826 MAD / median
+    (Rousseeuw and Croux 1993: a normal's deviation).
     """
     machine, recorded = scope.new.machine, scope.old.machine
     if scope.new.capacity_bytes is not None:

@@ -73,6 +73,7 @@ METRICS = (
     Metric(name="loss", title="loss", show=show_number, fold="mean", hold="close", worse="different"),
     Metric(
         name="gradient_norm",
+        bound=1e-3,  # AVX2's and AVX-512's kernels differ by 3e-4 where a ReLU's input is nearly zero
         title="gradient norm",
         show=show_number,
         fold="mean",
