@@ -1,5 +1,17 @@
 """perfsuite: stops LLM-training performance from regressing. `pytest --perf -k zero3` is the front door."""
 
-from perfsuite.catalog.definitions import Model, Workload
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perfsuite.catalog.definitions import Model, Workload
 
 __all__ = ["Model", "Workload"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: pytest loads this package for its plugin even where no perf cell is."""
+    if name not in __all__:
+        raise AttributeError(f"module 'perfsuite' has no attribute {name!r}")
+    from perfsuite.catalog import definitions
+
+    return getattr(definitions, name)

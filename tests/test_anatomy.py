@@ -202,3 +202,17 @@ def test_sums(log: tuple[list[Event], dict[int, Mark]]) -> None:
     assert anatomy.peak_bytes == fullest
     assert tuple(anatomy.categories) == CATEGORIES
     assert sum(anatomy.categories.values()) == sum(anatomy.operations.values()) == fullest
+
+
+def test_cuda_history_becomes_events() -> None:
+    """CUDA's memory history is read as allocations and completed frees, with the marks in their place by time."""
+    from perfsuite.training.meters.memory import events_of_history
+
+    trace = [
+        {"action": "segment_alloc", "addr": 1000, "size": 2097152, "time_us": 1},
+        {"action": "alloc", "addr": 1000, "size": 512, "time_us": 2},
+        {"action": "free_requested", "addr": 1000, "size": 512, "time_us": 5},
+        {"action": "free_completed", "addr": 1000, "size": 512, "time_us": 6},
+    ]
+
+    assert events_of_history(trace, [(3, 0)]) == [(1000, 512, ""), (-1, 0, ""), (1000, -512, "")]

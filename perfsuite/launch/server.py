@@ -178,8 +178,10 @@ def main() -> None:
             compiled()
         elif torch.cuda.is_initialized():
             raise RuntimeError("An import touched CUDA in the rank server; its forks could not use it.")
-        server.send({"ready": os.getpid()})
         server.serve()
+    except ModuleNotFoundError as error:
+        with contextlib.suppress(OSError):
+            server.send({"error": f"{error.name} is not installed here: pip install 'perfsuite[suite]'"})
     except Exception as error:
         with contextlib.suppress(OSError):
             server.send({"error": f"{type(error).__name__}: {error}"})

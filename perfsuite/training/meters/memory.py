@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import time
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perfsuite.catalog.definitions import Metric
@@ -57,10 +58,7 @@ class Cuda:
         self._cuda.synchronize()
         trace = self._cuda.memory._snapshot()["device_traces"][self._cuda.current_device()]
         self._cuda.memory._record_memory_history(enabled=None)
-        signs = {"alloc": 1, "free_completed": -1}
-        timed = [(e["time_us"], e["addr"], signs[e["action"]] * e["size"], "") for e in trace if e["action"] in signs]
-        timed += [(time_us, -1, number, "") for time_us, number in self._marks]
-        self._events = [event[1:] for event in sorted(timed, key=lambda event: event[0])]
+        self._events = events_of_history(trace, self._marks)
 
     def mark(self, number: int) -> None:
         self._cuda.synchronize()
@@ -88,6 +86,19 @@ class Cuda:
 
     def events(self) -> list[tuple[int, int, str]]:
         return self._events
+
+
+def events_of_history(
+    trace: Iterable[Mapping[str, Any]], marks: Iterable[tuple[int, int]]
+) -> list[tuple[int, int, str]]:
+    """The events of CUDA's memory history, with the marks (microseconds since the epoch, number) sorted in by time.
+
+    The history's sizes are those that were requested, as in ``requested_bytes`` of the allocator's statistics.
+    """
+    signs = {"alloc": 1, "free_completed": -1}
+    timed = [(e["time_us"], e["addr"], signs[e["action"]] * e["size"], "") for e in trace if e["action"] in signs]
+    timed += [(time_us, -1, number, "") for time_us, number in marks]
+    return [event[1:] for event in sorted(timed, key=lambda event: event[0])]
 
 
 class Memory(Meter):
