@@ -185,11 +185,11 @@ class PerfSession:
             raise pytest.UsageError(
                 "--perf-update with --perf-capacity: a baseline is of the hardware, not of a cap on it."
             )
+        self.verbose = config.getoption("verbose") > 0
         self.store = Store(config.rootpath / config.getini("perf_baselines"))
         self.runner = Runner(self.catalog, self.settings)
         self.results: list[Result] = []
-        self.verbose = config.getoption("verbose") > 0
-        self.live = LiveLine(self.settings.all_steps)
+        self.live = LiveLine(self.settings.all_steps, quiet=self.verbose)
 
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test where the hardware is absent."""

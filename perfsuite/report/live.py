@@ -1,4 +1,4 @@
-"""The line that moves while a cell trains: on a terminal only, behind whatever pytest has written on its line."""
+"""The line that moves while a cell trains: on a terminal only, and quiet where pytest writes lines of its own (-v)."""
 
 import os
 import sys
@@ -13,9 +13,9 @@ EVERY_SECONDS = 0.2
 class LiveLine:
     """Writes to the controlling terminal, since pytest captures the standard streams; silent where there is none."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, quiet: bool = False) -> None:
         self._total = steps
-        self._terminal = _open_terminal()
+        self._terminal = None if quiet else _open_terminal()
         self._shown = 0
         self._last = -1.0
 
@@ -36,7 +36,7 @@ class LiveLine:
     def _replace(self, text: str) -> None:
         if self._terminal is None:
             return
-        text = text[: max(0, _columns(self._terminal) // 2)]
+        text = text[: _columns(self._terminal) - 2]
         back = "\b" * self._shown
         blank = " " * max(0, self._shown - len(text))
         self._terminal.write(f"{back}{text}{blank}" + "\b" * len(blank))
@@ -46,7 +46,7 @@ class LiveLine:
 
 def _columns(terminal: TextIO) -> int:
     try:
-        return os.get_terminal_size(terminal.fileno()).columns
+        return os.get_terminal_size(terminal.fileno()).columns or 80  # a terminal may not know
     except OSError:
         return 80
 

@@ -1,0 +1,74 @@
+"""The commands of benchmarks/ and the live line: what they print is what was measured."""
+
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+CELL = "gpt2_tiny-single-cpu_x1"
+
+
+def _run(script, *options):
+    command = [sys.executable, str(BENCHMARKS / script), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
+
+
+def _seconds(text):
+    number, unit = re.fullmatch(r"(-?[\d.]+) (m?s)", text.strip()).groups()
+    return float(number) * {"s": 1, "ms": 1e-3}[unit]
+
+
+def test_cell_overhead_adds_up():
+    """Whole time is engine, steps and the rest, cold and warm, and the printed ratio is theirs."""
+    output = _run("cell_overhead.py", CELL, "--repeat=1")
+    rows = [[_seconds(cell) for cell in line.split("│")[2:6]] for line in output.splitlines() if line.startswith("│")]
+    ratio = float(re.search(r"warm / cold: ([\d.]+)", output)[1])
+
+    assert [round(row[0] - sum(row[1:]), 2) for row in rows] == pytest.approx([0, 0], abs=0.06)
+    assert ratio == pytest.approx(rows[1][0] / rows[0][0], abs=0.02)
+    assert all(number > 0 for row in rows for number in row)
+
+
+def test_plugin_overhead_adds_up():
+    """The printed difference and ratio are those of the printed times."""
+    output = _run("plugin_overhead.py", "--repeat=1")
+    whole, without, added = (_seconds(line[20:]) for line in output.splitlines()[:3])
+    ratio = float(output.split()[-1])
+
+    assert added == pytest.approx(whole - without, abs=0.01)
+    assert ratio == pytest.approx(whole / without, abs=0.02)
+
+
+def test_live_line_on_a_terminal(tmp_path):
+    """On a terminal a line moves while the cell trains, and it is gone when the cell is done."""
+    (tmp_path / "test_perf.py").write_text(
+        f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_cell(perf_cell): perf_cell.check()\n"
+    )
+    command = [sys.executable, "-m", "pytest", "--perf", "--perf-steps=200", "--perf-update=new"]
+    environment = {**os.environ, "TERM": "xterm"}
+    environment.pop("CI", None)
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execve(command[0], command, environment)
+    output = b""
+    while True:
+        try:
+            data = os.read(terminal, 65536)
+        except OSError:  # the terminal closes when pytest ends
+            break
+        if not data:
+            break
+        output += data
+    _, status = os.waitpid(pid, 0)
+    shown = re.findall(rb" " + re.escape(CELL.encode()) + rb"  step (\d+)/209  \d+\.\d s", output)
+
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert len(shown) >= 2
+    assert [int(step) for step in shown] == sorted(int(step) for step in shown)
+    assert b"\b" in output.rpartition(b"/209")[2]
