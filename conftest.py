@@ -1,3 +1,3 @@
-"""perfsuite's own tests and benchmarks use the plugin that is installed; nothing is configured here twice."""
+"""The tests run pytest in folders of their own with pytester. The plugin under test is the one that is installed."""
 
 pytest_plugins = ["pytester"]

@@ -24,14 +24,3 @@ def cells(models, strategies):
 def test_cell(perf_cell, benchmark):
     """The cell trains, and nothing got worse."""
     perf_cell.check()
-
-
-# Real sizes, on whatever GPUs are here.
-@pytest.mark.perf_cell(
-    models=["t5_base", "t5_large", "bloom_560m", "gpt2_medium", "llama_1b"],
-    strategies=["single+bf16", "single+bf16+ckpt", "zero2+bf16", "zero3+bf16"],
-    hardware=["gpus"],
-)
-def test_gpu_cell(perf_cell, benchmark):
-    """The cell trains on the GPUs of this machine, and nothing got worse."""
-    perf_cell.check()

@@ -106,6 +106,12 @@ def why_not(strategy: Strategy, hardware: Hardware) -> str:
     return ""
 
 
+def move(cell: Cell, hardware: str, catalog: Catalog) -> Cell | None:
+    """The same cell on other hardware; None if its strategy cannot have that many ranks."""
+    there = parse_hardware(hardware, catalog)
+    return None if why_not(cell.strategy, there) else dataclasses.replace(cell, hardware=there)
+
+
 def grid(models: Iterable[str], strategies: Iterable[str], hardware: Iterable[str], catalog: Catalog) -> list[Cell]:
     """Every combination that makes sense, in order, each once.
 
@@ -117,7 +123,7 @@ def grid(models: Iterable[str], strategies: Iterable[str], hardware: Iterable[st
     for model, strategy in itertools.product(models, strategies):
         parsed = parse_strategy(strategy, catalog)
         fitting = [name for name in names if not why_not(parsed, parse_hardware(name, catalog))]
-        if not fitting:
+        if not fitting and names:
             raise Refused(f"{model}-{strategy}: {why_not(parsed, parse_hardware(names[0], catalog))}")
         for name in fitting:
             cell = make_cell(model, strategy, name, catalog)

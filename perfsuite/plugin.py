@@ -90,7 +90,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in cells:
             item.add_marker(pytest.mark.skip(reason="needs --perf"))
         return
-    others = [item for item in items if item not in set(cells)]
+    ours = set(cells)
+    others = [item for item in items if item not in ours]
     if others:
         config.hook.pytest_deselected(items=others)
         items[:] = cells

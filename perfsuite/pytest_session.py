@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime
+import functools
+import itertools
 import subprocess
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,11 +14,12 @@ import pytest
 
 from perfsuite import records
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, grid, parse_cell, parse_hardware
+from perfsuite.catalog.strategies import parse_strategy
+from perfsuite.cell import Cell, grid, make_cell, move, parse_cell, parse_hardware, why_not
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.gate.judge import RED, judge
 from perfsuite.gate.store import Store
-from perfsuite.launch.machine import gpus, local_hardware, why_absent
+from perfsuite.launch.machine import local_hardware, why_absent
 from perfsuite.plugin import _SETTINGS, FIXTURE
 from perfsuite.records import Baseline, Measurement, Result, Verdict
 from perfsuite.report.live import LiveLine
@@ -27,6 +30,7 @@ from perfsuite.units import parse_bytes
 
 PROPERTY = "perfsuite"
 LOCAL_GPUS = "gpus"  # in a marker's hardware: every kind of GPU that this machine has, one rank and all ranks
+ACCEPTABLE = {"new", "regressed", "improved", "missing", "incomparable", "not held"}  # by --perf-update=all
 LOG_WIDTH = 160  # columns of the table where no terminal says how wide it is
 _CATALOG = pytest.StashKey[Catalog]()
 _CLOCK = pytest.StashKey["StepClock"]()
@@ -48,8 +52,10 @@ def parametrize_cells(metafunc: pytest.Metafunc) -> None:
         raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from error
     parameters = [pytest.param(cell, id=cell.id) for cell in cells.values()]
     if not parameters:
-        absent = pytest.mark.skip(reason="no GPU on this machine")
-        parameters = [pytest.param(None, id="no-gpu", marks=absent)]
+        absent = pytest.mark.skip(
+            reason="no cell of this test fits the hardware: no known GPU here, or --perf-hardware"
+        )
+        parameters = [pytest.param(None, id="no-cell", marks=absent)]
     metafunc.parametrize(FIXTURE, parameters, indirect=True)
 
 
@@ -66,25 +72,38 @@ def catalog_of(config: pytest.Config) -> Catalog:
 
 
 def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None) -> list[Cell]:
+    """The cells of one marker, on the hardware that it names or on the hardware of the option, as far as they fit."""
     unknown = marker.kwargs.keys() - {"models", "strategies", "hardware"}
     if unknown:
         raise UsageError(
             f"perf_cell has no {', '.join(sorted(unknown))!r}; it takes ids, models, strategies, hardware."
         )
-    wanted = [name.strip() for name in hardware_option.split(",")] if hardware_option else None
-    for name in wanted or ():
-        parse_hardware(name, catalog)
+    named = list(marker.kwargs.get("hardware", ()))
+    if marker.kwargs and not named:
+        raise UsageError(
+            "perf_cell needs hardware=[...] beside models and strategies, e.g. hardware=['cpu_x2', 'gpus']."
+        )
+    models, strategies = marker.kwargs.get("models", ()), marker.kwargs.get("strategies", ())
     cells = [parse_cell(text, catalog) for text in marker.args]
-    if wanted:
-        cells = [cell for cell in cells if cell.hardware.name in wanted]
-    if marker.kwargs:
-        hardware = wanted or list(marker.kwargs.get("hardware", ()))
-        if LOCAL_GPUS in hardware:
-            hardware = [name for name in hardware if name != LOCAL_GPUS] + local_hardware(catalog)
-            if not gpus() and not hardware:
-                return cells
-        cells += grid(marker.kwargs.get("models", ()), marker.kwargs.get("strategies", ()), hardware, catalog)
-    return cells
+    if hardware_option is None:
+        return cells + grid(models, strategies, _expand(named, catalog), catalog)
+    wanted = _expand([name.strip() for name in hardware_option.split(",")], catalog)
+    moved = [move(cell, name, catalog) for cell in cells for name in wanted]
+    if named == [LOCAL_GPUS]:
+        wanted = [name for name in wanted if parse_hardware(name, catalog).device is not None]
+    for model, strategy, name in itertools.product(models, strategies, wanted):
+        if not why_not(parse_strategy(strategy, catalog), parse_hardware(name, catalog)):
+            moved.append(make_cell(model, strategy, name, catalog))
+    return [cell for cell in moved if cell is not None]
+
+
+def _expand(names: list[str], catalog: Catalog) -> list[str]:
+    """``gpus`` becomes this machine's GPUs; every other name is checked."""
+    for name in names:
+        if name != LOCAL_GPUS:
+            parse_hardware(name, catalog)
+    local = local_hardware(catalog) if LOCAL_GPUS in names else []
+    return [one for name in names for one in (local if name == LOCAL_GPUS else [name])]
 
 
 def _setting(config: pytest.Config, name: str) -> Any:
@@ -174,7 +193,6 @@ class PerfSession:
         self.config = config
         try:
             self.settings = _settings(config)
-            self.catalog = catalog_of(config)
             self.tolerance = _setting(config, "time_tolerance")
             self.report = _setting(config, "report")
         except PerfsuiteError as error:
@@ -187,9 +205,18 @@ class PerfSession:
             )
         self.verbose = config.getoption("verbose") > 0
         self.store = Store(config.rootpath / config.getini("perf_baselines"))
-        self.runner = Runner(self.catalog, self.settings)
         self.results: list[Result] = []
         self.live = LiveLine(self.settings.all_steps, quiet=self.verbose)
+
+    @property
+    def catalog(self) -> Catalog:
+        """Built when the first cell is collected: then every conftest has been read."""
+        return catalog_of(self.config)
+
+    @functools.cached_property
+    def runner(self) -> Runner:
+        """Starts its rank servers when the first cell needs them."""
+        return Runner(self.catalog, self.settings)
 
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test where the hardware is absent."""
@@ -214,9 +241,9 @@ class PerfSession:
 
     def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None, verdict: Verdict) -> str:
         """Save the measurement if ``--perf-update`` consents to this verdict; returns the file, or nothing."""
-        kind = "new" if baseline is None else verdict.status
-        consents = self.update == "all" or self.update == kind
-        if not consents or verdict.status == "ok" or measurement.outcome == "failed":
+        kinds = {"new"} if baseline is None else {verdict.status, *(line.status for line in verdict.lines)}
+        consents = self.update in kinds or (self.update == "all" and kinds & ACCEPTABLE)
+        if not consents or verdict.status in ("failed", "unstable"):
             return ""
         now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
         new = Baseline(
@@ -288,7 +315,8 @@ class PerfSession:
     def pytest_sessionfinish(self) -> None:
         """End the rank servers; write the report whole, or not at all."""
         self.live.clear()
-        self.runner.close()
+        if "runner" in self.__dict__:
+            self.runner.close()
         if self.report and not hasattr(self.config, "workerinput"):
             lines = b"".join(records.encode_line(result).encode() + b"\n" for result in self.results)
             records.write_bytes(Path(self.config.invocation_params.dir, self.report), lines)

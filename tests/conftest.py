@@ -10,6 +10,7 @@ from perfsuite.cell import parse_cell
 from perfsuite.records import Measurement
 from perfsuite.runner import Runner, Settings
 
+SETTINGS = Settings(steps=3, warmup=1, import_path=(str(Path(__file__).parent),))
 Measure = Callable[..., Measurement]
 
 
@@ -21,9 +22,8 @@ def catalog() -> Catalog:
 
 @pytest.fixture(scope="session")
 def runner(catalog: Catalog) -> Iterator[Runner]:
-    """Few steps and short patience; the rank server stays warm for the whole session."""
-    settings = Settings(steps=3, warmup=1, step_timeout=5.0, import_path=(str(Path(__file__).parent),))
-    runner = Runner(catalog, settings)
+    """Few steps; the rank server stays warm for the whole session."""
+    runner = Runner(catalog, SETTINGS)
     yield runner
     runner.close()
 

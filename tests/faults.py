@@ -87,6 +87,11 @@ def leak(session, trainer, meters):
     session.listeners.append(lambda phase: kept.append(torch.zeros(16)) if phase == "end" else None)
 
 
+def overflows(session, trainer, meters):
+    """The loss scale starts so high that the first steps overflow and are skipped, as real fp16 training does."""
+    trainer.scaler._init_scale = 2.0**26
+
+
 def unwrapped(session, trainer, meters):
     """DDP is silently gone, as accelerate and the Trainer can lose an engine."""
     import contextlib

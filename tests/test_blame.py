@@ -32,7 +32,7 @@ def test_killed_beats_raised(tmp_path: Path) -> None:
     """A rank that a signal ended is to blame, though its sibling's failure is written."""
     leave_failure(tmp_path, 0, "Connection closed by peer", age=0)
     (tmp_path / "rank1.log").write_text("loading\n")
-    failure = blame_exit(tmp_path, 2, 1, signal.SIGKILL)
+    failure = blame_exit(tmp_path, 2, {1: signal.SIGKILL})
 
     assert (failure.kind, failure.rank, failure.tail) == ("killed", 1, "loading")
     assert (
@@ -43,19 +43,19 @@ def test_killed_beats_raised(tmp_path: Path) -> None:
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM])
 def test_only_sigkill_hints_at_memory(tmp_path: Path, number: signal.Signals) -> None:
     """Another signal is named and nothing is guessed about memory."""
-    failure = blame_exit(tmp_path, 2, 0, number)
+    failure = blame_exit(tmp_path, 2, {0: number})
 
     assert failure.message == f"Rank 0 was killed by {number.name}."
 
 
 def test_a_core_dump_is_a_kill(tmp_path: Path) -> None:
     """The kernel's core-dump bit does not hide the signal."""
-    assert blame_exit(tmp_path, 2, 0, signal.SIGSEGV | 0x80).message == "Rank 0 was killed by SIGSEGV."
+    assert blame_exit(tmp_path, 2, {0: signal.SIGSEGV | 0x80}).message == "Rank 0 was killed by SIGSEGV."
 
 
 def test_a_real_time_signal(tmp_path: Path) -> None:
     """A signal that Python has no name for is still a kill, not an error of ours."""
-    assert blame_exit(tmp_path, 2, 0, signal.SIGRTMIN + 3).kind == "killed"
+    assert blame_exit(tmp_path, 2, {0: signal.SIGRTMIN + 3}).kind == "killed"
 
 
 @pytest.mark.parametrize("ended", [0, 1, 2])
@@ -64,7 +64,7 @@ def test_the_earliest_failure_wins(tmp_path: Path, ended: int) -> None:
     leave_failure(tmp_path, 0, "Connection closed by peer", age=0)
     leave_failure(tmp_path, 1, "CUDA out of memory", age=1, kind="oom")
     leave_failure(tmp_path, 2, "Connection reset", age=0)
-    failure = blame_exit(tmp_path, 3, ended, RAISED)
+    failure = blame_exit(tmp_path, 3, {ended: RAISED})
 
     assert (failure.kind, failure.rank) == ("oom", 1)
     assert failure.message == "Rank 1: CUDA out of memory"
@@ -75,7 +75,7 @@ def test_the_earliest_failure_wins(tmp_path: Path, ended: int) -> None:
 def test_silent_exit(tmp_path: Path, code: int) -> None:
     """A rank that leaves without a word is blamed with its exit status."""
     (tmp_path / "rank1.log").write_text("step 3\n")
-    failure = blame_exit(tmp_path, 2, 1, code << 8)
+    failure = blame_exit(tmp_path, 2, {1: code << 8})
 
     assert (failure.kind, failure.rank, failure.tail) == ("raised", 1, "step 3")
     assert failure.message == f"Rank 1 exited with status {code} and said nothing."
@@ -84,7 +84,7 @@ def test_silent_exit(tmp_path: Path, code: int) -> None:
 def test_malformed_failure(tmp_path: Path) -> None:
     """A failure file that cannot be read still blames its rank, and says so."""
     (tmp_path / "rank1.failure.json").write_text('{"kind": "rai')
-    failure = blame_exit(tmp_path, 2, 1, RAISED)
+    failure = blame_exit(tmp_path, 2, {1: RAISED})
 
     assert (failure.kind, failure.rank) == ("raised", 1)
     assert "is not a failure" in failure.message
@@ -94,7 +94,7 @@ def test_out_of_memory_keeps_what_is_missing(tmp_path: Path) -> None:
     """The bytes that were missing reach the report."""
     path = tmp_path / "rank0.failure.json"
     records.write(path, Failure(kind="oom", rank=0, message="full", missing_bytes=1024))
-    failure = blame_exit(tmp_path, 1, 0, RAISED)
+    failure = blame_exit(tmp_path, 1, {0: RAISED})
 
     assert failure.missing_bytes == 1024
 
@@ -112,6 +112,20 @@ def sleepers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     for process in started:
         process.kill()
         process.communicate()
+
+
+def test_a_killed_rank_is_blamed_before_one_that_raised(tmp_path: Path) -> None:
+    """Two ranks are told of at once: the one that a signal killed did not die of the other's exception."""
+    leave_failure(tmp_path, 0, "Connection closed by peer", age=0)
+
+    assert blame_exit(tmp_path, 2, {0: RAISED, 1: signal.SIGKILL}).rank == 1
+
+
+def test_an_abort_yields_to_the_rank_that_raised(tmp_path: Path) -> None:
+    """NCCL's watchdog aborts a rank whose sibling has gone; the sibling is to blame."""
+    leave_failure(tmp_path, 1, "boom", age=0)
+
+    assert blame_exit(tmp_path, 2, {0: signal.SIGABRT}).rank == 1
 
 
 def test_a_hang_blames_the_fewest_marks(tmp_path: Path, sleepers: list[int]) -> None:

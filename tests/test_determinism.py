@@ -38,3 +38,13 @@ def test_steps_are_timed_apart_from_the_recorded_ones(measure):
 
     assert len(readings["step_time_seconds"].samples) == 3
     assert len(readings["loss"].samples) == 3 + 1 + 3 + 1  # recorded, warm-up, timed, counted
+
+
+def test_fp16_steps_that_overflow_are_no_leak(measure):
+    """The recorded steps are those that were not skipped, so that the optimizer's state is in the peak."""
+    plain = measure("t5_tiny-single+fp16-cpu_x1")
+    overflowing = measure("t5_tiny-single+fp16-cpu_x1", "overflows")
+
+    assert overflowing.outcome == "fits"
+    assert None in overflowing.readings["gradient_norm"].samples
+    assert overflowing.readings["peak_memory_bytes"] == plain.readings["peak_memory_bytes"]

@@ -15,8 +15,6 @@ FAULTS = [
     ("segfault", "killed", 1, "Rank 1 was killed by SIGSEGV"),
     ("raises", "raised", 1, "Rank 1: ValueError: a fault put here on purpose"),
     ("exits", "raised", 1, "Rank 1 exited with status 3 and said nothing"),
-    ("hangs", "hung", 1, "Rank 1 hangs in forward of step 2 for more than 5 s"),
-    ("stopped", "hung", 1, "Rank 1 hangs in forward of step 2 for more than 5 s"),
     ("nan", "raised", None, " is nan in step 2"),
     ("backward_clock", "raised", None, "The clock went from 42 to 42 ns"),
     ("leak", "raised", None, "Memory leaks: "),
@@ -38,11 +36,28 @@ def test_fault_is_red_and_blamed(measure, fault, kind, rank, message):
     assert rank is None or measurement.failure.rank == rank
 
 
-def test_stack_of_a_hanging_rank_is_shown(measure):
-    """The last lines of a rank that hangs say where it is."""
-    measurement = measure(DDP, "hangs")
+@pytest.fixture(scope="module")
+def impatient(catalog):
+    """Measures a cell with a fault, and waits five seconds for a rank that does not move."""
+    settings = Settings(steps=3, warmup=1, step_timeout=5.0, import_path=(str(Path(__file__).parent),))
+    runner = Runner(catalog, settings)
+    yield lambda fault: runner.measure(parse_cell(DDP, catalog), faults=[f"faults:{fault}"])
+    runner.close()
 
-    assert "faults.py" in measurement.failure.tail
+
+@pytest.mark.parametrize("fault", ["hangs", "stopped"])
+def test_a_rank_that_hangs_is_blamed(impatient, fault):
+    """A rank that sleeps for ever, or is stopped, is red, and not the sibling that waits for it."""
+    failure = impatient(fault).failure
+
+    assert (failure.kind, failure.rank) == ("hung", 1)
+    assert "Rank 1 hangs in forward of step 2 for more than 5 s" in failure.message
+    assert ("does not even answer a signal" in failure.message) == (fault == "stopped")
+
+
+def test_stack_of_a_hanging_rank_is_shown(impatient):
+    """The last lines of a rank that hangs say where it is."""
+    assert "faults.py" in impatient("hangs").failure.tail
 
 
 def test_cell_after_a_fault_is_untouched(measure, runner, catalog):
@@ -56,20 +71,17 @@ def test_cell_after_a_fault_is_untouched(measure, runner, catalog):
 
 
 def test_siblings_of_a_dead_rank_end_at_once(measure):
-    """The cell ends within a second of the first death, not after its siblings' timeouts."""
-    begin = time.monotonic()
-    measure(DDP)
-    undisturbed = time.monotonic() - begin
-    begin = time.monotonic()
-    measure(DDP, "killed")
-
-    assert time.monotonic() - begin < undisturbed + 5  # the step timeout of these tests
+    """The cell ends long before its siblings' timeout of 120 s."""
+    assert measure(DDP, "killed").wall_seconds < 60
 
 
 def test_no_process_is_left(measure):
     """After success and after failure no rank is alive."""
-    measure(DDP, "hangs")
-    time.sleep(0.2)
+    measure(DDP)
+    measure(DDP, "killed")
+    deadline = time.monotonic() + 30
+    while _ranks_of(os.getpid()) and time.monotonic() < deadline:
+        time.sleep(0.05)
 
     assert _ranks_of(os.getpid()) == []
 

@@ -12,8 +12,8 @@ from perfsuite.launch import machine
 from perfsuite.launch.machine import Gpu, describe, device_indices, device_of, gpus, why_absent
 
 CATALOG = Catalog()
-H200 = "NVIDIA H200, 143771, 570.86.15"
-T4 = "Tesla T4, 15360, 570.86.15"
+H200 = "NVIDIA H200, 143771, 570.86.15, GPU-aaaa-1"
+T4 = "Tesla T4, 15360, 570.86.15, GPU-bbbb-2"
 
 Driver = Callable[..., None]
 
@@ -50,7 +50,8 @@ def test_gpus(driver: Driver, tmp_path: Path) -> None:
         Gpu(1, "Tesla T4", 15_360 * 2**20, "570.86.15"),
     )
     assert (
-        "--query-gpu=name,memory.total,driver_version --format=csv,noheader,nounits" in (tmp_path / "asked").read_text()
+        "--query-gpu=name,memory.total,driver_version,uuid --format=csv,noheader,nounits"
+        in (tmp_path / "asked").read_text()
     )
 
 
@@ -66,7 +67,7 @@ def test_no_gpu(driver: Driver, lines: list[str] | None) -> None:
 
 def test_a_gpu_without_memory_of_its_own(driver: Driver) -> None:
     """A GPU that shares the host's memory, for which nvidia-smi says [N/A], does not stop cells on the others."""
-    driver("NVIDIA GB10, [N/A], 580.95.05", H200)
+    driver("NVIDIA GB10, [N/A], 580.95.05, GPU-cccc-3", H200)
 
     assert Gpu(1, "NVIDIA H200", 143_771 * 2**20, "570.86.15") in gpus()
 
@@ -130,13 +131,18 @@ def test_device_indices(driver: Driver, hardware: str, indices: list[int]) -> No
     assert device_indices(parse_hardware(hardware, CATALOG), CATALOG) == indices
 
 
-def test_hidden_devices_stay_hidden(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A GPU that the caller's CUDA_VISIBLE_DEVICES leaves out is not used."""
-    driver(H200, H200)
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+@pytest.mark.parametrize(
+    ("shown", "indices"),
+    [("1", [1]), ("0,1", [0, 1]), ("", []), ("-1", []), ("0,-1,1", [0]), ("GPU-bbbb", [1]), ("MIG-1", [])],
+)
+def test_hidden_devices_stay_hidden(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, shown: str, indices: list[int]
+) -> None:
+    """A GPU that the caller's CUDA_VISIBLE_DEVICES leaves out is not used, by whatever it names GPUs."""
+    driver(H200, H200.replace("aaaa-1", "bbbb-9"))
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
 
-    assert device_indices(parse_hardware("h200_x1", CATALOG), CATALOG) == [1]
-    assert why_absent(parse_hardware("h200_x2", CATALOG), CATALOG)
+    assert device_indices(parse_hardware("h200_x1", CATALOG), CATALOG) == indices
 
 
 def test_describe_a_cpu(driver: Driver) -> None:

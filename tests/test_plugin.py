@@ -153,9 +153,7 @@ def test_ctrl_c_leaves_nothing_behind(repository):
     assert run.returncode == 2
     assert "KeyboardInterrupt" in output
     assert _processes_with(str(pytester.path / "tmp")) == []
-    assert not list(pytester.path.glob("tmp/perfsuite-*/")) or not any(
-        "leases" not in path.name for path in pytester.path.glob("tmp/perfsuite-*")
-    )
+    assert [path.name for path in pytester.path.glob("tmp/perfsuite-*") if "leases" not in path.name] == []
     assert not (pytester.path / "baselines").exists()
 
 
@@ -265,6 +263,89 @@ def test_absent_hardware_is_skipped_with_the_reason(repository):
 
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *"])
+
+
+@pytest.mark.parametrize(
+    ("options", "cells"),
+    [
+        ((), ["gpt2_tiny-single-cpu_x1", "gpt2_tiny-ddp-cpu_x2"]),
+        (("--perf-hardware=cpu_x1",), ["gpt2_tiny-single-cpu_x1", "gpt2_tiny-ddp-cpu_x1"]),
+        (
+            ("--perf-hardware=cpu_x2,cpu_x1",),
+            ["gpt2_tiny-ddp-cpu_x2", "gpt2_tiny-ddp-cpu_x1", "gpt2_tiny-single-cpu_x1"],
+        ),
+        (("--perf-hardware=h200_x1",), ["gpt2_tiny-single-h200_x1", "gpt2_tiny-ddp-h200_x1"]),
+        (("--perf-hardware=gpus",), ["no-cell"]),
+    ],
+)
+def test_hardware_option_moves_the_grid(repository, options, cells):
+    """The cells go to the hardware that the option names, as far as their engines fit there."""
+    pytester = repository("gpt2_tiny-single-cpu_x1", "gpt2_tiny-ddp-cpu_x2")
+    result = pytester.runpytest_subprocess("--perf", "--co", "-q", *options)
+    collected = re.findall(r"test_cell\[(.*)\]", result.stdout.str())
+
+    assert sorted(collected) == sorted(cells)
+
+
+def test_grid_on_gpus_that_are_not_here(repository, monkeypatch):
+    """A grid on ``gpus`` collects on a machine without one, or with one that no catalog knows, and says so."""
+    pytester = repository(CELL)
+    marker = 'perf_cell(models=["t5_base"], strategies=["single"], hardware=["gpus"])'
+    pytester.makepyfile(test_perf=f"import pytest\n@pytest.mark.{marker}\ndef test_it(perf_cell): perf_cell.check()")
+    stub = pytester.mkdir("bin") / "nvidia-smi"
+    stub.write_text("#!/bin/sh\necho 'NVIDIA GeForce GTX 1080, 8192, 1, GPU-1'\n")
+    stub.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
+    result = perf(pytester, "-rs")
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*no known GPU here*"])
+
+
+def test_faster_steps_are_accepted_by_name(repository):
+    """A baseline whose steps were ten times slower is replaced by --perf-update=improved, and by nothing else."""
+    pytester = repository(CELL)
+    perf(pytester, "--perf-update=new")
+    path = baseline_of(pytester, CELL)
+    slow = json.loads(path.read_text())
+    reading = slow["measurement"]["readings"]["step_time_seconds"]
+    for key in ("samples", "ranks"):
+        reading[key] = [100 * seconds for seconds in reading[key]]
+    reading["value"] *= 100
+    path.write_text(json.dumps(slow))
+    kept = perf(pytester, "--perf-update=regressed")
+    kept_text = path.read_text()
+    accepted = perf(pytester, "--perf-update=improved")
+
+    kept.assert_outcomes(passed=1)
+    assert kept_text == json.dumps(slow)
+    accepted.stdout.fnmatch_lines([f"baseline changed: baselines/cpu_x1/{CELL}.json"])
+
+
+ENGINE = """
+from my_package import Mine
+from perfsuite.catalog.definitions import Engine
+
+ENGINES = (Engine(name="mine", trainer=Mine, source="our own"),)
+"""
+TRAINER = """
+from perfsuite.training.engines.ddp import DistributedDataParallel
+
+class Mine(DistributedDataParallel):
+    pass
+"""
+
+
+def test_a_users_own_engine_is_one_file(repository):
+    """An engine in the user's catalog folder, built on the user's own package, trains like perfsuite's."""
+    pytester = repository("gpt2_tiny-mine-cpu_x2")
+    pytester.makeini("[pytest]\nperf_catalog = perf\npythonpath = .")
+    pytester.makepyfile(my_package=TRAINER)
+    pytester.mkdir("perf").joinpath("engines").mkdir()
+    (pytester.path / "perf" / "engines" / "mine.py").write_text(ENGINE)
+    result = perf(pytester, "--perf-update=new")
+
+    result.assert_outcomes(passed=1)
 
 
 MODEL = '''

@@ -8,6 +8,7 @@ runs them in a rank, so their folders are named here as text: nothing is importe
 import importlib
 import importlib.util
 import pkgutil
+import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perfsuite.catalog.definitions import Device, Engine, Metric, Model, Technique
+from perfsuite.catalog.definitions import TASKS, Device, Engine, Metric, Model, Technique
 from perfsuite.errors import FileError, UnknownName
 
 
@@ -58,6 +59,7 @@ class Catalog:
         if kind not in self._loaded:
             definitions: dict[str, Any] = {}
             for origin, item in self._definitions(kind):
+                _check(origin, kind, item)
                 if item.name in definitions:
                     raise FileError(f"{origin} defines the {kind} {item.name!r} again; give it another name.")
                 definitions[item.name] = item
@@ -92,6 +94,14 @@ class Catalog:
             yield from ((origin, item) for item in items)
         if kind == "model":
             yield from (("the conftest", model) for model in self.extra_models)
+
+
+def _check(origin: str, kind: str, item: Any) -> None:
+    """Names must be fit for a cell's id, and a model's task known. Raises FileError."""
+    if not re.fullmatch(r"[a-z]\w*", item.name):
+        raise FileError(f"{origin} defines the {kind} {item.name!r}; a name is of lower-case letters, digits and _.")
+    if isinstance(item, Model) and item.task not in TASKS:
+        raise FileError(f"{origin}: the task of {item.name} is {item.task!r}; it can be {', '.join(TASKS)}.")
 
 
 def _load(path: Path) -> ModuleType:

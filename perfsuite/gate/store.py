@@ -5,8 +5,8 @@ may be recorded.
 """
 
 import contextlib
-import getpass
 import hashlib
+import os
 import re
 import tempfile
 from collections.abc import Iterator
@@ -97,7 +97,7 @@ class Store:
 @contextlib.contextmanager
 def _locked(path: Path) -> Iterator[None]:
     """Keep other writers of this file out. The lock lies outside the repository, which it would clutter."""
-    folder = Path(tempfile.gettempdir()) / f"perfsuite-locks-{getpass.getuser()}"
+    folder = Path(tempfile.gettempdir()) / f"perfsuite-locks-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     key = hashlib.sha256(bytes(path.resolve())).hexdigest()[:24]
     lock = FileLock(folder / f"{key}.lock", timeout=LOCK_SECONDS)

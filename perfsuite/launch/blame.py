@@ -18,23 +18,30 @@ TAIL_LINES = 15
 STACK_SECONDS = 0.5  # how long a rank that hangs has to write where it is
 
 
-def blame_exit(folder: Path, ranks: int, ended: int, status: int) -> Failure:
-    """The failure of a cell in which rank ``ended`` was the first that the kernel reported, with that wait status.
+def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int]) -> Failure:
+    """The failure of a cell whose first ranks to end badly have these wait statuses.
 
-    A rank that was killed cannot have been a victim, since nobody kills a rank before the first failure. A rank that
-    raised may be one: its sibling wrote its failure earlier and is only slower to end, so the earliest file counts.
+    A rank that was killed is no victim, since nobody kills a rank before the first failure; but for SIGABRT, by which
+    NCCL's watchdog ends a rank whose sibling has gone. Nor is a rank that said nothing, for a victim has an exception
+    to tell. A rank that raised may be one: its sibling wrote its failure earlier and is only slower to end, so the
+    earliest file counts.
     """
-    if os.WIFSIGNALED(status):
-        number = os.WTERMSIG(status)
+    killed = {rank: os.WTERMSIG(status) for rank, status in statuses.items() if os.WIFSIGNALED(status)}
+    told = any((folder / f"rank{rank}.failure.json").exists() for rank in range(ranks))
+    culprit = next((rank for rank, number in killed.items() if number != signal.SIGABRT or not told), None)
+    if culprit is not None:
+        number = killed[culprit]
         name = signal.Signals(number).name if number in signal.Signals._value2member_map_ else f"signal {number}"
-        message = f"Rank {ended} was killed by {name}"
+        message = f"Rank {culprit} was killed by {name}"
         message += " (the kernel kills the largest process when memory runs out)." if name == "SIGKILL" else "."
-        return Failure(kind="killed", rank=ended, message=message, tail=last_lines(folder, ended))
+        return Failure(kind="killed", rank=culprit, message=message, tail=last_lines(folder, culprit))
     written = [rank for rank in range(ranks) if (folder / f"rank{rank}.failure.json").exists()]
-    if not written:
-        code = os.waitstatus_to_exitcode(status)
-        message = f"Rank {ended} exited with status {code} and said nothing."
-        return Failure(kind="raised", rank=ended, message=message, tail=last_lines(folder, ended))
+    silent = [rank for rank in statuses if rank not in written and rank not in killed]
+    if silent or not written:
+        rank = (silent or list(statuses))[0]
+        code = os.waitstatus_to_exitcode(statuses[rank])
+        message = f"Rank {rank} exited with status {code} and said nothing."
+        return Failure(kind="raised", rank=rank, message=message, tail=last_lines(folder, rank))
     first = min(written, key=lambda rank: (folder / f"rank{rank}.failure.json").stat().st_mtime_ns)
     try:
         failure = records.read(folder / f"rank{first}.failure.json", Failure)
@@ -81,7 +88,10 @@ def _ask_for_stacks(folder: Path, running: Mapping[int, int]) -> dict[int, list[
 def _waits_for_others(stack: Sequence[str]) -> bool:
     """Whether the innermost frame is a collective's: such a rank is held up, and does not hold up."""
     innermost = next((line for line in stack if line.lstrip().startswith("File ")), "")
-    return any(folder in innermost for folder in ("/torch/distributed/", "/torch/nn/parallel/", "/torch/autograd/"))
+    return any(
+        folder in innermost
+        for folder in ("/torch/distributed/", "/torch/nn/parallel/", "/torch/autograd/", "/torch/cuda/")
+    )
 
 
 def last_lines(folder: Path, rank: int) -> str:

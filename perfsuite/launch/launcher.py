@@ -25,6 +25,8 @@ from perfsuite.records import Failure, Job, RankSample
 from perfsuite.training.meters._cpu_allocator import cache_folder
 
 POLL_SECONDS = 0.02
+GRACE_SECONDS = 0.1
+END_SECONDS = 10.0  # how long killed ranks may take to give their memory back
 
 
 @dataclass(frozen=True)
@@ -72,7 +74,7 @@ class Launcher:
                 "engine": strategy.engine.name,
                 "model": job.model.model_class,
                 "catalogs": job.catalogs,
-                "env": {},
+                "import_path": job.import_path,
             }
             pids = self._start(server, request)
             self._wait(server, folder, pids, watch)
@@ -105,8 +107,9 @@ class Launcher:
                 if "error" in message:
                     raise CellFailed(_server_failure(message["error"], server))
             if time.monotonic() > deadline:
+                failure = _server_failure(f"it was not ready within {self.timeouts.start:g} s", server)
                 server.close()
-                raise CellFailed(_server_failure(f"it was not ready within {self.timeouts.start:g} s", server))
+                raise CellFailed(failure)
 
     def _wait(self, server: "_ServerProcess", folder: Path, pids: list[int], watch: Watcher) -> None:
         """Return when every rank has ended well. Raises CellFailed at the first that has not."""
@@ -115,12 +118,12 @@ class Launcher:
         seen: list[Progress] = [Progress(0, 0, "start")] * len(pids)
         moved = [begin] * len(pids)
         while running:
-            for message in server.receive(POLL_SECONDS):
-                if "error" in message:
-                    raise CellFailed(_server_failure(message["error"], server))
-                rank = running.pop(message.get("ended", -1), None)
-                if rank is not None and message["status"] != 0:
-                    raise CellFailed(blame_exit(folder, len(pids), rank, message["status"]))
+            ended = self._ended(server, running, POLL_SECONDS)
+            if any(ended.values()):
+                ended |= self._ended(server, running, GRACE_SECONDS)  # the culprit's death may be told a moment later
+                raise CellFailed(
+                    blame_exit(folder, len(pids), {rank: status for rank, status in ended.items() if status})
+                )
             now = time.monotonic()
             for rank in range(len(pids)):
                 progress = read_progress(folder / f"rank{rank}.progress")
@@ -132,6 +135,17 @@ class Launcher:
                 limit = self.timeouts.step if seen[rank].step else self.timeouts.start
                 if now - max(moved[rank], begin) > limit:
                     raise CellFailed(blame_hang(folder, {pids[rank]: rank for rank in still}, seen, limit))
+
+    def _ended(self, server: "_ServerProcess", running: dict[int, int], seconds: float) -> dict[int, int]:
+        """Take the ranks that have ended out of ``running``; returns their wait statuses."""
+        statuses = {}
+        for message in server.receive(seconds):
+            if "error" in message:
+                raise CellFailed(_server_failure(message["error"], server))
+            rank = running.pop(message.get("ended", -1), None)
+            if rank is not None:
+                statuses[rank] = int(message["status"])
+        return statuses
 
     def _result(self, folder: Path, rank: int) -> RankSample:
         try:
@@ -156,9 +170,11 @@ class _ServerProcess:
             "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",  # as torchrun sets it
+            "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the one that is installed
         }
         if device == "cpu":
-            environment |= {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+            environment |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
         elif visible:
             environment |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts
         with (self.workspace / "server.log").open("wb") as log:
@@ -172,6 +188,7 @@ class _ServerProcess:
             )
         theirs.close()
         self._pending = b""
+        self._ended: set[int] = set()
         self._closed = False
 
     def alive(self) -> bool:
@@ -193,7 +210,9 @@ class _ServerProcess:
         if not data:
             return [{"error": "it died"}]
         *lines, self._pending = (self._pending + data).split(b"\n")
-        return [json.loads(line) for line in lines]
+        messages = [json.loads(line) for line in lines]
+        self._ended |= {message["ended"] for message in messages if "ended" in message}
+        return messages
 
     def tail(self) -> str:
         """The server's last lines."""
@@ -201,10 +220,14 @@ class _ServerProcess:
         return "\n".join(log.read_text(errors="replace").splitlines()[-12:]) if log.exists() else ""
 
     def end(self, pids: list[int]) -> None:
-        """End the ranks that still run, with everything that they started."""
+        """End the ranks that still run, with everything that they started, and wait until they are gone."""
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
+        deadline = time.monotonic() + END_SECONDS
+        while not self._ended.issuperset(pids) and self.alive() and time.monotonic() < deadline:
+            self.receive(POLL_SECONDS)
+        self._ended -= set(pids)
 
     def close(self) -> None:
         """Ask the server to end by closing its connection; it removes the workspace."""

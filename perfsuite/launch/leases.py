@@ -1,7 +1,7 @@
-"""Device leases: a timed cell shares neither its accelerators nor, on a CPU, the CPU, whoever else runs cells here."""
+"""Device leases: a timed cell shares its GPUs, or on a CPU the CPU, with no other cell of this user and TMPDIR."""
 
 import contextlib
-import getpass
+import os
 import tempfile
 import time
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ def lease(candidates: list[int], count: int) -> Iterator[list[int]]:
     Waits as long as it takes; raises UsageError for more than there are. The locks are files of this user, freed by
     the kernel if the holder dies.
     """
-    folder = Path(tempfile.gettempdir()) / f"perfsuite-leases-{getpass.getuser()}"
+    folder = Path(tempfile.gettempdir()) / f"perfsuite-leases-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     if candidates and count > len(candidates):
         raise UsageError(f"{count} accelerators are asked for, this machine has {len(candidates)} of the kind.")

@@ -31,27 +31,35 @@ class Gpu:
 
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
-    """The accelerators of this machine, by nvidia-smi; empty where there is none."""
+    """The accelerators that this process may see, by nvidia-smi; empty where there is none."""
     if not shutil.which("nvidia-smi"):
         return ()
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version", "--format=csv,noheader,nounits"]
-    done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=60)
+    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version,uuid", "--format=csv,noheader,nounits"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=60)
+    except subprocess.TimeoutExpired:
+        return ()
     if done.returncode:
         return ()
     found = []
     for index, line in enumerate(done.stdout.splitlines()):
-        name, memory, driver = (part.strip() for part in line.split(","))
-        if memory.isdigit():  # "[N/A]" where a chip shares the host's memory
+        name, memory, driver, uuid = (part.strip() for part in line.split(","))
+        if memory.isdigit() and _visible(index, uuid):  # "[N/A]" where a chip shares the host's memory
             found.append(Gpu(index, name, int(memory) * 2**20, driver))
-    return tuple(gpu for gpu in found if _visible(gpu.index))
+    return tuple(found)
 
 
-def _visible(index: int) -> bool:
-    """Whether the user's CUDA_VISIBLE_DEVICES, if it names indices, shows this one."""
+def _visible(index: int, uuid: str) -> bool:
+    """Whether the user's CUDA_VISIBLE_DEVICES shows this GPU. Like CUDA it stops reading at the first invalid entry."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if shown is None or not all(part.strip().isdigit() for part in shown.split(",") if part.strip()):
+    if shown is None:
         return True
-    return index in [int(part) for part in shown.split(",") if part.strip()]
+    for entry in (part.strip() for part in shown.split(",")):
+        if entry == str(index) or (entry.startswith("GPU-") and uuid.startswith(entry)):
+            return True
+        if not entry.isdigit() and not entry.startswith("GPU-"):
+            return False
+    return False
 
 
 def device_of(gpu: Gpu, catalog: Catalog) -> Device | None:

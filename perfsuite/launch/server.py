@@ -4,7 +4,8 @@
 
 It reads one JSON line per request and writes one per event:
 
-    ← {"start": FOLDER, "ranks": N, "engine": NAME, "model": CLASS, "catalogs": [...], "env": {...}}
+    ← {"start": FOLDER, "ranks": N, "engine": NAME, "model": CLASS, "catalogs": [...],
+       "import_path": [...]}
     → {"started": [pid, …]}  or  {"error": text}
     → {"ended": pid, "status": wait status}
 
@@ -70,13 +71,14 @@ class Server:
             self.send({"error": f"{type(error).__name__}: {error}"})
             return
         folder = Path(request["start"])
-        pids = [self.fork(folder, rank, request["env"]) for rank in range(request["ranks"])]
+        pids = [self.fork(folder, rank) for rank in range(request["ranks"])]
         self.send({"started": pids})
 
     def warm_up(self, request: dict[str, Any]) -> None:
-        """Import and build what the ranks are about to need, once. Runs no code of the user's."""
+        """Import and build what the ranks are about to need, once."""
         from perfsuite.catalog.registry import Catalog
 
+        sys.path += [entry for entry in request["import_path"] if entry not in sys.path]
         engine = Catalog(tuple(Path(folder) for folder in request["catalogs"])).get("engine", request["engine"])
         for module in engine.preload:
             importlib.import_module(module)
@@ -89,7 +91,7 @@ class Server:
                 engine.compile()
             self.compiled.add(engine.name)
 
-    def fork(self, folder: Path, rank: int, environment: dict[str, str]) -> int:
+    def fork(self, folder: Path, rank: int) -> int:
         """Fork one rank; its output goes to a file in the folder."""
         parent = os.getpid()
         pid = os.fork()
@@ -109,9 +111,9 @@ class Server:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             self.connection.close()
             log = os.open(folder / f"rank{rank}.log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # it was the socket
             os.dup2(log, 1)
             os.dup2(log, 2)
-            os.environ.update(environment)
             from perfsuite.training.rank import run
 
             status = run(folder, rank)
@@ -121,17 +123,17 @@ class Server:
             os._exit(status)
 
     def reap(self) -> None:
-        """Tell the parent of every rank that has ended, in the order in which the kernel says so."""
-        while self.ranks:
-            try:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            except ChildProcessError:
-                return
-            if not pid:
-                return
-            if pid in self.ranks:
+        """Tell the parent of every rank that has ended; those that a signal killed first, since the kernel does not
+        tell in which order children died, and who was killed did not die of a sibling's death.
+        """
+        ended = []
+        for pid in list(self.ranks):
+            reaped, status = os.waitpid(pid, os.WNOHANG)
+            if reaped:
                 self.ranks.remove(pid)
-                self.send({"ended": pid, "status": status})
+                ended.append((not os.WIFSIGNALED(status), pid, status))
+        for _, pid, status in sorted(ended):
+            self.send({"ended": pid, "status": status})
 
     def send(self, message: dict[str, Any]) -> None:
         self.connection.sendall(json.dumps(message).encode() + b"\n")
@@ -167,7 +169,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:
-        import torch
+        import torch  # noqa: F401
         import transformers  # noqa: F401
 
         import perfsuite.training.rank  # noqa: F401
@@ -176,15 +178,15 @@ def main() -> None:
             from perfsuite.training.meters._cpu_allocator import compiled
 
             compiled()
-        elif torch.cuda.is_initialized():
-            raise RuntimeError("An import touched CUDA in the rank server; its forks could not use it.")
         server.serve()
-    except ModuleNotFoundError as error:
-        with contextlib.suppress(OSError):
-            server.send({"error": f"{error.name} is not installed here: pip install 'perfsuite[suite]'"})
     except Exception as error:
+        text = f"{type(error).__name__}: {error}"
+        if isinstance(error, ModuleNotFoundError):
+            text = f"{error.name} is not installed here: pip install 'perfsuite[suite]'"
         with contextlib.suppress(OSError):
-            server.send({"error": f"{type(error).__name__}: {error}"})
+            server.send({"error": text})
+            while connection.recv(4096):  # the parent reads this process' log before it closes the connection
+                pass
     finally:
         server.close()
 

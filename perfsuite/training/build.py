@@ -73,6 +73,8 @@ def apply_recipe(model: torch.nn.Module, recipe: Recipe) -> None:
                 f"{type(model).__name__} has no gradient_checkpointing_enable(), so it cannot run with ckpt."
             )
         enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if not getattr(model, "is_gradient_checkpointing", True):
+            raise RankError(f"{type(model).__name__} does not checkpoint although it was told to.")
 
 
 def resolve(reference: str) -> Callable[..., Any]:

@@ -27,6 +27,8 @@ def join(session: Session, folder: Path) -> None:
 
     rank, world_size = session.rank, session.world_size
     if session.job.device == "cuda":
+        if torch.cuda._is_in_bad_fork():
+            raise RankError("The rank server touched CUDA before it forked: an import of the engine or the model did.")
         torch.cuda.set_device(rank)
     else:
         torch.set_num_threads(1)  # a CPU rank is one core, whatever the machine
@@ -47,14 +49,16 @@ def join(session: Session, folder: Path) -> None:
         MASTER_PORT=port_file.read_text(),
     )
     backend = "gloo" if session.job.device == "cpu" else "nccl"
-    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT)
+    device = session.device if backend == "nccl" else None
+    dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT, device_id=device)
 
 
 def leave() -> None:
     """Part in order: nobody's sockets close while another still computes."""
     import torch.distributed as dist
 
-    dist.barrier()
+    if dist.get_world_size() > 1:
+        dist.barrier()
     dist.destroy_process_group()
 
 

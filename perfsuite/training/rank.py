@@ -14,6 +14,8 @@ import signal
 import sys
 import time
 import traceback
+from collections.abc import Iterator, Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +25,11 @@ from perfsuite.progress import ProgressWriter
 from perfsuite.records import Failure, Job, RankSample
 from perfsuite.training.batches import make_batch
 from perfsuite.training.build import build_model, resolve
-from perfsuite.training.meters._base import COUNTED_STEPS, TRACED_STEPS
+from perfsuite.training.meters._base import COUNTED_STEPS, MOST_TRACED_STEPS, TRACED_STEPS
 from perfsuite.training.process_group import join, leave
 from perfsuite.training.session import Session
+
+OUT_OF_MEMORY = ("DefaultCPUAllocator: can't allocate", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
 
 
 def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
@@ -43,11 +47,10 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         for meter in meters:
             meter.prepared(trainer)
 
-    kinds = ["traced"] * TRACED_STEPS + ["warmup"] * session.job.warmup
-    kinds += ["timed"] * session.job.steps + ["counted"] * COUNTED_STEPS
     seed_steps(session)
+    skipped: list[bool] = []
     phases_seconds["steps"] = -time.perf_counter()
-    for number, kind in enumerate(kinds):
+    for number, kind in enumerate(_kinds(session, skipped)):
         session.mark("batch")
         batch = make_batch(session, number)
         _align(session)
@@ -55,6 +58,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
             for meter in meters:
                 around.enter_context(meter.step(kind))
             outcome = trainer.step(batch)
+        skipped.append(outcome.skipped)
         for meter in meters:
             meter.stepped(kind, outcome)
     phases_seconds["steps"] += time.perf_counter()
@@ -70,6 +74,19 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         versions=_versions(),
         phases_seconds=phases_seconds,
     )
+
+
+def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
+    """What each step is for. A step that fp16 skipped has no optimizer state to record, so another is recorded."""
+    recorded = 0
+    for _ in range(MOST_TRACED_STEPS):
+        yield "traced"
+        recorded += not skipped[-1]
+        if recorded == TRACED_STEPS:
+            break
+    else:
+        raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS - recorded} of the first {MOST_TRACED_STEPS} steps.")
+    yield from ["warmup"] * session.job.warmup + ["timed"] * session.job.steps + ["counted"] * COUNTED_STEPS
 
 
 def run(folder: Path, rank: int) -> int:
@@ -99,7 +116,9 @@ def _report(error: BaseException, folder: Path, rank: int) -> None:
     import torch
 
     text = f"{type(error).__name__}: {error}" if not isinstance(error, RankError) else str(error)
-    out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or "DefaultCPUAllocator" in str(error)
+    out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+        sign in str(error) for sign in OUT_OF_MEMORY
+    )
     kind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
     failure = Failure(kind=kind, rank=rank, message=message, missing_bytes=_missing(message), versions=_versions())
@@ -137,8 +156,8 @@ def _align(session: Session) -> None:
 
 
 def _versions() -> dict[str, str]:
-    """What really was imported, not what is installed; and which kernels torch chooses on this CPU, since some of them
-    need temporaries that others do not (bf16 matmuls with and without oneDNN's).
+    """The libraries' versions, and which kernels torch chooses on this CPU, since some of them need temporaries that
+    others do not (bf16 matmuls with and without oneDNN's).
     """
     import torch
 
@@ -147,8 +166,8 @@ def _versions() -> dict[str, str]:
         kernels += "+bf16"
     versions = {"python": sys.version.split()[0], "cpu kernels": kernels}
     for name in ("torch", "transformers", "accelerate", "deepspeed"):
-        if name in sys.modules:
-            versions[name] = str(sys.modules[name].__version__)
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
     return versions
 
 

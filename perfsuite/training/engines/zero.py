@@ -79,6 +79,11 @@ class Zero(Trainer):
             raise WrongEngine(
                 f"zero{self.stage} is asked for, DeepSpeed runs stage {self.module.zero_optimization_stage()}."
             )
+        if self.stage < 3 and self.optimizer.partition_gradients != (self.stage == 2):
+            raise WrongEngine(f"zero{self.stage} is asked for, but DeepSpeed shards other parts than the stage's.")
+        dtypes = {parameter.dtype for parameter in self.model.parameters()}
+        if dtypes != {self.session.compute_dtype}:
+            raise WrongEngine(f"The model must be in {self.session.compute_dtype}, DeepSpeed has it in {dtypes}.")
         ranks = self.module.dp_world_size
         if ranks != self.session.world_size:
             raise WrongEngine(
@@ -164,10 +169,8 @@ def build_extensions() -> None:
     from deepspeed.accelerator import get_accelerator
 
     if get_accelerator().device_name() == "cpu":
-        import deepspeed
         from deepspeed.comm.torch import build_shm_op
 
-        assert deepspeed.ops.__compatible_ops__ is not None
         build_shm_op()
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 
 TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still grow, the third repeats the second
+MOST_TRACED_STEPS = 30  # fp16 halves its loss scale in each step that overflows, from 2**16 down
 COUNTED_STEPS = 1
 
 

@@ -15,6 +15,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -150,8 +151,14 @@ bool others_asleep() {
 extern "C" {
 // Wait until no other thread runs. A collective that is done may still be held by the gloo thread that ran it, for
 // some microseconds or, on a busy machine, milliseconds; its tensors would then count as live at random.
-void perfsuite_settle() {
-  for (int calm = 0; calm < 2; usleep(20)) calm = others_asleep() ? calm + 1 : 0;
+// Returns 0 if they never all rest within the seconds.
+int perfsuite_settle(int seconds) {
+  auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  for (int calm = 0; calm < 2; usleep(20)) {
+    calm = others_asleep() ? calm + 1 : 0;
+    if (std::chrono::steady_clock::now() > deadline) return 0;
+  }
+  return 1;
 }
 void perfsuite_install() {
   if (inner) return;

@@ -12,9 +12,10 @@ from typing import Any
 
 from filelock import FileLock
 
-from perfsuite.errors import Unsupported
+from perfsuite.errors import RankError, Unsupported
 
 _SOURCE = Path(__file__).with_name("_cpu_allocator.cpp")
+SETTLE_SECONDS = 30
 Event = tuple[int, int, str]  # address, bytes, operation: as the source file describes them
 
 
@@ -73,6 +74,11 @@ class CpuAllocator:
         """From now on an allocation that would cross the capacity raises torch.OutOfMemoryError."""
         self._library.perfsuite_set_capacity(ctypes.c_int64(capacity_bytes))
 
+    def prove_peak(self, of_events: int, counted: int) -> None:
+        """The log and the running count are kept apart, and must agree to the byte. Raises RankError."""
+        if of_events != counted:
+            raise RankError(f"The log of allocations peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
+
     def lift_capacity(self) -> None:
         """From now on there is no capacity."""
         self._library.perfsuite_set_capacity(ctypes.c_int64(-1))
@@ -86,8 +92,11 @@ class CpuAllocator:
         self._library.perfsuite_mark(ctypes.c_int64(number))
 
     def settle(self) -> None:
-        """Wait until no other thread of this process runs."""
-        self._library.perfsuite_settle()
+        """Wait until no other thread of this process runs. Raises RankError if one never rests."""
+        if not self._library.perfsuite_settle(SETTLE_SECONDS):
+            raise RankError(
+                f"A thread of this rank ran for {SETTLE_SECONDS} s without a pause: what is alive is unclear."
+            )
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 from perfsuite.catalog.definitions import Metric
@@ -13,8 +14,13 @@ from perfsuite.units import show_bytes
 class Host(Meter):
     """Reads the kernel's own high-water mark, which begins at the fork."""
 
+    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        if kind == "counted":  # what comes after is ours: dispatch modes, the log's replay
+            self.peak = _high_water_mark()
+        return contextlib.nullcontext()
+
     def readings(self) -> dict[str, Reading]:
-        return {"host_peak_bytes": Reading(value=_high_water_mark())}
+        return {"host_peak_bytes": Reading(value=self.peak)}
 
 
 def _high_water_mark() -> int:

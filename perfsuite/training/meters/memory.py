@@ -1,6 +1,7 @@
 """Peak memory: the most bytes of live tensors on a rank from the first step on, and what they were for.
 
-On a CPU the bytes are counted by an allocator in front of torch's; on CUDA they are the caching allocator's own.
+On a CPU the bytes are counted by an allocator in front of torch's; on CUDA they are those of the caching allocator's
+history.
 The first steps are recorded, event by event: peak and anatomy are theirs. If more is alive after the timed steps than
 after the recorded ones, that is a leak, and ends the cell.
 """
@@ -35,6 +36,7 @@ class Source(Protocol):
     def peak_bytes(self) -> int: ...
     @property
     def live_bytes(self) -> int: ...
+    def prove_peak(self, of_events: int, counted: int) -> None: ...
     def lift_capacity(self) -> None: ...
     def settle(self) -> None: ...
     def settled(self) -> contextlib.AbstractContextManager[None]: ...
@@ -42,7 +44,11 @@ class Source(Protocol):
 
 
 class Cuda:
-    """The CUDA caching allocator: its own peak, and its history of allocations, both of requested sizes."""
+    """The CUDA caching allocator. The peak is that of its history of requested sizes, since the allocator's own
+    statistics count a block on another stream until that stream has passed; its end is proven against its snapshot.
+
+    Collectives are not in the history: their buffers are not told apart from other blocks.
+    """
 
     def __init__(self) -> None:
         import torch
@@ -56,9 +62,14 @@ class Cuda:
             self._cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context=None)
             return
         self._cuda.synchronize()
-        trace = self._cuda.memory._snapshot()["device_traces"][self._cuda.current_device()]
+        device, snapshot = self._cuda.current_device(), self._cuda.memory._snapshot()
         self._cuda.memory._record_memory_history(enabled=None)
-        self._events = events_of_history(trace, self._marks)
+        self._events = events_of_history(snapshot["device_traces"][device], self._marks)
+        segments = (segment for segment in snapshot["segments"] if segment["device"] == device)
+        blocks = [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
+        told, there = sum(size for at, size, _ in self._events if at != -1), sum(b["requested_size"] for b in blocks)
+        if told != there:
+            raise RankError(f"CUDA's memory history ends with {told:,} bytes alive, its snapshot with {there:,}.")
 
     def mark(self, number: int) -> None:
         self._cuda.synchronize()
@@ -69,11 +80,16 @@ class Cuda:
 
     @property
     def peak_bytes(self) -> int:
-        return int(self._cuda.memory_stats()["requested_bytes.all.peak"])
+        return int(self._cuda.memory_stats()["allocated_bytes.all.peak"])
 
     @property
     def live_bytes(self) -> int:
-        return int(self._cuda.memory_stats()["requested_bytes.all.current"])
+        return int(self._cuda.memory_stats()["allocated_bytes.all.current"])
+
+    def prove_peak(self, of_events: int, counted: int) -> None:
+        """Live tensors can be less than what the allocator held for its streams and by rounding, never more."""
+        if not 0 < of_events <= counted:
+            raise RankError(f"CUDA's memory history peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
 
     def lift_capacity(self) -> None:
         self._cuda.set_per_process_memory_fraction(1.0)
@@ -93,12 +109,18 @@ def events_of_history(
 ) -> list[tuple[int, int, str]]:
     """The events of CUDA's memory history, with the marks (microseconds since the epoch, number) sorted in by time.
 
-    The history's sizes are those that were requested, as in ``requested_bytes`` of the allocator's statistics.
+    The history's sizes are those that were requested. A block counts as released when the program lets go of it
+    ("free_requested"): when the allocator may use it again depends on the streams' progress, so on chance.
     """
-    signs = {"alloc": 1, "free_completed": -1}
-    timed = [(e["time_us"], e["addr"], signs[e["action"]] * e["size"], "") for e in trace if e["action"] in signs]
-    timed += [(time_us, -1, number, "") for time_us, number in marks]
-    return [event[1:] for event in sorted(timed, key=lambda event: event[0])]
+    signs = {"alloc": 1, "free_requested": -1}
+    events: list[tuple[int, int, str]] = []
+    waiting = list(marks)
+    for entry in trace:  # in its own order: its times are converted from the processor's counter
+        while waiting and waiting[0][0] < entry["time_us"]:
+            events.append((-1, waiting.pop(0)[1], ""))
+        if entry["action"] in signs:
+            events.append((entry["addr"], signs[entry["action"]] * entry["size"], ""))
+    return events + [(-1, number, "") for _, number in waiting]
 
 
 class Memory(Meter):
@@ -125,7 +147,7 @@ class Memory(Meter):
         self.settled = contextlib.ExitStack()
         self.stepping = False
         self.anatomy: Anatomy | None = None
-        self.setup_peak = self.recorded_peak = self.recorded_live = 0
+        self.setup_peak = self.recorded_peak = self.recorded_live = self.reserved = 0
         self.source.record(True)
         session.listeners.append(self.mark)
 
@@ -140,6 +162,10 @@ class Memory(Meter):
             self.stop_recording()
         if kind == "counted":
             self._check_growth()
+            if self.session.job.device == "cuda":
+                import torch
+
+                self.reserved = int(torch.cuda.max_memory_reserved())
             self.source.lift_capacity()  # dispatch modes change what memory is used
         return contextlib.nullcontext()
 
@@ -162,7 +188,7 @@ class Memory(Meter):
         self.source.mark(number)
 
     def stop_recording(self) -> None:
-        """Stop the log; the peak goes on being watched."""
+        """Stop the log. From here on only what stays alive is watched."""
         self.recording = False
         if self.session.job.capacity_bytes is None:  # under a capacity every step must use what the recorded ones did
             self.settled.close()
@@ -172,18 +198,14 @@ class Memory(Meter):
 
     def readings(self) -> dict[str, Reading]:
         anatomy = dissect(self.source.events(), self.marks)
-        if anatomy.peak_bytes != self.recorded_peak:
-            told = f"{anatomy.peak_bytes:,} bytes, the allocator says {self.recorded_peak:,}"
-            raise RankError(f"The log of allocations peaks at {told}.")
+        self.source.prove_peak(anatomy.peak_bytes, self.recorded_peak)
         readings = {"peak_memory_bytes": Reading(value=anatomy.peak_bytes, parts=_some(anatomy.categories))}
         readings["setup_memory_bytes"] = Reading(value=self.setup_peak)
         readings |= {
             f"{category}_bytes": Reading(value=size) for category, size in anatomy.largest.items() if category in HELD
         }
-        if self.session.job.device == "cuda":
-            import torch
-
-            readings["reserved_memory_bytes"] = Reading(value=int(torch.cuda.max_memory_reserved()))
+        if self.reserved:
+            readings["reserved_memory_bytes"] = Reading(value=self.reserved)
         return readings
 
     def _live(self) -> int:
