@@ -30,10 +30,17 @@ class ProgressWriter:
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
         self._marks = self._step = 0
+        self.phase = PHASES[0]
+
+    @property
+    def where(self) -> str:
+        """``in forward of step 3``, or ``in prepare`` before the first step."""
+        return f"in {self.phase} of step {self._step}" if self._step else f"in {self.phase}"
 
     def mark(self, phase: str) -> None:
         """A phase begins; "batch" begins a step."""
         self._marks += 1
+        self.phase = phase
         self._step += phase == "batch"
         _LAYOUT.pack_into(self._map, 0, self._marks, self._step, PHASES.index(phase))
 

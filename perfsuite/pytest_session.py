@@ -5,7 +5,9 @@ from __future__ import annotations
 import datetime
 import functools
 import itertools
+import math
 import subprocess
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,11 @@ def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None
         raise UsageError(
             f"perf_cell has no {', '.join(sorted(unknown))!r}; it takes ids, models, strategies, hardware."
         )
+    for name, value in marker.kwargs.items():
+        if not isinstance(value, list | tuple) or not value or not all(isinstance(item, str) for item in value):
+            raise UsageError(f"perf_cell's {name} must be a list of names, not {value!r}.")
+    if not all(isinstance(text, str) for text in marker.args) or not (marker.args or marker.kwargs):
+        raise UsageError("perf_cell needs cells: ids, or models, strategies and hardware.")
     named = list(marker.kwargs.get("hardware", ()))
     if marker.kwargs and not named:
         raise UsageError(
@@ -194,18 +201,21 @@ class PerfSession:
         try:
             self.settings = _settings(config)
             self.tolerance = _setting(config, "time_tolerance")
-            self.report = _setting(config, "report")
+            self.report = _report_path(config)
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.tolerance = 0.1 if self.tolerance is None else self.tolerance
+        if not 0 <= self.tolerance < math.inf:
+            raise pytest.UsageError(f"The time tolerance must be a number of 0 or more, not {self.tolerance}.")
         self.update = config.getoption("--perf-update")
         if self.update and self.settings.capacity_bytes is not None:
             raise pytest.UsageError(
                 "--perf-update with --perf-capacity: a baseline is of the hardware, not of a cap on it."
             )
-        self.verbose = config.getoption("verbose") > 0
+        self.verbose = config.getoption("verbose", 0) > 0
         self.store = Store(config.rootpath / config.getini("perf_baselines"))
         self.results: list[Result] = []
+        self.skipped: Counter[str] = Counter()
         self.live = LiveLine(self.settings.all_steps, quiet=self.verbose)
 
     @property
@@ -262,10 +272,13 @@ class PerfSession:
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Give each item that uses pytest-benchmark a clock of its own."""
+        if not self.config.pluginmanager.hasplugin("benchmark"):
+            return
         for item in items:
             if "benchmark" in getattr(item, "fixturenames", ()) and FIXTURE in getattr(item, "fixturenames", ()):
                 item.stash[_CLOCK] = clock = StepClock()
                 item.add_marker(pytest.mark.benchmark(timer=clock, group="step time"))
+                item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"))  # a cell failed
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
@@ -290,8 +303,12 @@ class PerfSession:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect results where the terminal is: with xdist they come from the workers."""
+        if hasattr(self.config, "workerinput"):
+            return
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
         result = _result(report) if report.when == "call" else None
-        if result is None or hasattr(self.config, "workerinput"):
+        if result is None:
             return
         self.results.append(result)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
@@ -300,9 +317,12 @@ class PerfSession:
 
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The table of all cells, and every baseline that was written."""
+        if self.results or self.skipped:
+            terminalreporter.section("training performance")
+        for reason, count in self.skipped.items():
+            terminalreporter.write_line(f"{count} skipped: {reason}")
         if not self.results:
             return
-        terminalreporter.section("training performance")
         width = terminalreporter.config.get_terminal_writer().fullwidth
         if not terminalreporter.isatty:
             width = max(width, LOG_WIDTH)
@@ -319,7 +339,7 @@ class PerfSession:
             self.runner.close()
         if self.report and not hasattr(self.config, "workerinput"):
             lines = b"".join(records.encode_line(result).encode() + b"\n" for result in self.results)
-            records.write_bytes(Path(self.config.invocation_params.dir, self.report), lines)
+            records.write_bytes(self.report, lines)
 
 
 def _result(report: pytest.TestReport) -> Result | None:
@@ -338,6 +358,17 @@ def _settings(config: pytest.Config) -> Settings:
     )
     check_settings(settings)
     return settings
+
+
+def _report_path(config: pytest.Config) -> Path | None:
+    """Where the report goes. Raises UsageError now, and not after hours of training, if it cannot be written there."""
+    name = _setting(config, "report")
+    if not name:
+        return None
+    path = Path(config.invocation_params.dir, name)
+    if path.is_dir() or not path.parent.is_dir():
+        raise UsageError(f"The report cannot be written to {path}: name a file in a folder that exists.")
+    return path
 
 
 def _commit(root: Path, baselines: str) -> str:

@@ -1,5 +1,6 @@
 """Measures one cell: lease the devices, launch the ranks, fold what they say. The same for pytest and the commands."""
 
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -97,6 +98,9 @@ class Runner:
 
 def check_settings(settings: Settings) -> None:
     """Raise PerfsuiteError for settings that cannot give a measurement."""
+    for name in ("start_timeout", "step_timeout"):
+        if not 0 < getattr(settings, name) < math.inf:
+            raise PerfsuiteError(f"The {name.replace('_', ' ')} must be a positive number of seconds.")
     if settings.steps < 1 or settings.warmup < 0:
         given = f"{settings.steps} and {settings.warmup}"
         raise PerfsuiteError(f"A cell needs at least 1 timed step and 0 or more warm-up steps, not {given}.")

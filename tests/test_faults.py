@@ -13,7 +13,7 @@ DDP = "gpt2_tiny-ddp-cpu_x2"
 FAULTS = [
     ("killed", "killed", 1, "Rank 1 was killed by SIGKILL"),
     ("segfault", "killed", 1, "Rank 1 was killed by SIGSEGV"),
-    ("raises", "raised", 1, "Rank 1: ValueError: a fault put here on purpose"),
+    ("raises", "raised", 1, "Rank 1: ValueError in forward of step 2: a fault put here on purpose"),
     ("exits", "raised", 1, "Rank 1 exited with status 3 and said nothing"),
     ("nan", "raised", None, " is nan in step 2"),
     ("backward_clock", "raised", None, "The clock went from 42 to 42 ns"),

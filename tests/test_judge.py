@@ -391,7 +391,7 @@ def test_out_of_memory_says_how_much_is_missing():
     """fits -> oom, with the bytes."""
     said = verdict(measurement("oom"))
 
-    assert said.headline == f"{CELL}: fits -> oom, 2.00 GiB missing: Rank 1: 2.00 GiB do not fit."
+    assert said.headline == f"{CELL}: fits -> oom, at least 2.00 GiB missing: Rank 1: 2.00 GiB do not fit."
     assert said.accept.endswith("--perf-update=regressed")
 
 
@@ -431,7 +431,7 @@ def test_a_capped_run_is_no_new_baseline():
     """A baseline is of the hardware, not of a cap on it; so there is nothing to accept."""
     said = verdict(msgspec.structs.replace(measurement("oom"), capacity_bytes=GIB))
 
-    assert "fits -> oom, 2.00 GiB missing" in said.headline
+    assert "fits -> oom, at least 2.00 GiB missing" in said.headline
     assert (said.status, said.accept) == ("regressed", "")
 
 

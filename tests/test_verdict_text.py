@@ -116,7 +116,7 @@ def test_a_failure_without_output_has_no_tail():
 def test_an_oom_reads_as_a_change_of_the_outcome():
     """fits -> oom, the missing bytes, and the command that accepts it."""
     assert text_of(measurement("oom")) == (
-        "t5_tiny-zero3-cpu_x2: fits -> oom, 2.00 GiB missing: Rank 1: 2.00 GiB do not fit.\n"
+        "t5_tiny-zero3-cpu_x2: fits -> oom, at least 2.00 GiB missing: Rank 1: 2.00 GiB do not fit.\n"
         "  outcome   fits -> oom   REGRESSED\n"
         "accept:  pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-update=regressed"
     )

@@ -91,7 +91,7 @@ def _ending(measurement: Measurement) -> str:
     failure = measurement.failure
     if measurement.outcome != "oom" or failure is None or failure.missing_bytes is None:
         return measurement.outcome
-    return f"oom, {show_bytes(failure.missing_bytes)} missing"
+    return f"oom, at least {show_bytes(failure.missing_bytes)} missing"
 
 
 def _without_baseline(measurement: Measurement) -> Verdict:

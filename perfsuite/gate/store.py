@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import os
 import re
+import statistics
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -167,6 +168,9 @@ def _readings_problem(measurement: Measurement) -> str:
             signed = isinstance(value, float) and not name.endswith(_UNSIGNED)
             if value < 0 and not signed:
                 return f"{field}.{part} is {value}, less than nothing"
+        known = [sample for sample in reading.samples if sample is not None]
+        if known and reading.value not in (statistics.median(known), known[-1]):
+            return f"{field}.value is {reading.value}, neither the median nor the last of its samples"
         if reading.parts and sum(reading.parts.values()) != reading.value:
             return f"{field}.parts sum to {sum(reading.parts.values())}, not to the value {reading.value}"
         if len(reading.ranks) not in (0, measurement.world_size):

@@ -171,6 +171,7 @@ class _ServerProcess:
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",  # as torchrun sets it
+            "PYTHONWARNINGS": "ignore::FutureWarning",  # the last lines of a rank that failed are for its error
             "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the one that is installed
         }
         if device == "cpu":

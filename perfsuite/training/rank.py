@@ -106,16 +106,19 @@ def run(folder: Path, rank: int) -> int:
         leave()
         return 0
     except BaseException as error:
-        _report(error, folder, rank)
+        _report(error, folder, rank, progress.where)
         return 1
 
 
-def _report(error: BaseException, folder: Path, rank: int) -> None:
+def _report(error: BaseException, folder: Path, rank: int, where: str) -> None:
     """Say in a file why this rank ends; the first rank to do so is to blame."""
-    traceback.print_exception(error)
+    if isinstance(error, RankError):
+        print(error, file=sys.stderr)  # it says all that there is to say
+    else:
+        traceback.print_exception(error)
     import torch
 
-    text = f"{type(error).__name__}: {error}" if not isinstance(error, RankError) else str(error)
+    text = f"{type(error).__name__} {where}: {error}" if not isinstance(error, RankError) else str(error)
     out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         sign in str(error) for sign in OUT_OF_MEMORY
     )

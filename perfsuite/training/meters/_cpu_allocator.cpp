@@ -41,6 +41,8 @@ int64_t live = 0, peak = 0, capacity = -1;
 bool recording = false;
 at::CallbackHandle callback = 0;
 c10::Allocator* inner = nullptr;
+bool collective_since = false;      // one was issued since the other threads last rested
+thread_local bool main_thread = false;
 thread_local int depth = 0;
 thread_local int64_t operation = 0;  // the outermost operator of this thread; 0 outside any
 
@@ -64,9 +66,12 @@ void release(void* block) {
   inner->raw_deleter()(block);
 }
 
+void settle_after_collective();
+
 struct CountingAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     int64_t bytes = (int64_t)size;
+    if (recording && main_thread && collective_since) settle_after_collective();
     {
       std::lock_guard<std::mutex> hold(guard);
       TORCH_CHECK_WITH(OutOfMemoryError, capacity < 0 || live + bytes <= capacity, "tried to allocate ", bytes,
@@ -103,7 +108,8 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
     std::lock_guard<std::mutex> hold(guard);
     int64_t number = number_of(name);
     if (depth == 1) operation = number;
-    if (collective)
+    if (collective) {
+      collective_since = true;
       for (const c10::IValue& value : function.inputs()) {
         if (value.isTensor()) touch(value.toTensor(), number);
         if (value.isTensorList())
@@ -113,6 +119,7 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
             if (item.isTensorList())
               for (const at::Tensor& tensor : item.toTensorVector()) touch(tensor, number);
       }
+    }
   }
   return nullptr;
 }
@@ -146,22 +153,31 @@ bool others_asleep() {
   return asleep;
 }
 
+bool settle(int seconds) {
+  auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
+  for (int calm = 0; calm < 2; usleep(20)) {
+    calm = others_asleep() ? calm + 1 : 0;
+    if (std::chrono::steady_clock::now() > deadline) return false;
+  }
+  return true;
+}
+
+// DDP waits for some of its collectives in C++, where no one can step in; so the next allocation waits instead.
+void settle_after_collective() {
+  collective_since = false;
+  settle(1);
+}
+
 }  // namespace
 
 extern "C" {
 // Wait until no other thread runs. A collective that is done may still be held by the gloo thread that ran it, for
 // some microseconds or, on a busy machine, milliseconds; its tensors would then count as live at random.
 // Returns 0 if they never all rest within the seconds.
-int perfsuite_settle(int seconds) {
-  auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  for (int calm = 0; calm < 2; usleep(20)) {
-    calm = others_asleep() ? calm + 1 : 0;
-    if (std::chrono::steady_clock::now() > deadline) return 0;
-  }
-  return 1;
-}
+int perfsuite_settle(int seconds) { return settle(seconds); }
 void perfsuite_install() {
   if (inner) return;
+  main_thread = true;
   static CountingAllocator counting;
   inner = c10::GetCPUAllocator();
   c10::SetCPUAllocator(&counting, 255);

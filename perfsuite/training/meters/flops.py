@@ -36,11 +36,11 @@ class Flops(Meter):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.counter: Any = None
+        self.peak = self._peak()  # before any memory is counted or capped
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
         self.model_flop = count_model_flop(self.session)
-        self.peak = self._peak()
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         if kind != "counted":
