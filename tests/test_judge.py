@@ -103,6 +103,16 @@ def test_the_part_that_grew_most_is_named():
     assert held("peak_memory_bytes", new, old).note == "parameters +3.00 GiB"
 
 
+def test_the_operator_that_grew_most_is_named():
+    """Within the part that grew, the note names the operator that allocated what is new."""
+    before = {"activations: aten::linear": 10, "activations: aten::softmax": 10, "parameters: aten::empty": 5}
+    after = {"activations: aten::linear": 10, "activations: aten::softmax": 10 + GIB, "parameters: aten::empty": 9}
+    old = msgspec.structs.replace(memory(20 * GIB, activations=GIB), suspects=before)
+    new = msgspec.structs.replace(memory(21 * GIB, activations=2 * GIB), suspects=after)
+
+    assert held("peak_memory_bytes", new, old).note == "activations +1.00 GiB: aten::softmax"
+
+
 def test_the_part_that_shrank_most_is_named():
     """An improvement names the part that explains it."""
     new = memory(19 * GIB, activations=7 * GIB)

@@ -143,7 +143,8 @@ def _fold(metric: Metric, ranks: Sequence[RankSample]) -> Reading | None:
     parts = _fold_parts(metric, readings)
     if parts and sum(parts.values()) != value:
         raise GatherError(f"{metric.name} is {value:,} over all ranks, but its parts sum to {sum(parts.values()):,}.")
-    return Reading(value=value, parts=parts, samples=samples, ranks=values)
+    suspects = max(readings, key=lambda reading: reading.value).suspects
+    return Reading(value=value, parts=parts, suspects=suspects, samples=samples, ranks=values)
 
 
 def _check(metric: Metric, rank: int, reading: Reading) -> None:

@@ -160,13 +160,19 @@ def _quantile(ordered: list[float], share: float) -> float:
 
 
 def _moved_part(metric: Metric, new: Reading, old: Reading) -> str:
-    """The part that moved most in the direction of the value; where the value is equal, the one that grew most."""
+    """The part that moved most in the direction of the value, or grew most where the value is equal; and the operator
+    that moved most in it, if the evidence names one.
+    """
     moves = {name: new.parts.get(name, 0) - old.parts.get(name, 0) for name in sorted(old.parts | new.parts)}
     if not moves:
         return ""
     sign = -1 if new.value < old.value else 1
     name = max(moves, key=lambda name: sign * moves[name])
-    return f"{name.replace('_', ' ')} {'-' if moves[name] < 0 else '+'}{metric.show(abs(moves[name]))}"
+    note = f"{name.replace('_', ' ')} {'-' if moves[name] < 0 else '+'}{metric.show(abs(moves[name]))}"
+    inside = {suspect for suspect in old.suspects | new.suspects if suspect.startswith(f"{name}: ")}
+    grown = {suspect: sign * (new.suspects.get(suspect, 0) - old.suspects.get(suspect, 0)) for suspect in inside}
+    suspect = max(sorted(grown), key=lambda suspect: grown[suspect], default="")
+    return note + suspect.removeprefix(name) if suspect and grown[suspect] > 0 else note
 
 
 def _step(metric: Metric, sample: float | None) -> str:

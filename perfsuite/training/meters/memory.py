@@ -199,7 +199,8 @@ class Memory(Meter):
     def readings(self) -> dict[str, Reading]:
         anatomy = dissect(self.source.events(), self.marks)
         self.source.prove_peak(anatomy.peak_bytes, self.recorded_peak)
-        readings = {"peak_memory_bytes": Reading(value=anatomy.peak_bytes, parts=_some(anatomy.categories))}
+        peak = Reading(value=anatomy.peak_bytes, parts=_some(anatomy.categories), suspects=_largest(anatomy.operations))
+        readings = {"peak_memory_bytes": peak}
         readings["setup_memory_bytes"] = Reading(value=self.setup_peak)
         readings |= {
             f"{category}_bytes": Reading(value=size) for category, size in anatomy.largest.items() if category in HELD
@@ -232,10 +233,18 @@ def _limit_cuda(capacity_bytes: int | None) -> None:
     torch.cuda.set_per_process_memory_fraction(min(1.0, capacity_bytes / total))
 
 
+def _largest(operations: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """The operators that allocated most of what is alive at the peak; backward's are named by their autograd node."""
+    largest = sorted(operations.items(), key=lambda item: (-item[1], item[0]))[:SUSPECTS]
+    prefix = "autograd::engine::evaluate_function: "
+    return {f"{part}: {name.removeprefix(prefix)}": size for (part, name), size in largest if name}
+
+
 def _some(sizes: dict[str, int]) -> dict[str, int]:
     return {category: size for category, size in sizes.items() if size}
 
 
+SUSPECTS = 16
 HELD = ("parameters", "master_parameters", "optimizer_state", "gradients")
 METER = Memory
 METRICS = (
