@@ -251,7 +251,9 @@ class PerfSession:
 
     def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None, verdict: Verdict) -> str:
         """Save the measurement if ``--perf-update`` consents to this verdict; returns the file, or nothing."""
-        kinds = {"new"} if baseline is None else {verdict.status, *(line.status for line in verdict.lines)}
+        kinds = {"new"} if baseline is None else {verdict.status}
+        if verdict.status == "ok":  # a faster step, or another machine's, is no reason for red but for a new baseline
+            kinds |= {line.status for line in verdict.lines}
         consents = self.update in kinds or (self.update == "all" and kinds & ACCEPTABLE)
         if not consents or verdict.status in ("failed", "unstable"):
             return ""

@@ -322,6 +322,22 @@ def test_faster_steps_are_accepted_by_name(repository):
     accepted.stdout.fnmatch_lines([f"baseline changed: baselines/cpu_x1/{CELL}.json"])
 
 
+def test_consent_to_what_improved_is_none_to_what_regressed(repository):
+    """A cell that got faster but needs more memory is not accepted by --perf-update=improved."""
+    pytester = repository(CELL)
+    perf(pytester, "--perf-update=new")
+    path = baseline_of(pytester, CELL)
+    readings = (changed := json.loads(path.read_text()))["measurement"]["readings"]
+    time, peak = readings["step_time_seconds"], readings["peak_memory_bytes"]
+    time["samples"], time["value"] = [100 * seconds for seconds in time["samples"]], 100 * time["value"]
+    peak["value"], peak["parts"]["activations"] = peak["value"] - 1, peak["parts"]["activations"] - 1
+    path.write_text(json.dumps(changed))
+    result = perf(pytester, "--perf-time-tolerance=0.1", "--perf-update=improved")
+
+    result.assert_outcomes(failed=1)
+    assert path.read_text() == json.dumps(changed)
+
+
 ENGINE = """
 from my_package import Mine
 from perfsuite.catalog.definitions import Engine
