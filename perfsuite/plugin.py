@@ -22,7 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("perfsuite", "training performance")
     group.addoption("--perf", action="store_true", help="Train the perf cells, and only them.")
     group.addoption("--perf-update", choices=UPDATES, metavar="|".join(UPDATES), help=_UPDATE_HELP)
-    for name, kind, text in _SETTINGS:
+    for name, kind, text in SETTINGS:
         metavar = name.upper()
         parser.addini(f"perf_{name}", f"{text} Option: --perf-{name.replace('_', '-')}.", default=None)
         group.addoption(
@@ -36,7 +36,7 @@ _UPDATE_HELP = (
     "Accept measurements into baselines: of cells without a baseline (new), of cells that got worse (regressed) or "
     "better (improved), or of all that differ. What changes is printed."
 )
-_SETTINGS: tuple[tuple[str, type, str], ...] = (
+SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("hardware", str, "Comma-separated hardware for the grid's cells, e.g. cpu_x2,h200_x1, in place of their own."),
     ("steps", int, "Timed steps of a cell (10)."),
     ("warmup", int, "Warm-up steps before them (5)."),
@@ -78,7 +78,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per cell, named by the cell's id."""
     if FIXTURE in metafunc.fixturenames:
-        from perfsuite.pytest_session import parametrize_cells
+        from perfsuite.pytest_cells import parametrize_cells
 
         parametrize_cells(metafunc)
 

@@ -1,10 +1,9 @@
-"""One pytest run's cells: which there are, what they measure, what is said of them. Imported only for perf cells."""
+"""One pytest run with --perf: what its cells measure, what is said of them, what is accepted."""
 
 from __future__ import annotations
 
 import datetime
 import functools
-import itertools
 import math
 import subprocess
 from collections import Counter
@@ -16,13 +15,13 @@ import pytest
 
 from perfsuite import records
 from perfsuite.catalog.registry import Catalog
-from perfsuite.catalog.strategies import parse_strategy
-from perfsuite.cell import Cell, grid, make_cell, move, parse_cell, parse_hardware, why_not
+from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.gate.judge import RED, judge
 from perfsuite.gate.store import Store
-from perfsuite.launch.machine import local_hardware, why_absent
-from perfsuite.plugin import _SETTINGS, FIXTURE
+from perfsuite.launch.machine import why_absent
+from perfsuite.plugin import FIXTURE
+from perfsuite.pytest_cells import catalog_of, setting
 from perfsuite.records import Baseline, Measurement, Result, Verdict
 from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import line, render_summary
@@ -31,101 +30,9 @@ from perfsuite.runner import Runner, Settings, check_settings
 from perfsuite.units import parse_bytes
 
 PROPERTY = "perfsuite"
-LOCAL_GPUS = "gpus"  # in a marker's hardware: every kind of GPU that this machine has, one rank and all ranks
 ACCEPTABLE = {"new", "regressed", "improved", "missing", "incomparable", "not held"}  # by --perf-update=all
 LOG_WIDTH = 160  # columns of the table where no terminal says how wide it is
-_CATALOG = pytest.StashKey[Catalog]()
 _CLOCK = pytest.StashKey["StepClock"]()
-
-
-def parametrize_cells(metafunc: pytest.Metafunc) -> None:
-    """Give the test one parameter per cell of its perf_cell markers."""
-    config = metafunc.config
-    try:
-        cells: dict[str, Cell] = {}
-        markers = list(metafunc.definition.iter_markers(FIXTURE))
-        for marker in markers:
-            cells.update(
-                (cell.id, cell) for cell in _cells_of(marker, catalog_of(config), _setting(config, "hardware"))
-            )
-        if not markers:
-            raise UsageError(f"A test that uses {FIXTURE} needs @pytest.mark.perf_cell with the cells to train.")
-    except PerfsuiteError as error:
-        raise pytest.Collector.CollectError(f"{metafunc.definition.nodeid}: {error}") from error
-    parameters = [pytest.param(cell, id=cell.id) for cell in cells.values()]
-    if not parameters:
-        absent = pytest.mark.skip(
-            reason="no cell of this test fits the hardware: no known GPU here, or --perf-hardware"
-        )
-        parameters = [pytest.param(None, id="no-cell", marks=absent)]
-    metafunc.parametrize(FIXTURE, parameters, indirect=True)
-
-
-def catalog_of(config: pytest.Config) -> Catalog:
-    """The catalog of this run: perfsuite's, the folders of ``perf_catalog`` and the conftests' models."""
-    if _CATALOG not in config.stash:
-        folders = tuple(config.getini("perf_catalog"))
-        for folder in folders:
-            if not folder.is_dir():
-                raise UsageError(f"perf_catalog names {folder}, which is not a folder.")
-        models = [model for some in config.hook.pytest_perf_models(config=config) for model in some]
-        config.stash[_CATALOG] = Catalog(folders, tuple(models))
-    return config.stash[_CATALOG]
-
-
-def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None) -> list[Cell]:
-    """The cells of one marker, on the hardware that it names or on the hardware of the option, as far as they fit."""
-    unknown = marker.kwargs.keys() - {"models", "strategies", "hardware"}
-    if unknown:
-        raise UsageError(
-            f"perf_cell has no {', '.join(sorted(unknown))!r}; it takes ids, models, strategies, hardware."
-        )
-    for name, value in marker.kwargs.items():
-        if not isinstance(value, list | tuple) or not value or not all(isinstance(item, str) for item in value):
-            raise UsageError(f"perf_cell's {name} must be a list of names, not {value!r}.")
-    if not all(isinstance(text, str) for text in marker.args) or not (marker.args or marker.kwargs):
-        raise UsageError("perf_cell needs cells: ids, or models, strategies and hardware.")
-    named = list(marker.kwargs.get("hardware", ()))
-    if marker.kwargs and not named:
-        raise UsageError(
-            "perf_cell needs hardware=[...] beside models and strategies, e.g. hardware=['cpu_x2', 'gpus']."
-        )
-    models, strategies = marker.kwargs.get("models", ()), marker.kwargs.get("strategies", ())
-    cells = [parse_cell(text, catalog) for text in marker.args]
-    if hardware_option is None:
-        return cells + grid(models, strategies, _expand(named, catalog), catalog)
-    wanted = _expand([name.strip() for name in hardware_option.split(",")], catalog)
-    moved = [move(cell, name, catalog) for cell in cells for name in wanted]
-    if named == [LOCAL_GPUS]:
-        wanted = [name for name in wanted if parse_hardware(name, catalog).device is not None]
-    for model, strategy, name in itertools.product(models, strategies, wanted):
-        if not why_not(parse_strategy(strategy, catalog), parse_hardware(name, catalog)):
-            moved.append(make_cell(model, strategy, name, catalog))
-    return [cell for cell in moved if cell is not None]
-
-
-def _expand(names: list[str], catalog: Catalog) -> list[str]:
-    """``gpus`` becomes this machine's GPUs; every other name is checked."""
-    for name in names:
-        if name != LOCAL_GPUS:
-            parse_hardware(name, catalog)
-    local = local_hardware(catalog) if LOCAL_GPUS in names else []
-    return [one for name in names for one in (local if name == LOCAL_GPUS else [name])]
-
-
-def _setting(config: pytest.Config, name: str) -> Any:
-    """The option if it is given, else the ini's value, else None. Raises UsageError for an ini value of no use."""
-    value = config.getoption(f"--perf-{name.replace('_', '-')}")
-    if value is not None:
-        return value
-    text = config.getini(f"perf_{name}")
-    if not text:
-        return None
-    kind = next(kind for known, kind, _ in _SETTINGS if known == name)
-    try:
-        return kind(text)
-    except ValueError as error:
-        raise UsageError(f"{config.inipath}: perf_{name} is {text!r}, which is not a number.") from error
 
 
 class StepClock:
@@ -200,7 +107,7 @@ class PerfSession:
         self.config = config
         try:
             self.settings = _settings(config)
-            self.tolerance = _setting(config, "time_tolerance")
+            self.tolerance = setting(config, "time_tolerance")
             self.report = _report_path(config)
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
@@ -352,8 +259,8 @@ def _result(report: pytest.TestReport) -> Result | None:
 
 
 def _settings(config: pytest.Config) -> Settings:
-    given = {name: _setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout")}
-    capacity = _setting(config, "capacity")
+    given = {name: setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout")}
+    capacity = setting(config, "capacity")
     settings = Settings(
         capacity_bytes=parse_bytes(capacity) if capacity else None,
         **{name: value for name, value in given.items() if value is not None},
@@ -364,7 +271,7 @@ def _settings(config: pytest.Config) -> Settings:
 
 def _report_path(config: pytest.Config) -> Path | None:
     """Where the report goes. Raises UsageError now, and not after hours of training, if it cannot be written there."""
-    name = _setting(config, "report")
+    name = setting(config, "report")
     if not name:
         return None
     path = Path(config.invocation_params.dir, name)
