@@ -70,18 +70,19 @@ class CpuAllocator:
         self._library.perfsuite_operation.restype = ctypes.c_char_p
         self._library.perfsuite_install()
 
-    def set_capacity(self, capacity_bytes: int) -> None:
-        """From now on an allocation that would cross the capacity raises torch.OutOfMemoryError."""
-        self._library.perfsuite_set_capacity(ctypes.c_int64(capacity_bytes))
+    def set_capacity(self, capacity_bytes: int | None) -> None:
+        """From now on an allocation that would cross it raises torch.OutOfMemoryError; None: there is no capacity."""
+        self._library.perfsuite_set_capacity(ctypes.c_int64(-1 if capacity_bytes is None else capacity_bytes))
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """A CPU's allocator keeps nothing back."""
+        return None
 
     def prove_peak(self, of_events: int, counted: int) -> None:
         """The log and the running count are kept apart, and must agree to the byte. Raises RankError."""
         if of_events != counted:
             raise RankError(f"The log of allocations peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
-
-    def lift_capacity(self) -> None:
-        """From now on there is no capacity."""
-        self._library.perfsuite_set_capacity(ctypes.c_int64(-1))
 
     def record(self, on: bool) -> None:
         """Log every allocation and release from now on, or stop."""

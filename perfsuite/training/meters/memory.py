@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
 from perfsuite.records import Reading
-from perfsuite.training.anatomy import Anatomy, Mark, dissect
+from perfsuite.training.anatomy import Mark, dissect
 from perfsuite.training.meters._base import TRACED_STEPS, Meter
 from perfsuite.training.trainer import Trainer
 from perfsuite.units import show_bytes
@@ -37,7 +37,9 @@ class Source(Protocol):
     @property
     def live_bytes(self) -> int: ...
     def prove_peak(self, of_events: int, counted: int) -> None: ...
-    def lift_capacity(self) -> None: ...
+    @property
+    def reserved_bytes(self) -> int | None: ...
+    def set_capacity(self, capacity_bytes: int | None) -> None: ...
     def settle(self) -> None: ...
     def settled(self) -> contextlib.AbstractContextManager[None]: ...
     def events(self) -> list[tuple[int, int, str]]: ...
@@ -91,8 +93,16 @@ class Cuda:
         if not 0 < of_events <= counted:
             raise RankError(f"CUDA's memory history peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
 
-    def lift_capacity(self) -> None:
-        self._cuda.set_per_process_memory_fraction(1.0)
+    @property
+    def reserved_bytes(self) -> int | None:
+        """The most that the allocator took from the device."""
+        return int(self._cuda.max_memory_reserved())
+
+    def set_capacity(self, capacity_bytes: int | None) -> None:
+        """Cap this process' share of the device, which torch wants as a fraction of the whole; None lifts the cap."""
+        total = self._cuda.get_device_properties(self._cuda.current_device()).total_memory
+        share = 1.0 if capacity_bytes is None else min(1.0, capacity_bytes / total)
+        self._cuda.set_per_process_memory_fraction(share)
 
     def settle(self) -> None:
         """Nothing to wait for: the caching allocator frees in the order of the stream."""
@@ -134,20 +144,17 @@ class Memory(Meter):
         if session.job.device == "cpu":
             from perfsuite.training.meters._cpu_allocator import CpuAllocator
 
-            cpu = CpuAllocator()
-            if session.job.capacity_bytes is not None:
-                cpu.set_capacity(session.job.capacity_bytes)
-            self.source = cpu
+            self.source = CpuAllocator()
         else:
             self.source = Cuda()
-            _limit_cuda(session.job.capacity_bytes)
+        self.source.set_capacity(session.job.capacity_bytes)
         self.trainer: Any = None
         self.marks: dict[int, Mark] = {}
         self.recording = True
         self.settled = contextlib.ExitStack()
         self.stepping = False
-        self.anatomy: Anatomy | None = None
-        self.setup_peak = self.recorded_peak = self.recorded_live = self.reserved = 0
+        self.setup_peak = self.recorded_peak = self.recorded_live = 0
+        self.reserved: int | None = None
         self.source.record(True)
         session.listeners.append(self.mark)
 
@@ -162,11 +169,8 @@ class Memory(Meter):
             self.stop_recording()
         if kind == "counted":
             self._check_growth()
-            if self.session.job.device == "cuda":
-                import torch
-
-                self.reserved = int(torch.cuda.max_memory_reserved())
-            self.source.lift_capacity()  # dispatch modes change what memory is used
+            self.reserved = self.source.reserved_bytes
+            self.source.set_capacity(None)  # dispatch modes change what memory is used
         return contextlib.nullcontext()
 
     def mark(self, phase: str) -> None:
@@ -205,7 +209,7 @@ class Memory(Meter):
         readings |= {
             f"{category}_bytes": Reading(value=size) for category, size in anatomy.largest.items() if category in HELD
         }
-        if self.reserved:
+        if self.reserved is not None:
             readings["reserved_memory_bytes"] = Reading(value=self.reserved)
         return readings
 
@@ -221,16 +225,6 @@ class Memory(Meter):
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
                 f"{TRACED_STEPS} steps."
             )
-
-
-def _limit_cuda(capacity_bytes: int | None) -> None:
-    """Cap this process' share of the device. torch rounds to a fraction of the whole."""
-    if capacity_bytes is None:
-        return
-    import torch
-
-    total = torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory
-    torch.cuda.set_per_process_memory_fraction(min(1.0, capacity_bytes / total))
 
 
 def _largest(operations: Mapping[tuple[str, str], int]) -> dict[str, int]:
