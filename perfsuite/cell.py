@@ -10,7 +10,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from perfsuite.catalog.definitions import Device, Model, Workload
+from perfsuite.catalog.definitions import Device, Model, Proposal, Workload
+from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UnknownName, UsageError
@@ -82,7 +83,7 @@ def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffix
     chosen_model: Model = catalog.get("model", model)
     chosen_strategy = parse_strategy(strategy, catalog)
     chosen_hardware = parse_hardware(hardware, catalog)
-    reason = why_not(chosen_strategy, chosen_hardware)
+    reason = why_not(chosen_model, chosen_strategy, chosen_hardware)
     if reason:
         raise Refused(f"{model}-{strategy}-{hardware}: {reason}")
     return Cell(chosen_model, chosen_strategy, chosen_hardware, _apply(suffixes, chosen_model))
@@ -96,20 +97,28 @@ def parse_cell(text: str, catalog: Catalog) -> Cell:
     return make_cell(parts[0], parts[1], parts[2], catalog, parts[3:])
 
 
-def why_not(strategy: Strategy, hardware: Hardware) -> str:
-    """The reason why the strategy cannot run on that many ranks; empty if it can."""
-    engine, ranks = strategy.engine, hardware.world_size
-    if ranks < engine.min_ranks:
-        return f"{engine.name} needs at least {engine.min_ranks} ranks, {hardware.name} has {ranks}."
-    if engine.max_ranks is not None and ranks > engine.max_ranks:
-        return f"{engine.name} runs on at most {engine.max_ranks} rank, {hardware.name} has {ranks}."
-    return ""
+def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
+    """The reason why the model cannot be trained by the strategy on that hardware; empty if it can."""
+    try:
+        layout = lay_out(strategy, hardware.world_size, hardware.name)
+    except Refused as error:
+        return str(error)
+    proposal = Proposal(
+        model=model,
+        engine=strategy.engine,
+        techniques=frozenset(choice.technique.name for choice in strategy.choices),
+        numbers={choice.technique.name: choice.number for choice in strategy.choices if choice.number is not None},
+        layout=layout,
+        device=hardware.device,
+    )
+    rules = [strategy.engine.why_not, *(choice.technique.why_not for choice in strategy.choices)]
+    return next((reason for rule in rules if rule and (reason := rule(proposal))), "")
 
 
 def move(cell: Cell, hardware: str, catalog: Catalog) -> Cell | None:
     """The same cell on other hardware; None if its strategy cannot have that many ranks."""
     there = parse_hardware(hardware, catalog)
-    return None if why_not(cell.strategy, there) else dataclasses.replace(cell, hardware=there)
+    return None if why_not(cell.model, cell.strategy, there) else dataclasses.replace(cell, hardware=there)
 
 
 def grid(models: Iterable[str], strategies: Iterable[str], hardware: Iterable[str], catalog: Catalog) -> list[Cell]:
@@ -121,10 +130,11 @@ def grid(models: Iterable[str], strategies: Iterable[str], hardware: Iterable[st
     names = list(hardware)
     cells: dict[str, Cell] = {}
     for model, strategy in itertools.product(models, strategies):
-        parsed = parse_strategy(strategy, catalog)
-        fitting = [name for name in names if not why_not(parsed, parse_hardware(name, catalog))]
+        parsed, definition = parse_strategy(strategy, catalog), catalog.get("model", model)
+        reasons = [why_not(definition, parsed, parse_hardware(name, catalog)) for name in names]
+        fitting = [name for name, reason in zip(names, reasons, strict=True) if not reason]
         if not fitting and names:
-            raise Refused(f"{model}-{strategy}: {why_not(parsed, parse_hardware(names[0], catalog))}")
+            raise Refused(f"{model}-{strategy}: {reasons[0]}")
         for name in fitting:
             cell = make_cell(model, strategy, name, catalog)
             cells.setdefault(cell.id, cell)

@@ -77,7 +77,7 @@ def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None
     if named == [LOCAL_GPUS]:
         wanted = [name for name in wanted if parse_hardware(name, catalog).device is not None]
     for model, strategy, name in itertools.product(models, strategies, wanted):
-        if not why_not(parse_strategy(strategy, catalog), parse_hardware(name, catalog)):
+        if not why_not(catalog.get("model", model), parse_strategy(strategy, catalog), parse_hardware(name, catalog)):
             moved.append(make_cell(model, strategy, name, catalog))
     return [cell for cell in moved if cell is not None]
 

@@ -19,7 +19,7 @@ from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.gate.judge import RED, judge
 from perfsuite.gate.store import Store
-from perfsuite.launch.machine import why_absent
+from perfsuite.launch.machine import missing_packages, why_absent
 from perfsuite.plugin import FIXTURE
 from perfsuite.pytest_cells import catalog_of, setting
 from perfsuite.records import Baseline, Measurement, Result, Verdict
@@ -139,6 +139,10 @@ class PerfSession:
         """The fixture's value. Skips the test where the hardware is absent."""
         cell: Cell = request.param
         reason = why_absent(cell.hardware, self.catalog)
+        missing = missing_packages(cell.strategy)
+        if missing:
+            names = " and ".join(missing)
+            reason = f"{cell.strategy.name} needs {names}, not installed here: pip install 'perfsuite[suite]'"
         if reason:
             pytest.skip(reason)
         return PerfCell(cell, self, request)
@@ -151,7 +155,7 @@ class PerfSession:
             raise PerfVerdict(f"{cell.id}: {error}") from error
         measurement = self.runner.measure(cell, self.live.show)
         self.live.clear()
-        metrics = self.catalog.all("metric").values()
+        metrics = self.catalog.metrics(cell.strategy.engine.process)
         verdict = judge(measurement, baseline, metrics, strategy=cell.strategy.name, time_tolerance=self.tolerance)
         updated = self._accept(cell, measurement, baseline, verdict)
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)

@@ -48,7 +48,7 @@ class Runner:
 
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
         """Train the cell and return its measurement; a failure is a measurement too, with its outcome."""
-        hardware = cell.hardware
+        hardware, metrics = cell.hardware, self.catalog.metrics(cell.strategy.engine.process)
         common: dict[str, Any] = {
             "machine": describe(hardware, self.catalog),
             "capacity_bytes": self.settings.capacity_bytes,
@@ -63,7 +63,7 @@ class Runner:
                     lambda progress, seconds: watch(cell, progress, seconds),
                 )
                 wall_seconds = time.monotonic() - begin
-                return gather(cell.id, samples, self._metrics(), wall_seconds=wall_seconds, **common)
+                return gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
             except (CellFailed, GatherError) as error:
                 failure = getattr(error, "failure", None) or Failure(kind="result", rank=None, message=str(error))
                 wall_seconds = time.monotonic() - begin
@@ -91,9 +91,6 @@ class Runner:
     def close(self) -> None:
         """End the rank servers."""
         self._launcher.close()
-
-    def _metrics(self) -> Any:
-        return self.catalog.all("metric").values()
 
 
 def check_settings(settings: Settings) -> None:

@@ -129,7 +129,7 @@ def test_why_not() -> None:
     """ZeRO-3 on one rank is fine; the reason of a fitting pair is empty."""
     cell = parse_cell("t5_tiny-zero3-cpu_x1", CATALOG)
 
-    assert why_not(cell.strategy, cell.hardware) == ""
+    assert why_not(cell.model, cell.strategy, cell.hardware) == ""
 
 
 def test_grid_leaves_out_what_cannot_be() -> None:

@@ -45,6 +45,23 @@ class Model:
     build: str = "perfsuite.training.build:from_transformers"
     vocabulary: int = 0  # tokens are drawn from [first_token, vocabulary)
     first_token: int = 2  # the tokens below it are padding and end of sequence
+    cut: "Cut | None" = None  # where a pipeline may cut it; None: it cannot be cut
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cut:
+    """Where a decoder is cut into pipeline stages; every name is a path from the model.
+
+    Stages share ``layers`` evenly. Stage 0 alone has ``first`` (embeddings, and what is applied to their sum), the
+    last stage alone has ``last`` (the final norm and the head). ``body`` is the module between inputs and head that
+    takes hidden states as ``inputs_embeds``. ``tied`` names the parameter that the first and the last stage share.
+    """
+
+    body: str
+    layers: str
+    first: tuple[str, ...]
+    last: tuple[str, ...]
+    tied: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,25 +87,89 @@ class Device:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Layout:
+    """How many ranks each dimension of a cell has; their product is the world size.
+
+    Rank order, slowest first: pipeline stage, replica, shard, tensor-parallel rank. Replicas and shards are fed
+    different data, the stages and tensor-parallel ranks of one replica the same.
+    """
+
+    pipeline: int = 1
+    replicas: int = 1
+    shards: int = 1
+    tensor: int = 1
+
+    @property
+    def data_ranks(self) -> int:
+        """How many ranks are fed different data."""
+        return self.replicas * self.shards
+
+
+@dataclass(frozen=True, kw_only=True)
+class Proposal:
+    """A model under a strategy on some ranks, before it is agreed that they can go together.
+
+    ``numbers`` are those behind the techniques' names (``{"acc": 8}``), ``device`` is None for a CPU.
+    """
+
+    model: Model
+    engine: "Engine"
+    techniques: frozenset[str]
+    numbers: Mapping[str, int]
+    layout: Layout
+    device: Device | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Traffic:
+    """What the communication of one optimizer step depends on.
+
+    ``parameters``: elements of the model, ``compute_bytes``: bytes of an element of the arithmetic's dtype,
+    ``micro_batches``: per rank and step, ``hidden_bytes``: bytes of one micro-batch's hidden states in that dtype,
+    ``layers``: of the decoder.
+    """
+
+    parameters: int
+    compute_bytes: int
+    micro_batches: int
+    hidden_bytes: int
+    layers: int
+    layout: Layout
+
+
+@dataclass(frozen=True, kw_only=True)
 class Engine:
     """How the ranks of a cell share the work of one optimizer step.
 
     ``trainer`` is the class (a ``perfsuite.training.trainer.Trainer``) that a rank instantiates; its module must not
-    import torch when it is imported. ``preload`` names the modules that the rank server imports before it forks, and
-    ``compile`` a function that it calls once to build extensions. ``shards`` says which of "optimizer", "gradients"
-    and "parameters" are divided over the ranks. ``refuses`` maps a technique to the reason why the engine cannot
-    have it.
+    import torch when it is imported. ``dimension`` is the field of Layout that takes all ranks which the techniques
+    of ``combines`` (``dp``, ``tp``) leave, and is at least ``min_ranks`` and at most ``max_ranks`` wide.
+    ``preload`` names the modules that the rank server imports before it forks, and ``compile`` a function that it
+    calls once to build extensions. ``shards`` says which of "optimizer", "gradients" and "parameters" are divided
+    over the ranks.
+
+    ``refuses`` maps a technique to the reason why the engine cannot have it; ``why_not`` says what a Proposal lacks,
+    or nothing; ``refused`` is the reason why the engine cannot run anywhere, for those that people ask for by name.
+    ``traffic`` gives the theory: bytes of the messages of one step by collective, as the communication meter counts
+    them. ``process`` is what its cells do: "training", "inference" or "communication".
     """
 
     name: str
-    trainer: Callable[..., Any]
     source: str
+    trainer: Callable[..., Any] | None = None
+    dimension: str = "replicas"
     min_ranks: int = 1
     max_ranks: int | None = None
+    combines: frozenset[str] = frozenset()
     shards: frozenset[str] = frozenset()
+    packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     compile: Callable[[], None] | None = None
     refuses: Mapping[str, str] = field(default_factory=dict)
+    why_not: Callable[[Proposal], str] | None = None
+    refused: str = ""
+    traffic: Callable[[Traffic], Mapping[str, int]] | None = None
+    process: str = "training"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,7 +178,12 @@ class Technique:
 
     ``order`` is the slot's place in a strategy's name; the ``default`` of a slot is left out of it. ``sets`` are the
     fields of ``perfsuite.training.recipe.Recipe`` that it changes; a technique with ``parameter`` is written with a
-    whole number behind its name (``acc8``) that becomes the value of that field.
+    whole number behind its name (``acc8``) that becomes the value of that field, or, where it names a field of
+    Layout, the width of that dimension. ``applies`` is called in the rank with the session and the model that was
+    just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
+
+    ``packages`` must be installed; ``why_not`` says what a Proposal lacks, or nothing; ``refused`` is the reason why
+    the technique cannot be had anywhere, for those that people ask for by name.
     """
 
     name: str
@@ -107,6 +193,11 @@ class Technique:
     default: bool = False
     sets: Mapping[str, Any] = field(default_factory=dict)
     parameter: str | None = None
+    applies: Callable[[Any, Any], Any] | None = None
+    counts: bool = False
+    packages: tuple[str, ...] = ()
+    why_not: Callable[[Proposal], str] | None = None
+    refused: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -118,6 +209,7 @@ class Metric:
     within the precision's bound), "time" (the median, on the machine that recorded it) or "shown" (must be there and
     finite, has no limit). ``worse`` says which way is bad: "higher", "lower" or "different".
     ``derive`` computes the number from the other folded readings and the world size, instead of from the ranks.
+    ``processes`` are the kinds of cells (Engine.process) that have it.
     """
 
     name: str
@@ -130,3 +222,4 @@ class Metric:
     column: int | None = None  # its place in the summary table; None: not there
     optional: bool = False  # may be missing where the device cannot tell it
     derive: Callable[[Mapping[str, Any], int], float | None] | None = None
+    processes: tuple[str, ...] = ("training", "inference")

@@ -74,6 +74,10 @@ class Catalog:
             raise UnknownName(kind, name, known, f"To add one, create {folder}/{name}.py.")
         return known[name]
 
+    def metrics(self, process: str) -> list[Metric]:
+        """The metrics that cells of such an engine have ("training", "inference" or "communication")."""
+        return [metric for metric in self.all("metric").values() if process in metric.processes]
+
     def modules(self, kind: str) -> Iterable[ModuleType]:
         """The definition files of a kind: perfsuite's own, then the user's."""
         package = importlib.import_module(KINDS[kind].package)

@@ -10,6 +10,8 @@ from perfsuite.catalog.definitions import Engine, Technique
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UnknownName, UsageError
 
+DIMENSIONS = ("replicas", "tensor")  # fields of Layout that a technique can set: dp<n>, tp<n>
+
 
 @dataclass(frozen=True)
 class Choice:
@@ -36,6 +38,11 @@ class Strategy:
         named = [choice.name for choice in self.choices if not choice.technique.default]
         return "+".join([self.engine.name, *named])
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """What must be installed, beside what every cell needs, by the name under which it is imported."""
+        return self.engine.packages + tuple(name for choice in self.choices for name in choice.technique.packages)
+
 
 def parse_strategy(text: str, catalog: Catalog) -> Strategy:
     """Return the strategy that ``text`` names.
@@ -44,6 +51,8 @@ def parse_strategy(text: str, catalog: Catalog) -> Strategy:
     """
     engine_name, *technique_names = text.split("+")
     engine = catalog.get("engine", engine_name)
+    if engine.refused:
+        raise Refused(f"{engine.name} cannot run: {engine.refused}.")
     chosen: dict[str, Choice] = {}
     for part in technique_names:
         choice = _parse_technique(part, catalog)
@@ -51,8 +60,8 @@ def parse_strategy(text: str, catalog: Catalog) -> Strategy:
         if slot in chosen:
             first = chosen[slot].name
             raise Refused(f"{text!r} names two techniques for {slot}, {first!r} and {choice.name!r}: choose one.")
-        if choice.technique.name in engine.refuses:
-            reason = engine.refuses[choice.technique.name]
+        reason = _why_not(engine, choice.technique)
+        if reason:
             raise Refused(f"{engine.name} cannot be combined with {choice.name!r}: {reason}.")
         chosen[slot] = choice
     for technique in catalog.all("technique").values():
@@ -60,6 +69,16 @@ def parse_strategy(text: str, catalog: Catalog) -> Strategy:
             chosen.setdefault(technique.slot, Choice(technique))
     ordered = sorted(chosen.values(), key=lambda choice: (choice.technique.order, choice.name))
     return Strategy(engine, tuple(ordered))
+
+
+def _why_not(engine: Engine, technique: Technique) -> str:
+    if technique.refused:
+        return technique.refused
+    if technique.name in engine.refuses:
+        return engine.refuses[technique.name]
+    if technique.parameter in DIMENSIONS and technique.name not in engine.combines:
+        return f"{engine.name} lays out all ranks by itself"
+    return ""
 
 
 def _parse_technique(part: str, catalog: Catalog) -> Choice:

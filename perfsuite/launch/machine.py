@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import importlib.util
 import os
 import platform
 import shutil
@@ -12,6 +13,7 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.strategies import Strategy
 from perfsuite.cell import Hardware
 from perfsuite.records import Machine
 
@@ -91,6 +93,11 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
         return ""
     present = ", ".join(gpu.name for gpu in gpus()) or "no GPU"
     return f"{hardware.name} is not here: this machine has {present}."
+
+
+def missing_packages(strategy: Strategy) -> list[str]:
+    """What the strategy needs and is not installed here, by the name under which it is imported."""
+    return [name for name in strategy.packages if importlib.util.find_spec(name) is None]
 
 
 def local_hardware(catalog: Catalog) -> list[str]:

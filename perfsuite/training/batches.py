@@ -23,17 +23,17 @@ IGNORED = -100  # the label that transformers' losses leave out
 def make_batch(session: Session, step: int) -> list[MicroBatch]:
     """This rank's micro-batches of one optimizer step, on its device.
 
-    Global micro-batch ``m · world_size + rank`` is this rank's micro-batch ``m``; each holds
-    ``workload.micro_batch`` consecutive samples.
+    Global micro-batch ``m · data_ranks + data_rank`` is this rank's micro-batch ``m``; each holds
+    ``workload.micro_batch`` consecutive samples. Ranks that share a replica (pipeline, tensor parallel) get the same.
     """
-    accumulation, world_size = session.recipe.accumulation, session.world_size
+    accumulation, data_ranks = session.recipe.accumulation, session.layout.data_ranks
     model, size = session.job.model, session.job.workload.micro_batch
     every = [
         [make_sample(model, session.job.workload, session.job.seed, step, number * size + i) for i in range(size)]
-        for number in range(accumulation * world_size)
+        for number in range(accumulation * data_ranks)
     ]
     labels = [sum(count_labels(model, sample) for sample in samples) for samples in every]
-    mine = range(session.rank, len(every), world_size)
+    mine = range(session.data_rank, len(every), data_ranks)
     return [
         MicroBatch(_collate(every[number], session.device), labels[number] * len(every) / sum(labels))
         for number in mine

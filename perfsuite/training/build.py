@@ -28,12 +28,22 @@ def build_model(session: Session) -> torch.nn.Module:
         model = _construct(session.job.model)
     check_parameters(session.job.model, model)
     apply_recipe(model, session.recipe)
+    for choice in session.strategy.choices:
+        if choice.technique.applies:
+            model = choice.technique.applies(session, model)
     return model.train()
 
 
-def build_for_counting(definition: Model) -> torch.nn.Module:
-    """The model without checkpointing and with plain attention: what model FLOPs are counted on, under fake tensors."""
-    return _construct(definition, attention="eager").train()
+def build_for_counting(session: Session) -> torch.nn.Module:
+    """The model without checkpointing and with plain attention: what model FLOPs are counted on, under fake tensors.
+
+    Only those techniques are applied that change what there is to compute.
+    """
+    model = _construct(session.job.model, attention="eager")
+    for choice in session.strategy.choices:
+        if choice.technique.applies and choice.technique.counts:
+            model = choice.technique.applies(session, model)
+    return model.train()
 
 
 def from_transformers(definition: Model, attention: str | None = None) -> torch.nn.Module:

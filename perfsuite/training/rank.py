@@ -34,13 +34,16 @@ OUT_OF_MEMORY = ("DefaultCPUAllocator: can't allocate", "CUBLAS_STATUS_ALLOC_FAI
 
 def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     """Train the cell and return what this rank measured."""
-    meters = [module.METER(session) for module in session.catalog.modules("metric")]
+    engine = session.strategy.engine
+    kinds = [module.METER for module in session.catalog.modules("metric")]
+    meters = [kind(session) for kind in kinds if engine.process in kind.processes]
     meters.sort(key=lambda meter: meter.inner)
 
     with _timed("build", session, phases_seconds):
         model = build_model(session)
     with _timed("prepare", session, phases_seconds):
-        trainer = session.strategy.engine.trainer(session, model)
+        assert engine.trainer
+        trainer = engine.trainer(session, model)
         evidence = trainer.check()
         for fault in session.job.faults:
             resolve(fault)(session, trainer, meters)

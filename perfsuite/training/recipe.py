@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.catalog.strategies import Strategy
+from perfsuite.catalog.strategies import DIMENSIONS, Strategy
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,6 +14,8 @@ class Recipe:
 
     compute_dtype: str = "float32"
     loss_scaling: bool = False
+    pure: bool = False  # parameters, gradients and optimizer state too are of the compute dtype
+    clip: float | None = None  # the largest norm of the gradient
     optimizer: Callable[[Any, float], Any]
     learning_rate: float = 5e-5  # the default of transformers' Trainer
     checkpointing: bool = False
@@ -26,7 +28,7 @@ def resolve(strategy: Strategy) -> Recipe:
     fields: dict[str, Any] = {}
     for choice in strategy.choices:
         fields.update(choice.technique.sets)
-        if choice.technique.parameter:
+        if choice.technique.parameter and choice.technique.parameter not in DIMENSIONS:
             fields[choice.technique.parameter] = choice.number
     unknown = fields.keys() - {field.name for field in dataclasses.fields(Recipe)}
     assert not unknown, f"techniques set fields that Recipe lacks: {unknown}"

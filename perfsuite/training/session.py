@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfsuite.catalog.definitions import Layout
+from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.records import Job
@@ -15,6 +19,7 @@ from perfsuite.training.recipe import Recipe, resolve
 
 if TYPE_CHECKING:
     import torch
+    from torch.distributed.device_mesh import DeviceMesh
 
 Listener = Callable[[str], None]
 
@@ -28,6 +33,7 @@ class Session:
     catalog: Catalog
     strategy: Strategy
     recipe: Recipe
+    layout: Layout
     listeners: list[Listener] = field(default_factory=list)
 
     @classmethod
@@ -38,11 +44,34 @@ class Session:
                 sys.path.append(entry)
         catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
         strategy = parse_strategy(job.strategy, catalog)
-        return cls(job, rank, catalog, strategy, resolve(strategy))
+        return cls(job, rank, catalog, strategy, resolve(strategy), lay_out(strategy, job.world_size))
 
     @property
     def world_size(self) -> int:
         return self.job.world_size
+
+    @property
+    def data_rank(self) -> int:
+        """Which of the ``layout.data_ranks`` shares of the global batch this rank is fed."""
+        return self.rank // self.layout.tensor % self.layout.data_ranks
+
+    @property
+    def leads_replica(self) -> bool:
+        """Whether this rank is the first of those that are fed the same data: it counts what they do together."""
+        return self.rank % self.layout.tensor == 0 and self.stage == 0
+
+    @property
+    def stage(self) -> int:
+        """This rank's pipeline stage."""
+        return self.rank // (self.layout.data_ranks * self.layout.tensor)
+
+    @functools.cached_property
+    def mesh(self) -> DeviceMesh:
+        """All ranks with named dimensions; its dimensions of width 1 cost nothing."""
+        from torch.distributed.device_mesh import init_device_mesh
+
+        widths = dataclasses.asdict(self.layout)
+        return init_device_mesh(self.job.device, tuple(widths.values()), mesh_dim_names=tuple(widths))
 
     @property
     def device(self) -> torch.device:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
-from perfsuite.training.engines.single import Single
+from perfsuite.training.loop import LoopTrainer
 
 if TYPE_CHECKING:
     import torch
 
 
-class DistributedDataParallel(Single):
+class DistributedDataParallel(LoopTrainer):
     """torch.nn.parallel.DistributedDataParallel with its own defaults."""
 
     module: Any
@@ -38,7 +38,7 @@ class DistributedDataParallel(Single):
         ranks = dist.get_world_size(self.module.process_group)
         if ranks != self.session.world_size:
             raise WrongEngine(f"ddp must reduce over {self.session.world_size} ranks, its process group has {ranks}.")
-        return {"module": type(self.module).__name__, "optimizer": type(self.optimizer).__name__, "ranks": ranks}
+        return self.evidence(ranks=ranks)
 
     def replicated(self) -> Iterator[torch.Tensor]:
         return (parameter.detach() for parameter in self.model.parameters())
@@ -48,6 +48,8 @@ ENGINES = (
     Engine(
         name="ddp",
         trainer=DistributedDataParallel,
+        # Gradients are of the parameters' dtype, fp32 under autocast too.
+        traffic=lambda traffic: {"all_reduce": 4 * traffic.parameters},
         source="arXiv 2006.15704",
     ),
 )

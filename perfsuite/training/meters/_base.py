@@ -26,6 +26,7 @@ class Meter:
     "counted"  one step under dispatch modes that count operators
     """
 
+    processes: tuple[str, ...] = ("training", "inference")  # the kinds of cells that it watches
     inner = 0  # meters with a larger number are entered later: the clock's is the largest
 
     def __init__(self, session: Session) -> None:

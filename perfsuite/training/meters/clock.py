@@ -37,7 +37,7 @@ class Clock(Meter):
             self.seconds.append(seconds)
 
     def readings(self) -> dict[str, Reading]:
-        tokens = positions(self.session.job.workload) * self.session.recipe.accumulation
+        tokens = positions(self.session.job.workload) * self.session.recipe.accumulation * self.session.leads_replica
         return {
             "step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds)),
             "tokens": Reading(value=tokens),

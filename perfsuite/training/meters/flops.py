@@ -40,7 +40,7 @@ class Flops(Meter):
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
-        self.model_flop = count_model_flop(self.session)
+        self.model_flop = count_model_flop(self.session) if self.session.leads_replica else 0
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         if kind != "counted":
@@ -66,14 +66,14 @@ class Flops(Meter):
 
 
 def count_model_flop(session: Session) -> int:
-    """Model FLOPs of one optimizer step on one rank. Padding is computed like every other position, so it counts."""
+    """Model FLOPs of one optimizer step of one replica. Padding is computed like every other position, so it counts."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     workload = session.job.workload
     sample = make_sample(session.job.model, workload, session.job.seed, 0, 0)
     with FakeTensorMode(), _flop_counter() as counter:
-        model = build_for_counting(session.job.model)
+        model = build_for_counting(session)
         inputs = {}
         for name, value in sample.items():
             shape = (workload.micro_batch, len(value)) if isinstance(value, list) else (workload.micro_batch,)

@@ -1,0 +1,127 @@
+"""The plain PyTorch loop that all native engines share, with a place for everything in which they differ."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.training.norms import clip, gradient_norm, local
+from perfsuite.training.trainer import MicroBatch, StepOutcome, Trainer
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.training.session import Session
+
+
+class LoopTrainer(Trainer):
+    """Autocast for low precision, GradScaler for fp16, gradients freed after every step."""
+
+    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+        super().__init__(session, model)
+        self.module = self.wrap(model)
+        self.optimizer = session.recipe.optimizer(self.trainable(), session.recipe.learning_rate)
+        self.scaler = self.make_scaler()
+
+    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        """What the forward goes through."""
+        return model
+
+    def trainable(self) -> list[torch.nn.Parameter]:
+        """The parameters that the optimizer steps."""
+        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+
+    def make_scaler(self) -> Any:
+        """Scales the loss of fp16."""
+        import torch
+
+        return torch.amp.GradScaler(self.session.job.device, enabled=self.session.recipe.loss_scaling)
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Around every forward."""
+        import torch
+
+        dtype = self.session.compute_dtype
+        enabled = dtype != torch.float32 and not self.session.recipe.pure
+        return torch.autocast(self.session.job.device, dtype=dtype, enabled=enabled)
+
+    def accumulating(self) -> contextlib.AbstractContextManager[None]:
+        """Around forward and backward of every micro-batch but the last."""
+        return contextlib.nullcontext()
+
+    def forward_backward(self, batch: list[MicroBatch]) -> torch.Tensor:
+        """Forward and backward of all micro-batches; returns this rank's share of the loss."""
+        import torch
+
+        session = self.session
+        loss_sum = torch.zeros((), device=session.device)
+        for number, micro_batch in enumerate(batch):
+            last = number == len(batch) - 1
+            with contextlib.nullcontext() if last else self.accumulating():
+                session.mark("forward")
+                with self.autocast():
+                    output = self.module(**micro_batch.inputs)
+                loss = output.loss * (micro_batch.weight / len(batch))
+                loss_sum += loss.detach()
+                del output
+                session.mark("backward")
+                self.scaler.scale(loss).backward()
+                del loss
+        return loss_sum
+
+    def reduce_gradients(self) -> None:
+        """What is left to reduce over the ranks after the last backward."""
+
+    def gradients(self) -> list[torch.Tensor]:
+        """All gradients that there are, as the engine keeps them."""
+        return [parameter.grad for parameter in self.trainable() if parameter.grad is not None]
+
+    def gradient_norm(self) -> torch.Tensor:
+        """The norm of the whole model's gradient."""
+        return gradient_norm(self.gradients())
+
+    def step(self, batch: list[MicroBatch]) -> StepOutcome:
+        loss_sum = self.forward_backward(batch)
+        self.reduce_gradients()
+        self.session.mark("optimizer")
+        self.scaler.unscale_(self.optimizer)
+        norm = self.gradient_norm()
+        if self.session.recipe.clip:
+            clip(self.gradients(), norm, self.session.recipe.clip)
+        scale = self.scaler.get_scale()
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        skipped = self.session.recipe.loss_scaling and self.scaler.get_scale() < scale
+        self.session.mark("end")
+        self.optimizer.zero_grad(set_to_none=True)
+        return StepOutcome(loss_sum, norm, skipped)
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for parameter in self.model.parameters():
+            yield "parameters", local(parameter)
+            if parameter.grad is not None:
+                yield "gradients", local(parameter.grad)
+        for buffer in self.model.buffers():
+            yield "parameters", local(buffer)
+        for state in self.optimizer.state.values():
+            yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
+
+    def evidence(self, **more: str | int) -> dict[str, str | int]:
+        """What ``check`` returns: who really ran."""
+        return {"module": type(self.module).__name__, "optimizer": type(self.optimizer).__name__, **more}
+
+
+def storages(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The plain tensors among the values; those that a tensor subclass is made of, where it is one."""
+    import torch
+
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            continue
+        inner = local(value)
+        if hasattr(inner, "__tensor_flatten__"):
+            names, _ = inner.__tensor_flatten__()
+            yield from storages(getattr(inner, name) for name in names)
+        else:
+            yield inner

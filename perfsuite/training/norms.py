@@ -1,0 +1,52 @@
+"""The norm of a gradient whose parts may be sharded, and clipping by it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+
+def local(tensor: Any) -> Any:
+    """What this rank holds of a tensor: a DTensor's shard, or the tensor itself. Communicates nothing."""
+    return getattr(tensor, "_local_tensor", tensor)
+
+
+def gradient_norm(gradients: Iterable[torch.Tensor], groups: Sequence[Any] = ()) -> torch.Tensor:
+    """The 2-norm of the gradient as a scalar that is equal on all ranks that share it.
+
+    A DTensor's squares are summed over the mesh dimensions along which it is sharded; ``groups`` are process groups
+    over which everything is sharded beside (flat shards, pipeline stages). A replicated tensor counts once.
+    """
+    import torch
+    import torch.distributed as dist
+
+    by_groups: dict[tuple[Any, ...], list[torch.Tensor]] = {}
+    for gradient in gradients:
+        by_groups.setdefault((*_sharding_groups(gradient), *groups), []).append(local(gradient))
+    if list(by_groups) == [()]:
+        return torch.nn.utils.get_total_norm(by_groups[()])
+    squares = []
+    for sharded_over, tensors in by_groups.items():
+        square = torch.nn.utils.get_total_norm(tensors).float() ** 2
+        for group in sharded_over:
+            dist.all_reduce(square, group=group)
+        squares.append(square)
+    return torch.stack(squares).sum().sqrt()
+
+
+def clip(gradients: Iterable[torch.Tensor], norm: torch.Tensor, largest: float) -> None:
+    """Scale all gradients so that their norm is at most ``largest``, as torch.nn.utils.clip_grad_norm_ does."""
+    import torch
+
+    factor = torch.clamp(largest / (norm + 1e-6), max=1.0)
+    torch._foreach_mul_([local(gradient) for gradient in gradients], factor)
+
+
+def _sharding_groups(tensor: Any) -> list[Any]:
+    """The process groups of the mesh dimensions along which a DTensor is sharded; none for a plain tensor."""
+    placements = getattr(tensor, "placements", ())
+    assert not any(placement.is_partial() for placement in placements), "a gradient was not reduced"
+    return [tensor.device_mesh.get_group(index) for index, placement in enumerate(placements) if placement.is_shard()]

@@ -1,0 +1,20 @@
+"""Layout: how many ranks the dimensions have that are not the engine's own. The engine's own takes the rest."""
+
+from perfsuite.catalog.definitions import Technique
+
+TECHNIQUES = (
+    Technique(
+        name="dp",
+        slot="replicas",
+        order=1,
+        meaning="dp<n>: n replicas, each fed other data, whose gradients are averaged.",
+        parameter="replicas",
+    ),
+    Technique(
+        name="tp",
+        slot="tensor-parallel width",
+        order=2,
+        meaning="tp<n>: every layer's matrices are divided over n ranks (arXiv 1909.08053).",
+        parameter="tensor",
+    ),
+)
