@@ -124,12 +124,14 @@ class Proposal:
 class Traffic:
     """What the communication of one optimizer step depends on.
 
-    ``parameters``: elements of the model, ``compute_bytes``: bytes of an element of the arithmetic's dtype,
+    ``parameters``: elements of the model, ``outside_blocks`` those outside the repeated layers (embeddings, head),
+    ``compute_bytes``: bytes of an element of the arithmetic's dtype,
     ``micro_batches``: per rank and step, ``hidden_bytes``: bytes of one micro-batch's hidden states in that dtype,
     ``layers``: of the decoder.
     """
 
     parameters: int
+    outside_blocks: int
     compute_bytes: int
     micro_batches: int
     hidden_bytes: int

@@ -21,6 +21,7 @@ class LoopTrainer(Trainer):
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         super().__init__(session, model)
         self.module = self.wrap(model)
+        self.parameters = list(self.kept_parameters())
         self.optimizer = session.recipe.optimizer(self.trainable(), session.recipe.learning_rate)
         self.scaler = self.make_scaler()
 
@@ -28,9 +29,13 @@ class LoopTrainer(Trainer):
         """What the forward goes through."""
         return model
 
+    def kept_parameters(self) -> Iterable[torch.nn.Parameter]:
+        """The parameters as this rank keeps them between steps; asked once, when the model is wrapped."""
+        return self.model.parameters()
+
     def trainable(self) -> list[torch.nn.Parameter]:
         """The parameters that the optimizer steps."""
-        return [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        return [parameter for parameter in self.parameters if parameter.requires_grad]
 
     def make_scaler(self) -> Any:
         """Scales the loss of fp16."""
@@ -98,7 +103,7 @@ class LoopTrainer(Trainer):
         return StepOutcome(loss_sum, norm, skipped)
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        for parameter in self.model.parameters():
+        for parameter in self.parameters:
             yield "parameters", local(parameter)
             if parameter.grad is not None:
                 yield "gradients", local(parameter.grad)

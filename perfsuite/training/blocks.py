@@ -1,0 +1,23 @@
+"""The repeated layers of a model: the units in which sharding engines gather it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
+
+
+def blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules that transformers says must stay whole (``_no_split_modules``): its layers, as accelerate wraps them.
+
+    Empty for a model that does not say: it is then one unit.
+    """
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    return [module for module in model.modules() if type(module).__name__ in names]
+
+
+def elements(modules: list[torch.nn.Module]) -> int:
+    """How many elements the modules' parameters have, tied ones once."""
+    parameters = {id(parameter): parameter for module in modules for parameter in module.parameters()}
+    return sum(parameter.numel() for parameter in parameters.values())
