@@ -52,16 +52,18 @@ class Model:
 class Cut:
     """Where a decoder is cut into pipeline stages; every name is a path from the model.
 
-    Stages share ``layers`` evenly. Stage 0 alone has ``first`` (embeddings, and what is applied to their sum), the
-    last stage alone has ``last`` (the final norm and the head). ``body`` is the module between inputs and head that
-    takes hidden states as ``inputs_embeds``. ``tied`` names the parameter that the first and the last stage share.
+    Stages share the ``depth`` modules of ``layers`` evenly. Stage 0 alone has ``first`` (embeddings, and what is
+    applied to their sum), the last stage alone has ``last`` (the final norm and the head). ``body`` is the module
+    between inputs and head that takes hidden states as ``inputs_embeds``. ``tied`` are the names that one parameter
+    has in the first and in the last stage.
     """
 
     body: str
     layers: str
+    depth: int
     first: tuple[str, ...]
     last: tuple[str, ...]
-    tied: str | None = None
+    tied: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,25 +123,6 @@ class Proposal:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """What the communication of one optimizer step depends on.
-
-    ``parameters``: elements of the model, ``outside_blocks`` those outside the repeated layers (embeddings, head),
-    ``compute_bytes``: bytes of an element of the arithmetic's dtype,
-    ``micro_batches``: per rank and step, ``hidden_bytes``: bytes of one micro-batch's hidden states in that dtype,
-    ``layers``: of the decoder.
-    """
-
-    parameters: int
-    outside_blocks: int
-    compute_bytes: int
-    micro_batches: int
-    hidden_bytes: int
-    layers: int
-    layout: Layout
-
-
-@dataclass(frozen=True, kw_only=True)
 class Engine:
     """How the ranks of a cell share the work of one optimizer step.
 
@@ -152,8 +135,7 @@ class Engine:
 
     ``refuses`` maps a technique to the reason why the engine cannot have it; ``why_not`` says what a Proposal lacks,
     or nothing; ``refused`` is the reason why the engine cannot run anywhere, for those that people ask for by name.
-    ``traffic`` gives the theory: bytes of the messages of one step by collective, as the communication meter counts
-    them. ``process`` is what its cells do: "training", "inference" or "communication".
+    ``process`` is what its cells do: "training", "inference" or "communication".
     """
 
     name: str
@@ -170,7 +152,6 @@ class Engine:
     refuses: Mapping[str, str] = field(default_factory=dict)
     why_not: Callable[[Proposal], str] | None = None
     refused: str = ""
-    traffic: Callable[[Traffic], Mapping[str, int]] | None = None
     process: str = "training"
 
 

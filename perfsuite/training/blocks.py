@@ -1,7 +1,8 @@
-"""The repeated layers of a model: the units in which sharding engines gather it."""
+"""The repeated layers of a model, in which sharding engines gather it, and how large parts of it are."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -21,3 +22,8 @@ def elements(modules: list[torch.nn.Module]) -> int:
     """How many elements the modules' parameters have, tied ones once."""
     parameters = {id(parameter): parameter for module in modules for parameter in module.parameters()}
     return sum(parameter.numel() for parameter in parameters.values())
+
+
+def size(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of the tensors' elements."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

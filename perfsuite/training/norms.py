@@ -25,8 +25,8 @@ def gradient_norm(gradients: Iterable[torch.Tensor], groups: Sequence[Any] = ())
 
     by_groups: dict[tuple[Any, ...], list[torch.Tensor]] = {}
     for gradient in gradients:
-        by_groups.setdefault((*_sharding_groups(gradient), *groups), []).append(local(gradient))
-    if list(by_groups) == [()]:
+        by_groups.setdefault(_sharding_groups(gradient), []).append(local(gradient))
+    if not groups and list(by_groups) == [()]:
         return torch.nn.utils.get_total_norm(by_groups[()])
     squares = []
     for sharded_over, tensors in by_groups.items():
@@ -34,7 +34,10 @@ def gradient_norm(gradients: Iterable[torch.Tensor], groups: Sequence[Any] = ())
         for group in sharded_over:
             dist.all_reduce(square, group=group)
         squares.append(square)
-    return torch.stack(squares).sum().sqrt()
+    total = torch.stack(squares).sum()
+    for group in groups:
+        dist.all_reduce(total, group=group)
+    return total.sqrt()
 
 
 def clip(gradients: Iterable[torch.Tensor], norm: torch.Tensor, largest: float) -> None:
@@ -45,8 +48,9 @@ def clip(gradients: Iterable[torch.Tensor], norm: torch.Tensor, largest: float) 
     torch._foreach_mul_([local(gradient) for gradient in gradients], factor)
 
 
-def _sharding_groups(tensor: Any) -> list[Any]:
+def _sharding_groups(tensor: Any) -> tuple[Any, ...]:
     """The process groups of the mesh dimensions along which a DTensor is sharded; none for a plain tensor."""
     placements = getattr(tensor, "placements", ())
     assert not any(placement.is_partial() for placement in placements), "a gradient was not reduced"
-    return [tensor.device_mesh.get_group(index) for index, placement in enumerate(placements) if placement.is_shard()]
+    sharded = (index for index, placement in enumerate(placements) if placement.is_shard())
+    return tuple(tensor.device_mesh.get_group(index) for index in sharded)

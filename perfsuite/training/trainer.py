@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -57,6 +57,13 @@ class Trainer:
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every (category, tensor) that this rank holds right now: parameters, gradients, optimizer state, …"""
         raise NotImplementedError
+
+    def traffic(self) -> Mapping[str, int] | None:
+        """The theory of a step's communication: bytes of this rank's messages by collective, as the meter counts them.
+
+        None where there is no theory. Scalars (loss, norm, overflow flags) are left out.
+        """
+        return None
 
     def replicated(self) -> Iterator[torch.Tensor]:
         """Tensors that must be equal on all ranks after a step; empty where nothing is replicated."""

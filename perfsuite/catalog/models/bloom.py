@@ -8,7 +8,7 @@ the Hugging Face hub; ``bloom_tiny`` is perfsuite's own.
 
 from typing import Any
 
-from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.definitions import Cut, Model, Workload
 
 _REAL = Workload(micro_batch=1, sequence_length=512)
 
@@ -40,6 +40,14 @@ def _bloom(name: str, source: str, parameters: int, workload: Workload = _REAL, 
             parameters=parameters,
             model_class="BloomForCausalLM",
             config=config,
+            cut=Cut(
+                body="transformer",
+                layers="transformer.h",
+                depth=config["n_layer"],
+                first=("transformer.word_embeddings", "transformer.word_embeddings_layernorm"),
+                last=("transformer.ln_f", "lm_head"),
+                tied=("transformer.word_embeddings.weight", "lm_head.weight"),
+            ),
             **common,
         ),
         Model(

@@ -7,9 +7,21 @@ parameter counts are wrong, the ones here are those of the checkpoints. ``gpt2_t
 
 from typing import Any
 
-from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.definitions import Cut, Model, Workload
 
 _REAL = Workload(micro_batch=1, sequence_length=1024)
+
+
+def cut(depth: int) -> Cut:
+    """Where GPT-2 is cut; its head is tied to the embedding."""
+    return Cut(
+        body="transformer",
+        layers="transformer.h",
+        depth=depth,
+        first=("transformer.wte", "transformer.wpe", "transformer.drop"),
+        last=("transformer.ln_f", "lm_head"),
+        tied=("transformer.wte.weight", "lm_head.weight"),
+    )
 
 
 def _gpt2(name: str, source: str, parameters: int, workload: Workload = _REAL, **dimensions: Any) -> Model:
@@ -36,6 +48,7 @@ def _gpt2(name: str, source: str, parameters: int, workload: Workload = _REAL, *
         config=config,
         vocabulary=config["vocab_size"],
         first_token=0,  # no padding; the end of a text is the last token of the vocabulary
+        cut=cut(config["n_layer"]),
     )
 
 
@@ -49,6 +62,19 @@ MODELS = (
         n_positions=128,
         n_embd=64,
         n_layer=2,
+        n_head=4,
+        bos_token_id=511,
+        eos_token_id=511,
+    ),
+    _gpt2(
+        "gpt2_tiny_l4",
+        "perfsuite",
+        241_024,
+        Workload(micro_batch=2, sequence_length=64),
+        vocab_size=512,
+        n_positions=128,
+        n_embd=64,
+        n_layer=4,
         n_head=4,
         bos_token_id=511,
         eos_token_id=511,

@@ -6,7 +6,7 @@ on the Hugging Face hub; ``llama_tiny`` is perfsuite's own.
 
 from typing import Any
 
-from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.definitions import Cut, Model, Workload
 
 _REAL = Workload(micro_batch=1, sequence_length=2048)
 
@@ -49,6 +49,14 @@ def _llama(
         config=config,
         vocabulary=config["vocab_size"],
         first_token=0,  # no padding; the special tokens are the last of the vocabulary
+        cut=Cut(
+            body="model",
+            layers="model.layers",
+            depth=config["num_hidden_layers"],
+            first=("model.embed_tokens",),
+            last=("model.norm", "lm_head"),
+            tied=("model.embed_tokens.weight", "lm_head.weight") if config["tie_word_embeddings"] else None,
+        ),
     )
 
 
@@ -62,6 +70,20 @@ MODELS = (
         hidden_size=64,
         intermediate_size=192,
         num_hidden_layers=2,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        bos_token_id=510,
+        eos_token_id=511,
+    ),
+    _llama(
+        "llama_tiny_l4",
+        "perfsuite",
+        262_720,
+        Workload(micro_batch=2, sequence_length=64),
+        vocab_size=512,
+        hidden_size=64,
+        intermediate_size=192,
+        num_hidden_layers=4,
         num_attention_heads=4,
         num_key_value_heads=2,
         bos_token_id=510,

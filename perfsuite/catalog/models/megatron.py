@@ -8,6 +8,7 @@ layers of sparse attention are dense here, as they are wherever its speed is com
 from typing import Any
 
 from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.models.gpt2 import cut
 
 
 def _gpt(name: str, parameters: int, micro_batch: int = 1, **overrides: Any) -> Model:
@@ -36,6 +37,7 @@ def _gpt(name: str, parameters: int, micro_batch: int = 1, **overrides: Any) -> 
         config=config,
         vocabulary=config["vocab_size"],
         first_token=0,
+        cut=cut(config["n_layer"]),
     )
 
 

@@ -1,4 +1,4 @@
-"""FSDP1: FullyShardedDataParallel, which flattens each layer's parameters and shards the flat tensor (arXiv 2304.11277).
+"""FSDP1: FullyShardedDataParallel flattens each layer's parameters and shards the flat tensor (arXiv 2304.11277).
 
 Precision as in fsdp2, so that the two can be compared: gathered in the compute dtype, reduced in fp32.
 """
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
 from perfsuite.training.blocks import blocks, elements
-from perfsuite.training.engines.fsdp2 import traffic
+from perfsuite.training.engines.fsdp2 import sharded_traffic
 from perfsuite.training.loop import LoopTrainer, storages
 from perfsuite.training.norms import gradient_norm
 
@@ -85,6 +85,9 @@ class Fsdp1(LoopTrainer):
             raise WrongEngine(f"fsdp1 must hold 1/{shards} of {self.elements:,} parameters, this rank holds {here:,}.")
         return self.evidence(ranks=shards, elements_here=here, outside_blocks=self.outside_blocks)
 
+    def traffic(self) -> dict[str, int]:
+        return sharded_traffic(self.session, self.elements, self.outside_blocks)
+
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for flat in self._flat_parameters():
             yield "parameters", _shard(flat)
@@ -118,7 +121,6 @@ ENGINES = (
         min_ranks=2,  # on one rank FSDP1 turns itself into NO_SHARD
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
-        traffic=traffic,
         source="arXiv 2304.11277",
     ),
 )

@@ -7,10 +7,10 @@ Arithmetic in bf16 or fp16 gathers in that dtype and reduces gradients in fp32 (
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.catalog.definitions import Engine, Traffic
+from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
 from perfsuite.training.blocks import blocks, elements
 from perfsuite.training.loop import LoopTrainer
@@ -18,13 +18,15 @@ from perfsuite.training.loop import LoopTrainer
 if TYPE_CHECKING:
     import torch
 
+    from perfsuite.training.session import Session
+
 
 class Fsdp2(LoopTrainer):
     """fully_shard on every layer and on the model; with ``dp<n>`` n replicas of a sharded model (hybrid sharding)."""
 
     module: Any
 
-    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+    def wrap(self, model: torch.nn.Module) -> Any:
         from torch.distributed.fsdp import fully_shard
 
         self.elements = elements([model])
@@ -47,7 +49,8 @@ class Fsdp2(LoopTrainer):
         return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
 
     def kept_parameters(self) -> Iterable[torch.nn.Parameter]:
-        return self.module.parameters()  # type: ignore[no-any-return]  # the shards, also while gathered ones stand in
+        parameters: Iterable[torch.nn.Parameter] = self.module.parameters()
+        return parameters  # the shards: from the first forward on, gathered ones may stand in for them
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()  # the precision policy casts
@@ -64,7 +67,7 @@ class Fsdp2(LoopTrainer):
         if not isinstance(self.module, FSDPModule):
             raise WrongEngine(f"fsdp2 must run in an FSDPModule, this is {type(self.module).__name__}.")
         shards, here = self.session.layout.shards, 0
-        for name, parameter in self.module.named_parameters():
+        for name, parameter in self.model.named_parameters():
             kept, whole = getattr(parameter, "_local_tensor", parameter), parameter.numel()
             here += kept.numel()
             rows = -(-parameter.shape[0] // shards)  # the first ranks hold the larger share of rows
@@ -72,19 +75,19 @@ class Fsdp2(LoopTrainer):
                 raise WrongEngine(f"fsdp2 must hold 1/{shards} of {name} on a rank, this rank holds all of it.")
         return self.evidence(ranks=shards, elements_here=here, outside_blocks=self.outside_blocks)
 
+    def traffic(self) -> dict[str, int]:
+        return sharded_traffic(self.session, self.elements, self.outside_blocks)
 
-def traffic(traffic: Traffic) -> Mapping[str, int]:
-    """All layers are gathered twice, what is outside of them once: the model itself keeps it until backward.
 
-    With one replica that is 3Ψ(n-1)/n on the wire, less the second gathering of what is outside of the layers.
+def sharded_traffic(session: Session, elements: int, outside_blocks: int) -> dict[str, int]:
+    """In every micro-batch all layers are gathered twice, and what is outside of them once, since the model itself
+    keeps it until backward; gradients are reduced once, in fp32. On the wire that is 3Ψ(n-1)/n less that second time.
     """
-    gathered = 2 * traffic.parameters - traffic.outside_blocks
-    volume = {
-        "all_gather": gathered * traffic.compute_bytes,
-        "reduce_scatter": 4 * traffic.parameters,
-    }
-    if traffic.layout.replicas > 1:
-        volume["all_reduce"] = 4 * traffic.parameters // traffic.layout.shards
+    gathered = (2 * elements - outside_blocks) * session.recipe.accumulation
+    gradient_bytes = session.compute_dtype.itemsize if session.recipe.pure else 4
+    volume = {"all_gather": gathered * session.compute_dtype.itemsize, "reduce_scatter": gradient_bytes * elements}
+    if session.layout.replicas > 1:
+        volume["all_reduce"] = gradient_bytes * elements // session.layout.shards
     return volume
 
 
@@ -95,7 +98,6 @@ ENGINES = (
         dimension="shards",
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
-        traffic=traffic,
         source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
     ),
 )

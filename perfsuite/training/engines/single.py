@@ -15,13 +15,15 @@ class Single(LoopTrainer):
             raise WrongEngine(f"single must be one unwrapped rank, this is {type(self.module).__name__}.")
         return self.evidence()
 
+    def traffic(self) -> dict[str, int]:
+        return {}
+
 
 ENGINES = (
     Engine(
         name="single",
         trainer=Single,
         max_ranks=1,
-        traffic=lambda traffic: {},
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html",
     ),
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Metric
@@ -65,7 +66,11 @@ class Communication(Meter):
         return mode
 
     def readings(self) -> dict[str, Reading]:
-        return {"communication_bytes": Reading(value=sum(self.bytes.values()), parts=dict(sorted(self.bytes.items())))}
+        readings = {"communication_bytes": _reading(self.bytes)}
+        theory = self.trainer.traffic()
+        if theory is not None:
+            readings["communication_theory_bytes"] = _reading(theory)
+        return readings
 
 
 def counting_mode(counted: Counter[str]) -> Any:
@@ -98,6 +103,10 @@ def counting_mode(counted: Counter[str]) -> Any:
     return mode()
 
 
+def _reading(sizes: Mapping[str, int]) -> Reading:
+    return Reading(value=sum(sizes.values()), parts={name: size for name, size in sorted(sizes.items()) if size})
+
+
 def _size(value: Any) -> int:
     """Bytes of a tensor, or of all tensors in nested lists."""
     if isinstance(value, list | tuple):
@@ -106,4 +115,7 @@ def _size(value: Any) -> int:
 
 
 METER = Communication
-METRICS = (Metric(name="communication_bytes", title="communication", show=show_bytes, fold="max", hold="exact"),)
+METRICS = (
+    Metric(name="communication_bytes", title="communication", show=show_bytes, fold="max", hold="exact"),
+    Metric(name="communication_theory_bytes", title="communication theory", show=show_bytes, optional=True),
+)

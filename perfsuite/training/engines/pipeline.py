@@ -1,0 +1,246 @@
+"""Pipelines by torch.distributed.pipelining: each stage holds its share of the layers, micro-batches flow through them.
+
+    pp_naive        one micro-batch: only one stage works at a time (model parallelism as transformers once had it)
+    pp_gpipe        all forwards, then all backwards (arXiv 1811.06965)
+    pp_1f1b         one forward, one backward in turn: fewer activations are alive (arXiv 2104.04473, section 2.2)
+    pp_interleaved  the same with two stages per rank: a smaller bubble for more messages (section 2.3)
+
+The micro-batches of a step are those of ``acc<n>``.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Engine, Proposal
+from perfsuite.errors import WrongEngine
+from perfsuite.training.blocks import elements, size
+from perfsuite.training.loop import LoopTrainer
+from perfsuite.training.norms import gradient_norm
+from perfsuite.training.replicas import average_gradients
+from perfsuite.training.stages import make_stage, why_not_cut
+from perfsuite.training.trainer import MicroBatch
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.training.session import Session
+
+SCHEDULES = {
+    "pp_naive": "ScheduleGPipe",
+    "pp_gpipe": "ScheduleGPipe",
+    "pp_1f1b": "Schedule1F1B",
+    "pp_interleaved": "ScheduleInterleaved1F1B",
+}
+INTERLEAVED = 2  # stages per rank
+
+
+class Pipeline(LoopTrainer):
+    """One rank of a pipeline; ``dp<n>`` makes n pipelines whose gradients are averaged after the last backward."""
+
+    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+        assert session.job.model.cut
+        self.cut = session.job.model.cut
+        self.ranks = session.layout.pipeline
+        self.per_rank = stages_per_rank(session.strategy.engine.name)
+        self.stages = self.ranks * self.per_rank
+        super().__init__(session, model)
+        self.tied = self._find_tied()
+        self.schedule = self._make_schedule()
+
+    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        import torch
+
+        numbers = range(self.session.stage, self.stages, self.ranks)
+        copies = [copy.deepcopy(model) for _ in numbers[1:]]
+        self.whole = elements([model])
+        pairs = zip([*copies, model], numbers, strict=True)
+        return torch.nn.ModuleDict(
+            {str(number): make_stage(one, self.cut, number, self.stages, self.autocast) for one, number in pairs}
+        )
+
+    def kept_parameters(self) -> Iterable[torch.nn.Parameter]:
+        return self.module.parameters()
+
+    @property
+    def group(self) -> Any:
+        """The ranks of this pipeline."""
+        return self.session.mesh.get_group("pipeline")
+
+    def _make_schedule(self) -> Any:
+        import torch
+        from torch.distributed import pipelining
+
+        session, workload = self.session, self.session.job.workload
+        hidden = (workload.micro_batch, workload.sequence_length, self.hidden_size)
+        dtype = self.parameters[0].dtype
+
+        class Stage(pipelining.PipelineStage):  # type: ignore[misc, unused-ignore]
+            """Says when its phases begin."""
+
+            def forward_one_chunk(self, *arguments: Any, **keywords: Any) -> Any:
+                session.mark("forward")
+                return super().forward_one_chunk(*arguments, **keywords)
+
+            def backward_one_chunk(self, *arguments: Any, **keywords: Any) -> Any:
+                session.mark("backward")
+                return super().backward_one_chunk(*arguments, **keywords)
+
+        def example(stage: int) -> torch.Tensor:
+            """What goes into a stage; into the one behind the last goes the loss."""
+            if stage == 0:
+                return torch.empty(hidden[:2], dtype=torch.int64, device="meta")
+            shape = hidden if stage < self.stages else (1,)
+            return torch.empty(shape, dtype=dtype, device="meta", requires_grad=True)
+
+        stages = [
+            Stage(
+                module,
+                int(number),
+                self.stages,
+                session.device,
+                input_args=example(int(number)),
+                output_args=example(int(number) + 1),
+                group=self.group,
+            )
+            for number, module in self.module.named_children()
+        ]
+        kind = getattr(pipelining, SCHEDULES[session.strategy.engine.name])
+        return kind(
+            stages if self.per_rank > 1 else stages[0],
+            n_microbatches=session.recipe.accumulation,
+            loss_fn=lambda loss, weight: (loss * weight).sum(),
+            scale_grads=False,  # the weights already make it the mean over the micro-batches
+        )
+
+    @property
+    def hidden_size(self) -> int:
+        size: int = self.model.config.hidden_size  # type: ignore[union-attr, assignment]
+        return size
+
+    def forward_backward(self, batch: list[MicroBatch]) -> torch.Tensor:
+        import torch
+        import torch.distributed as dist
+
+        session = self.session
+        inputs = {name: torch.cat([one.inputs[name] for one in batch]) for name in batch[0].inputs}
+        weights = torch.tensor([one.weight / len(batch) for one in batch], device=session.device)
+        keywords: dict[str, Any] = {"attention_mask": inputs["attention_mask"]}
+        losses: list[torch.Tensor] = []
+        if self.ends:
+            keywords |= {"labels": inputs["labels"], "target": weights, "losses": losses}
+        arguments = [inputs["input_ids"]] if session.stage == 0 else []
+        self.schedule.step(*arguments, **keywords, return_outputs=False)
+        loss = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=session.device)
+        dist.all_reduce(loss, group=self.group)  # the last stage tells the others
+        return loss
+
+    @property
+    def ends(self) -> bool:
+        """Whether this rank has the last stage."""
+        return self.session.stage == self.ranks - 1
+
+    def reduce_gradients(self) -> None:
+        if self.session.layout.replicas > 1:
+            average_gradients(self.gradients(), self.session.mesh.get_group("replicas"))
+        for parameter, group in self.tied:
+            import torch.distributed as dist
+
+            dist.all_reduce(parameter.grad, group=group)
+
+    def gradient_norm(self) -> torch.Tensor:
+        again = {id(parameter.grad) for parameter, _ in self.tied} if self.ends else set()  # the first stage counts it
+        return gradient_norm([one for one in self.gradients() if id(one) not in again], [self.group])
+
+    def _find_tied(self) -> list[tuple[Any, Any]]:
+        """The parameter that the first and the last stage both hold, and the group of the two ranks."""
+        import torch.distributed as dist
+
+        if self.cut.tied is None or self.ranks == 1:
+            return []
+        mesh = self.session.mesh.mesh.flatten(1)
+        pairs = [[int(mesh[0, column]), int(mesh[-1, column])] for column in range(mesh.shape[1])]
+        group, _ = dist.new_subgroups_by_enumeration(pairs)
+        if 0 < self.session.stage < self.ranks - 1:
+            return []
+        names = dict(self.module.named_parameters())
+        first, last = f"0.model.{self.cut.tied[0]}", f"{self.stages - 1}.model.{self.cut.tied[1]}"
+        return [(names[last if self.ends else first], group)]
+
+    def check(self) -> dict[str, str | int]:
+        import torch.distributed as dist
+
+        wanted = SCHEDULES[self.session.strategy.engine.name]
+        if type(self.schedule).__name__ != wanted:
+            raise WrongEngine(f"{wanted} is asked for, this is {type(self.schedule).__name__}.")
+        if dist.get_world_size(self.group) != self.ranks:
+            raise WrongEngine(f"The pipeline must have {self.ranks} ranks, it has {dist.get_world_size(self.group)}.")
+        stages: list[Any] = list(self.module.children())
+        layers = sum(len(stage.model.get_submodule(self.cut.layers)) for stage in stages)
+        if layers * self.ranks != self.cut.depth:
+            raise WrongEngine(f"A rank must hold 1/{self.ranks} of {self.cut.depth} layers, this one holds {layers}.")
+        here = elements([self.module])
+        if self.ranks > 1 and here >= self.whole:
+            raise WrongEngine(f"This stage holds all {self.whole:,} parameters of the model.")
+        return self.evidence(schedule=wanted, ranks=self.ranks, stages=self.stages, layers=layers, elements_here=here)
+
+    def traffic(self) -> dict[str, int]:
+        """Per micro-batch, hidden states go forward and their gradients back, between stages on different ranks."""
+        workload, stage = self.session.job.workload, self.session.stage
+        hidden = workload.micro_batch * workload.sequence_length * self.hidden_size * self.parameters[0].element_size()
+        crossings = 2 * self.per_rank - (stage == 0) - self.ends  # the first stage sends no gradient, the last no state
+        volume = dict.fromkeys(("send", "recv"), crossings * self.session.recipe.accumulation * hidden)
+        reduced = size(parameter for parameter, _ in self.tied)
+        if self.session.layout.replicas > 1:
+            reduced += size(self.trainable())
+        return volume | {"all_reduce": reduced}
+
+
+def stages_per_rank(engine: str) -> int:
+    """How many stages a rank has."""
+    return INTERLEAVED if engine == "pp_interleaved" else 1
+
+
+def why_not(proposal: Proposal) -> str:
+    """What a pipeline lacks."""
+    name, micro_batches = proposal.engine.name, proposal.numbers.get("acc", 1)
+    reason, ranks = why_not_cut(proposal), proposal.layout.pipeline
+    if reason:
+        return reason
+    stages = ranks * stages_per_rank(name)
+    assert proposal.model.cut
+    if proposal.model.cut.depth % stages:
+        return f"{proposal.model.name} has {proposal.model.cut.depth} layers, which {stages} stages cannot share evenly"
+    if name != "pp_naive" and micro_batches < ranks:
+        return f"{name} on {ranks} stages needs at least {ranks} micro-batches to fill them: write {name}+acc{ranks}"
+    if name == "pp_interleaved" and micro_batches % ranks:
+        return f"{name} needs a multiple of {ranks} micro-batches on {ranks} ranks: write {name}+acc{2 * ranks}"
+    return ""
+
+
+REFUSED = {
+    "fp16": "torch's pipeline schedules have no loss scale that all stages agree on; use bf16",
+    "lora": "the cut names the modules of the plain model, which peft renames",
+}
+
+
+def _engine(name: str, **more: Any) -> Engine:
+    return Engine(
+        name=name,
+        trainer=Pipeline,
+        dimension="pipeline",
+        min_ranks=2,
+        combines=frozenset({"dp"}),
+        why_not=why_not,
+        **({"refuses": REFUSED, "source": "https://docs.pytorch.org/docs/stable/distributed.pipelining.html"} | more),
+    )
+
+
+ENGINES = (
+    _engine("pp_naive", refuses=REFUSED | {"acc": "it has one micro-batch by definition; pp_gpipe has several"}),
+    _engine("pp_gpipe"),
+    _engine("pp_1f1b"),
+    _engine("pp_interleaved"),
+)
