@@ -4,7 +4,9 @@ import pytest
 
 FAMILIES = ["t5_tiny", "gpt2_tiny", "llama_tiny", "bloom_tiny"]
 BOUND = 1e-4
-ENGINES = ["ddp", "zero1", "zero2", "zero3"]
+ENGINES = ["ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
+DECODERS = ["gpt2_tiny_l4", "llama_tiny_l4", "bloom_tiny"]
+PIPELINES = ["pp_gpipe", "pp_1f1b", "pp_interleaved", "pp_deepspeed"]
 
 
 def _worst(one, other, metric):
@@ -23,6 +25,45 @@ def test_engine_agrees_with_single(measure, model, engine):
 
     assert _worst(single, parallel, "loss") < BOUND
     assert _worst(single, parallel, "gradient_norm") < BOUND
+
+
+@pytest.mark.parametrize(
+    ("model", "engine"),
+    [
+        (model, engine)
+        for model in DECODERS
+        for engine in PIPELINES
+        if (model, engine) != ("bloom_tiny", "pp_interleaved")  # two layers make no four stages
+    ],
+)
+def test_pipeline_agrees_with_single(measure, model, engine):
+    """Two stages with two micro-batches of two take the same steps as one rank with four."""
+    single = measure(f"{model}-single+nodrop-cpu_x1-b4")
+    parallel = measure(f"{model}-{engine}+acc2+nodrop-cpu_x2")
+
+    assert _worst(single, parallel, "loss") < BOUND
+    assert _worst(single, parallel, "gradient_norm") < BOUND
+
+
+@pytest.mark.parametrize(
+    "parallel",
+    [
+        "pp_naive+nodrop-cpu_x2-b4",
+        "pp_1f1b+acc4+nodrop-cpu_x4-b1",
+        "pp_1f1b+dp2+acc2+nodrop-cpu_x4-b1",
+        "pp_deepspeed+acc4+nodrop-cpu_x4-b1",
+        "pp_deepspeed+dp2+acc2+nodrop-cpu_x4-b1",
+        "fsdp1+dp2+nodrop-cpu_x4-b1",
+        "fsdp2+dp2+nodrop-cpu_x4-b1",
+    ],
+)
+def test_layout_agrees_with_single(measure, parallel):
+    """Four ranks in any layout, and a pipeline without micro-batches, take the same steps as one rank."""
+    single = measure("gpt2_tiny_l4-single+nodrop-cpu_x1-b4")
+    other = measure(f"gpt2_tiny_l4-{parallel}")
+
+    assert _worst(single, other, "loss") < BOUND
+    assert _worst(single, other, "gradient_norm") < BOUND
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -28,22 +28,28 @@ class Zero(Trainer):
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         import deepspeed
-        import torch
-        from deepspeed.accelerator import get_accelerator
 
         super().__init__(session, model)
-        for dtype, supported in (
-            (torch.bfloat16, get_accelerator().is_bf16_supported),
-            (torch.float16, get_accelerator().is_fp16_supported),
-        ):
-            if session.compute_dtype == dtype and not supported():
-                raise Unsupported(f"DeepSpeed has no {dtype} on this {session.job.device}: it lacks the instructions.")
+        self.refuse_unsupported()
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         optimizer = session.recipe.optimizer(model.parameters(), session.recipe.learning_rate)
         self.module: Any
         self.module, self.optimizer, _, _ = deepspeed.initialize(
             model=model, optimizer=optimizer, config=self.config(), dist_init_required=False
         )
+
+    def refuse_unsupported(self) -> None:
+        """Raise Unsupported if DeepSpeed cannot have the compute dtype here."""
+        import torch
+        from deepspeed.accelerator import get_accelerator
+
+        session = self.session
+        for dtype, supported in (
+            (torch.bfloat16, get_accelerator().is_bf16_supported),
+            (torch.float16, get_accelerator().is_fp16_supported),
+        ):
+            if session.compute_dtype == dtype and not supported():
+                raise Unsupported(f"DeepSpeed has no {dtype} on this {session.job.device}: it lacks the instructions.")
 
     @property
     def stage(self) -> int:

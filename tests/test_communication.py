@@ -1,0 +1,53 @@
+"""The communication of a step equals its theory, collective by collective, on two and on four ranks."""
+
+import pytest
+
+SCALARS = 64  # bytes: losses, norms, overflow flags
+
+CELLS = [
+    "gpt2_tiny-ddp-cpu_x2",
+    "gpt2_tiny-ddp+bf16+acc2-cpu_x4",
+    "gpt2_tiny-fsdp1-cpu_x2",
+    "gpt2_tiny-fsdp1+bf16-cpu_x4",
+    "gpt2_tiny-fsdp2-cpu_x2",
+    "gpt2_tiny-fsdp2+bf16-cpu_x4",
+    "gpt2_tiny-fsdp2+acc2-cpu_x2",
+    "gpt2_tiny-fsdp2+dp2-cpu_x4",
+    "gpt2_tiny_l4-pp_naive-cpu_x2",
+    "gpt2_tiny_l4-pp_gpipe+acc2-cpu_x2",
+    "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x4",
+    "gpt2_tiny_l4-pp_1f1b+dp2+acc2-cpu_x4",
+    "gpt2_tiny_l4-pp_interleaved+acc2-cpu_x2",
+    "llama_tiny_l4-pp_1f1b+acc4-cpu_x4",
+    "gpt2_tiny_l4-pp_deepspeed+acc2-cpu_x2",
+    "gpt2_tiny_l4-pp_deepspeed+acc4+bf16-cpu_x4",
+    "gpt2_tiny_l4-pp_deepspeed+dp2+acc2-cpu_x4",
+    "llama_tiny_l4-pp_deepspeed+acc2-cpu_x2",
+]
+
+
+@pytest.mark.parametrize("cell", CELLS)
+def test_count_equals_theory(measure, cell):
+    """The counted bytes of every collective are those of theory; only scalars come on top."""
+    readings = measure(cell).readings
+    counted, theory = (readings[name].parts for name in ("communication_bytes", "communication_theory_bytes"))
+
+    assert {name for name, size in counted.items() if size > SCALARS} == theory.keys()
+    assert all(0 <= counted[name] - size <= SCALARS for name, size in theory.items())
+
+
+WIRE = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1, "broadcast": 1}  # times (n-1)/n, on a ring
+
+
+def _wire(measurement):
+    return sum(WIRE[name] * size for name, size in measurement.readings["communication_bytes"].parts.items())
+
+
+def test_sharding_parameters_moves_half_as_much_again(measure):
+    """On a ring's wire DDP moves 2(n-1)/n of the model; gathering it twice and scattering once makes it 3(n-1)/n, but
+    for what FSDP gathers once because it lies outside of the layers (arXiv 1910.02054, section 7).
+    """
+    replicated, sharded = measure("gpt2_tiny-ddp-cpu_x2"), measure("gpt2_tiny-fsdp2-cpu_x2")
+    once = 4 * sharded.engine["outside_blocks"]
+
+    assert (_wire(sharded) + once) / _wire(replicated) == pytest.approx(1.5, rel=1e-3)
