@@ -45,6 +45,7 @@ class Model:
     build: str = "perfsuite.training.build:from_transformers"
     vocabulary: int = 0  # tokens are drawn from [first_token, vocabulary)
     first_token: int = 2  # the tokens below it are padding and end of sequence
+    attentions: frozenset[str] = frozenset({"eager", "sdpa", "flash_attention_2"})  # transformers has them for it
     cut: "Cut | None" = None  # where a pipeline may cut it; None: it cannot be cut
 
 
@@ -131,7 +132,7 @@ class Engine:
     of ``combines`` (``dp``, ``tp``) leave, and is at least ``min_ranks`` and at most ``max_ranks`` wide.
     ``preload`` names the modules that the rank server imports before it forks, and ``compile`` a function that it
     calls once to build extensions. ``shards`` says which of "optimizer", "gradients" and "parameters" are divided
-    over the ranks.
+    over the ranks, ``flat`` that the optimizer is given flat pieces of the parameters instead of matrices.
 
     ``refuses`` maps a technique to the reason why the engine cannot have it; ``why_not`` says what a Proposal lacks,
     or nothing; ``refused`` is the reason why the engine cannot run anywhere, for those that people ask for by name.
@@ -146,6 +147,7 @@ class Engine:
     max_ranks: int | None = None
     combines: frozenset[str] = frozenset()
     shards: frozenset[str] = frozenset()
+    flat: bool = False
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     compile: Callable[[], None] | None = None
@@ -165,8 +167,8 @@ class Technique:
     Layout, the width of that dimension. ``applies`` is called in the rank with the session and the model that was
     just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
 
-    ``packages`` must be installed; ``why_not`` says what a Proposal lacks, or nothing; ``refused`` is the reason why
-    the technique cannot be had anywhere, for those that people ask for by name.
+    ``packages`` must be installed; ``preload`` and ``compile`` are what they are of an Engine. ``why_not`` says what a
+    Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that people ask for by name.
     """
 
     name: str
@@ -179,6 +181,8 @@ class Technique:
     applies: Callable[[Any, Any], Any] | None = None
     counts: bool = False
     packages: tuple[str, ...] = ()
+    preload: tuple[str, ...] = ()
+    compile: Callable[[], None] | None = None
     why_not: Callable[[Proposal], str] | None = None
     refused: str = ""
 

@@ -71,7 +71,7 @@ class Launcher:
             request = {
                 "start": str(folder),
                 "ranks": job.world_size,
-                "engine": strategy.engine.name,
+                "strategy": strategy.name,
                 "model": job.model.model_class,
                 "catalogs": job.catalogs,
                 "import_path": job.import_path,
@@ -171,6 +171,7 @@ class _ServerProcess:
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",  # as torchrun sets it
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # a rank compiles by itself: a pool of workers would outlive it
             "PYTHONWARNINGS": "ignore::FutureWarning",  # the last lines of a rank that failed are for its error
             "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the one that is installed
         }

@@ -4,7 +4,7 @@
 
 It reads one JSON line per request and writes one per event:
 
-    ← {"start": FOLDER, "ranks": N, "engine": NAME, "model": CLASS, "catalogs": [...],
+    ← {"start": FOLDER, "ranks": N, "strategy": NAME, "model": CLASS, "catalogs": [...],
        "import_path": [...]}
     → {"started": [pid, …]}  or  {"error": text}
     → {"ended": pid, "status": wait status}
@@ -17,6 +17,7 @@ When its parent dies, however it dies, the server ends all ranks and itself, and
 import contextlib
 import ctypes
 import importlib
+import itertools
 import json
 import os
 import selectors
@@ -37,7 +38,7 @@ class Server:
         self.connection = connection
         self.workspace = workspace
         self.ranks: set[int] = set()
-        self.compiled: set[str] = set()
+        self.compiled: set[Any] = set()
 
     def serve(self) -> None:
         """Answer requests until the parent closes the connection or dies."""
@@ -77,19 +78,23 @@ class Server:
     def warm_up(self, request: dict[str, Any]) -> None:
         """Import and build what the ranks are about to need, once."""
         from perfsuite.catalog.registry import Catalog
+        from perfsuite.catalog.strategies import parse_strategy
 
         sys.path += [entry for entry in request["import_path"] if entry not in sys.path]
-        engine = Catalog(tuple(Path(folder) for folder in request["catalogs"])).get("engine", request["engine"])
-        for module in engine.preload:
+        catalog = Catalog(tuple(Path(folder) for folder in request["catalogs"]))
+        strategy = parse_strategy(request["strategy"], catalog)
+        parts = [strategy.engine, *(choice.technique for choice in strategy.choices)]
+        for module in itertools.chain.from_iterable(part.preload for part in parts):
             importlib.import_module(module)
         if request["model"]:
             import transformers
 
             getattr(transformers, request["model"], None)  # the import of its module is what takes long
-        if engine.compile and engine.name not in self.compiled:
-            with _build_lock():
-                engine.compile()
-            self.compiled.add(engine.name)
+        for part in parts:
+            if part.compile and part.compile not in self.compiled:
+                with _build_lock():
+                    part.compile()
+                self.compiled.add(part.compile)
 
     def fork(self, folder: Path, rank: int) -> int:
         """Fork one rank; its output goes to a file in the folder."""

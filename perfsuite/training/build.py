@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.errors import RankError
-from perfsuite.training.recipe import Recipe
 from perfsuite.training.session import Session
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def build_model(session: Session) -> torch.nn.Module:
-    """The cell's model in training mode, on the rank's device, in fp32, with the recipe's dropout and checkpointing.
+    """The cell's model in training mode, on the rank's device, with everything that its techniques apply.
 
     Every rank builds the same weights: the seed is the job's, not the rank's. Raises RankError if the model has
     another number of parameters than its definition says.
@@ -27,7 +26,6 @@ def build_model(session: Session) -> torch.nn.Module:
     with session.device:
         model = _construct(session.job.model)
     check_parameters(session.job.model, model)
-    apply_recipe(model, session.recipe)
     for choice in session.strategy.choices:
         if choice.technique.applies:
             model = choice.technique.applies(session, model)
@@ -63,28 +61,6 @@ def check_parameters(definition: Model, model: torch.nn.Module) -> None:
         raise RankError(
             f"{definition.name} was built with {built:,} parameters, its definition says {definition.parameters:,}."
         )
-
-
-def apply_recipe(model: torch.nn.Module, recipe: Recipe) -> None:
-    """Switch dropout and activation checkpointing as the recipe says. Raises RankError where the model cannot."""
-    import torch
-
-    if not recipe.dropout:
-        for module in model.modules():
-            if isinstance(module, torch.nn.Dropout):
-                module.p = 0.0
-            for name in ("attention_dropout", "hidden_dropout", "dropout"):
-                if isinstance(getattr(module, name, None), float):
-                    setattr(module, name, 0.0)
-    if recipe.checkpointing:
-        enable = getattr(model, "gradient_checkpointing_enable", None)
-        if enable is None:
-            raise RankError(
-                f"{type(model).__name__} has no gradient_checkpointing_enable(), so it cannot run with ckpt."
-            )
-        enable(gradient_checkpointing_kwargs={"use_reentrant": False})
-        if not getattr(model, "is_gradient_checkpointing", True):
-            raise RankError(f"{type(model).__name__} does not checkpoint although it was told to.")
 
 
 def resolve(reference: str) -> Callable[..., Any]:

@@ -87,7 +87,8 @@ class LoopTrainer(Trainer):
         return gradient_norm(self.gradients())
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
-        loss_sum = self.forward_backward(batch)
+        with self.session.recipe.around():
+            loss_sum = self.forward_backward(batch)
         self.reduce_gradients()
         self.session.mark("optimizer")
         self.scaler.unscale_(self.optimizer)

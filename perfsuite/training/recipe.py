@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +14,14 @@ class Recipe:
     """Everything about a step that is not the engine's affair. A technique changes it by setting a field."""
 
     compute_dtype: str = "float32"
+    tf32: bool = False  # fp32 matmuls may round their inputs to tf32
     loss_scaling: bool = False
     pure: bool = False  # parameters, gradients and optimizer state too are of the compute dtype
     clip: float | None = None  # the largest norm of the gradient
     optimizer: Callable[[Any, float], Any]
     learning_rate: float = 5e-5  # the default of transformers' Trainer
-    checkpointing: bool = False
     accumulation: int = 1
-    dropout: bool = True
+    around: Callable[[], AbstractContextManager[Any]] = nullcontext  # around all forwards and backwards of a step
 
 
 def resolve(strategy: Strategy) -> Recipe:

@@ -30,6 +30,7 @@ def _bloom(name: str, source: str, parameters: int, workload: Workload = _REAL, 
         "workload": workload,
         "config_class": "BloomConfig",
         "vocabulary": config["vocab_size"],
+        "attentions": frozenset({"eager"}),  # it adds its positions (ALiBi) to the scores in a matmul of its own
         "first_token": 4,  # 0 stands for an unknown word, 1 starts and 2 ends a text, 3 pads
     }
     labels = 2

@@ -36,6 +36,7 @@ def _t5(name: str, source: str, parameters: int, workload: Workload = _REAL, **d
         model_class="T5ForConditionalGeneration",
         config=config,
         vocabulary=config["vocab_size"],
+        attentions=frozenset({"eager", "sdpa"}),  # its position bias is added to the scores
         first_token=3,  # 0 pads, 1 ends a sequence, 2 stands for an unknown word
     )
 

@@ -222,7 +222,6 @@ def why_not(proposal: Proposal) -> str:
 
 REFUSED = {
     "fp16": "torch's pipeline schedules have no loss scale that all stages agree on; use bf16",
-    "lora": "the cut names the modules of the plain model, which peft renames",
 }
 
 

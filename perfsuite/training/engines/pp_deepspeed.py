@@ -42,7 +42,9 @@ class DeepSpeedPipeline(Zero):
         deepspeed.comm.init_distributed(dist_init_required=False)
         self.model = self.pipeline(model)
         self.parameters = elements([self.model])
-        optimizer = session.recipe.optimizer(list(self.model.parameters()), session.recipe.learning_rate)
+        trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
+        self.trained = sum(parameter.numel() for parameter in trainable)
+        optimizer = session.recipe.optimizer(trainable, session.recipe.learning_rate)
         self.module, self.optimizer, _, _ = deepspeed.initialize(
             model=self.model, optimizer=optimizer, config=self.config(), dist_init_required=False
         )
@@ -183,10 +185,10 @@ ENGINES = (
         min_ranks=2,
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer"}),
+        flat=True,
         preload=("deepspeed.pipe",),
         compile=build_extensions,
         why_not=why_not,
-        refuses={"lora": "the cut names the modules of the plain model, which peft renames"},
         source="https://www.deepspeed.ai/tutorials/pipeline/",
     ),
 )

@@ -31,8 +31,10 @@ class Zero(Trainer):
 
         super().__init__(session, model)
         self.refuse_unsupported()
+        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        optimizer = session.recipe.optimizer(model.parameters(), session.recipe.learning_rate)
+        self.trained = sum(parameter.numel() for parameter in trainable)
+        optimizer = session.recipe.optimizer(trainable, session.recipe.learning_rate)
         self.module: Any
         self.module, self.optimizer, _, _ = deepspeed.initialize(
             model=model, optimizer=optimizer, config=self.config(), dist_init_required=False
@@ -69,14 +71,19 @@ class Zero(Trainer):
             "train_micro_batch_size_per_gpu": self.session.job.workload.micro_batch,
             "gradient_accumulation_steps": recipe.accumulation,
             "zero_optimization": zero,
-            "bf16": {"enabled": recipe.compute_dtype == "bfloat16"},
+            "bf16": {
+                "enabled": recipe.compute_dtype == "bfloat16",
+                "bf16_master_weights_and_grads": recipe.pure,
+                "bf16_optimizer_states": recipe.pure,
+            },
             "fp16": {"enabled": recipe.compute_dtype == "float16"},
-            "gradient_clipping": 0.0,  # DeepSpeed clips to a norm of 1 unless it is told otherwise
+            "gradient_clipping": recipe.clip or 0.0,  # DeepSpeed clips to a norm of 1 unless it is told otherwise
             "zero_allow_untested_optimizer": True,
             "steps_per_print": 2**31,
         }
 
     def check(self) -> dict[str, str | int]:
+        import torch
         from deepspeed import DeepSpeedEngine
 
         if not isinstance(self.module, DeepSpeedEngine):
@@ -95,8 +102,12 @@ class Zero(Trainer):
             raise WrongEngine(
                 f"zero{self.stage} must shard over {self.session.world_size} ranks, DeepSpeed uses {ranks}."
             )
+        master_dtype = self.session.compute_dtype if self.session.recipe.pure else torch.float32
+        dtypes = {tensor.dtype for tensor in self._master()}
+        if dtypes != {master_dtype}:
+            raise WrongEngine(f"The master parameters must be in {master_dtype}, DeepSpeed has them in {dtypes}.")
         held = sum(tensor.numel() for tensor in self._master())
-        self._check_share("master parameters", held, self.parameters, ranks)
+        self._check_share("master parameters", held, self.trained, ranks)
         if self.stage == 3:
             partitions: list[Any] = list(self.model.parameters())
             held = sum(parameter.ds_tensor.numel() for parameter in partitions)
@@ -115,12 +126,13 @@ class Zero(Trainer):
         loss_sum = torch.zeros((), device=self.session.device)
         for number, micro_batch in enumerate(batch):
             last = number == len(batch) - 1
-            mark("forward")
-            loss = self.module(**micro_batch.inputs).loss * micro_batch.weight
-            loss_sum += loss.detach() / len(batch)
-            mark("backward")
-            self.module.backward(loss)
-            del loss
+            with self.session.recipe.around():
+                mark("forward")
+                loss = self.module(**micro_batch.inputs).loss * micro_batch.weight
+                loss_sum += loss.detach() / len(batch)
+                mark("backward")
+                self.module.backward(loss)
+                del loss
             if last:
                 mark("optimizer")
             self.module.step()
@@ -185,6 +197,7 @@ ENGINES = tuple(
         name=f"zero{stage}",
         trainer=Zero,
         shards=frozenset(SHARDS[:stage]),
+        flat=True,
         preload=("deepspeed",),
         compile=build_extensions,
         source="arXiv 1910.02054, section 5",

@@ -59,7 +59,8 @@ class Flops(Meter):
     def _peak(self) -> float:
         if self.session.job.device == "cpu":
             return measure_matmul(self.session)
-        name = _DTYPES[self.session.recipe.compute_dtype]
+        recipe = self.session.recipe
+        name = "tf32" if recipe.tf32 else _DTYPES[recipe.compute_dtype]
         if name not in self.session.job.dense_flops:
             raise Unsupported(f"{self.session.job.cell}: the hardware has no {name} arithmetic.")
         return self.session.job.dense_flops[name]

@@ -1,24 +1,150 @@
 """Optimizers: what a rank keeps per parameter, and how it steps."""
 
+from __future__ import annotations
+
+import functools
 from typing import Any
 
-from perfsuite.catalog.definitions import Technique
+from perfsuite.catalog.definitions import Proposal, Technique
 
 
-def adamw(parameters: Any, learning_rate: float) -> Any:
+def adamw(parameters: Any, learning_rate: float, **options: Any) -> Any:
     """torch's AdamW with its own default implementation (a loop on a CPU, foreach on CUDA)."""
     import torch
 
-    return torch.optim.AdamW(parameters, lr=learning_rate)
+    return torch.optim.AdamW(parameters, lr=learning_rate, **options)
 
+
+def sgd(parameters: Any, learning_rate: float, **options: Any) -> Any:
+    """torch's SGD."""
+    import torch
+
+    return torch.optim.SGD(parameters, lr=learning_rate, **options)
+
+
+def adafactor(parameters: Any, learning_rate: float) -> Any:
+    """transformers' Adafactor as its Trainer builds it with optim="adafactor".
+
+    It is not torch.optim.Adafactor, which scales its step by the size of the parameter: transformers' is what people
+    get who set the option, and with these arguments its learning rate is the given one.
+    """
+    from transformers.optimization import Adafactor
+
+    return Adafactor(parameters, lr=learning_rate, scale_parameter=False, relative_step=False)
+
+
+def adamw8bit(parameters: Any, learning_rate: float) -> Any:
+    """bitsandbytes' AdamW8bit; tensors of less than 4,096 elements keep their state in fp32."""
+    import bitsandbytes
+
+    return bitsandbytes.optim.AdamW8bit(parameters, lr=learning_rate, weight_decay=1e-2)
+
+
+def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
+    """torchao's AdamW with a state of so many bits; it compiles its step for each shape of parameter."""
+    import torchao.optim
+
+    optimizer = getattr(torchao.optim, f"AdamW{bits}bit")
+    return optimizer(parameters, lr=learning_rate, weight_decay=1e-2)
+
+
+def cpu_adam(parameters: Any, learning_rate: float) -> Any:
+    """DeepSpeed's AdamW for a CPU's vector instructions."""
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    return DeepSpeedCPUAdam(parameters, lr=learning_rate, weight_decay=1e-2)
+
+
+def build_cpu_adam() -> None:
+    """Compile the operator of DeepSpeedCPUAdam, half a minute the first time."""
+    from deepspeed.ops.op_builder import CPUAdamBuilder
+
+    CPUAdamBuilder().load(verbose=False)
+
+
+def needs_matrices(proposal: Proposal, *, why: str) -> str:
+    """Some optimizers are others where the parameters come as flat pieces."""
+    return (
+        f"{proposal.engine.name} hands its optimizer flat pieces of parameters: {why}." if proposal.engine.flat else ""
+    )
+
+
+def needs_host(proposal: Proposal) -> str:
+    """Parameters that live on a GPU cannot be stepped by a CPU."""
+    if proposal.device is not None:
+        return f"cpu_adam steps parameters in host memory, and {proposal.engine.name} keeps them on the GPU."
+    return ""
+
+
+def _optimizer(name: str, optimizer: Any, meaning: str, **more: Any) -> Technique:
+    return Technique(name=name, slot="optimizer", order=20, meaning=meaning, sets={"optimizer": optimizer}, **more)
+
+
+_QUANTIZED = "two moments per parameter (arXiv 2110.02861)"
+_AO = {
+    "packages": ("torchao",),
+    "why_not": functools.partial(
+        needs_matrices,
+        why="torchao quantizes only what is a multiple of its block long, which a piece is by chance, and leaves the "
+        "rest in fp32",
+    ),
+}
 
 TECHNIQUES = (
+    _optimizer("adamw", adamw, "AdamW, two fp32 moments per parameter (arXiv 1711.05101).", default=True),
+    _optimizer(
+        "adamw_loop",
+        functools.partial(adamw, foreach=False, fused=False),
+        "AdamW, one parameter after the other.",
+    ),
+    _optimizer(
+        "adamw_foreach",
+        functools.partial(adamw, foreach=True),
+        "AdamW, one operator for all parameters at a time; needs temporaries of the size of all parameters.",
+    ),
+    _optimizer("adamw_fused", functools.partial(adamw, fused=True), "AdamW, the whole step in one kernel."),
+    _optimizer(
+        "adafactor",
+        adafactor,
+        "Adafactor, a matrix's second moment kept as a row and a column (arXiv 1804.04235), by transformers.",
+        why_not=functools.partial(
+            needs_matrices, why="they have no rows and columns, so Adafactor would keep every second moment whole"
+        ),
+    ),
+    _optimizer("adamw8bit", adamw8bit, f"AdamW by bitsandbytes, {_QUANTIZED} in 8 bits.", packages=("bitsandbytes",)),
+    _optimizer(
+        "adamw8bit_ao",
+        functools.partial(adamw_ao, bits=8),
+        f"AdamW by torchao, {_QUANTIZED} in 8 bits.",
+        **_AO,
+    ),
+    _optimizer(
+        "adamw4bit_ao",
+        functools.partial(adamw_ao, bits=4),
+        "AdamW by torchao, two moments per parameter in 4 bits (arXiv 2309.01507).",
+        **_AO,
+    ),
+    _optimizer("sgd", sgd, "Stochastic gradient descent, which keeps nothing per parameter."),
+    _optimizer(
+        "sgd_momentum",
+        functools.partial(sgd, momentum=0.9),
+        "Stochastic gradient descent with a momentum of 0.9, one fp32 moment per parameter.",
+    ),
+    _optimizer(
+        "cpu_adam",
+        cpu_adam,
+        "AdamW by DeepSpeed for a CPU's vector instructions, two fp32 moments per parameter.",
+        packages=("deepspeed",),
+        preload=("deepspeed",),
+        compile=build_cpu_adam,
+        why_not=needs_host,
+    ),
     Technique(
-        name="adamw",
+        name="adamw_apex",
         slot="optimizer",
         order=20,
-        meaning="AdamW, two fp32 moments per parameter (arXiv 1711.05101).",
-        default=True,
-        sets={"optimizer": adamw},
+        meaning="FusedAdam of NVIDIA's apex.",
+        refused="NVIDIA's apex is not on PyPI (the package of that name there is another one); adamw_fused is "
+        "the same step in torch",
     ),
 )

@@ -1,0 +1,39 @@
+"""Compilation: torch.compile turns forward and backward into fused kernels (inductor; C++ on a CPU, Triton on a GPU).
+
+The first step compiles. It is a recorded one, so compiling is in no timed step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perfsuite.catalog.definitions import Technique
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.training.session import Session
+
+
+def compile_model(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+    """Compile the model's forward in place with torch's defaults."""
+    model.compile()
+    return model
+
+
+TECHNIQUES = (
+    Technique(
+        name="no_compile",
+        slot="compilation",
+        order=60,
+        meaning="Every operator is called by itself.",
+        default=True,
+    ),
+    Technique(
+        name="compile",
+        slot="compilation",
+        order=60,
+        meaning="torch.compile with its defaults fuses the operators of forward and backward.",
+        applies=compile_model,
+    ),
+)
