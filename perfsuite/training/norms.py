@@ -34,7 +34,8 @@ def gradient_norm(gradients: Iterable[torch.Tensor], groups: Sequence[Any] = ())
         for group in sharded_over:
             dist.all_reduce(square, group=group)
         squares.append(square)
-    total = torch.stack(squares).sum()
+    # With flat shards a rank may hold none of the trained parameters.
+    total = torch.stack(squares).sum() if squares else torch.zeros((), device=torch.get_default_device())
     for group in groups:
         dist.all_reduce(total, group=group)
     return total.sqrt()

@@ -15,6 +15,13 @@ from perfsuite.catalog.definitions import Cut, Proposal
 if TYPE_CHECKING:
     import torch
 
+_PRUNED = "torch's pruning makes weights the results of others, which stages can neither copy nor share"
+CUT_REFUSES = {
+    "compile": "torch.compile is applied to the whole model's forward, which no stage calls",
+    "prune": _PRUNED,
+    "prune_structured": _PRUNED,
+}
+
 
 def why_not_cut(proposal: Proposal) -> str:
     """The reason why the model cannot be cut into that many stages; empty if it can."""

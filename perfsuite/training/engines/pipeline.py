@@ -20,7 +20,7 @@ from perfsuite.training.blocks import elements, size
 from perfsuite.training.loop import LoopTrainer
 from perfsuite.training.norms import gradient_norm
 from perfsuite.training.replicas import average_gradients
-from perfsuite.training.stages import make_stage, why_not_cut
+from perfsuite.training.stages import CUT_REFUSES, make_stage, why_not_cut
 from perfsuite.training.trainer import MicroBatch
 
 if TYPE_CHECKING:
@@ -167,7 +167,8 @@ class Pipeline(LoopTrainer):
             return []
         names = dict(self.module.named_parameters())
         first, last = f"0.model.{self.cut.tied[0]}", f"{self.stages - 1}.model.{self.cut.tied[1]}"
-        return [(names[last if self.ends else first], group)]
+        shared = names[last if self.ends else first]
+        return [(shared, group)] if shared.requires_grad else []
 
     def check(self) -> dict[str, str | int]:
         import torch.distributed as dist
@@ -220,9 +221,7 @@ def why_not(proposal: Proposal) -> str:
     return ""
 
 
-REFUSED = {
-    "fp16": "torch's pipeline schedules have no loss scale that all stages agree on; use bf16",
-}
+NO_LOSS_SCALE = {"fp16": "torch's pipeline schedules have no loss scale that all stages agree on; use bf16"}
 
 
 def _engine(name: str, **more: Any) -> Engine:
@@ -233,12 +232,21 @@ def _engine(name: str, **more: Any) -> Engine:
         min_ranks=2,
         combines=frozenset({"dp"}),
         why_not=why_not,
-        **({"refuses": REFUSED, "source": "https://docs.pytorch.org/docs/stable/distributed.pipelining.html"} | more),
+        **(
+            {
+                "refuses": CUT_REFUSES | NO_LOSS_SCALE,
+                "source": "https://docs.pytorch.org/docs/stable/distributed.pipelining.html",
+            }
+            | more
+        ),
     )
 
 
 ENGINES = (
-    _engine("pp_naive", refuses=REFUSED | {"acc": "it has one micro-batch by definition; pp_gpipe has several"}),
+    _engine(
+        "pp_naive",
+        refuses=CUT_REFUSES | NO_LOSS_SCALE | {"acc": "it has one micro-batch by definition; pp_gpipe has several"},
+    ),
     _engine("pp_gpipe"),
     _engine("pp_1f1b"),
     _engine("pp_interleaved"),

@@ -15,7 +15,7 @@ from perfsuite.errors import WrongEngine
 from perfsuite.training.blocks import elements, size
 from perfsuite.training.engines.zero import Zero, build_extensions
 from perfsuite.training.session import Session
-from perfsuite.training.stages import cut_out, why_not_cut
+from perfsuite.training.stages import CUT_REFUSES, cut_out, why_not_cut
 from perfsuite.training.trainer import MicroBatch, StepOutcome, Trainer
 
 if TYPE_CHECKING:
@@ -189,6 +189,7 @@ ENGINES = (
         preload=("deepspeed.pipe",),
         compile=build_extensions,
         why_not=why_not,
+        refuses=CUT_REFUSES,
         source="https://www.deepspeed.ai/tutorials/pipeline/",
     ),
 )
