@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification")
+MESSAGES = "messages"  # the task of what has no weights: cells of the process "communication" have it alone
+TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification", MESSAGES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +184,8 @@ class Technique:
     just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
 
     ``packages`` must be installed; ``why_not`` says what a Proposal lacks, or nothing; ``refused`` is the reason why
-    the technique cannot be had anywhere, for those that people ask for by name.
+    the technique cannot be had anywhere, for those that people ask for by name. ``processes`` are the kinds of cells
+    (Engine.process) in which it changes anything.
     """
 
     name: str
@@ -198,6 +200,7 @@ class Technique:
     packages: tuple[str, ...] = ()
     why_not: Callable[[Proposal], str] | None = None
     refused: str = ""
+    processes: tuple[str, ...] = ("training",)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""How a strategy lays out its ranks: the techniques name the width of some dimensions, the engine's own takes the rest."""
+"""How a strategy lays out its ranks: techniques name the width of some dimensions, the engine's own takes the rest."""
 
 import dataclasses
 import math

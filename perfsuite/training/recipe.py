@@ -20,6 +20,7 @@ class Recipe:
     learning_rate: float = 5e-5  # the default of transformers' Trainer
     checkpointing: bool = False
     accumulation: int = 1
+    epochs: int = 1  # of the timed steps; more than one are each followed by an evaluation
     dropout: bool = True
 
 
