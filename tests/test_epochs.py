@@ -8,30 +8,32 @@ from perfsuite.training.meters.epochs import check_reserved
 from perfsuite.training.recipe import resolve
 
 LOGITS = 2 * 2 * 64 * 512 * 4  # bytes of an epoch: batches, samples, tokens, vocabulary, fp32
-ENGINES = ["single-cpu_x1", "ddp-cpu_x2", "zero1-cpu_x2", "zero2-cpu_x2", "zero3-cpu_x2"]
+ZERO3 = "zero3-cpu_x2"
+ENGINES = ["single-cpu_x1", "ddp-cpu_x2", "zero1-cpu_x2", "zero2-cpu_x2", ZERO3]
 
 
 def _cell(model, engine):
     name, hardware = engine.split("-")
-    return f"{model}-{name}+nodrop+epochs3-{hardware}"
+    return f"{model}-{name}+nodrop+epochs2-{hardware}"
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-@pytest.mark.parametrize("model", ["gpt2_tiny", "t5_tiny"])
+@pytest.mark.parametrize(
+    ("model", "engine"), [*(("gpt2_tiny", engine) for engine in ENGINES), ("t5_tiny", "ddp-cpu_x2"), ("t5_tiny", ZERO3)]
+)
 def test_every_epoch_leaves_the_same(measure, model, engine):
-    """After each of three epochs and its evaluation the same bytes are alive."""
+    """After each epoch and its evaluation the same bytes are alive."""
     live = measure(_cell(model, engine)).readings["epoch_live_bytes"]
 
-    assert len(live.samples) == 3
+    assert len(live.samples) == 2
     assert set(live.samples) == {live.value}
 
 
 def test_steps_are_repeated(measure):
-    """Three epochs have three times the timed steps of a cell without."""
+    """Two epochs have twice the timed steps of a cell without."""
     plain = measure("gpt2_tiny-single+nodrop-cpu_x1").readings["step_time_seconds"].samples
     epochs = measure(_cell("gpt2_tiny", "single-cpu_x1")).readings["step_time_seconds"].samples
 
-    assert len(epochs) == 3 * len(plain)
+    assert len(epochs) == 2 * len(plain)
 
 
 def test_evaluation_changes_no_training_step(measure):
@@ -46,14 +48,16 @@ def test_evaluation_changes_no_training_step(measure):
 
 def test_engines_agree_in_the_evaluation(measure):
     """Two ranks that share the batch evaluate to one rank's loss, although ZeRO-3 gathers its weights for it."""
-    losses = [measure("t5_tiny-single+nodrop+epochs3-cpu_x1-b4").readings["evaluation_loss"].samples]
-    losses += [measure(_cell("t5_tiny", engine)).readings["evaluation_loss"].samples for engine in ENGINES[1:]]
+    losses = [measure("t5_tiny-single+nodrop+epochs2-cpu_x1-b4").readings["evaluation_loss"].samples]
+    losses += [
+        measure(_cell("t5_tiny", engine)).readings["evaluation_loss"].samples for engine in ("ddp-cpu_x2", ZERO3)
+    ]
 
     for other in losses[1:]:
         assert other == pytest.approx(losses[0], rel=1e-4)
 
 
-@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("engine", ["single-cpu_x1", ZERO3])
 def test_evaluations_that_are_kept_are_red(measure, engine):
     """Logits that stay alive are found after the second epoch, and the message names their bytes."""
     failure = measure(_cell("gpt2_tiny", engine), "keeps_evaluations").failure

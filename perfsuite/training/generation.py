@@ -80,7 +80,8 @@ def generate(model: Any, inputs: dict[str, torch.Tensor], count: int) -> torch.T
     seen = (
         1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
     )  # a decoder begins with its start token
-    made, cached = output.sequences.shape[1] - seen, output.past_key_values.get_seq_length()
+    made = output.sequences.shape[1] - seen
+    cached = output.past_key_values.get_seq_length() if output.past_key_values else 0
     if made != count:
         raise WrongEngine(f"generate must make {count} tokens for each prompt, it made {made}.")
     if cached != seen + made - 1:
