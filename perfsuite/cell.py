@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from perfsuite.catalog.definitions import Device, Model, Proposal, Workload
+from perfsuite.catalog.definitions import MESSAGES, Device, Model, Proposal, Workload
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
@@ -98,20 +98,25 @@ def parse_cell(text: str, catalog: Catalog) -> Cell:
 
 
 def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
-    """The reason why the model cannot be trained by the strategy on that hardware; empty if it can."""
+    """The reason why the strategy cannot do its work with the model on that hardware; empty if it can."""
+    engine = strategy.engine
+    if model.task == MESSAGES and engine.process != "communication":
+        return f"{model.name} has no weights, so {engine.name} has nothing to do."
+    if model.task != MESSAGES and engine.process == "communication":
+        return f"{engine.name} sends messages that belong to no model: write wire-{engine.name}-{hardware.name}."
     try:
         layout = lay_out(strategy, hardware.world_size, hardware.name)
     except Refused as error:
         return str(error)
     proposal = Proposal(
         model=model,
-        engine=strategy.engine,
+        engine=engine,
         techniques=frozenset(choice.technique.name for choice in strategy.choices),
         numbers={choice.technique.name: choice.number for choice in strategy.choices if choice.number is not None},
         layout=layout,
         device=hardware.device,
     )
-    rules = [strategy.engine.why_not, *(choice.technique.why_not for choice in strategy.choices)]
+    rules = [engine.why_not, *(choice.technique.why_not for choice in strategy.choices)]
     return next((reason for rule in rules if rule and (reason := rule(proposal))), "")
 
 
@@ -149,6 +154,8 @@ def _apply(suffixes: Iterable[str], model: Model) -> Workload:
         if not match or match[1] not in _SUFFIXES or match[1] in seen:
             known = ", ".join(f"-{letter}<n> ({field.replace('_', ' ')})" for letter, field in _SUFFIXES.items())
             raise UsageError(f"{suffix!r} is not a workload suffix, or stands twice. Known: {known}.")
+        if not getattr(model.workload, _SUFFIXES[match[1]]) and model.task == MESSAGES:
+            raise Refused(f"-{suffix}: {model.name} is no model, its messages have sizes of their own.")
         if match[1] == "t" and model.workload.target_length is None:
             raise Refused(f"-{suffix}: {model.name} has no decoder of its own, so it has no target length.")
         seen.add(match[1])

@@ -9,7 +9,19 @@ from dataclasses import dataclass
 from pathlib import Path
 
 _LAYOUT = struct.Struct("=qqq")  # marks so far, step, phase
-PHASES = ("start", "join", "build", "prepare", "batch", "forward", "backward", "optimizer", "end", "result")
+PHASES = (
+    "start",
+    "join",
+    "build",
+    "prepare",
+    "batch",
+    "forward",
+    "backward",
+    "optimizer",
+    "end",
+    "evaluation",
+    "result",
+)
 
 
 @dataclass(frozen=True)

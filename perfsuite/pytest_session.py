@@ -93,11 +93,14 @@ class PerfCell:
 
 def _replay(request: pytest.FixtureRequest, measurement: Measurement) -> None:
     benchmark, clock = request.getfixturevalue("benchmark"), request.node.stash[_CLOCK]
+    if "step_time_seconds" not in measurement.readings:  # messages have no step
+        return
     steps = [seconds for seconds in measurement.readings["step_time_seconds"].samples if seconds is not None]
     clock.load(steps)
     benchmark.pedantic(clock.tick, rounds=len(steps), iterations=1, warmup_rounds=0)
     for name in ("peak_memory_bytes", "flops_per_rank", "mfu", "tokens_per_second", "loss"):
-        benchmark.extra_info[name] = measurement.readings[name].value
+        if name in measurement.readings:
+            benchmark.extra_info[name] = measurement.readings[name].value
 
 
 class PerfSession:
@@ -123,7 +126,7 @@ class PerfSession:
         self.store = Store(config.rootpath / config.getini("perf_baselines"))
         self.results: list[Result] = []
         self.skipped: Counter[str] = Counter()
-        self.live = LiveLine(self.settings.all_steps, quiet=self.verbose)
+        self.live = LiveLine(self.settings.all_steps_of, quiet=self.verbose)
 
     @property
     def catalog(self) -> Catalog:

@@ -17,6 +17,7 @@ from perfsuite.launch.machine import describe, device_indices
 from perfsuite.progress import Progress
 from perfsuite.records import Failure, Job, Measurement
 from perfsuite.training.meters._base import COUNTED_STEPS, TRACED_STEPS
+from perfsuite.training.recipe import resolve
 
 Watch = Callable[[Cell, list[Progress], float], None]
 
@@ -32,10 +33,9 @@ class Settings:
     step_timeout: float = 120.0
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
-    @property
-    def all_steps(self) -> int:
+    def all_steps_of(self, cell: Cell) -> int:
         """Every optimizer step of a cell, those included that are recorded and counted."""
-        return TRACED_STEPS + self.warmup + self.steps + COUNTED_STEPS
+        return TRACED_STEPS + self.warmup + self.steps * resolve(cell.strategy).epochs + COUNTED_STEPS
 
 
 class Runner:

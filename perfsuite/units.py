@@ -49,6 +49,13 @@ def show_flop(flop: float) -> str:
     return f"{_digits(flop / 1e12)} TFLOP"
 
 
+def show_rate(bytes_per_second: float) -> str:
+    """``2.5e9`` → ``2.50 GB/s``: three significant digits, decimal as links are, below one GB/s in MB/s."""
+    if abs(bytes_per_second) < 0.9995e9:
+        return f"{_digits(bytes_per_second / 1e6)} MB/s"
+    return f"{_digits(bytes_per_second / 1e9)} GB/s"
+
+
 def show_ratio(ratio: float) -> str:
     """``0.437`` → ``43.7 %``."""
     return f"{ratio * 100:.1f} %"

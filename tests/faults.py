@@ -143,3 +143,88 @@ def _write_half(path, record):
     from perfsuite import records
 
     path.write_bytes(records.encode(record)[:100])
+
+
+def keeps_evaluations(session, trainer, meters):
+    """Every evaluation's logits are kept, as a list of predictions that nobody empties keeps them."""
+    kept = []
+
+    def keep(module, arguments, output):
+        if not module.training:
+            kept.append(output.logits)
+
+    trainer.model.register_forward_hook(keep)
+
+
+def padding_unmasked(session, trainer, meters):
+    """Prompts are continued as if their padding were text."""
+    batch = trainer.batch
+
+    def unmasked(step):
+        made = batch(step)
+        for micro_batch in made:
+            micro_batch.inputs["attention_mask"].fill_(1)
+        return made
+
+    trainer.batch = unmasked
+
+
+def training_mode(session, trainer, meters):
+    """The model is in training mode when the cell ends."""
+    _at(session, "forward", 3, trainer.model.train, rank=0)
+
+
+def gradients_on(session, trainer, meters):
+    """The forward records its graph."""
+    import torch
+
+    infer = trainer.infer
+    trainer.infer = torch.enable_grad()(infer)
+
+
+def no_cache(session, trainer, meters):
+    """generate reads the whole text again for every token."""
+    generate = trainer.model.generate
+    trainer.model.generate = lambda **options: generate(**options | {"use_cache": False})
+
+
+def ends_early(session, trainer, meters):
+    """generate stops after five tokens."""
+    generate = trainer.model.generate
+    trainer.model.generate = lambda **options: generate(**options | {"max_new_tokens": 5})
+
+
+def no_sum(session, trainer, meters):
+    """The all-reduce of messages is a broadcast of rank 0's."""
+    import torch.distributed as dist
+
+    trainer.send = lambda here, there: dist.broadcast(there, 0)
+
+
+def no_gather(session, trainer, meters):
+    """Ranks' shards arrive in the wrong order."""
+    import torch.distributed as dist
+
+    def gather(here, there):
+        dist.all_gather_into_tensor(there, here)
+        there.copy_(there.roll(here.numel()))
+
+    trainer.send = gather
+
+
+def wrong_sender(session, trainer, meters):
+    """A rank's message never leaves it."""
+    trainer.send = lambda here, there: there.copy_(here)
+
+
+def gathers_by_broadcast(session, trainer, meters):
+    """The shards are gathered, but by broadcasts."""
+    import torch.distributed as dist
+
+    def gather(here, there):
+        for rank, shard in enumerate(there.chunk(trainer.ranks)):
+            if rank == session.rank:
+                shard.copy_(here)
+            dist.broadcast(shard, rank)
+
+    trainer.send = gather

@@ -4,7 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification")
+MESSAGES = "messages"  # the task of what has no weights: cells of the process "communication" have it alone
+TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification", MESSAGES)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +169,9 @@ class Technique:
     just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
 
     ``packages`` must be installed; ``preload`` and ``compile`` are what they are of an Engine. ``why_not`` says what a
-    Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that people ask for by name.
+    Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that
+    people ask for by name. ``processes`` are the kinds of cells
+    (Engine.process) in which it changes anything.
     """
 
     name: str
@@ -185,6 +188,7 @@ class Technique:
     compile: Callable[[], None] | None = None
     why_not: Callable[[Proposal], str] | None = None
     refused: str = ""
+    processes: tuple[str, ...] = ("training",)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,6 +10,12 @@ from perfsuite.catalog.definitions import Engine, Technique
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UnknownName, UsageError
 
+# Why a technique that belongs to other processes changes nothing in this one.
+LACKS = {
+    "training": "it belongs to {processes}, not to training",
+    "inference": "inference has neither backward nor optimizer step",
+    "communication": "its messages belong to no model",
+}
 DIMENSIONS = ("replicas", "tensor")  # fields of Layout that a technique can set: dp<n>, tp<n>
 
 
@@ -78,6 +84,8 @@ def _why_not(engine: Engine, technique: Technique) -> str:
         return engine.refuses[technique.name]
     if technique.parameter in DIMENSIONS and technique.name not in engine.combines:
         return f"{engine.name} lays out all ranks by itself"
+    if engine.process not in technique.processes:
+        return LACKS[engine.process].format(processes=" and ".join(technique.processes))
     return ""
 
 

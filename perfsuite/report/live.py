@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Callable
 from typing import TextIO
 
 from perfsuite.cell import Cell
@@ -13,8 +14,8 @@ EVERY_SECONDS = 0.2
 class LiveLine:
     """Writes to the controlling terminal, since pytest captures the standard streams; silent where there is none."""
 
-    def __init__(self, steps: int, quiet: bool = False) -> None:
-        self._total = steps
+    def __init__(self, steps_of: Callable[[Cell], int], quiet: bool = False) -> None:
+        self._steps_of = steps_of
         self._terminal = None if quiet else _open_terminal()
         self._shown = 0
         self._last = -1.0
@@ -25,7 +26,7 @@ class LiveLine:
             return
         self._last = seconds
         step = min(rank.step for rank in progress)
-        where = f"step {step}/{self._total}" if step else min(progress, key=lambda rank: rank.marks).phase
+        where = f"step {step}/{self._steps_of(cell)}" if step else min(progress, key=lambda rank: rank.marks).phase
         self._replace(f" {cell.id}  {where}  {seconds:.1f} s")
 
     def clear(self) -> None:

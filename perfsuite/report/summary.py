@@ -22,8 +22,12 @@ COLORS = {"regressed": "red", "failed": "red", "ok": "green", "improved": "cyan"
 
 
 def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]]:
-    """The head and one row per result: cell, status, then each column as ``value (change since the baseline)``."""
-    columns = _columns(metrics)
+    """The head and one row per result: cell, status, then each column as ``value (change since the baseline)``.
+
+    A column that no cell of the run has, since cells of another kind do, is left out.
+    """
+    measured = {name for result in results for name in result.measurement.readings}
+    columns = [metric for metric in _columns(metrics) if metric.name in measured or not measured]
     body = []
     for result in results:
         body.append([result.measurement.cell, status(result), *(_entry(result, metric) for metric in columns)])
@@ -42,7 +46,11 @@ def line(result: Result, metrics: Iterable[Metric]) -> str:
     """One cell on one line, for a log that has no table yet."""
     if not result.measurement.readings:
         return " ".join(result.verdict.headline.split())
-    entries = [f"{metric.title} {_entry(result, metric)}" for metric in _columns(metrics)]
+    entries = [
+        f"{metric.title} {_entry(result, metric)}"
+        for metric in _columns(metrics)
+        if metric.name in result.measurement.readings
+    ]
     return "  ".join([result.measurement.cell, status(result), *entries])
 
 

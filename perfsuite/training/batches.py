@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from perfsuite.training.session import Session
 
+Sample = dict[str, list[int] | int]
 IGNORED = -100  # the label that transformers' losses leave out
 
 
@@ -35,12 +36,11 @@ def make_batch(session: Session, step: int) -> list[MicroBatch]:
     labels = [sum(count_labels(model, sample) for sample in samples) for samples in every]
     mine = range(session.data_rank, len(every), data_ranks)
     return [
-        MicroBatch(_collate(every[number], session.device), labels[number] * len(every) / sum(labels))
-        for number in mine
+        MicroBatch(collate(every[number], session.device), labels[number] * len(every) / sum(labels)) for number in mine
     ]
 
 
-def make_sample(model: Model, workload: Workload, seed: int, step: int, index: int) -> dict[str, list[int] | int]:
+def make_sample(model: Model, workload: Workload, seed: int, step: int, index: int) -> Sample:
     """One sample as lists of token ids, ``sequence_length`` long.
 
     Its true length is drawn from the upper half, so that on average a quarter of the positions is padding.
@@ -56,7 +56,7 @@ def make_sample(model: Model, workload: Workload, seed: int, step: int, index: i
         return drawn + [0] * (length - true_length), true_length
 
     ids, true_length = tokens(workload.sequence_length)
-    sample: dict[str, list[int] | int] = {
+    sample: Sample = {
         "input_ids": ids,
         "attention_mask": [1] * true_length + [0] * (workload.sequence_length - true_length),
     }
@@ -71,7 +71,7 @@ def make_sample(model: Model, workload: Workload, seed: int, step: int, index: i
     return sample
 
 
-def count_labels(model: Model, sample: dict[str, list[int] | int]) -> int:
+def count_labels(model: Model, sample: Sample) -> int:
     """How many labels the sample's loss averages over: a causal model predicts every token but the first."""
     labels = sample["labels"]
     if isinstance(labels, int):
@@ -84,7 +84,8 @@ def positions(workload: Workload) -> int:
     return workload.micro_batch * (workload.sequence_length + (workload.target_length or 0))
 
 
-def _collate(samples: list[dict[str, list[int] | int]], device: torch.device) -> dict[str, torch.Tensor]:
+def collate(samples: list[Sample], device: torch.device) -> dict[str, torch.Tensor]:
+    """One tensor of every entry."""
     import torch
 
     return {name: torch.tensor([sample[name] for sample in samples], device=device) for name in samples[0]}

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.training.generation import generate, without_labels
 from perfsuite.training.norms import clip, gradient_norm, local
 from perfsuite.training.trainer import MicroBatch, StepOutcome, Trainer
 
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     import torch
 
     from perfsuite.training.session import Session
+
+EVALUATED_TOKENS = 8  # new ones per sample, of a sequence-to-sequence model's evaluation
 
 
 class LoopTrainer(Trainer):
@@ -42,14 +45,6 @@ class LoopTrainer(Trainer):
         import torch
 
         return torch.amp.GradScaler(self.session.job.device, enabled=self.session.recipe.loss_scaling)
-
-    def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """Around every forward."""
-        import torch
-
-        dtype = self.session.compute_dtype
-        enabled = dtype != torch.float32 and not self.session.recipe.pure
-        return torch.autocast(self.session.job.device, dtype=dtype, enabled=enabled)
 
     def accumulating(self) -> contextlib.AbstractContextManager[None]:
         """Around forward and backward of every micro-batch but the last."""
@@ -103,6 +98,9 @@ class LoopTrainer(Trainer):
         self.optimizer.zero_grad(set_to_none=True)
         return StepOutcome(loss_sum, norm, skipped)
 
+    def evaluate(self, batch: list[MicroBatch]) -> Any:
+        return evaluate(self, self.module, batch)
+
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for parameter in self.parameters:
             yield "parameters", local(parameter)
@@ -116,6 +114,23 @@ class LoopTrainer(Trainer):
     def evidence(self, **more: str | int) -> dict[str, str | int]:
         """What ``check`` returns: who really ran."""
         return {"module": type(self.module).__name__, "optimizer": type(self.optimizer).__name__, **more}
+
+
+def evaluate(trainer: Trainer, module: torch.nn.Module, batch: list[MicroBatch]) -> Any:
+    """This rank's share of the loss in eval mode; a sequence-to-sequence model then writes some tokens too, as with
+    ``predict_with_generate``.
+    """
+    import torch
+
+    module.eval()
+    loss_sum = torch.zeros((), device=trainer.session.device)
+    with torch.no_grad(), trainer.autocast():
+        for micro_batch in batch:
+            loss_sum += module(**micro_batch.inputs).loss * (micro_batch.weight / len(batch))
+            if trainer.session.job.model.task == "seq2seq_lm":
+                generate(trainer.model, without_labels(micro_batch.inputs), EVALUATED_TOKENS)
+    module.train()
+    return loss_sum
 
 
 def storages(values: Iterable[Any]) -> Iterator[torch.Tensor]:

@@ -11,10 +11,11 @@ import faulthandler
 import os
 import re
 import signal
+import statistics
 import sys
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,14 @@ from perfsuite import records
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.progress import ProgressWriter
 from perfsuite.records import Failure, Job, RankSample
-from perfsuite.training.batches import make_batch
 from perfsuite.training.build import build_model, resolve
-from perfsuite.training.meters._base import COUNTED_STEPS, MOST_TRACED_STEPS, TRACED_STEPS
+from perfsuite.training.meters._base import COUNTED_STEPS, MOST_TRACED_STEPS, TRACED_STEPS, Meter
 from perfsuite.training.process_group import join, leave
 from perfsuite.training.session import Session
+from perfsuite.training.trainer import Trainer
 
+EVALUATED_BATCHES = 2
+FIRST_EVALUATED = 10**9  # no training step draws the samples from here on
 OUT_OF_MEMORY = ("DefaultCPUAllocator: can't allocate", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
 
 
@@ -54,8 +57,11 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     skipped: list[bool] = []
     phases_seconds["steps"] = -time.perf_counter()
     for number, kind in enumerate(_kinds(session, skipped)):
+        if kind == "evaluation":
+            _evaluate(session, trainer, meters)
+            continue
         session.mark("batch")
-        batch = make_batch(session, number)
+        batch = trainer.batch(number)
         _align(session)
         with contextlib.ExitStack() as around:
             for meter in meters:
@@ -89,7 +95,20 @@ def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
             break
     else:
         raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS - recorded} of the first {MOST_TRACED_STEPS} steps.")
-    yield from ["warmup"] * session.job.warmup + ["timed"] * session.job.steps + ["counted"] * COUNTED_STEPS
+    epoch = ["timed"] * session.job.steps + ["evaluation"] * (session.recipe.epochs > 1)
+    yield from ["warmup"] * session.job.warmup + epoch * session.recipe.epochs + ["counted"] * COUNTED_STEPS
+
+
+def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> None:
+    """The end of an epoch: always the same batches, as a validation set is."""
+    losses = []
+    for number in range(EVALUATED_BATCHES):
+        session.mark("evaluation")
+        batch = trainer.batch(FIRST_EVALUATED + number)
+        losses.append(float(trainer.evaluate(batch)))
+        del batch
+    for meter in meters:
+        meter.evaluated(statistics.fmean(losses))
 
 
 def run(folder: Path, rank: int) -> int:

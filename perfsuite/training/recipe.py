@@ -22,6 +22,7 @@ class Recipe:
     learning_rate: float = 5e-5  # the default of transformers' Trainer
     accumulation: int = 1
     around: Callable[[], AbstractContextManager[Any]] = nullcontext  # around all forwards and backwards of a step
+    epochs: int = 1  # of the timed steps; more than one are each followed by an evaluation
 
 
 def resolve(strategy: Strategy) -> Recipe:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _PRUNED = "torch's pruning makes weights the results of others, which stages can neither copy nor share"
 CUT_REFUSES = {
+    "epochs": "perfsuite drives no evaluation through a pipeline",
     "compile": "torch.compile is applied to the whole model's forward, which no stage calls",
     "prune": _PRUNED,
     "prune_structured": _PRUNED,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -28,12 +29,13 @@ class MicroBatch:
 class StepOutcome:
     """Of one optimizer step: this rank's share of the loss (the mean over ranks is the loss) and the gradient norm.
 
-    Both stay tensors, or numbers where the engine has them, so that a step never waits for them. ``skipped`` says
-    that fp16 gradients overflowed and the optimizer did not step.
+    Both stay tensors, or numbers where the engine has them, so that a step never waits for them. Inference has no
+    gradient norm, communication has neither. ``skipped`` says that fp16 gradients overflowed and the optimizer did not
+    step.
     """
 
-    loss: Any
-    gradient_norm: Any
+    loss: Any = None
+    gradient_norm: Any = None
     skipped: bool = False
 
 
@@ -46,12 +48,30 @@ class Trainer:
         self.session = session
         self.model = model
 
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Around every forward."""
+        import torch
+
+        dtype = self.session.compute_dtype
+        enabled = dtype != torch.float32 and not self.session.recipe.pure
+        return torch.autocast(self.session.job.device, dtype=dtype, enabled=enabled)
+
+    def batch(self, step: int) -> list[MicroBatch]:
+        """This rank's micro-batches of a step, on its device."""
+        from perfsuite.training.batches import make_batch
+
+        return make_batch(self.session, step)
+
     def check(self) -> dict[str, str | int]:
         """Prove that this engine is what it is named, and return the evidence. Raises WrongEngine."""
         raise NotImplementedError
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         """One optimizer step: forward and backward of every micro-batch, then the optimizer."""
+        raise NotImplementedError
+
+    def evaluate(self, batch: list[MicroBatch]) -> Any:
+        """The evaluation of one batch without gradients, after which training goes on; returns its loss."""
         raise NotImplementedError
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:

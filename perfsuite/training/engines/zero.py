@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import Unsupported, WrongEngine
+from perfsuite.training.loop import evaluate
 from perfsuite.training.trainer import MicroBatch, StepOutcome, Trainer
 
 if TYPE_CHECKING:
@@ -139,6 +140,9 @@ class Zero(Trainer):
         mark("end")
         skipped = bool(getattr(self.optimizer, "overflow", False))
         return StepOutcome(loss_sum, self.module.get_global_grad_norm(), skipped)
+
+    def evaluate(self, batch: list[MicroBatch]) -> Any:
+        return evaluate(self, self.module, batch)
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for parameter in self.model.parameters():

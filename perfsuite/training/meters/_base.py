@@ -43,6 +43,9 @@ class Meter:
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         """A step is done; what is read here is outside the clock."""
 
+    def evaluated(self, loss: float) -> None:
+        """An epoch and the evaluation behind it are done."""
+
     def readings(self) -> dict[str, Reading]:
         """All that was measured, by the metric's name."""
         raise NotImplementedError

@@ -20,6 +20,7 @@ from perfsuite.units import show_bytes
 if TYPE_CHECKING:
     from perfsuite.training.session import Session
 
+PROCESSES = ("training", "inference", "communication")
 # c10d operator → (name, position of the argument whose bytes are the message)
 _COLLECTIVES = {
     "allreduce_": ("all_reduce", 0),
@@ -54,6 +55,8 @@ _SILENT = {"barrier", "monitored_barrier_", "wait_tensor"}
 
 class Communication(Meter):
     """Counts in the one counted step, with a dispatch mode that sees every collective of every library."""
+
+    processes = PROCESSES
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -116,6 +119,19 @@ def _size(value: Any) -> int:
 
 METER = Communication
 METRICS = (
-    Metric(name="communication_bytes", title="communication", show=show_bytes, fold="max", hold="exact"),
-    Metric(name="communication_theory_bytes", title="communication theory", show=show_bytes, optional=True),
+    Metric(
+        name="communication_theory_bytes",
+        title="communication theory",
+        show=show_bytes,
+        optional=True,
+        processes=PROCESSES,
+    ),
+    Metric(
+        name="communication_bytes",
+        title="communication",
+        show=show_bytes,
+        fold="max",
+        hold="exact",
+        processes=PROCESSES,
+    ),
 )

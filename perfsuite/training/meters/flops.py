@@ -1,9 +1,10 @@
 """FLOPs, and what share of the hardware's peak they are.
 
 Model FLOPs are counted by ``torch.utils.flop_counter`` on the model without checkpointing and with full (not causal)
-attention, forward and backward: for GPT models that equals 72BLsh²(1 + s/6h + V/12hL) (arXiv 2205.05198, appendix A).
-Hardware FLOPs are counted in a real step, recomputation included. MFU and HFU (arXiv 2204.02311, appendix B) divide
-them by the dense peak of the compute dtype: the datasheet's on a GPU, on a CPU a matmul measured in the same rank.
+attention, forward and backward: for GPT models that equals 72BLsh²(1 + s/6h + V/12hL) (arXiv 2205.05198, appendix A);
+inference is the forward alone, a third of it. Hardware FLOPs are counted in a real step, recomputation included. MFU
+and HFU (arXiv 2204.02311, appendix B) divide them by the dense peak of the compute dtype: the datasheet's on a GPU, on
+a CPU a matmul measured in the same rank.
 """
 
 from __future__ import annotations
@@ -67,7 +68,11 @@ class Flops(Meter):
 
 
 def count_model_flop(session: Session) -> int:
-    """Model FLOPs of one optimizer step of one replica. Padding is computed like every other position, so it counts."""
+    """Model FLOPs of one optimizer step of one replica. Padding is computed like every other position, so it counts.
+
+    Inference has no backward. Generation's are those of one forward over prompt and new tokens together, of which the
+    cache lets every position pass through the model once; the head at every position and full attention count.
+    """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -79,7 +84,11 @@ def count_model_flop(session: Session) -> int:
         for name, value in sample.items():
             shape = (workload.micro_batch, len(value)) if isinstance(value, list) else (workload.micro_batch,)
             inputs[name] = torch.ones(shape, dtype=torch.long)
-        model(**inputs).loss.backward()
+        training = session.strategy.engine.process == "training"
+        with torch.set_grad_enabled(training):
+            loss = model(**inputs).loss
+        if training:
+            loss.backward()
     return int(counter.get_total_flops()) * session.recipe.accumulation
 
 

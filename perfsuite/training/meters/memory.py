@@ -114,6 +114,21 @@ class Cuda:
         return self._events
 
 
+def open_source(session: Session) -> Source:
+    """Where the bytes of the rank's device are counted."""
+    if session.job.device != "cpu":
+        return Cuda()
+    from perfsuite.training.meters._cpu_allocator import CpuAllocator
+
+    return CpuAllocator()
+
+
+def live_bytes(source: Source) -> int:
+    """What is alive for good: a tensor in a reference cycle only waits for Python to collect it."""
+    gc.collect()
+    return source.live_bytes
+
+
 def events_of_history(
     trace: Iterable[Mapping[str, Any]], marks: Iterable[tuple[int, int]]
 ) -> list[tuple[int, int, str]]:
@@ -140,19 +155,13 @@ class Memory(Meter):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.source: Source
-        if session.job.device == "cpu":
-            from perfsuite.training.meters._cpu_allocator import CpuAllocator
-
-            self.source = CpuAllocator()
-        else:
-            self.source = Cuda()
+        self.source = open_source(session)
         self.source.set_capacity(session.job.capacity_bytes)
         self.trainer: Any = None
         self.marks: dict[int, Mark] = {}
         self.recording = True
         self.settled = contextlib.ExitStack()
-        self.stepping = False
+        self.stepping = self.evaluated_once = False
         self.setup_peak = self.recorded_peak = self.recorded_live = 0
         self.reserved: int | None = None
         self.source.record(True)
@@ -168,13 +177,21 @@ class Memory(Meter):
         elif self.recording:
             self.stop_recording()
         if kind == "counted":
-            self._check_growth()
+            if not self.evaluated_once:
+                self._check_growth()
             self.reserved = self.source.reserved_bytes
             self.source.set_capacity(None)  # dispatch modes change what memory is used
         return contextlib.nullcontext()
 
     def mark(self, phase: str) -> None:
-        """A phase begins: note which storages are whose."""
+        """A phase begins: note which storages are whose.
+
+        An evaluation may leave more alive than a step does (ZeRO-3 keeps parameters gathered that a backward would
+        have released), so the steps are checked before the first; what epochs leave is compared in epochs.py.
+        """
+        if phase == "evaluation" and not self.evaluated_once:
+            self.evaluated_once = True
+            self._check_growth()
         if not self.recording or self.trainer is None:
             return
         if phase == "batch" and not self.stepping:
@@ -198,7 +215,7 @@ class Memory(Meter):
             self.settled.close()
         self.source.record(False)
         self.recorded_peak = self.source.peak_bytes
-        self.recorded_live = self._live()
+        self.recorded_live = live_bytes(self.source)
 
     def readings(self) -> dict[str, Reading]:
         anatomy = dissect(self.source.events(), self.marks)
@@ -206,20 +223,18 @@ class Memory(Meter):
         peak = Reading(value=anatomy.peak_bytes, parts=_some(anatomy.categories), suspects=_largest(anatomy.operations))
         readings = {"peak_memory_bytes": peak}
         readings["setup_memory_bytes"] = Reading(value=self.setup_peak)
+        process = self.session.strategy.engine.process
         readings |= {
-            f"{category}_bytes": Reading(value=size) for category, size in anatomy.largest.items() if category in HELD
+            f"{category}_bytes": Reading(value=anatomy.largest[category])
+            for category, processes in HELD.items()
+            if process in processes
         }
         if self.reserved is not None:
             readings["reserved_memory_bytes"] = Reading(value=self.reserved)
         return readings
 
-    def _live(self) -> int:
-        """What is alive for good: a tensor in a reference cycle only waits for Python to collect it."""
-        gc.collect()
-        return self.source.live_bytes
-
     def _check_growth(self) -> None:
-        grown = self._live() - self.recorded_live
+        grown = live_bytes(self.source) - self.recorded_live
         if grown > 0:
             raise RankError(
                 f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
@@ -239,7 +254,13 @@ def _some(sizes: dict[str, int]) -> dict[str, int]:
 
 
 SUSPECTS = 16
-HELD = ("parameters", "master_parameters", "optimizer_state", "gradients")
+_BOTH, _TRAINING = ("training", "inference"), ("training",)
+HELD = {
+    "parameters": _BOTH,
+    "master_parameters": _TRAINING,
+    "optimizer_state": _TRAINING,
+    "gradients": _TRAINING,
+}  # category → the processes that have it
 METER = Memory
 METRICS = (
     Metric(
@@ -255,7 +276,14 @@ METRICS = (
     Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes, fold="max"),
     Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, fold="max", optional=True),
     *(
-        Metric(name=f"{category}_bytes", title=category.replace("_", " "), show=show_bytes, fold="max", hold="exact")
-        for category in HELD
+        Metric(
+            name=f"{category}_bytes",
+            title=category.replace("_", " "),
+            show=show_bytes,
+            fold="max",
+            hold="exact",
+            processes=processes,
+        )
+        for category, processes in HELD.items()
     ),
 )

@@ -2,10 +2,12 @@
 
 from perfsuite.catalog.definitions import Technique
 
+PROCESSES = ("training", "inference", "communication")  # whose engines can say what they combine
 TECHNIQUES = (
     Technique(
         name="dp",
         slot="replicas",
+        processes=PROCESSES,
         order=1,
         meaning="dp<n>: n replicas, each fed other data, whose gradients are averaged.",
         parameter="replicas",
@@ -13,6 +15,7 @@ TECHNIQUES = (
     Technique(
         name="tp",
         slot="tensor-parallel width",
+        processes=PROCESSES,
         order=2,
         meaning="tp<n>: every layer's matrices are divided over n ranks (arXiv 1909.08053).",
         parameter="tensor",

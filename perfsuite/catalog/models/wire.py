@@ -1,0 +1,15 @@
+"""The wire between the ranks: no model at all, for cells that measure what a message costs (wire-all_reduce-cpu_x2)."""
+
+from perfsuite.catalog.definitions import MESSAGES, Model, Workload
+
+MODELS = (
+    Model(
+        name="wire",
+        family="wire",
+        task=MESSAGES,
+        source="perfsuite",
+        workload=Workload(micro_batch=0, sequence_length=0),
+        parameters=0,
+        build="perfsuite.training.build:without_weights",
+    ),
+)
