@@ -47,6 +47,7 @@ class Model:
     first_token: int = 2  # the tokens below it are padding and end of sequence
     attentions: frozenset[str] = frozenset({"eager", "sdpa", "flash_attention_2"})  # transformers has them for it
     cut: "Cut | None" = None  # where a pipeline may cut it; None: it cannot be cut
+    divisible: Mapping[str, int] | None = None  # what a tensor-parallel width must divide; None: there is no plan
 
 
 @dataclass(frozen=True, kw_only=True)

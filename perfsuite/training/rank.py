@@ -138,10 +138,13 @@ def _missing(message: str) -> int | None:
 
 
 def seed_steps(session: Session) -> None:
-    """Dropout draws from here on: each rank its own numbers, whatever was drawn before by engines and meters."""
+    """Dropout draws from here on: each rank its own numbers, whatever was drawn before by engines and meters.
+
+    The tensor-parallel ranks of one replica draw the same, for they drop from the same hidden states.
+    """
     import torch
 
-    torch.manual_seed(session.job.seed + 1 + session.rank)
+    torch.manual_seed(session.job.seed + 1 + session.rank // session.layout.tensor)
 
 
 @contextlib.contextmanager
