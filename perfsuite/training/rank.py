@@ -42,8 +42,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     with _timed("build", session, phases_seconds):
         model = build_model(session)
     with _timed("prepare", session, phases_seconds):
-        assert engine.trainer
-        trainer = engine.trainer(session, model)
+        trainer = session.strategy.trainer(session, model)
         evidence = trainer.check()
         for fault in session.job.faults:
             resolve(fault)(session, trainer, meters)
