@@ -228,3 +228,26 @@ def gathers_by_broadcast(session, trainer, meters):
             dist.broadcast(shard, rank)
 
     trainer.send = gather
+
+
+def tp_no_average(session, trainer, meters):
+    """Tensor-parallel replicas keep their own gradients."""
+    trainer.reduce_gradients = lambda: None
+
+
+def tp_wrong_norm(session, trainer, meters):
+    """A norm of rank 1, which every rank holds whole, is changed."""
+    import torch
+
+    if session.rank == 1:
+        with torch.no_grad():
+            trainer.model.model.norm.weight.mul_(1.5)
+
+
+def tp_whole_matrix(session, trainer, meters):
+    """One matrix becomes whole on every rank, and the engine is asked again what it is."""
+    import torch
+
+    layer = trainer.model.lm_head
+    layer.weight = torch.nn.Parameter(layer.weight.full_tensor().detach())
+    trainer.check()

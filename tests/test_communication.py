@@ -13,6 +13,7 @@ CELLS = [
     "gpt2_tiny-fsdp2+bf16-cpu_x4",
     "gpt2_tiny-fsdp2+acc2-cpu_x2",
     "gpt2_tiny-fsdp2+dp2-cpu_x4",
+    "llama_tiny-fsdp2+tp2+bf16-cpu_x4",
     "gpt2_tiny_l4-pp_naive-cpu_x2",
     "gpt2_tiny_l4-pp_gpipe+acc2-cpu_x2",
     "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x4",

@@ -55,12 +55,17 @@ def test_pipeline_agrees_with_single(measure, model, engine):
         "pp_deepspeed+dp2+acc2+nodrop-cpu_x4-b1",
         "fsdp1+dp2+nodrop-cpu_x4-b1",
         "fsdp2+dp2+nodrop-cpu_x4-b1",
+        "fsdp2+tp2+nodrop-cpu_x4",
+        "fsdp2+tp2+dp2+nodrop-cpu_x8-b1",
+        "pp_1f1b+tp2+acc2+nodrop-cpu_x4",
+        "pp_1f1b+tp2+dp2+acc2+nodrop-cpu_x8-b1",
+        "pp_interleaved+tp2+acc2+nodrop-cpu_x4",
     ],
 )
 def test_layout_agrees_with_single(measure, parallel):
-    """Four ranks in any layout, and a pipeline without micro-batches, take the same steps as one rank."""
-    single = measure("gpt2_tiny_l4-single+nodrop-cpu_x1-b4")
-    other = measure(f"gpt2_tiny_l4-{parallel}")
+    """Ranks in any layout of one, two or three dimensions, and a pipeline without micro-batches, step as one rank."""
+    single = measure("llama_tiny_l4-single+nodrop-cpu_x1-b4")
+    other = measure(f"llama_tiny_l4-{parallel}")
 
     assert _worst(single, other, "loss") < BOUND
     assert _worst(single, other, "gradient_norm") < BOUND

@@ -48,6 +48,7 @@ class Model:
     first_token: int = 2  # the tokens below it are padding and end of sequence
     attentions: frozenset[str] = frozenset({"eager", "sdpa", "flash_attention_2"})  # transformers has them for it
     cut: "Cut | None" = None  # where a pipeline may cut it; None: it cannot be cut
+    divisible: Mapping[str, int] | None = None  # what a tensor-parallel width must divide; None: there is no plan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +136,8 @@ class Engine:
     calls once to build extensions. ``shards`` says which of "optimizer", "gradients" and "parameters" are divided
     over the ranks, ``flat`` that the optimizer is given flat pieces of the parameters instead of matrices.
 
+    ``loops`` names the techniques whose loops can run it beside its own.
+
     ``refuses`` maps a technique to the reason why the engine cannot have it; ``why_not`` says what a Proposal lacks,
     or nothing; ``refused`` is the reason why the engine cannot run anywhere, for those that people ask for by name.
     ``process`` is what its cells do: "training", "inference" or "communication".
@@ -148,6 +151,7 @@ class Engine:
     max_ranks: int | None = None
     combines: frozenset[str] = frozenset()
     shards: frozenset[str] = frozenset()
+    loops: frozenset[str] = frozenset()
     flat: bool = False
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
@@ -167,6 +171,7 @@ class Technique:
     whole number behind its name (``acc8``) that becomes the value of that field, or, where it names a field of
     Layout, the width of that dimension. ``applies`` is called in the rank with the session and the model that was
     just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
+    ``loop`` is a class of ``perfsuite.training.loops`` that takes the place of the engine's own loop.
 
     ``packages`` must be installed; ``preload`` and ``compile`` are what they are of an Engine. ``why_not`` says what a
     Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that
@@ -183,6 +188,7 @@ class Technique:
     parameter: str | None = None
     applies: Callable[[Any, Any], Any] | None = None
     counts: bool = False
+    loop: Callable[..., Any] | None = None
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     compile: Callable[[], None] | None = None

@@ -5,6 +5,7 @@ Techniques may be written in any order; the canonical name orders them by slot a
 
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from perfsuite.catalog.definitions import Engine, Technique
 from perfsuite.catalog.registry import Catalog
@@ -49,6 +50,16 @@ class Strategy:
         """What must be installed, beside what every cell needs, by the name under which it is imported."""
         return self.engine.packages + tuple(name for choice in self.choices for name in choice.technique.packages)
 
+    @property
+    def trainer(self) -> Any:
+        """The class that a rank instantiates: the engine's, in the loop of a technique that brings one.
+
+        The loop stands before the engine, whose ``check`` thus proves what the loop made of the model.
+        """
+        loops = [choice.technique.loop for choice in self.choices if choice.technique.loop]
+        bases: Any = (*loops, self.engine.trainer)
+        return type(bases[-1].__name__, bases, {}) if loops else self.engine.trainer
+
 
 def parse_strategy(text: str, catalog: Catalog) -> Strategy:
     """Return the strategy that ``text`` names.
@@ -86,6 +97,11 @@ def _why_not(engine: Engine, technique: Technique) -> str:
         return f"{engine.name} lays out all ranks by itself"
     if engine.process not in technique.processes:
         return LACKS[engine.process].format(processes=" and ".join(technique.processes))
+    if technique.loop and technique.name not in engine.loops:
+        return (
+            f"perfsuite's {technique.name} loop does not tell Accelerate how to shard or divide a model as "
+            f"{engine.name} does, and Accelerate would train it in DistributedDataParallel"
+        )
     return ""
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from perfsuite.training.norms import local
+
 if TYPE_CHECKING:
     import torch
 
@@ -19,9 +21,9 @@ def blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def elements(modules: list[torch.nn.Module]) -> int:
-    """How many elements the modules' parameters have, tied ones once."""
+    """How many elements of the modules' parameters this rank holds, tied ones once."""
     parameters = {id(parameter): parameter for module in modules for parameter in module.parameters()}
-    return sum(parameter.numel() for parameter in parameters.values())
+    return sum(local(parameter).numel() for parameter in parameters.values())
 
 
 def size(tensors: Iterable[torch.Tensor]) -> int:

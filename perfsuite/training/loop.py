@@ -25,7 +25,7 @@ class LoopTrainer(Trainer):
         super().__init__(session, model)
         self.module = self.wrap(model)
         self.parameters = list(self.kept_parameters())
-        self.optimizer = session.recipe.optimizer(self.trainable(), session.recipe.learning_rate)
+        self.optimizer = session.recipe.optimizer(self.parameter_groups(), session.recipe.learning_rate)
         self.scaler = self.make_scaler()
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -39,6 +39,10 @@ class LoopTrainer(Trainer):
     def trainable(self) -> list[torch.nn.Parameter]:
         """The parameters that the optimizer steps."""
         return [parameter for parameter in self.parameters if parameter.requires_grad]
+
+    def parameter_groups(self) -> list[Any]:
+        """What the optimizer is given: parameters, or groups of them as torch's optimizers take them."""
+        return self.trainable()
 
     def make_scaler(self) -> Any:
         """Scales the loss of fp16."""

@@ -53,5 +53,5 @@ def _sharding_groups(tensor: Any) -> tuple[Any, ...]:
     """The process groups of the mesh dimensions along which a DTensor is sharded; none for a plain tensor."""
     placements = getattr(tensor, "placements", ())
     assert not any(placement.is_partial() for placement in placements), "a gradient was not reduced"
-    sharded = (index for index, placement in enumerate(placements) if placement.is_shard())
+    sharded = (index for index, placement in enumerate(placements) if not placement.is_replicate())
     return tuple(tensor.device_mesh.get_group(index) for index in sharded)

@@ -45,8 +45,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     with _timed("build", session, phases_seconds):
         model = build_model(session)
     with _timed("prepare", session, phases_seconds):
-        assert engine.trainer
-        trainer = engine.trainer(session, model)
+        trainer = session.strategy.trainer(session, model)
         evidence = trainer.check()
         for fault in session.job.faults:
             resolve(fault)(session, trainer, meters)
@@ -157,10 +156,13 @@ def _missing(message: str) -> int | None:
 
 
 def seed_steps(session: Session) -> None:
-    """Dropout draws from here on: each rank its own numbers, whatever was drawn before by engines and meters."""
+    """Dropout draws from here on: each rank its own numbers, whatever was drawn before by engines and meters.
+
+    The tensor-parallel ranks of one replica draw the same, for they drop from the same hidden states.
+    """
     import torch
 
-    torch.manual_seed(session.job.seed + 1 + session.rank)
+    torch.manual_seed(session.job.seed + 1 + session.rank // session.layout.tensor)
 
 
 @contextlib.contextmanager

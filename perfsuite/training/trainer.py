@@ -86,5 +86,9 @@ class Trainer:
         return None
 
     def replicated(self) -> Iterator[torch.Tensor]:
-        """Tensors that must be equal on all ranks after a step; empty where nothing is replicated."""
+        """Tensors that other ranks must hold too, equal after every step; empty where nothing is replicated."""
         return iter(())
+
+    def replica_group(self, tensor: torch.Tensor) -> Any:
+        """The process group over which one of ``replicated`` must be equal; None: all ranks."""
+        return None

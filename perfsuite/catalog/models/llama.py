@@ -49,6 +49,12 @@ def _llama(
         config=config,
         vocabulary=config["vocab_size"],
         first_token=0,  # no padding; the special tokens are the last of the vocabulary
+        divisible={
+            "heads": config["num_attention_heads"],
+            "key-value heads": config["num_key_value_heads"],
+            "feed-forward features": config["intermediate_size"],
+            "tokens of the vocabulary": config["vocab_size"],
+        },
         cut=Cut(
             body="model",
             layers="model.layers",

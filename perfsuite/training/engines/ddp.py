@@ -52,6 +52,7 @@ class DistributedDataParallel(LoopTrainer):
 ENGINES = (
     Engine(
         name="ddp",
+        loops=frozenset({"accelerate", "hf_trainer"}),
         trainer=DistributedDataParallel,
         source="arXiv 2006.15704",
     ),

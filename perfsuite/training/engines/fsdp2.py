@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
+from perfsuite.training import tensor_parallel
 from perfsuite.training.blocks import blocks, elements
 from perfsuite.training.loop import LoopTrainer
+from perfsuite.training.norms import local
 
 if TYPE_CHECKING:
     import torch
@@ -29,6 +31,7 @@ class Fsdp2(LoopTrainer):
     def wrap(self, model: torch.nn.Module) -> Any:
         from torch.distributed.fsdp import fully_shard
 
+        self.plan = tensor_parallel.apply(self.session, model) if self.session.layout.tensor > 1 else {}
         self.elements = elements([model])
         layers = blocks(model)
         self.outside_blocks = self.elements - elements(layers)
@@ -68,15 +71,33 @@ class Fsdp2(LoopTrainer):
             raise WrongEngine(f"fsdp2 must run in an FSDPModule, this is {type(self.module).__name__}.")
         shards, here = self.session.layout.shards, 0
         for name, parameter in self.model.named_parameters():
-            kept, whole = getattr(parameter, "_local_tensor", parameter), parameter.numel()
+            kept, whole = local(parameter), parameter.numel()
             here += kept.numel()
             rows = -(-parameter.shape[0] // shards)  # the first ranks hold the larger share of rows
             if kept.numel() > rows * whole // parameter.shape[0]:
                 raise WrongEngine(f"fsdp2 must hold 1/{shards} of {name} on a rank, this rank holds all of it.")
-        return self.evidence(ranks=shards, elements_here=here, outside_blocks=self.outside_blocks)
+        divided = tensor_parallel.check(self.session, self.model, self.plan) if self.plan else {}
+        return self.evidence(
+            **divided | {"ranks": shards, "elements_here": here, "outside_blocks": self.outside_blocks}
+        )
+
+    def parameter_groups(self) -> list[Any]:
+        return meshes_apart(self.trainable())
 
     def traffic(self) -> dict[str, int]:
-        return sharded_traffic(self.session, self.elements, self.outside_blocks)
+        volume = sharded_traffic(self.session, self.elements, self.outside_blocks)
+        if self.plan:
+            messages = tensor_parallel.traffic(self.session, self.model, self.plan, autocast=False)
+            volume |= {name: volume.get(name, 0) + size for name, size in messages.items()}
+        return volume
+
+
+def meshes_apart(parameters: list[Any]) -> list[dict[str, Any]]:
+    """torch's foreach optimizers refuse lists of DTensors of several meshes: norms are not divided, matrices are."""
+    by_mesh: dict[Any, list[Any]] = {}
+    for parameter in parameters:
+        by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    return [{"params": some} for some in by_mesh.values()]
 
 
 def sharded_traffic(session: Session, elements: int, outside_blocks: int) -> dict[str, int]:
@@ -96,8 +117,9 @@ ENGINES = (
         name="fsdp2",
         trainer=Fsdp2,
         dimension="shards",
-        combines=frozenset({"dp"}),
+        combines=frozenset({"dp", "tp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
+        why_not=tensor_parallel.why_not_divided,
         source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
     ),
 )

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import WrongEngine
+from perfsuite.training import tensor_parallel
 from perfsuite.training.blocks import elements, size
 from perfsuite.training.loop import LoopTrainer
-from perfsuite.training.norms import gradient_norm
+from perfsuite.training.norms import gradient_norm, local
 from perfsuite.training.replicas import average_gradients
 from perfsuite.training.stages import CUT_REFUSES, make_stage, why_not_cut
 from perfsuite.training.trainer import MicroBatch
@@ -56,6 +57,8 @@ class Pipeline(LoopTrainer):
         numbers = range(self.session.stage, self.stages, self.ranks)
         copies = [copy.deepcopy(model) for _ in numbers[1:]]
         self.whole = elements([model])
+        for one in (*copies, model) if self.session.layout.tensor > 1 else ():
+            tensor_parallel.apply(self.session, one)
         pairs = zip([*copies, model], numbers, strict=True)
         return torch.nn.ModuleDict(
             {str(number): make_stage(one, self.cut, number, self.stages, self.autocast) for one, number in pairs}
@@ -63,6 +66,9 @@ class Pipeline(LoopTrainer):
 
     def kept_parameters(self) -> Iterable[torch.nn.Parameter]:
         return self.module.parameters()
+
+    def parameter_groups(self) -> list[Any]:
+        return tensor_parallel.parameter_groups(self.trainable())
 
     @property
     def group(self) -> Any:
@@ -148,7 +154,7 @@ class Pipeline(LoopTrainer):
         for parameter, group in self.tied:
             import torch.distributed as dist
 
-            dist.all_reduce(parameter.grad, group=group)
+            dist.all_reduce(local(parameter.grad), group=group)
 
     def gradient_norm(self) -> torch.Tensor:
         again = {id(parameter.grad) for parameter, _ in self.tied} if self.ends else set()  # the first stage counts it
@@ -187,8 +193,13 @@ class Pipeline(LoopTrainer):
             raise WrongEngine(f"This stage holds all {self.whole:,} parameters of the model.")
         return self.evidence(schedule=wanted, ranks=self.ranks, stages=self.stages, layers=layers, elements_here=here)
 
-    def traffic(self) -> dict[str, int]:
-        """Per micro-batch, hidden states go forward and their gradients back, between stages on different ranks."""
+    def traffic(self) -> dict[str, int] | None:
+        """Per micro-batch, hidden states go forward and their gradients back, between stages on different ranks.
+
+        What tensor-parallel ranks send beside depends on what of the plan is in the stage: there is no theory for it.
+        """
+        if self.session.layout.tensor > 1:
+            return None
         workload, stage = self.session.job.workload, self.session.stage
         hidden = workload.micro_batch * workload.sequence_length * self.hidden_size * self.parameters[0].element_size()
         crossings = 2 * self.per_rank - (stage == 0) - self.ends  # the first stage sends no gradient, the last no state
@@ -207,7 +218,8 @@ def stages_per_rank(engine: str) -> int:
 def why_not(proposal: Proposal) -> str:
     """What a pipeline lacks."""
     name, micro_batches = proposal.engine.name, proposal.numbers.get("acc", 1)
-    reason, ranks = why_not_cut(proposal), proposal.layout.pipeline
+    reason = why_not_cut(proposal) or tensor_parallel.why_not_divided(proposal)
+    ranks = proposal.layout.pipeline
     if reason:
         return reason
     stages = ranks * stages_per_rank(name)
@@ -230,7 +242,7 @@ def _engine(name: str, **more: Any) -> Engine:
         trainer=Pipeline,
         dimension="pipeline",
         min_ranks=2,
-        combines=frozenset({"dp"}),
+        combines=frozenset({"dp", "tp"}),
         why_not=why_not,
         **(
             {

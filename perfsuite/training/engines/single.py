@@ -22,6 +22,7 @@ class Single(LoopTrainer):
 ENGINES = (
     Engine(
         name="single",
+        loops=frozenset({"accelerate", "hf_trainer"}),
         trainer=Single,
         max_ranks=1,
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html",

@@ -50,7 +50,7 @@ _FUNCTIONAL = {
     "all_to_all_single": "all_to_all",
     "broadcast": "broadcast",
 }
-_SILENT = {"barrier", "monitored_barrier_", "wait_tensor"}
+_SILENT = {"barrier", "monitored_barrier_", "wait_tensor", "_wrap_tensor_autograd"}
 
 
 class Communication(Meter):

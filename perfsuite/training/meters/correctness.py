@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
 from perfsuite.records import Reading
 from perfsuite.training.meters._base import Meter
+from perfsuite.training.norms import local
 from perfsuite.training.trainer import StepOutcome
 from perfsuite.units import show_number
 
@@ -57,19 +58,23 @@ class Correctness(Meter):
         import torch
         import torch.distributed as dist
 
-        sums = [tensor.double().sum() for tensor in self.trainer.replicated()]
-        if not sums or not dist.is_initialized():
+        if not dist.is_initialized():
             return
-        mine = torch.stack(sums)
-        gathered = [torch.empty_like(mine) for _ in range(self.session.world_size)]
-        dist.all_gather(gathered, mine)
-        for rank, other in enumerate(gathered):
-            different = int((other != gathered[0]).sum())
-            if different:
-                raise RankError(
-                    f"{different} of {len(sums)} parameters on rank {rank} differ from rank 0's after "
-                    f"{len(self.losses)} steps: gradients are not reduced over the ranks."
-                )
+        by_group: dict[Any, list[torch.Tensor]] = {}
+        for tensor in self.trainer.replicated():
+            by_group.setdefault(self.trainer.replica_group(tensor), []).append(local(tensor).double().sum())
+        for group, sums in by_group.items():
+            mine = torch.stack(sums)
+            gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+            dist.all_gather(gathered, mine, group=group)
+            ranks = dist.get_process_group_ranks(group)
+            for rank, other in zip(ranks, gathered, strict=True):
+                different = int((other != gathered[0]).sum())
+                if different:
+                    raise RankError(
+                        f"{different} of {len(sums)} parameters on rank {rank} differ from rank {ranks[0]}'s after "
+                        f"{len(self.losses)} steps: gradients are not reduced over the ranks."
+                    )
 
 
 METER = Correctness

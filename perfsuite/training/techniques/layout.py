@@ -1,6 +1,7 @@
 """Layout: how many ranks the dimensions have that are not the engine's own. The engine's own takes the rest."""
 
 from perfsuite.catalog.definitions import Technique
+from perfsuite.training.tensor_parallel import why_not_divided
 
 PROCESSES = ("training", "inference", "communication")  # whose engines can say what they combine
 TECHNIQUES = (
@@ -19,5 +20,6 @@ TECHNIQUES = (
         order=2,
         meaning="tp<n>: every layer's matrices are divided over n ranks (arXiv 1909.08053).",
         parameter="tensor",
+        why_not=why_not_divided,
     ),
 )

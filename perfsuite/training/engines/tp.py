@@ -1,0 +1,71 @@
+"""Tensor parallelism: every layer's matrices are divided over the ranks as DTensors, by transformers' own plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Engine
+from perfsuite.training import tensor_parallel
+from perfsuite.training.blocks import size
+from perfsuite.training.loop import LoopTrainer
+from perfsuite.training.norms import local
+from perfsuite.training.replicas import average_gradients
+
+if TYPE_CHECKING:
+    import torch
+
+
+class TensorParallel(LoopTrainer):
+    """The loop over a divided model; with dp<n> the gradients of n such groups are averaged after backward."""
+
+    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        self.plan = tensor_parallel.apply(self.session, model)
+        self.gradient_bytes = 0
+        return model
+
+    def parameter_groups(self) -> list[Any]:
+        return tensor_parallel.parameter_groups(self.trainable())
+
+    def reduce_gradients(self) -> None:
+        # The embedding's gradient is whole on every rank: from replicated ids and a replicated gradient of its output
+        # DTensor computes all of its rows, and cuts them when the optimizer steps, or a tied head's gradient is added.
+        gradients = [local(gradient) for gradient in self.gradients()]
+        self.gradient_bytes = size(gradients)
+        if self.session.layout.replicas > 1:
+            average_gradients(gradients, self.session.mesh["replicas"].get_group())
+
+    def check(self) -> dict[str, str | int]:
+        evidence = tensor_parallel.check(self.session, self.model, self.plan)
+        return self.evidence(**evidence, replicas=self.session.layout.replicas)
+
+    def traffic(self) -> dict[str, int]:
+        """The tensor-parallel ranks' messages, and with replicas all gradients that a rank holds."""
+        messages = tensor_parallel.traffic(self.session, self.model, self.plan)
+        if self.session.layout.replicas > 1:
+            messages["all_reduce"] += self.gradient_bytes
+        return messages
+
+    def replicated(self) -> Iterator[torch.Tensor]:
+        return (parameter.detach() for parameter in self.model.parameters())
+
+    def replica_group(self, tensor: torch.Tensor) -> Any:
+        """Norms are equal on all ranks, a part of a matrix on those that hold the same part."""
+        return self.session.mesh["replicas"].get_group() if hasattr(tensor, "placements") else None
+
+
+ENGINES = (
+    Engine(
+        name="tp",
+        trainer=TensorParallel,
+        dimension="tensor",
+        min_ranks=2,
+        combines=frozenset({"dp"}),
+        refuses={
+            "fp16": "torch's GradScaler unscales all gradients in one call, which refuses DTensors (the matrices) "
+            "beside plain tensors (the norms): 'got mixed torch.Tensor and DTensor'"
+        },
+        why_not=tensor_parallel.why_not_divided,
+        source="arXiv 1909.08053; transformers/distributed/tensor_parallel.py",
+    ),
+)

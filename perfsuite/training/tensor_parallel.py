@@ -1,0 +1,118 @@
+"""Tensor parallelism with transformers' own plan: who can have it, how it is applied, what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Proposal
+from perfsuite.errors import RankError, WrongEngine
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.training.session import Session
+
+Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it
+
+
+def why_not_divided(proposal: Proposal) -> str:
+    """Why the model's matrices cannot be divided over the layout's tensor-parallel ranks; empty if they can."""
+    model, width = proposal.model, proposal.layout.tensor
+    if width == 1:
+        return ""
+    if model.divisible is None:
+        return f"transformers has no tensor-parallel plan for {model.name} ({model.model_class or model.build})"
+    for what, number in model.divisible.items():
+        if number % width:
+            return f"{model.name}'s {number} {what} are not divisible by {width} tensor-parallel ranks"
+    return ""
+
+
+def apply(session: Session, model: torch.nn.Module) -> Plan:
+    """Divide the model over this rank's tensor-parallel group, in place, and return the plan by which it was done.
+
+    Every rank holds the whole model with equal weights before and keeps its part of each, so nothing is sent.
+    """
+    from transformers.distributed import DistributedConfig
+    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+
+    hf: Any = model
+    # The public way to the plan with its wildcards replaced leads through from_pretrained, which wants a checkpoint.
+    plan, _, _ = hf._resolve_parallel_plans(DistributedConfig(tp_size=session.layout.tensor))
+    known = {name for name, _ in model.named_parameters()} | {name for name, _ in model.named_modules()}
+    # A tied weight is there once; from_pretrained too ties only after it has divided.
+    plan = {name: style for name, style in plan.items() if name in known}
+    apply_tensor_parallelism(hf, session.mesh["tensor"], plan)
+    hf.tie_weights()
+    return plan
+
+
+def check(session: Session, model: torch.nn.Module, plan: Plan) -> dict[str, str | int]:
+    """Prove that every weight that the plan names is divided over the tensor-parallel ranks, and all matrices are.
+
+    A part may be sharded again over other ranks, which is for that engine's check to prove. Raises WrongEngine.
+    """
+    from torch.distributed.tensor import DTensor
+
+    width = session.layout.tensor
+    here = 0
+    for name, parameter in model.named_parameters():
+        dimensions = parameter.device_mesh.mesh_dim_names or () if isinstance(parameter, DTensor) else ()
+        if not isinstance(parameter, DTensor) or "tensor" not in dimensions:
+            if name in plan or parameter.dim() > 1:
+                raise WrongEngine(
+                    f"{name} must be divided over {width} tensor-parallel ranks, this rank holds all of it."
+                )
+            here += parameter.numel()
+            continue
+        mesh, placement = parameter.device_mesh, parameter.placements[dimensions.index("tensor")]
+        divided = not placement.is_replicate() and not placement.is_partial()
+        held = parameter.to_local().numel()
+        here += held
+        if not divided or (mesh.ndim == 1 and held * width != parameter.numel()):
+            raise WrongEngine(
+                f"{name} must be 1/{width} of {parameter.numel():,} elements here, it is {held:,} by {placement}."
+            )
+    return {"tensor_ranks": width, "elements_here": here}
+
+
+def parameter_groups(parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
+    """Divided and whole parameters apart: torch's foreach optimizers refuse lists of DTensors and plain tensors."""
+    from torch.distributed.tensor import DTensor
+
+    divided = [parameter for parameter in parameters if isinstance(parameter, DTensor)]
+    whole = [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
+    return [{"params": some} for some in (divided, whole) if some]
+
+
+def traffic(session: Session, model: torch.nn.Module, plan: Plan, *, autocast: bool = True) -> dict[str, int]:
+    """Bytes of one step's messages between the tensor-parallel ranks.
+
+    Megatron (arXiv 1909.08053, section 3) sends two all-reduces of the hidden states per layer in forward, behind
+    attention and feed-forward, and two in backward, before them. transformers' plan has the same two in forward, one
+    per matrix that is cut by its input ("rowwise"). In backward each matrix that is cut by its output ("colwise") sums
+    the gradient of its own input, before autograd adds those of query, key and value, or gate and up: five where
+    Megatron has two. The embedding, cut by the vocabulary, sums its output, the head the gradient of its input, and the
+    head's logits are gathered whole where Megatron computes the loss on its own part of them.
+
+    The hidden states are fp32 under ``autocast`` (not where an engine casts the parameters), and so are the embedding's output and every gradient of an input; what
+    a matrix puts out is of the compute dtype. When a layer is computed again, it stops at the last tensor that
+    backward needs, which is the last matrix's input: all of its sums but the last are sent again.
+    """
+    styles = [style for name, style in plan.items() if not name.endswith((".weight", ".bias"))]
+    known = {"colwise", "rowwise", "embedding_rowwise", "colwise_gather_output"}
+    if unknown := set(styles) - known:
+        raise RankError(f"The traffic of the tensor-parallel styles {sorted(unknown)} is not written down.")
+    hf: Any = model
+    config, job, recipe = hf.config, session.job, session.recipe
+    positions = job.workload.micro_batch * job.workload.sequence_length
+    element = session.compute_dtype.itemsize
+    hidden = positions * config.hidden_size
+    hidden_element = 4 if autocast and not recipe.pure else element
+    rows = styles.count("rowwise")
+    if getattr(hf, "is_gradient_checkpointing", False):
+        rows += rows - config.num_hidden_layers
+    reduced = hidden * (element * rows + hidden_element * (styles.count("colwise") + 2))
+    gathered = positions * config.vocab_size * element
+    return {"all_reduce": reduced * recipe.accumulation, "all_gather": gathered * recipe.accumulation}

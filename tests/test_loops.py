@@ -1,0 +1,128 @@
+"""Accelerate's and the Trainer's loops take the steps that perfsuite's own takes, or are refused."""
+
+from pathlib import Path
+
+import pytest
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.errors import Refused
+from perfsuite.runner import Runner, Settings
+
+LOOPS = ["accelerate", "hf_trainer"]
+BOUND = 1e-4
+every_loop = pytest.mark.parametrize("loop", LOOPS)
+
+
+def _worst(one, other, metric):
+    """The largest relative difference over all steps."""
+    assert (one.outcome, other.outcome) == ("fits", "fits"), (one.failure, other.failure)
+    pairs = list(zip(one.readings[metric].samples, other.readings[metric].samples, strict=True))
+    assert len(pairs) >= 8
+    return max(abs(a - b) / abs(a) for a, b in pairs)
+
+
+@every_loop
+@pytest.mark.parametrize("engine", ["single", "ddp"])
+@pytest.mark.parametrize("recipe", ["nodrop", "bf16+acc2+clip+nodrop", "ckpt+acc2+nodrop"])
+def test_loop_agrees_with_the_native_one(measure, engine, recipe, loop):
+    """The same engine and recipe take the same steps in every loop."""
+    ranks = {"single": 1, "ddp": 2}[engine]
+    native = measure(f"gpt2_tiny-{engine}+{recipe}-cpu_x{ranks}")
+    other = measure(f"gpt2_tiny-{engine}+{recipe}+{loop}-cpu_x{ranks}")
+
+    assert _worst(native, other, "loss") < BOUND
+    assert _worst(native, other, "gradient_norm") < BOUND
+
+
+@every_loop
+@pytest.mark.parametrize("model", ["t5_tiny", "llama_tiny", "bloom_tiny"])
+def test_loop_on_two_ranks_agrees_with_one(measure, model, loop):
+    """Two ranks with a micro-batch of two take the same steps as one native rank with four."""
+    single = measure(f"{model}-single+nodrop-cpu_x1-b4")
+    parallel = measure(f"{model}-ddp+nodrop+{loop}-cpu_x2")
+
+    assert _worst(single, parallel, "loss") < BOUND
+    assert _worst(single, parallel, "gradient_norm") < BOUND
+
+
+@every_loop
+def test_accumulation_agrees_with_a_larger_micro_batch(measure, loop):
+    """Two micro-batches of two make the same step as one of four, although padding differs between them."""
+    single = measure("gpt2_tiny-single+nodrop-cpu_x1-b8")
+    accumulated = measure(f"gpt2_tiny-ddp+acc2+nodrop+{loop}-cpu_x2")
+
+    assert _worst(single, accumulated, "loss") < BOUND
+    assert _worst(single, accumulated, "gradient_norm") < BOUND
+
+
+@every_loop
+def test_the_anatomy_knows_the_phases(measure, loop):
+    """Every loop tells its phases: activations and gradients are as large as in the native loop."""
+    native = measure("gpt2_tiny-single-cpu_x1").readings
+    other = measure(f"gpt2_tiny-single+{loop}-cpu_x1").readings
+
+    for category in ("activations", "gradients", "parameters", "optimizer_state"):
+        assert other["peak_memory_bytes"].parts[category] == native["peak_memory_bytes"].parts[category]
+    assert other["gradients_bytes"].value == native["gradients_bytes"].value
+
+
+@every_loop
+def test_the_evidence_names_what_ran(measure, loop):
+    """The record says which distributed type Accelerate chose and what wraps the model."""
+    single = measure(f"gpt2_tiny-single+{loop}-cpu_x1").engine
+    ddp = measure(f"gpt2_tiny-ddp+nodrop+{loop}-cpu_x2").engine
+
+    assert (single["accelerate"], single["module"]) == ("NO", "GPT2LMHeadModel")
+    assert (ddp["accelerate"], ddp["module"]) == ("MULTI_CPU", "DistributedDataParallel")
+
+
+def test_the_trainers_own_train_runs(measure):
+    """The record says that transformers' Trainer ran the steps."""
+    assert measure("gpt2_tiny-single+hf_trainer-cpu_x1").engine["loop"] == "transformers.trainer.Trainer"
+
+
+@every_loop
+@pytest.mark.parametrize("engine", ["zero1", "zero2", "zero3"])
+def test_sharding_engines_are_refused(catalog, engine, loop):
+    """Accelerate would run them in DistributedDataParallel, and the refusal says so."""
+    with pytest.raises(Refused, match="DistributedDataParallel"):
+        parse_cell(f"gpt2_tiny-{engine}+{loop}-cpu_x2", catalog)
+
+
+@every_loop
+def test_fp16_is_refused_on_a_cpu(catalog, loop):
+    """Accelerate turns it into fp32 there, without a word; on a GPU it is fp16."""
+    with pytest.raises(Refused, match="fp32"):
+        parse_cell(f"gpt2_tiny-ddp+fp16+{loop}-cpu_x2", catalog)
+
+    assert parse_cell(f"gpt2_tiny-ddp+fp16+{loop}-h200_x2", catalog)
+
+
+@pytest.fixture(scope="module")
+def careless():
+    """Measures with engines and techniques that refuse nothing."""
+    catalog = Catalog((Path(__file__).parent / "careless",))
+    runner = Runner(catalog, Settings(steps=2, warmup=1))
+    yield lambda cell_id: runner.measure(parse_cell(cell_id, catalog))
+    runner.close()
+
+
+@every_loop
+def test_the_check_catches_lost_sharding(careless, loop):
+    """Without the refusal ZeRO would silently be DistributedDataParallel: the engine's own check ends the cell."""
+    measured = careless(f"gpt2_tiny-careless_zero+{loop}-cpu_x2")
+
+    assert measured.outcome == "failed"
+    assert "must run in a DeepSpeedEngine, this is DistributedDataParallel" in measured.failure.message
+
+
+@every_loop
+def test_the_check_catches_lost_fp16(careless, loop):
+    """Without the refusal fp16 would silently be fp32: the loop's check ends the cell."""
+    measured = careless(f"gpt2_tiny-careless_ddp+fp16+careless_{loop}-cpu_x2")
+
+    assert measured.outcome == "failed"
+    assert "Accelerate must compute in torch.float16 with loss scaling, it computes in torch.float32" in (
+        measured.failure.message
+    )
