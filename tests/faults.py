@@ -143,3 +143,21 @@ def _write_half(path, record):
     from perfsuite import records
 
     path.write_bytes(records.encode(record)[:100])
+
+
+def large_steps(session, trainer, meters):
+    """The learning rate is so large that each step shows in the next loss."""
+    for group in trainer.optimizer.param_groups:
+        group["lr"] = 0.05
+
+
+def keeps_copies(session, trainer, meters):
+    """Autograd keeps a copy of every tensor that it would keep, as offloading does."""
+    import dataclasses
+
+    import torch
+
+    def around():
+        return torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda kept: kept)
+
+    session.recipe = dataclasses.replace(session.recipe, around=around)

@@ -185,7 +185,8 @@ class Technique:
     just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
 
     ``packages`` must be installed; ``preload`` and ``compile`` are what they are of an Engine. ``why_not`` says what a
-    Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that people ask for by name.
+    Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that
+    people ask for by name.
     """
 
     name: str

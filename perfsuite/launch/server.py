@@ -83,7 +83,7 @@ class Server:
         sys.path += [entry for entry in request["import_path"] if entry not in sys.path]
         catalog = Catalog(tuple(Path(folder) for folder in request["catalogs"]))
         strategy = parse_strategy(request["strategy"], catalog)
-        parts = [strategy.engine, *(choice.technique for choice in strategy.choices)]
+        parts: list[Any] = [strategy.engine, *(choice.technique for choice in strategy.choices)]
         for module in itertools.chain.from_iterable(part.preload for part in parts):
             importlib.import_module(module)
         if request["model"]:

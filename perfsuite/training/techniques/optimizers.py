@@ -64,7 +64,9 @@ def build_cpu_adam() -> None:
 
 def needs_matrices(proposal: Proposal, *, why: str) -> str:
     """Some optimizers are others where the parameters come as flat pieces."""
-    return f"{proposal.engine.name} hands its optimizer flat pieces of parameters: {why}." if proposal.engine.flat else ""
+    return (
+        f"{proposal.engine.name} hands its optimizer flat pieces of parameters: {why}." if proposal.engine.flat else ""
+    )
 
 
 def needs_host(proposal: Proposal) -> str:
