@@ -251,3 +251,21 @@ def tp_whole_matrix(session, trainer, meters):
     layer = trainer.model.lm_head
     layer.weight = torch.nn.Parameter(layer.weight.full_tensor().detach())
     trainer.check()
+
+
+def large_steps(session, trainer, meters):
+    """The learning rate is so large that each step shows in the next loss."""
+    for group in trainer.optimizer.param_groups:
+        group["lr"] = 0.05
+
+
+def keeps_copies(session, trainer, meters):
+    """Autograd keeps a copy of every tensor that it would keep, as offloading does."""
+    import dataclasses
+
+    import torch
+
+    def around():
+        return torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda kept: kept)
+
+    session.recipe = dataclasses.replace(session.recipe, around=around)

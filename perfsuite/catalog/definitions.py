@@ -134,9 +134,9 @@ class Engine:
     of ``combines`` (``dp``, ``tp``) leave, and is at least ``min_ranks`` and at most ``max_ranks`` wide.
     ``preload`` names the modules that the rank server imports before it forks, and ``compile`` a function that it
     calls once to build extensions. ``shards`` says which of "optimizer", "gradients" and "parameters" are divided
-    over the ranks, ``flat`` that the optimizer is given flat pieces of the parameters instead of matrices.
-
-    ``loops`` names the techniques whose loops can run it beside its own.
+    over the ranks, ``keeps`` what its optimizer is given: "tensors" as the model has them, "pieces" (of several
+    parameters behind one another, without rows and columns) or "dtensors". ``loops`` names the techniques whose loops
+    can run it beside its own.
 
     ``refuses`` maps a technique to the reason why the engine cannot have it; ``why_not`` says what a Proposal lacks,
     or nothing; ``refused`` is the reason why the engine cannot run anywhere, for those that people ask for by name.
@@ -152,7 +152,7 @@ class Engine:
     combines: frozenset[str] = frozenset()
     shards: frozenset[str] = frozenset()
     loops: frozenset[str] = frozenset()
-    flat: bool = False
+    keeps: str = "tensors"
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     compile: Callable[[], None] | None = None
@@ -175,8 +175,7 @@ class Technique:
 
     ``packages`` must be installed; ``preload`` and ``compile`` are what they are of an Engine. ``why_not`` says what a
     Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that
-    people ask for by name. ``processes`` are the kinds of cells
-    (Engine.process) in which it changes anything.
+    people ask for by name. ``processes`` are the kinds of cells (Engine.process) in which it changes anything.
     """
 
     name: str

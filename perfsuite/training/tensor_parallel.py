@@ -96,9 +96,10 @@ def traffic(session: Session, model: torch.nn.Module, plan: Plan, *, autocast: b
     Megatron has two. The embedding, cut by the vocabulary, sums its output, the head the gradient of its input, and the
     head's logits are gathered whole where Megatron computes the loss on its own part of them.
 
-    The hidden states are fp32 under ``autocast`` (not where an engine casts the parameters), and so are the embedding's output and every gradient of an input; what
-    a matrix puts out is of the compute dtype. When a layer is computed again, it stops at the last tensor that
-    backward needs, which is the last matrix's input: all of its sums but the last are sent again.
+    The hidden states are fp32 under ``autocast`` (not where an engine casts the parameters), and so are the
+    embedding's output and every gradient of an input; what a matrix puts out is of the compute dtype. When a layer is
+    computed again, it stops at the last tensor that backward needs, which is the last matrix's input: all of its sums
+    but the last are sent again.
     """
     styles = [style for name, style in plan.items() if not name.endswith((".weight", ".bias"))]
     known = {"colwise", "rowwise", "embedding_rowwise", "colwise_gather_output"}

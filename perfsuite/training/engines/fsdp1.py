@@ -121,7 +121,7 @@ ENGINES = (
         min_ranks=2,  # on one rank FSDP1 turns itself into NO_SHARD
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
-        flat=True,
+        keeps="pieces",
         source="arXiv 2304.11277",
     ),
 )

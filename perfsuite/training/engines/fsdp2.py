@@ -115,6 +115,7 @@ def sharded_traffic(session: Session, elements: int, outside_blocks: int) -> dic
 ENGINES = (
     Engine(
         name="fsdp2",
+        keeps="dtensors",
         trainer=Fsdp2,
         dimension="shards",
         combines=frozenset({"dp", "tp"}),

@@ -57,6 +57,7 @@ class TensorParallel(LoopTrainer):
 ENGINES = (
     Engine(
         name="tp",
+        keeps="dtensors",
         trainer=TensorParallel,
         dimension="tensor",
         min_ranks=2,

@@ -10,6 +10,7 @@ a CPU a matmul measured in the same rank.
 from __future__ import annotations
 
 import contextlib
+import sys
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -47,8 +48,13 @@ class Flops(Meter):
         if kind != "counted":
             return contextlib.nullcontext()
         self.counter = _flop_counter()
-        counter: contextlib.AbstractContextManager[object] = self.counter
-        return counter
+        counting = contextlib.ExitStack()
+        if "torch._dynamo" in sys.modules:  # dispatch modes cannot look into compiled code: this step runs without
+            import torch
+
+            counting.enter_context(torch.compiler.set_stance("force_eager"))
+        counting.enter_context(self.counter)
+        return counting
 
     def readings(self) -> dict[str, Reading]:
         return {

@@ -22,11 +22,14 @@ def add_adapters(session: Session, model: torch.nn.Module) -> torch.nn.Module:
     """
     import peft
     import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
 
     config = peft.LoraConfig(task_type=TASKS[session.job.model.task])
-    # peft moves each adapter to its layer's device, where it is already; torch cannot move a module of fake tensors.
+    # peft moves each adapter to its layer's device, where it is already, and copies the head with its whole mode; torch
+    # can do neither with fake tensors.
     stay = mock.patch.object(torch.nn.Module, "to", lambda module, *_, **__: module)
-    with next(model.parameters()).device, stay:
+    share = mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, memo: mode, create=True)
+    with next(model.parameters()).device, stay, share:
         adapted: torch.nn.Module = peft.get_peft_model(model, config).get_base_model()
     return adapted
 

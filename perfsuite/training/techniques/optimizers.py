@@ -41,11 +41,20 @@ def adamw8bit(parameters: Any, learning_rate: float) -> Any:
 
 
 def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
-    """torchao's AdamW with a state of so many bits; it compiles its step for each shape of parameter."""
+    """torchao's AdamW with a state of so many bits. It compiles its step for each shape of parameter, which takes
+    seconds per shape and cannot be done while a dispatch mode counts: it is stepped without, by the same operators.
+    """
+    import torch
     import torchao.optim
 
-    optimizer = getattr(torchao.optim, f"AdamW{bits}bit")
-    return optimizer(parameters, lr=learning_rate, weight_decay=1e-2)
+    kind: Any = getattr(torchao.optim, f"AdamW{bits}bit")
+
+    class Eager(kind):  # type: ignore[misc]
+        def step(self, closure: Any = None) -> Any:
+            with torch.compiler.set_stance("force_eager"):
+                return super().step(closure)
+
+    return Eager(parameters, lr=learning_rate, weight_decay=1e-2)
 
 
 def cpu_adam(parameters: Any, learning_rate: float) -> Any:
@@ -63,14 +72,33 @@ def build_cpu_adam() -> None:
 
 
 def needs_matrices(proposal: Proposal, *, why: str) -> str:
-    """Some optimizers are others where the parameters come as flat pieces."""
-    return (
-        f"{proposal.engine.name} hands its optimizer flat pieces of parameters: {why}." if proposal.engine.flat else ""
+    """Some optimizers are others where the parameters come as pieces."""
+    if proposal.engine.keeps == "pieces":
+        return f"{proposal.engine.name} hands its optimizer pieces of parameters: {why}."
+    return ""
+
+
+def needs_plain(proposal: Proposal, *, why: str) -> str:
+    """Some optimizers cannot step DTensors, as FSDP2 and tensor parallelism keep their parameters."""
+    if proposal.engine.keeps == "dtensors" or "tp" in proposal.techniques:
+        return f"{proposal.engine.name} keeps parameters as DTensors: {why}."
+    return ""
+
+
+def lacks_for_adafactor(proposal: Proposal) -> str:
+    """Rows and columns, of plain tensors."""
+    return needs_matrices(
+        proposal, why="they have no rows and columns, so Adafactor would keep every second moment whole"
+    ) or needs_plain(
+        proposal, why='transformers\' Adafactor adds them to plain tensors ("got mixed torch.Tensor and DTensor")'
     )
 
 
 def needs_host(proposal: Proposal) -> str:
     """Parameters that live on a GPU cannot be stepped by a CPU."""
+    reason = needs_plain(proposal, why="DeepSpeed's kernel reads the memory of a plain tensor, which they have not")
+    if reason:
+        return reason
     if proposal.device is not None:
         return f"cpu_adam steps parameters in host memory, and {proposal.engine.name} keeps them on the GPU."
     return ""
@@ -107,11 +135,17 @@ TECHNIQUES = (
         "adafactor",
         adafactor,
         "Adafactor, a matrix's second moment kept as a row and a column (arXiv 1804.04235), by transformers.",
+        why_not=lacks_for_adafactor,
+    ),
+    _optimizer(
+        "adamw8bit",
+        adamw8bit,
+        f"AdamW by bitsandbytes, {_QUANTIZED} in 8 bits.",
+        packages=("bitsandbytes",),
         why_not=functools.partial(
-            needs_matrices, why="they have no rows and columns, so Adafactor would keep every second moment whole"
+            needs_plain, why='bitsandbytes\' operator refuses them ("got mixed torch.Tensor and DTensor")'
         ),
     ),
-    _optimizer("adamw8bit", adamw8bit, f"AdamW by bitsandbytes, {_QUANTIZED} in 8 bits.", packages=("bitsandbytes",)),
     _optimizer(
         "adamw8bit_ao",
         functools.partial(adamw_ao, bits=8),
