@@ -126,7 +126,7 @@ class Traffic:
 
     ``parameters``: elements of the model, ``compute_bytes``: bytes of an element of the arithmetic's dtype,
     ``micro_batches``: per rank and step, ``hidden_bytes``: bytes of one micro-batch's hidden states in that dtype,
-    ``layers``: of the decoder.
+    ``logits_bytes``: those of its logits, ``layers``: of the decoder.
     """
 
     parameters: int
@@ -135,6 +135,7 @@ class Traffic:
     hidden_bytes: int
     layers: int
     layout: Layout
+    logits_bytes: int = 0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,8 +183,9 @@ class Technique:
     Layout, the width of that dimension. ``applies`` is called in the rank with the session and the model that was
     just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
 
-    ``packages`` must be installed; ``why_not`` says what a Proposal lacks, or nothing; ``refused`` is the reason why
-    the technique cannot be had anywhere, for those that people ask for by name.
+    ``packages`` must be installed, and ``compile`` is a function that the rank server calls once to build extensions;
+    ``why_not`` says what a Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had
+    anywhere, for those that people ask for by name.
     """
 
     name: str
@@ -196,6 +198,7 @@ class Technique:
     applies: Callable[[Any, Any], Any] | None = None
     counts: bool = False
     packages: tuple[str, ...] = ()
+    compile: Callable[[], None] | None = None
     why_not: Callable[[Proposal], str] | None = None
     refused: str = ""
 

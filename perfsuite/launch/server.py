@@ -4,8 +4,9 @@
 
 It reads one JSON line per request and writes one per event:
 
-    ← {"start": FOLDER, "ranks": N, "engine": NAME, "model": CLASS, "catalogs": [...],
-       "import_path": [...]}
+    ← {"start": FOLDER, "ranks": N, "engine": NAME, "techniques": [NAME, …], "model": CLASS,
+       "catalogs": [...], "import_path": [...]}
+    → {"compiling": NAME}, whenever an extension may have to be built, and then
     → {"started": [pid, …]}  or  {"error": text}
     → {"ended": pid, "status": wait status}
 
@@ -79,17 +80,20 @@ class Server:
         from perfsuite.catalog.registry import Catalog
 
         sys.path += [entry for entry in request["import_path"] if entry not in sys.path]
-        engine = Catalog(tuple(Path(folder) for folder in request["catalogs"])).get("engine", request["engine"])
+        catalog = Catalog(tuple(Path(folder) for folder in request["catalogs"]))
+        engine = catalog.get("engine", request["engine"])
         for module in engine.preload:
             importlib.import_module(module)
         if request["model"]:
             import transformers
 
             getattr(transformers, request["model"], None)  # the import of its module is what takes long
-        if engine.compile and engine.name not in self.compiled:
-            with _build_lock():
-                engine.compile()
-            self.compiled.add(engine.name)
+        for item in (engine, *(catalog.get("technique", name) for name in request["techniques"])):
+            if item.compile and item.name not in self.compiled:
+                self.send({"compiling": item.name})
+                with _build_lock():
+                    item.compile()
+                self.compiled.add(item.name)
 
     def fork(self, folder: Path, rank: int) -> int:
         """Fork one rank; its output goes to a file in the folder."""

@@ -99,7 +99,7 @@ def run(folder: Path, rank: int) -> int:
     try:
         phases_seconds: dict[str, float] = {}
         job = records.read(folder / "job.json", Job)
-        session = Session.open(job, rank)
+        session = Session.open(job, rank, folder / records.SCRATCH)
         session.listeners.append(progress.mark)
         with _timed("join", session, phases_seconds):
             join(session, folder)
@@ -138,10 +138,12 @@ def _missing(message: str) -> int | None:
 
 
 def seed_steps(session: Session) -> None:
-    """Dropout draws from here on: each rank its own numbers, whatever was drawn before by engines and meters."""
+    """Dropout draws from here on, whatever was drawn before by engines and meters: ranks that are fed different data
+    draw different numbers, those that share a replica the same, since what they hold twice must stay equal.
+    """
     import torch
 
-    torch.manual_seed(session.job.seed + 1 + session.rank)
+    torch.manual_seed(session.job.seed + 1 + session.data_rank)
 
 
 @contextlib.contextmanager
