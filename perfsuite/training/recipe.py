@@ -21,6 +21,8 @@ class Recipe:
     checkpointing: bool = False
     accumulation: int = 1
     dropout: bool = True
+    offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"
+    offload_parameters: str | None = None
 
 
 def resolve(strategy: Strategy) -> Recipe:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
 from perfsuite.training.loop import LoopTrainer
+from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
     import torch
@@ -47,6 +48,10 @@ class DistributedDataParallel(LoopTrainer):
 ENGINES = (
     Engine(
         name="ddp",
+        refuses=dict.fromkeys(
+            offload.NAMES,
+            "DistributedDataParallel keeps everything on every device; zero2, zero3 and fsdp2 offload",
+        ),
         trainer=DistributedDataParallel,
         # Gradients are of the parameters' dtype, fp32 under autocast too.
         traffic=lambda traffic: {"all_reduce": 4 * traffic.parameters},

@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
 from perfsuite.training.loop import LoopTrainer
+from perfsuite.training.techniques import offload
 
 
 class Single(LoopTrainer):
@@ -19,6 +20,10 @@ class Single(LoopTrainer):
 ENGINES = (
     Engine(
         name="single",
+        refuses=dict.fromkeys(
+            offload.NAMES,
+            "the plain loop keeps everything on the device; zero2, zero3 and fsdp2 offload, on one rank too",
+        ),
         trainer=Single,
         max_ranks=1,
         traffic=lambda traffic: {},

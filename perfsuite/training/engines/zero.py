@@ -7,43 +7,24 @@ gets DeepSpeed's default, bounded by the model's own size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.catalog.definitions import Engine
-from perfsuite.errors import Unsupported, WrongEngine
-from perfsuite.training.trainer import MicroBatch, StepOutcome, Trainer
+from perfsuite.catalog.definitions import Engine, Traffic
+from perfsuite.errors import WrongEngine
+from perfsuite.training.engines import _zero_offload as offload
+from perfsuite.training.engines._deepspeed import DeepSpeedTrainer
 
 if TYPE_CHECKING:
     import torch
 
-    from perfsuite.training.session import Session
-
 DEFAULT_BUCKET = 500_000_000  # elements; deepspeed/runtime/zero/config.py
+REUSE = 1_000_000_000  # elements; deepspeed/runtime/zero/config.py
 SHARDS = ("optimizer", "gradients", "parameters")
 
 
-class Zero(Trainer):
-    """deepspeed.initialize with the recipe's optimizer; DeepSpeed casts the model and keeps fp32 master parameters."""
-
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
-        import deepspeed
-        import torch
-        from deepspeed.accelerator import get_accelerator
-
-        super().__init__(session, model)
-        for dtype, supported in (
-            (torch.bfloat16, get_accelerator().is_bf16_supported),
-            (torch.float16, get_accelerator().is_fp16_supported),
-        ):
-            if session.compute_dtype == dtype and not supported():
-                raise Unsupported(f"DeepSpeed has no {dtype} on this {session.job.device}: it lacks the instructions.")
-        self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        optimizer = session.recipe.optimizer(model.parameters(), session.recipe.learning_rate)
-        self.module: Any
-        self.module, self.optimizer, _, _ = deepspeed.initialize(
-            model=model, optimizer=optimizer, config=self.config(), dist_init_required=False
-        )
+class Zero(DeepSpeedTrainer):
+    """One rank's part of what the stage shards."""
 
     @property
     def stage(self) -> int:
@@ -51,76 +32,33 @@ class Zero(Trainer):
         return int(self.session.strategy.engine.name.removeprefix("zero"))
 
     def config(self) -> dict[str, Any]:
-        """What deepspeed.initialize is given."""
-        recipe = self.session.recipe
         hidden = getattr(getattr(self.model, "config", None), "hidden_size", None)
         bucket = hidden * hidden if hidden else min(DEFAULT_BUCKET, self.parameters)
         zero: dict[str, Any] = {"stage": self.stage, "reduce_bucket_size": bucket}
+        zero |= offload.config(self.session, self.model)
         if self.stage == 3:
             zero["stage3_prefetch_bucket_size"] = int(0.9 * bucket)
             zero["stage3_param_persistence_threshold"] = 10 * hidden if hidden else 0
-        return {
-            "train_micro_batch_size_per_gpu": self.session.job.workload.micro_batch,
-            "gradient_accumulation_steps": recipe.accumulation,
-            "zero_optimization": zero,
-            "bf16": {"enabled": recipe.compute_dtype == "bfloat16"},
-            "fp16": {"enabled": recipe.compute_dtype == "float16"},
-            "gradient_clipping": 0.0,  # DeepSpeed clips to a norm of 1 unless it is told otherwise
-            "zero_allow_untested_optimizer": True,
-            "steps_per_print": 2**31,
-        }
+        return super().config() | {"zero_optimization": zero}
 
     def check(self) -> dict[str, str | int]:
-        from deepspeed import DeepSpeedEngine
-
-        if not isinstance(self.module, DeepSpeedEngine):
-            raise WrongEngine(f"zero{self.stage} must run in a DeepSpeedEngine, this is {type(self.module).__name__}.")
-        if self.module.zero_optimization_stage() != self.stage:
-            raise WrongEngine(
-                f"zero{self.stage} is asked for, DeepSpeed runs stage {self.module.zero_optimization_stage()}."
-            )
+        ranks = self.session.world_size
+        self.check_engine(self.stage, ranks)
         if self.stage < 3 and self.optimizer.partition_gradients != (self.stage == 2):
             raise WrongEngine(f"zero{self.stage} is asked for, but DeepSpeed shards other parts than the stage's.")
-        dtypes = {parameter.dtype for parameter in self.model.parameters()}
-        if dtypes != {self.session.compute_dtype}:
-            raise WrongEngine(f"The model must be in {self.session.compute_dtype}, DeepSpeed has it in {dtypes}.")
-        ranks = self.module.dp_world_size
-        if ranks != self.session.world_size:
-            raise WrongEngine(
-                f"zero{self.stage} must shard over {self.session.world_size} ranks, DeepSpeed uses {ranks}."
-            )
-        held = sum(tensor.numel() for tensor in self._master())
+        held = sum(tensor.numel() for tensor in self._master()) + offload.swapped_elements(self.optimizer)
         self._check_share("master parameters", held, self.parameters, ranks)
         if self.stage == 3:
             partitions: list[Any] = list(self.model.parameters())
-            held = sum(parameter.ds_tensor.numel() for parameter in partitions)
+            held = sum(p.ds_tensor.ds_numel if offload.on_disk(p) else p.ds_tensor.numel() for p in partitions)
             self._check_share("parameters", held, self.parameters, ranks)
-        return {
+        evidence: dict[str, str | int] = {
             "module": type(self.module).__name__,
             "optimizer": f"{type(self.optimizer).__name__}({type(self.optimizer.optimizer).__name__})",
             "ranks": ranks,
             "elements_here": held,
         }
-
-    def step(self, batch: list[MicroBatch]) -> StepOutcome:
-        import torch
-
-        mark = self.session.mark
-        loss_sum = torch.zeros((), device=self.session.device)
-        for number, micro_batch in enumerate(batch):
-            last = number == len(batch) - 1
-            mark("forward")
-            loss = self.module(**micro_batch.inputs).loss * micro_batch.weight
-            loss_sum += loss.detach() / len(batch)
-            mark("backward")
-            self.module.backward(loss)
-            del loss
-            if last:
-                mark("optimizer")
-            self.module.step()
-        mark("end")
-        skipped = bool(getattr(self.optimizer, "overflow", False))
-        return StepOutcome(loss_sum, self.module.get_global_grad_norm(), skipped)
+        return evidence | offload.check(self.session, self.model, self.optimizer)
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for parameter in self.model.parameters():
@@ -139,6 +77,7 @@ class Zero(Trainer):
             yield from (("gradients", gradient) for gradient in gradients or () if gradient is not None)
         if getattr(self.optimizer, "grad_partitions_flat_buffer", None) is not None:
             yield "gradients", self.optimizer.grad_partitions_flat_buffer
+        yield from offload.held_on_host(self.optimizer)
         for state in self.optimizer.optimizer.state.values():
             yield from (("optimizer_state", value) for value in state.values() if hasattr(value, "untyped_storage"))
 
@@ -174,11 +113,45 @@ def build_extensions() -> None:
         build_shm_op()
 
 
+def replicated_traffic(stage: int) -> Callable[[Traffic], dict[str, int]]:
+    """Stages 1 and 2: gradients are all-reduced, stepped parameters all-gathered.
+
+    On the wire that is 3 parameters' worth per rank where arXiv 1910.02054, section 7.1, has 2 (a reduce-scatter for
+    the all-reduce): DeepSpeed all-reduces buckets that belong to several ranks ("use_multi_rank_bucket_allreduce"),
+    and each rank keeps its part. Stage 1 does so once per step, stage 2 after every micro-batch, since it keeps no
+    whole gradient. Left out: some scalars (norm, overflow) and the padding of flat buffers to a multiple of the ranks.
+    """
+
+    def traffic(theory: Traffic) -> dict[str, int]:
+        whole = theory.compute_bytes * theory.parameters
+        return {"all_reduce": whole * (theory.micro_batches if stage == 2 else 1), "all_gather": whole}
+
+    return traffic
+
+
+def sharded_traffic(theory: Traffic) -> dict[str, int]:
+    """Stage 3: parameters are all-gathered and gradients reduce-scattered in every micro-batch.
+
+    arXiv 1910.02054, section 7.2, gathers twice, in forward and again in backward. DeepSpeed gathers again only what
+    is used next more than REUSE elements later ("stage3_max_reuse_distance"), and forward and backward make two
+    models' worth: below half of it everything stays gathered from forward to backward. Beyond it this is the most:
+    what was prefetched for backward stays too. Above these numbers are the padding of every tensor to a multiple of
+    the ranks and two scalars; below them, of several micro-batches, the persistent small parameters, which are
+    gathered once per step.
+    """
+    whole = theory.compute_bytes * theory.parameters * theory.micro_batches
+    again = max(0, theory.parameters - REUSE // 2) * theory.compute_bytes * theory.micro_batches
+    return {"all_gather": whole + again, "reduce_scatter": whole}
+
+
 ENGINES = tuple(
     Engine(
         name=f"zero{stage}",
         trainer=Zero,
         shards=frozenset(SHARDS[:stage]),
+        refuses=offload.BEFORE_STAGE_3 if stage < 3 else {},
+        why_not=offload.why_not,
+        traffic=sharded_traffic if stage == 3 else replicated_traffic(stage),
         preload=("deepspeed",),
         compile=build_extensions,
         source="arXiv 1910.02054, section 5",
