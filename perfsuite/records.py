@@ -16,6 +16,7 @@ from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.errors import FileError
 
 FORMAT = 1
+SCRATCH = "scratch"  # in a cell's working folder: what its ranks write there is removed when the cell ends
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -26,6 +26,7 @@ from perfsuite.training.meters._cpu_allocator import cache_folder
 
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 0.1
+COMPILE_SECONDS = 1800.0  # DeepSpeed's async_io takes eight minutes of one core
 END_SECONDS = 10.0  # how long killed ranks may take to give their memory back
 
 
@@ -81,6 +82,7 @@ class Launcher:
             return [self._result(folder, rank) for rank in range(job.world_size)]
         finally:
             server.end(pids)
+            shutil.rmtree(folder / records.SCRATCH, ignore_errors=True)
 
     def close(self) -> None:
         """End all servers and their ranks."""
@@ -106,6 +108,8 @@ class Launcher:
                     return pids
                 if "error" in message:
                     raise CellFailed(_server_failure(message["error"], server))
+                if "compiling" in message:
+                    deadline = time.monotonic() + max(self.timeouts.start, COMPILE_SECONDS)
             if time.monotonic() > deadline:
                 failure = _server_failure(f"it was not ready within {self.timeouts.start:g} s", server)
                 server.close()

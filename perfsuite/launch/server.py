@@ -4,8 +4,9 @@
 
 It reads one JSON line per request and writes one per event:
 
-    ← {"start": FOLDER, "ranks": N, "strategy": NAME, "model": CLASS, "catalogs": [...],
-       "import_path": [...]}
+    ← {"start": FOLDER, "ranks": N, "engine": NAME, "techniques": [NAME, …], "model": CLASS,
+       "catalogs": [...], "import_path": [...]}
+    → {"compiling": NAME}, whenever an extension may have to be built, and then
     → {"started": [pid, …]}  or  {"error": text}
     → {"ended": pid, "status": wait status}
 
@@ -92,6 +93,7 @@ class Server:
             getattr(transformers, request["model"], None)  # the import of its module is what takes long
         for part in parts:
             if part.compile and part.compile not in self.compiled:
+                self.send({"compiling": part.name})
                 with _build_lock():
                     part.compile()
                 self.compiled.add(part.compile)

@@ -117,7 +117,7 @@ def run(folder: Path, rank: int) -> int:
     try:
         phases_seconds: dict[str, float] = {}
         job = records.read(folder / "job.json", Job)
-        session = Session.open(job, rank)
+        session = Session.open(job, rank, folder / records.SCRATCH)
         session.listeners.append(progress.mark)
         with _timed("join", session, phases_seconds):
             join(session, folder)

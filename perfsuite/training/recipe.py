@@ -23,6 +23,8 @@ class Recipe:
     accumulation: int = 1
     around: Callable[[], AbstractContextManager[Any]] = nullcontext  # around all forwards and backwards of a step
     epochs: int = 1  # of the timed steps; more than one are each followed by an evaluation
+    offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"
+    offload_parameters: str | None = None
 
 
 def resolve(strategy: Strategy) -> Recipe:

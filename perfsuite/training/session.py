@@ -34,17 +34,18 @@ class Session:
     strategy: Strategy
     recipe: Recipe
     layout: Layout
+    scratch: Path | None = None  # for files that are removed when the cell ends
     listeners: list[Listener] = field(default_factory=list)
 
     @classmethod
-    def open(cls, job: Job, rank: int) -> Session:
+    def open(cls, job: Job, rank: int, scratch: Path | None = None) -> Session:
         """Load the catalog that the parent used and resolve the strategy with it."""
         for entry in job.import_path:
             if entry not in sys.path:
                 sys.path.append(entry)
         catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
         strategy = parse_strategy(job.strategy, catalog)
-        return cls(job, rank, catalog, strategy, resolve(strategy), lay_out(strategy, job.world_size))
+        return cls(job, rank, catalog, strategy, resolve(strategy), lay_out(strategy, job.world_size), scratch)
 
     @property
     def world_size(self) -> int:

@@ -11,12 +11,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Cut, Proposal
+from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
     import torch
 
 _PRUNED = "torch's pruning makes weights the results of others, which stages can neither copy nor share"
-CUT_REFUSES = {
+CUT_REFUSES = dict.fromkeys(offload.NAMES, "a stage keeps its layers on the device; zero2, zero3 and fsdp2 offload") | {
     "epochs": "perfsuite drives no evaluation through a pipeline",
     "compile": "torch.compile is applied to the whole model's forward, which no stage calls",
     "prune": _PRUNED,

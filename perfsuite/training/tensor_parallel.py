@@ -15,12 +15,24 @@ if TYPE_CHECKING:
 
 Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it
 
+_MASKED = (
+    'a pruning mask is a plain tensor, which torch refuses to multiply with a DTensor ("got mixed torch.Tensor ...")'
+)
+REFUSED = {
+    "lora": "transformers' plan names the matrices by their own names, which peft gives to its adapters",
+    "prune": _MASKED,
+    "prune_structured": _MASKED,
+}
+
 
 def why_not_divided(proposal: Proposal) -> str:
     """Why the model's matrices cannot be divided over the layout's tensor-parallel ranks; empty if they can."""
     model, width = proposal.model, proposal.layout.tensor
     if width == 1:
         return ""
+    for technique, reason in REFUSED.items():
+        if technique in proposal.techniques:
+            return f"{technique} cannot be combined with tensor parallelism: {reason}"
     if model.divisible is None:
         return f"transformers has no tensor-parallel plan for {model.name} ({model.model_class or model.build})"
     for what, number in model.divisible.items():

@@ -10,6 +10,7 @@ from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
 from perfsuite.training.blocks import size
 from perfsuite.training.loop import LoopTrainer
+from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
     import torch
@@ -53,6 +54,10 @@ ENGINES = (
     Engine(
         name="ddp",
         loops=frozenset({"accelerate", "hf_trainer"}),
+        refuses=dict.fromkeys(
+            offload.NAMES,
+            "DistributedDataParallel keeps everything on every device; zero2, zero3 and fsdp2 offload",
+        ),
         trainer=DistributedDataParallel,
         source="arXiv 2006.15704",
     ),

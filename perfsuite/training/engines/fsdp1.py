@@ -15,6 +15,7 @@ from perfsuite.training.blocks import blocks, elements
 from perfsuite.training.engines.fsdp2 import sharded_traffic
 from perfsuite.training.loop import LoopTrainer, storages
 from perfsuite.training.norms import gradient_norm
+from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +27,7 @@ class Fsdp1(LoopTrainer):
     module: Any
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+        from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel, ShardingStrategy
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
         layers = blocks(model)
@@ -39,6 +40,7 @@ class Fsdp1(LoopTrainer):
             sharding_strategy=ShardingStrategy.HYBRID_SHARD if hybrid else ShardingStrategy.FULL_SHARD,
             auto_wrap_policy=ModuleWrapPolicy({type(layer) for layer in layers}) if layers else None,
             mixed_precision=self.precision(),
+            cpu_offload=CPUOffload(offload_params=bool(self.session.recipe.offload_parameters)),
             device_id=self.session.device,
             use_orig_params=True,  # as accelerate has it: frozen and trained parameters may share a unit
         )
@@ -80,6 +82,8 @@ class Fsdp1(LoopTrainer):
         if whole and shards > 1:
             raise WrongEngine(f"fsdp1 must shard over {shards} ranks, but FSDP runs {strategies}.")
         here = sum(_shard(flat).numel() for flat in self._flat_parameters())
+        if self.session.recipe.offload_parameters and any(not unit.cpu_offload.offload_params for unit in units):
+            raise WrongEngine("fsdp1 must offload its parameters to the host, but FSDP does not.")
         padding = shards * len(units)
         if not self.elements / shards <= here <= self.elements / shards + padding:
             raise WrongEngine(f"fsdp1 must hold 1/{shards} of {self.elements:,} parameters, this rank holds {here:,}.")
@@ -122,6 +126,8 @@ ENGINES = (
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
         keeps="pieces",
+        refuses=offload.ALL_OR_NOTHING,
+        why_not=offload.why_not_fsdp,
         source="arXiv 2304.11277",
     ),
 )

@@ -16,6 +16,7 @@ from perfsuite.training import tensor_parallel
 from perfsuite.training.blocks import blocks, elements
 from perfsuite.training.loop import LoopTrainer
 from perfsuite.training.norms import local
+from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,7 @@ class Fsdp2(LoopTrainer):
     module: Any
 
     def wrap(self, model: torch.nn.Module) -> Any:
-        from torch.distributed.fsdp import fully_shard
+        from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
         self.plan = tensor_parallel.apply(self.session, model) if self.session.layout.tensor > 1 else {}
         self.elements = elements([model])
@@ -37,6 +38,8 @@ class Fsdp2(LoopTrainer):
         self.outside_blocks = self.elements - elements(layers)
         names = ("replicas", "shards") if self.session.layout.replicas > 1 else ("shards",)
         options: Any = {"mesh": self.session.mesh[names], "mp_policy": self.precision()}
+        if self.session.recipe.offload_parameters:
+            options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.session.job.device == "cuda")
         for layer in layers:
             fully_shard(layer, **options)
         return fully_shard(model, **options)
@@ -72,6 +75,8 @@ class Fsdp2(LoopTrainer):
         shards, here = self.session.layout.shards, 0
         for name, parameter in self.model.named_parameters():
             kept, whole = local(parameter), parameter.numel()
+            if self.session.recipe.offload_parameters and kept.device.type != "cpu":
+                raise WrongEngine(f"{name} must be offloaded to the host, it is on {kept.device}.")
             here += kept.numel()
             rows = -(-parameter.shape[0] // shards)  # the first ranks hold the larger share of rows
             if kept.numel() > rows * whole // parameter.shape[0]:
@@ -120,7 +125,8 @@ ENGINES = (
         dimension="shards",
         combines=frozenset({"dp", "tp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
-        why_not=tensor_parallel.why_not_divided,
+        refuses=offload.ALL_OR_NOTHING,
+        why_not=lambda proposal: offload.why_not_fsdp(proposal) or tensor_parallel.why_not_divided(proposal),
         source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
     ),
 )

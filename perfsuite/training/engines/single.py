@@ -5,6 +5,7 @@ from __future__ import annotations
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
 from perfsuite.training.loop import LoopTrainer
+from perfsuite.training.techniques import offload
 
 
 class Single(LoopTrainer):
@@ -23,6 +24,10 @@ ENGINES = (
     Engine(
         name="single",
         loops=frozenset({"accelerate", "hf_trainer"}),
+        refuses=dict.fromkeys(
+            offload.NAMES,
+            "the plain loop keeps everything on the device; zero2, zero3 and fsdp2 offload, on one rank too",
+        ),
         trainer=Single,
         max_ranks=1,
         source="https://docs.pytorch.org/docs/stable/notes/amp_examples.html",

@@ -11,6 +11,7 @@ from perfsuite.training.blocks import size
 from perfsuite.training.loop import LoopTrainer
 from perfsuite.training.norms import local
 from perfsuite.training.replicas import average_gradients
+from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
     import torch
@@ -62,7 +63,8 @@ ENGINES = (
         dimension="tensor",
         min_ranks=2,
         combines=frozenset({"dp"}),
-        refuses={
+        refuses=dict.fromkeys(offload.NAMES, "each rank keeps its part on the device; zero2, zero3 and fsdp2 offload")
+        | {
             "fp16": "torch's GradScaler unscales all gradients in one call, which refuses DTensors (the matrices) "
             "beside plain tensors (the norms): 'got mixed torch.Tensor and DTensor'"
         },

@@ -11,48 +11,20 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine
-from perfsuite.errors import Unsupported, WrongEngine
-from perfsuite.training.loop import evaluate
-from perfsuite.training.trainer import MicroBatch, StepOutcome, Trainer
+from perfsuite.errors import WrongEngine
+from perfsuite.training.engines import _zero_offload as offload
+from perfsuite.training.engines._deepspeed import DeepSpeedTrainer
 
 if TYPE_CHECKING:
     import torch
 
-    from perfsuite.training.session import Session
-
 DEFAULT_BUCKET = 500_000_000  # elements; deepspeed/runtime/zero/config.py
+REUSE = 1_000_000_000  # elements; deepspeed/runtime/zero/config.py
 SHARDS = ("optimizer", "gradients", "parameters")
 
 
-class Zero(Trainer):
-    """deepspeed.initialize with the recipe's optimizer; DeepSpeed casts the model and keeps fp32 master parameters."""
-
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
-        import deepspeed
-
-        super().__init__(session, model)
-        self.refuse_unsupported()
-        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
-        self.parameters = sum(parameter.numel() for parameter in model.parameters())
-        self.trained = sum(parameter.numel() for parameter in trainable)
-        optimizer = session.recipe.optimizer(trainable, session.recipe.learning_rate)
-        self.module: Any
-        self.module, self.optimizer, _, _ = deepspeed.initialize(
-            model=model, optimizer=optimizer, config=self.config(), dist_init_required=False
-        )
-
-    def refuse_unsupported(self) -> None:
-        """Raise Unsupported if DeepSpeed cannot have the compute dtype here."""
-        import torch
-        from deepspeed.accelerator import get_accelerator
-
-        session = self.session
-        for dtype, supported in (
-            (torch.bfloat16, get_accelerator().is_bf16_supported),
-            (torch.float16, get_accelerator().is_fp16_supported),
-        ):
-            if session.compute_dtype == dtype and not supported():
-                raise Unsupported(f"DeepSpeed has no {dtype} on this {session.job.device}: it lacks the instructions.")
+class Zero(DeepSpeedTrainer):
+    """One rank's part of what the stage shards."""
 
     @property
     def stage(self) -> int:
@@ -60,89 +32,39 @@ class Zero(Trainer):
         return int(self.session.strategy.engine.name.removeprefix("zero"))
 
     def config(self) -> dict[str, Any]:
-        """What deepspeed.initialize is given."""
-        recipe = self.session.recipe
         hidden = getattr(getattr(self.model, "config", None), "hidden_size", None)
         bucket = hidden * hidden if hidden else min(DEFAULT_BUCKET, self.parameters)
         zero: dict[str, Any] = {"stage": self.stage, "reduce_bucket_size": bucket}
+        zero |= offload.config(self.session, self.model)
         if self.stage == 3:
             zero["stage3_prefetch_bucket_size"] = int(0.9 * bucket)
             zero["stage3_param_persistence_threshold"] = 10 * hidden if hidden else 0
-        return {
-            "train_micro_batch_size_per_gpu": self.session.job.workload.micro_batch,
-            "gradient_accumulation_steps": recipe.accumulation,
-            "zero_optimization": zero,
-            "bf16": {
-                "enabled": recipe.compute_dtype == "bfloat16",
-                "bf16_master_weights_and_grads": recipe.pure,
-                "bf16_optimizer_states": recipe.pure,
-            },
-            "fp16": {"enabled": recipe.compute_dtype == "float16"},
-            "gradient_clipping": recipe.clip or 0.0,  # DeepSpeed clips to a norm of 1 unless it is told otherwise
-            "zero_allow_untested_optimizer": True,
-            "steps_per_print": 2**31,
-        }
+        return super().config() | {"zero_optimization": zero}
 
     def check(self) -> dict[str, str | int]:
         import torch
-        from deepspeed import DeepSpeedEngine
 
-        if not isinstance(self.module, DeepSpeedEngine):
-            raise WrongEngine(f"zero{self.stage} must run in a DeepSpeedEngine, this is {type(self.module).__name__}.")
-        if self.module.zero_optimization_stage() != self.stage:
-            raise WrongEngine(
-                f"zero{self.stage} is asked for, DeepSpeed runs stage {self.module.zero_optimization_stage()}."
-            )
+        ranks = self.session.world_size
+        self.check_engine(self.stage, ranks)
         if self.stage < 3 and self.optimizer.partition_gradients != (self.stage == 2):
             raise WrongEngine(f"zero{self.stage} is asked for, but DeepSpeed shards other parts than the stage's.")
-        dtypes = {parameter.dtype for parameter in self.model.parameters()}
-        if dtypes != {self.session.compute_dtype}:
-            raise WrongEngine(f"The model must be in {self.session.compute_dtype}, DeepSpeed has it in {dtypes}.")
-        ranks = self.module.dp_world_size
-        if ranks != self.session.world_size:
-            raise WrongEngine(
-                f"zero{self.stage} must shard over {self.session.world_size} ranks, DeepSpeed uses {ranks}."
-            )
+        held = sum(tensor.numel() for tensor in self._master()) + offload.swapped_elements(self.optimizer)
+        self._check_share("master parameters", held, self.trained, ranks)
         master_dtype = self.session.compute_dtype if self.session.recipe.pure else torch.float32
         dtypes = {tensor.dtype for tensor in self._master()}
         if dtypes != {master_dtype}:
             raise WrongEngine(f"The master parameters must be in {master_dtype}, DeepSpeed has them in {dtypes}.")
-        held = sum(tensor.numel() for tensor in self._master())
-        self._check_share("master parameters", held, self.trained, ranks)
         if self.stage == 3:
             partitions: list[Any] = list(self.model.parameters())
-            held = sum(parameter.ds_tensor.numel() for parameter in partitions)
+            held = sum(p.ds_tensor.ds_numel if offload.on_disk(p) else p.ds_tensor.numel() for p in partitions)
             self._check_share("parameters", held, self.parameters, ranks)
-        return {
+        evidence: dict[str, str | int] = {
             "module": type(self.module).__name__,
             "optimizer": f"{type(self.optimizer).__name__}({type(self.optimizer.optimizer).__name__})",
             "ranks": ranks,
             "elements_here": held,
         }
-
-    def step(self, batch: list[MicroBatch]) -> StepOutcome:
-        import torch
-
-        mark = self.session.mark
-        loss_sum = torch.zeros((), device=self.session.device)
-        for number, micro_batch in enumerate(batch):
-            last = number == len(batch) - 1
-            with self.session.recipe.around():
-                mark("forward")
-                loss = self.module(**micro_batch.inputs).loss * micro_batch.weight
-                loss_sum += loss.detach() / len(batch)
-                mark("backward")
-                self.module.backward(loss)
-                del loss
-            if last:
-                mark("optimizer")
-            self.module.step()
-        mark("end")
-        skipped = bool(getattr(self.optimizer, "overflow", False))
-        return StepOutcome(loss_sum, self.module.get_global_grad_norm(), skipped)
-
-    def evaluate(self, batch: list[MicroBatch]) -> Any:
-        return evaluate(self, self.module, batch)
+        return evidence | offload.check(self.session, self.model, self.optimizer)
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for parameter in self.model.parameters():
@@ -161,8 +83,31 @@ class Zero(Trainer):
             yield from (("gradients", gradient) for gradient in gradients or () if gradient is not None)
         if getattr(self.optimizer, "grad_partitions_flat_buffer", None) is not None:
             yield "gradients", self.optimizer.grad_partitions_flat_buffer
+        yield from offload.held_on_host(self.optimizer)
         for state in self.optimizer.optimizer.state.values():
             yield from (("optimizer_state", value) for value in state.values() if hasattr(value, "untyped_storage"))
+
+    def traffic(self) -> dict[str, int]:
+        """Stages 1 and 2 all-reduce gradients and all-gather what they have stepped.
+
+        On the wire that is 3Ψ(n-1)/n where arXiv 1910.02054, section 7.1, has 2Ψ (a reduce-scatter for the all-reduce):
+        DeepSpeed all-reduces buckets that belong to several ranks ("use_multi_rank_bucket_allreduce"), and each rank
+        keeps its part. Stage 1 does so once per step, stage 2 after every micro-batch: it keeps no whole gradient.
+
+        Stage 3 all-gathers parameters and reduce-scatters gradients in every micro-batch. Section 7.2 gathers twice, in
+        forward and in backward. DeepSpeed gathers again only what is used next more than REUSE elements later
+        ("stage3_max_reuse_distance"), and forward and backward make two models' worth: below half of it everything
+        stays gathered in between. Beyond it this is the most: what was prefetched for backward stays too.
+
+        Left out: the padding to a multiple of the ranks, and that the persistent small parameters of stage 3 are
+        gathered once per step, not once per micro-batch.
+        """
+        micro_batches, element = self.session.recipe.accumulation, self.session.compute_dtype.itemsize
+        trained, whole = element * self.trained, element * self.parameters
+        if self.stage < 3:
+            return {"all_reduce": trained * (micro_batches if self.stage == 2 else 1), "all_gather": trained}
+        again = element * max(0, self.parameters - REUSE // 2)
+        return {"all_gather": (whole + again) * micro_batches, "reduce_scatter": trained * micro_batches}
 
     def replicated(self) -> Iterator[torch.Tensor]:
         return iter(()) if self.stage == 3 else (parameter.detach() for parameter in self.model.parameters())
@@ -200,8 +145,10 @@ ENGINES = tuple(
     Engine(
         name=f"zero{stage}",
         trainer=Zero,
-        shards=frozenset(SHARDS[:stage]),
         keeps="pieces",
+        shards=frozenset(SHARDS[:stage]),
+        refuses=offload.BEFORE_STAGE_3 if stage < 3 else {},
+        why_not=offload.why_not,
         preload=("deepspeed",),
         compile=build_extensions,
         source="arXiv 1910.02054, section 5",
