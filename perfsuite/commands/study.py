@@ -13,10 +13,12 @@ from perfsuite.commands._base import (
     length_of,
     settings_of,
 )
+from perfsuite.errors import UsageError
 from perfsuite.studies._cells import Workbench
 from perfsuite.studies._run import Order, first_failure, run_study
 
 TRAIN_STEPS = 1000
+ROUNDS = 3
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--capacity", metavar="MEMORY", help="Memory that a rank's tensors may occupy, e.g. 24GiB.")
     add_settings(parser, steps=20, warmup=3)
     add_length(parser, f" whose time is told ({TRAIN_STEPS})")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"Trainings of each cell ({ROUNDS}).")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="Where the results go (perf-studies/NAME).")
     parser.add_argument("--fresh", action="store_true", help="Measure everything, whatever an earlier run has kept.")
     add_catalog(parser)
@@ -38,6 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the study. Exit code 1 where a row failed: a fault is no answer."""
     catalog = catalog_of(arguments)
     study = catalog.get("study", arguments.name)
+    for name in ("rounds", "micro_batch", "sequence_length"):
+        number = getattr(arguments, name)
+        if number is not None and number < 1:
+            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {number}.")
     bench = Workbench(
         models=tuple(dict.fromkeys(arguments.model or [study.model])),
         hardware=arguments.hardware or study.hardware,
@@ -49,6 +56,7 @@ def run(arguments: argparse.Namespace) -> int:
         settings=settings_of(arguments, arguments.capacity),
         length=length_of(arguments, TRAIN_STEPS),
         folder=arguments.out or Path("perf-studies", study.name),
+        rounds=arguments.rounds,
         fresh=arguments.fresh,
     )
     failure = first_failure(run_study(study, order, catalog))

@@ -7,8 +7,9 @@ and the machine are the same; what failed is tried again.
 import datetime
 import functools
 import importlib.metadata
+import statistics
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,19 +23,19 @@ from perfsuite.errors import FileError, Refused, UsageError
 from perfsuite.launch.machine import describe, missing_packages, why_absent
 from perfsuite.records import Job, Measurement, Record
 from perfsuite.runner import Runner, Watch
-from perfsuite.studies._rows import Row
+from perfsuite.studies._rows import Row, steps_of
 
 FORMAT = 1
 CELLS = "cells"
 
 
 class Kept(Record, frozen=True, kw_only=True):
-    """A measurement with the job that it measured. Format 1: 2026-11, first."""
+    """The measurements of a cell, one per round, with the job that they measured. Format 1: 2026-11, first."""
 
     format: int
     date: str
     job: Job
-    measurement: Measurement
+    measurements: list[Measurement]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,58 +135,71 @@ class Bench:
         self._fresh = fresh
         self._watch = watch
 
+    @property
+    def catalog(self) -> Catalog:
+        return self._runner.catalog
+
     def path(self, cell: Cell) -> Path:
         """Where the cell's measurement is kept."""
         return self._folder / f"{cell.id}.json"
 
-    def kept(self, cell: Cell) -> Measurement | None:
-        """The cell's measurement of an earlier run, if it would be measured in the same way now."""
+    def kept(self, cell: Cell) -> list[Measurement]:
+        """The cell's measurements of an earlier run, if they would be made in the same way now."""
         if self._fresh or not self.path(cell).exists():
-            return None
+            return []
         try:
             found = records.read(self.path(cell), Kept)
         except FileError:
-            return None  # torn or of another format: measured again, and replaced
-        job, measurement = _comparable(self._runner.job(cell)), found.measurement
+            return []  # torn or of another format: measured again, and replaced
+        if (found.format, found.job) != (FORMAT, _comparable(self._runner.job(cell))):
+            return []
         here = describe(cell.hardware, self._runner.catalog)
-        same = (found.format, found.job, measurement.machine) == (FORMAT, job, here)
-        return measurement if same and measurement.outcome != "failed" and _same_versions(measurement) else None
+        return [one for one in found.measurements if one.machine == here and _is_sound(one)]
 
-    def measure(self, cell: Cell) -> Measurement:
-        """Train the cell and keep what was measured."""
+    def measure(self, cell: Cell, before: Sequence[Measurement]) -> Measurement:
+        """Train the cell and keep what was measured beside the rounds before."""
         measurement = self._runner.measure(cell, self._watch)
-        date = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0).isoformat()
-        job = _comparable(self._runner.job(cell))
-        self._keep(cell, Kept(format=FORMAT, date=date, job=job, measurement=measurement))
-        return measurement
-
-    def _keep(self, cell: Cell, kept: Kept) -> None:
+        kept = Kept(
+            format=FORMAT,
+            date=datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0).isoformat(),
+            job=_comparable(self._runner.job(cell)),
+            measurements=[*before, measurement],
+        )
         try:
             records.write(self.path(cell), kept)
         except OSError as error:
             raise FileError(f"{self.path(cell)} cannot be written: {error.strerror}.") from error
+        return measurement
 
 
-def measure_all(
-    planned: Iterable[Planned], bench: Bench, tell: Callable[[Planned, Measurement | None, bool], None]
-) -> list[Row]:
-    """Measure what is planned, each cell once. ``tell`` is called after each with whether it was taken up."""
-    known: dict[str, Measurement] = {}
-    rows = []
+Tell = Callable[[Planned, Measurement | None, bool], None]  # what, what came of it, whether an earlier run has kept it
+
+
+def measure_all(planned: Sequence[Planned], bench: Bench, rounds: int, tell: Tell) -> list[Row]:
+    """Measure every cell once in each round, so that what slows the machine down for a while slows not one cell alone.
+
+    A cell that does not fit has no further round.
+    """
+    cells = {item.cell.id: item for item in planned if item.cell}
+    kept = {name: bench.kept(item.cell) for name, item in cells.items() if item.cell}
+    done: dict[str, list[Measurement]] = {name: [] for name in cells}
     for item in planned:
-        taken_up = False
-        if item.cell is not None and item.cell.id not in known:
-            kept = bench.kept(item.cell)
-            taken_up = kept is not None
-            known[item.cell.id] = kept or bench.measure(item.cell)
-        measurement = known.get(item.text) if item.cell else None
-        tell(item, measurement, taken_up)
-        rows.append(row_of(item, measurement))
-    return rows
+        if item.cell is None:
+            tell(item, None, False)
+    for number in range(rounds):
+        for name, item in cells.items():
+            if item.cell is None or any(one.outcome != "fits" for one in done[name]):
+                continue
+            taken_up = number < len(kept[name])
+            one = kept[name][number] if taken_up else bench.measure(item.cell, done[name])
+            done[name].append(one)
+            tell(item, one, taken_up)
+    return [row_of(item, done[item.text] if item.cell else [], bench.catalog) for item in planned]
 
 
-def row_of(planned: Planned, measurement: Measurement | None) -> Row:
+def row_of(planned: Planned, measurements: Sequence[Measurement], catalog: Catalog) -> Row:
     """A planned row with what came of it."""
+    measurement = together(measurements, catalog) if measurements else None
     failure = measurement.failure if measurement else None
     return Row(
         model=planned.model,
@@ -196,7 +210,28 @@ def row_of(planned: Planned, measurement: Measurement | None) -> Row:
         reason=failure.message if failure else planned.reason,
         note=planned.row.note,
         measurement=measurement,
+        rounds=tuple(steps for one in measurements if (steps := steps_of(one))),
     )
+
+
+def together(measurements: Sequence[Measurement], catalog: Catalog) -> Measurement:
+    """All rounds as one measurement: the steps of all, what is derived from them, and the rest of the first.
+
+    The one that did not fit, if there is one.
+    """
+    first = next((one for one in measurements if one.outcome != "fits"), measurements[0])
+    steps = [step for one in measurements for step in steps_of(one)]
+    if first.outcome != "fits" or not steps:
+        return first
+    readings = dict(first.readings)
+    readings["step_time_seconds"] = msgspec.structs.replace(
+        readings["step_time_seconds"], value=statistics.median(steps), samples=list(steps)
+    )
+    for metric in catalog.all("metric").values():
+        if metric.derive is not None and metric.name in readings:
+            value = metric.derive(readings, first.world_size)
+            readings[metric.name] = msgspec.structs.replace(readings[metric.name], value=value)
+    return msgspec.structs.replace(first, readings=readings)
 
 
 def _comparable(job: Job) -> Job:
@@ -205,10 +240,10 @@ def _comparable(job: Job) -> Job:
     return msgspec.json.decode(msgspec.json.encode(bare), type=Job)
 
 
-def _same_versions(measurement: Measurement) -> bool:
-    """Whether the libraries that it names are installed in those versions. The CPU's kernels are the machine's."""
+def _is_sound(measurement: Measurement) -> bool:
+    """Whether it did not fail, and the libraries that it names are installed in those versions."""
     for name, version in measurement.versions.items():
-        if name == "cpu kernels":
+        if name == "cpu kernels":  # the machine's
             continue
         try:
             here = sys.version.split()[0] if name == "python" else importlib.metadata.version(name)
@@ -216,4 +251,4 @@ def _same_versions(measurement: Measurement) -> bool:
             return False
         if here != version:
             return False
-    return True
+    return measurement.outcome != "failed"

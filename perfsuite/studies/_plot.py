@@ -74,8 +74,8 @@ def _label(row: Row, metric: Metric) -> str:
 
 def _quartiles(row: Row, metric: Metric) -> tuple[float, float]:
     """How far half of the steps reach above and below the median."""
-    samples = row.samples(metric.name)
-    if len(samples) < 2:
+    samples = [step for steps in row.rounds for step in steps]
+    if len(samples) < 2 or metric.name != "step_time_seconds":
         return 0, 0
     low, middle, high = statistics.quantiles(samples, n=4)
     return high - middle, middle - low

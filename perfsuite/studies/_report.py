@@ -23,6 +23,7 @@ class StudyReport(Record, frozen=True, kw_only=True):
     hardware: str
     steps: int
     warmup: int
+    rounds: int
     capacity_bytes: int | None
     train: str
     versions: dict[str, str]
@@ -49,7 +50,7 @@ def answers(study: Study, rows: Sequence[Row]) -> list[str]:
 
 def flat(results: Results, row: Row, metrics: Sequence[Metric], length: Length) -> dict[str, str | Number]:
     """One row as it stands in the CSV. Units are in the names; what it has no number for is None."""
-    training = time_to_train(row.measurement, length) if row.measurement else None
+    training = time_to_train(row.measurement, row.rounds, length) if row.measurement else None
     found: dict[str, str | Number] = {
         "model": row.model,
         "row": row.row,

@@ -28,7 +28,8 @@ class Row:
     outcome: str
     reason: str = ""
     note: Mapping[str, str] = field(default_factory=dict)
-    measurement: Measurement | None = None
+    measurement: Measurement | None = None  # of all rounds together
+    rounds: tuple[tuple[float, ...], ...] = ()  # the step times of each round
 
     @property
     def name(self) -> str:
@@ -54,11 +55,6 @@ class Row:
         reading = self.measurement.readings.get(metric) if self.measurement else None
         return {} if reading is None else reading.parts
 
-    def samples(self, metric: str) -> list[float]:
-        """The metric's raw samples, one per step."""
-        reading = self.measurement.readings.get(metric) if self.measurement else None
-        return [] if reading is None else [sample for sample in reading.samples if sample is not None]
-
 
 @dataclass(frozen=True)
 class Ratio:
@@ -81,18 +77,18 @@ class Ratio:
 def ratio(one: Row, other: Row, metric: str) -> Ratio | None:
     """``one`` divided by ``other``; None where one of them lacks the number.
 
-    Of step times and of what is derived from them alone the noise is known: both medians are drawn again from the
-    samples a thousand times. What is counted has none.
+    Of step times and of what is derived from them alone the noise is known: rounds, and steps within them, are drawn
+    again a thousand times, and their medians divided. Rounds matter: what else the machine does while a cell trains
+    slows all of its steps, and two identical cells then differ by more than their steps. What is counted has no noise.
     """
     above, below = one.value(metric), other.value(metric)
     if above is None or not below:
         return None
     value = above / below
-    upper, lower = one.samples("step_time_seconds"), other.samples("step_time_seconds")
-    if one is other or metric not in _TIMED or min(len(upper), len(lower)) < 2:
+    if one is other or metric not in _TIMED or not (one.rounds and other.rounds):
         return Ratio(value, value, value)
     draw = random.Random(0)
-    drawn = sorted(_draw(upper, draw) / _draw(lower, draw) for _ in range(RESAMPLES))
+    drawn = sorted(_draw(one.rounds, draw) / _draw(other.rounds, draw) for _ in range(RESAMPLES))
     low, high = drawn[round(RESAMPLES * (1 - COVERAGE) / 2)], drawn[round(RESAMPLES * (1 + COVERAGE) / 2)]
     if metric != "step_time_seconds":  # a rate: work per time
         scale = value * one.value("step_time_seconds") / other.value("step_time_seconds")  # type: ignore[operator]
@@ -103,8 +99,16 @@ def ratio(one: Row, other: Row, metric: str) -> Ratio | None:
 _TIMED = {"step_time_seconds", "tokens_per_second", "flops_per_rank", "mfu", "hfu"}
 
 
-def _draw(samples: Sequence[float], draw: random.Random) -> float:
-    return statistics.median(draw.choices(samples, k=len(samples)))
+def _draw(rounds: Sequence[Sequence[float]], draw: random.Random) -> float:
+    """The median of as many rounds, drawn with replacement, of as many steps, drawn with replacement."""
+    drawn = (draw.choices(steps, k=len(steps)) for steps in draw.choices(rounds, k=len(rounds)))
+    return statistics.median([step for steps in drawn for step in steps])
+
+
+def steps_of(measurement: Measurement) -> tuple[float, ...]:
+    """The step times in seconds."""
+    reading = measurement.readings.get("step_time_seconds")
+    return tuple(sample for sample in reading.samples if sample is not None) if reading else ()
 
 
 @dataclass(frozen=True)
@@ -135,23 +139,28 @@ class Training:
     uncertainty_seconds: float | None
 
 
-def time_to_train(measurement: Measurement, length: Length) -> Training | None:
-    """The sum of ``length``'s step times, foretold from the measured steps; None for a cell that has none.
+def time_to_train(measurement: Measurement, rounds: Sequence[Sequence[float]], length: Length) -> Training | None:
+    """The sum of ``length``'s step times, foretold from the rounds' steps; None for a cell that has none.
 
     Mean × steps. The spread s of n measured steps makes N steps uncertain by t·s·√(N²/n + N): the mean is known to
-    s/√n, and every step to come differs from it by s. It is of this machine in the state in which it measured.
+    s/√n, and every step to come differs from it by s. Where the R rounds' means spread by more, it is t·S·N/√R. It is
+    of this machine in the state in which it measured.
     """
-    reading = measurement.readings.get("step_time_seconds")
-    samples = [sample for sample in reading.samples if sample is not None] if reading else []
+    samples = [step for steps in rounds for step in steps]
     if not samples:
         return None
     steps = length.steps_of(measurement)
     seconds = statistics.fmean(samples) * steps
     if len(samples) < 2:
         return Training(steps, seconds, None)
-    spread = statistics.stdev(samples)
-    student = max((freedom, t) for freedom, t in _STUDENT.items() if freedom <= len(samples) - 1)[1]
-    return Training(steps, seconds, student * spread * math.sqrt(steps**2 / len(samples) + steps))
+    within = _student(samples) * statistics.stdev(samples) * math.sqrt(steps**2 / len(samples) + steps)
+    means = [statistics.fmean(one) for one in rounds]
+    between = _student(means) * statistics.stdev(means) * steps / math.sqrt(len(means)) if len(means) > 1 else 0.0
+    return Training(steps, seconds, max(within, between))
+
+
+def _student(samples: Sequence[float]) -> float:
+    return max((freedom, t) for freedom, t in _STUDENT.items() if freedom <= len(samples) - 1)[1]
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 import datetime
 import functools
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from perfsuite.records import Measurement
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import print_fitting
 from perfsuite.runner import Runner, Settings
-from perfsuite.studies._cells import CELLS, Bench, Planned, Workbench, measure_all, plan
+from perfsuite.studies._cells import CELLS, Bench, Planned, Tell, Workbench, measure_all, plan
 from perfsuite.studies._plot import MISSING, can_plot, plot
 from perfsuite.studies._report import FORMAT, StudyReport, answers, flat, results_of, to_csv
 from perfsuite.studies._rows import Length, Row
@@ -35,6 +35,7 @@ class Order:
     settings: Settings
     length: Length
     folder: Path
+    rounds: int = 1
     fresh: bool = False
 
 
@@ -51,7 +52,7 @@ def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now
     live = LiveLine(order.settings.all_steps)
     try:
         bench = Bench(runner, order.folder, order.fresh, live.show)
-        rows = measure_all(planned, bench, _teller(len(planned), live, say))
+        rows = measure_all(planned, bench, order.rounds, _teller(planned, order.rounds, live, say))
     except KeyboardInterrupt:
         live.clear()
         if (order.folder / CELLS).exists():
@@ -63,14 +64,15 @@ def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now
     return rows
 
 
-def _teller(total: int, live: LiveLine, say: Print) -> Callable[[Planned, Measurement | None, bool], None]:
+def _teller(planned: Sequence[Planned], rounds: int, live: LiveLine, say: Print) -> Tell:
+    total = len({item.text for item in planned if item.cell}) * rounds
     told = 0
 
     def tell(item: Planned, measurement: Measurement | None, taken_up: bool) -> None:
         nonlocal told
-        told += 1
+        told += item.cell is not None
         live.clear()
-        text = f"[{told}/{total}] {item.text}  "
+        text = f"[{told}/{total}] {item.text}  " if item.cell else f"{item.text}  "
         if measurement is None:
             text += f"refused: {item.reason}"
         elif measurement.failure:
@@ -106,6 +108,7 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], sa
         hardware=order.bench.hardware,
         steps=order.settings.steps,
         warmup=order.settings.warmup,
+        rounds=order.rounds,
         capacity_bytes=order.settings.capacity_bytes,
         train=str(order.length),
         versions=next((measurement.versions for measurement in measured if measurement.versions), {}),

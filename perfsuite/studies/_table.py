@@ -33,7 +33,7 @@ def study_table(results: Results, metrics: Sequence[Metric], length: Length, gap
     table.add_column("outcome", no_wrap=True)
     for row in results.rows:
         numbers = [_entry(results, row, metric, gap) for metric in metrics]
-        training = time_to_train(row.measurement, length) if row.measurement else None
+        training = time_to_train(row.measurement, row.rounds, length) if row.measurement else None
         mark = f" [{notes.setdefault(row.reason, len(notes) + 1)}]" if row.reason else ""
         name = f"{row.row} (reference)" if _is_reference(results, row) else row.row
         table.add_row(

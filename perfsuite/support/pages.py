@@ -87,7 +87,7 @@ def markdown(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Ent
     lines = [
         "# What goes with what",
         "",
-        "Every engine × technique of the catalog. `perfsuite support run` writes this page: it trains a cell for each ✓",
+        "Every engine × technique of the catalog. Written by `perfsuite support run`, which trains a cell for each ✓",
         "and asks the catalog for each refusal. `tests/test_support.py` holds it to the catalog. Edits here are lost.",
         "",
         *(f"- **{symbol}** {meaning}" for symbol, meaning in table.legend),
