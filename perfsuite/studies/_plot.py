@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import Metric, Study
 from perfsuite.records import write_bytes
 from perfsuite.studies._rows import Results, Row
 
@@ -20,7 +20,7 @@ def can_plot() -> bool:
     return importlib.util.find_spec("plotly") is not None
 
 
-def plot(path: Path, title: str, by_model: dict[str, Results], metrics: Sequence[Metric], answers: list[str]) -> None:
+def plot(path: Path, study: Study, by_model: dict[str, Results], metrics: Sequence[Metric], answers: list[str]) -> None:
     """Write the picture to ``path`` and plotly's script beside it."""
     from plotly.offline import get_plotlyjs
     from plotly.subplots import make_subplots
@@ -32,11 +32,12 @@ def plot(path: Path, title: str, by_model: dict[str, Results], metrics: Sequence
         place = {"row": number // len(metrics) + 1, "col": number % len(metrics) + 1}
         for bars in _bars(by_model[model], metric, legend=number == 0):
             figure.add_trace(bars, **place)
-        figure.update_yaxes(tickformat="~s", ticksuffix=_unit(metric.name), rangemode="tozero", **place)
-    figure.update_layout(title=title, barmode="group", template="plotly_white", height=130 + 430 * len(by_model))
+        figure.update_yaxes(**_ticks(by_model[model], metric), **place)
+    figure.update_layout(title=study.name, barmode="group", template="plotly_white", height=130 + 430 * len(by_model))
     page = figure.to_html(include_plotlyjs="directory")
     sentences = "".join(f"<li>{html.escape(sentence)}</li>" for sentence in answers)
-    page = page.replace("</body>", f'<ul style="font: 15px sans-serif">{sentences}</ul></body>')
+    words = f"<p>{html.escape(study.question)}</p><ul>{sentences}</ul>"
+    page = page.replace("</body>", f'<div style="font: 15px sans-serif; margin: 2em">{words}</div></body>')
     write_bytes(path.parent / LIBRARY, get_plotlyjs().encode())
     write_bytes(path, page.encode())
 
@@ -57,10 +58,16 @@ def _bars(results: Results, metric: Metric, legend: bool) -> Iterable[Any]:
             x=[row.row if single else row.column for row in rows],
             y=[row.value(metric.name) or 0 for row in rows],
             text=[_label(row, metric) for row in rows],
-            textposition="outside",
+            textposition=["inside" if any(spread) else "outside" for spread in spreads],  # clear of the error bar
+            insidetextanchor="start",
             cliponaxis=False,
             marker_color=qualitative.Safe[number % len(qualitative.Safe)],
-            error_y={"type": "data", "array": [up for up, _ in spreads], "arrayminus": [down for _, down in spreads]},
+            error_y={
+                "type": "data",
+                "array": [up for up, _ in spreads],
+                "arrayminus": [down for _, down in spreads],
+                "visible": any(map(any, spreads)),
+            },
             legendgroup=name,
             showlegend=legend and not single,
         )
@@ -81,5 +88,9 @@ def _quartiles(row: Row, metric: Metric) -> tuple[float, float]:
     return high - middle, middle - low
 
 
-def _unit(metric: str) -> str:
-    return next((unit for end, unit in {"_bytes": "B", "_seconds": "s"}.items() if metric.endswith(end)), "")
+def _ticks(results: Results, metric: Metric) -> dict[str, Any]:
+    """An axis from zero to beyond the largest value and its spread, in the metric's own units."""
+    tops = [(row.value(metric.name) or 0) + _quartiles(row, metric)[0] for row in results.rows]
+    top = 1.1 * max(tops, default=0) or 1
+    places = [top * part / 5 for part in range(6)]
+    return {"range": [0, top], "tickvals": places, "ticktext": [metric.show(place) for place in places]}

@@ -122,7 +122,7 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], sa
         records.write_bytes(files[1], to_csv(lines))
         if can_plot():
             plotted = [metric for metric in metrics if metric.name in PLOTTED]
-            plot(files[2], f"{study.name}: {study.question}", by_model, plotted, sentences)
+            plot(files[2], study, by_model, plotted, sentences)
         else:
             files.pop().unlink(missing_ok=True)  # one of an earlier run would show other numbers
     except OSError as error:
