@@ -284,7 +284,7 @@ STUDIES = (
     Study(name="own", question="Which?", asked="us", model="gpt2_tiny", hardware="cpu_x1",
           rows=(Variant(name="plain", engine="single"), Variant(name="bf16", engine="single", techniques=("bf16",))),
           reference="plain", metrics=("peak_memory_bytes", "step_time_seconds"),
-          answer=lambda results: [results.compare(results.get("bf16"), results.get("plain"), "peak_memory_bytes", "p")]),
+          answer=lambda found: [found.compare(found.get("bf16"), found.get("plain"), "peak_memory_bytes", "p")]),
 )
 """
 
