@@ -29,7 +29,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--micro-batch", type=int, metavar="N", help="Samples of a forward where the study names none.")
     parser.add_argument("--sequence-length", type=int, metavar="N", help="Tokens of a sample (the model's own).")
     parser.add_argument("--capacity", metavar="MEMORY", help="Memory that a rank's tensors may occupy, e.g. 24GiB.")
-    add_settings(parser, steps=20, warmup=3)
+    add_settings(parser, steps=10, warmup=3)
     add_length(parser, f" whose time is told ({TRAIN_STEPS})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"Trainings of each cell ({ROUNDS}).")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="Where the results go (perf-studies/NAME).")
