@@ -37,6 +37,18 @@ def show_seconds(seconds: float) -> str:
     return f"{_digits(seconds * 1e3)} ms"
 
 
+def show_duration(seconds: float, uncertainty_seconds: float | None) -> str:
+    """``(8316.0, 108.0)`` → ``2.310 ± 0.030 h``: in the unit that the first needs, to two digits of the second."""
+    units = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
+    unit = next((unit for unit, size in units.items() if seconds >= 2 * size), "ms")
+    value = seconds / units[unit]
+    if uncertainty_seconds is None:
+        return f"{_digits(value)} ± ? {unit}"
+    spread = uncertainty_seconds / units[unit]
+    decimals = max(1, 1 - math.floor(math.log10(spread))) if spread > 0 else 2
+    return f"{value:.{decimals}f} ± {spread:.{decimals}f} {unit}"
+
+
 def show_flops(flops_per_second: float) -> str:
     """``4.021e14`` → ``402 TFLOP/s``: three significant digits, below one TFLOP/s in GFLOP/s."""
     return f"{show_flop(flops_per_second)}/s"

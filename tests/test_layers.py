@@ -17,7 +17,9 @@ FLOORS = (
     {"cell", "training", "gate", "report"},
     {"launch", "predict", "history"},
     {"runner"},
-    {"plugin", "pytest_cells", "pytest_session", "cli"},  # plain pytest imports plugin alone
+    {"studies", "support"},
+    {"plugin", "pytest_cells", "pytest_session", "commands"},  # plain pytest imports plugin alone
+    {"cli"},
 )
 # What a floor does not say: neighbours, and rooms above one another, that must not know each other.
 STRANGERS = {
@@ -26,6 +28,8 @@ STRANGERS = {
     "launch": {"gate", "report", "predict", "history"},
     "predict": {"launch", "history"},
     "report": {"training"},
+    "studies": {"support", "training"},
+    "support": {"studies", "training"},
     "training": {"cell", "gate", "report"},
 }
 HEAVY = {"accelerate", "deepspeed", "numpy", "torch", "transformers"}

@@ -39,6 +39,13 @@ TECHNIQUES = (Technique(name="my_lora", slot="adapter", order=60, meaning="Ours.
 from perfsuite.catalog.definitions import Metric
 METRICS = (Metric(name="my_watts", title="my watts", show=str),)
 """,
+    "studies/mine.py": """
+from perfsuite.catalog.definitions import Study, Variant
+STUDIES = (
+    Study(name="my-study", question="Which?", asked="us", model="t5_tiny", hardware="cpu_x1",
+          rows=(Variant(name="one", engine="single"),), answer=lambda results: []),
+)
+""",
 }
 
 
@@ -67,6 +74,7 @@ def test_every_definition_is_of_its_kind(kind: str) -> None:
         ("engine", "my_engine"),
         ("technique", "my_lora"),
         ("metric", "my_watts"),
+        ("study", "my-study"),
     ],
 )
 def test_a_folder_adds(tmp_path: Path, kind: str, name: str) -> None:
@@ -151,7 +159,7 @@ def test_an_unknown_name_teaches(kind: str) -> None:
     folder = KINDS[kind].package.replace(".", "/")
 
     assert str(caught.value).startswith(f"No {kind} named '{near}_'. Did you mean {near!r}? Known: ")
-    assert str(caught.value).endswith(f"To add one, create {folder}/{near}_.py.")
+    assert str(caught.value).endswith(f"To add one, create {folder}/{near.replace('-', '_')}_.py.")
     assert all(name in str(caught.value) for name in known)
 
 

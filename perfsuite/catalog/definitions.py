@@ -219,3 +219,45 @@ class Metric:
     optional: bool = False  # may be missing where the device cannot tell it
     derive: Callable[[Mapping[str, Any], int], float | None] | None = None
     processes: tuple[str, ...] = ("training", "inference")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Variant:
+    """A row or a column of a study: what its cells have in place of the study's defaults.
+
+    The engine is named by the row or by the column; the techniques of both are joined. ``ranks`` are of the cell,
+    ``micro_batch`` is what a rank is fed at once and ``global_batch`` what all ranks are fed at once. ``larger`` asks
+    for the next larger model of the family, at the same workload. ``note`` holds figures that others published.
+    """
+
+    name: str = ""
+    engine: str = ""
+    techniques: tuple[str, ...] = ()
+    ranks: int | None = None
+    micro_batch: int | None = None
+    global_batch: int | None = None
+    larger: bool = False
+    note: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Study:
+    """One question, the cells that answer it, and how the answer is read off them.
+
+    ``rows`` × ``columns`` are the cells, on ``model`` and ``hardware`` unless others are asked for; ``columns`` may
+    depend on the number of ranks. Numbers stand beside their ratio to the ``reference`` row of the same column, or to
+    the ``reference_column`` of the same row. ``answer`` is called with the perfsuite.studies._rows.Results of one
+    model and returns sentences. ``asked`` says who asks the question, in whose words.
+    """
+
+    name: str
+    question: str
+    asked: str
+    model: str
+    hardware: str
+    rows: tuple[Variant, ...]
+    columns: tuple[Variant, ...] | Callable[[int], tuple[Variant, ...]] = (Variant(),)
+    reference: str = ""
+    reference_column: str = ""
+    metrics: tuple[str, ...] = ("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "flops_per_rank")
+    answer: Callable[[Any], list[str]]

@@ -1,8 +1,8 @@
 """Finds every definition file, here and in the user's own catalog folders.
 
 One kind of definition lives in one folder, one file per family; a file defines a tuple named after its kind. A file
-whose name starts with an underscore is a helper. Engines, techniques and metrics are defined beside the code that
-runs them in a rank, so their folders are named here as text: nothing is imported upward.
+whose name starts with an underscore is a helper. Engines, techniques, metrics and studies are defined beside the code
+that runs them, so their folders are named here as text: nothing is imported upward.
 """
 
 import importlib
@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perfsuite.catalog.definitions import TASKS, Device, Engine, Metric, Model, Technique
+from perfsuite.catalog.definitions import TASKS, Device, Engine, Metric, Model, Study, Technique
 from perfsuite.errors import FileError, UnknownName
 
 
@@ -39,6 +39,7 @@ KINDS = {
     "engine": Kind("perfsuite.training.engines", "ENGINES", Engine),
     "technique": Kind("perfsuite.training.techniques", "TECHNIQUES", Technique),
     "metric": Kind("perfsuite.training.meters", "METRICS", Metric),
+    "study": Kind("perfsuite.studies", "STUDIES", Study),
 }
 
 
@@ -46,8 +47,8 @@ KINDS = {
 class Catalog:
     """Everything that can be named. ``folders`` are the user's own catalogs, searched after perfsuite's.
 
-    A catalog folder holds ``models/``, ``hardware/``, ``engines/``, ``techniques/`` or ``meters/`` with files like
-    perfsuite's own. ``extra_models`` come from a conftest.
+    A catalog folder holds ``models/``, ``hardware/``, ``engines/``, ``techniques/``, ``meters/`` or ``studies/`` with
+    files like perfsuite's own. ``extra_models`` come from a conftest.
     """
 
     folders: tuple[Path, ...] = ()
@@ -70,8 +71,8 @@ class Catalog:
         """The definition of that name. Raises UnknownName with the nearest, the known and the file to add."""
         known = self.all(kind)
         if name not in known:
-            folder = KINDS[kind].package.replace(".", "/")
-            raise UnknownName(kind, name, known, f"To add one, create {folder}/{name}.py.")
+            file = f"{KINDS[kind].package.replace('.', '/')}/{name.replace('-', '_')}.py"
+            raise UnknownName(kind, name, known, f"To add one, create {file}.")
         return known[name]
 
     def metrics(self, process: str) -> list[Metric]:
@@ -101,8 +102,8 @@ class Catalog:
 
 
 def _check(origin: str, kind: str, item: Any) -> None:
-    """Names must be fit for a cell's id, and a model's task known. Raises FileError."""
-    if not re.fullmatch(r"[a-z]\w*", item.name):
+    """Names must be fit for a cell's id (a study's is in none), and a model's task known. Raises FileError."""
+    if not re.fullmatch(r"[a-z]\w*", item.name.replace("-", "_") if kind == "study" else item.name):
         raise FileError(f"{origin} defines the {kind} {item.name!r}; a name is of lower-case letters, digits and _.")
     if isinstance(item, Model) and item.task not in TASKS:
         raise FileError(f"{origin}: the task of {item.name} is {item.task!r}; it can be {', '.join(TASKS)}.")

@@ -1,0 +1,63 @@
+"""``perfsuite``: the command line beside pytest. Subcommands are the files of perfsuite/commands/.
+
+Exit codes: 0 done; 1 something measured has failed; 2 what was asked for cannot be had, with one sentence on stderr;
+130 stopped by Ctrl-C, with everything ended and nothing left but what was finished.
+"""
+
+import argparse
+import importlib
+import os
+import pkgutil
+import sys
+from collections.abc import Iterable, Sequence
+from typing import Any, NoReturn
+
+from perfsuite.errors import PerfsuiteError
+
+COMMANDS = "perfsuite.commands"
+BAD_INPUT = 2
+INTERRUPTED = 130  # 128 + SIGINT, as shells say it
+BROKEN_PIPE = 141  # 128 + SIGPIPE
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong in one sentence, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(BAD_INPUT, f"{self.prog}: {message.rstrip('.')}. See {self.prog} --help.\n")
+
+
+def commands() -> Iterable[Any]:
+    """The COMMAND of every file."""
+    package = importlib.import_module(COMMANDS)
+    for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):
+        if not found.name.startswith("_"):
+            yield importlib.import_module(f"{COMMANDS}.{found.name}").COMMAND
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
+    parser = _Parser(prog="perfsuite", description="Measures and compares the training of language models.")
+    subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
+    for command in commands():
+        subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
+        command.arguments(subparser)
+        subparser.set_defaults(run=command.run)
+    parsed = parser.parse_args(arguments)
+    try:
+        status: int = parsed.run(parsed)
+        sys.stdout.flush()
+        return status
+    except PerfsuiteError as error:
+        print(f"perfsuite: {error}", file=sys.stderr)
+        return BAD_INPUT
+    except KeyboardInterrupt:
+        print("perfsuite: stopped.", file=sys.stderr)
+        return INTERRUPTED
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again as it ends
+        return BROKEN_PIPE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

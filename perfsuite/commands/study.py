@@ -1,0 +1,68 @@
+"""``perfsuite study NAME``: measure the cells that answer a question, and say the answer in words and numbers."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from perfsuite.commands._base import (
+    Command,
+    add_catalog,
+    add_length,
+    add_settings,
+    catalog_of,
+    length_of,
+    settings_of,
+)
+from perfsuite.errors import UsageError
+from perfsuite.studies._cells import Workbench
+from perfsuite.studies._run import Order, first_failure, run_study
+
+TRAIN_STEPS = 1000
+ROUNDS = 3
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("name", metavar="NAME", help="A study of `perfsuite list studies`.")
+    parser.add_argument("--model", nargs="+", metavar="M", help="Models to ask the question of (the study's own).")
+    parser.add_argument("--hardware", metavar="H", help="Hardware with the most ranks of a cell, e.g. cpu_x2, h100_x4.")
+    parser.add_argument("--micro-batch", type=int, metavar="N", help="Samples of a forward where the study names none.")
+    parser.add_argument("--sequence-length", type=int, metavar="N", help="Tokens of a sample (the model's own).")
+    parser.add_argument("--capacity", metavar="MEMORY", help="Memory that a rank's tensors may occupy, e.g. 24GiB.")
+    add_settings(parser, steps=10, warmup=3)
+    add_length(parser, f" whose time is told ({TRAIN_STEPS})")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"Trainings of each cell ({ROUNDS}).")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="Where the results go (perf-studies/NAME).")
+    parser.add_argument("--fresh", action="store_true", help="Measure everything, whatever an earlier run has kept.")
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the study. Exit code 1 where a row failed: a fault is no answer."""
+    catalog = catalog_of(arguments)
+    study = catalog.get("study", arguments.name)
+    for name in ("rounds", "micro_batch", "sequence_length"):
+        number = getattr(arguments, name)
+        if number is not None and number < 1:
+            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {number}.")
+    bench = Workbench(
+        models=tuple(dict.fromkeys(arguments.model or [study.model])),
+        hardware=arguments.hardware or study.hardware,
+        micro_batch=arguments.micro_batch,
+        sequence_length=arguments.sequence_length,
+    )
+    order = Order(
+        bench=bench,
+        settings=settings_of(arguments, arguments.capacity),
+        length=length_of(arguments, TRAIN_STEPS),
+        folder=arguments.out or Path("perf-studies", study.name),
+        rounds=arguments.rounds,
+        fresh=arguments.fresh,
+    )
+    failure = first_failure(run_study(study, order, catalog))
+    if failure:
+        print(f"perfsuite: {failure}", file=sys.stderr)
+    return 1 if failure else 0
+
+
+COMMAND = Command(name="study", help="Measure the cells that answer a question.", arguments=arguments, run=run)

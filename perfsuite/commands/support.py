@@ -1,0 +1,65 @@
+"""``perfsuite support run``: train a cell for every engine × technique and write docs/support.json and .md."""
+
+import argparse
+import sys
+from collections import Counter
+
+from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
+from perfsuite.commands._support import add_file
+from perfsuite.errors import UsageError
+from perfsuite.report.live import LiveLine
+from perfsuite.runner import Runner
+from perfsuite.support.pages import markdown
+from perfsuite.support.pairs import Claim, claims
+from perfsuite.support.proofs import Entry, Prover, prove_all, write
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("action", choices=("run",), help="Prove what is not proven with the versions installed here.")
+    parser.add_argument("--engine", nargs="+", default=[], metavar="E", help="Only pairs of these engines.")
+    parser.add_argument("--technique", nargs="+", default=[], metavar="T", help="Only pairs of these techniques.")
+    parser.add_argument("--fresh", action="store_true", help="Measure them again, whatever is proven.")
+    add_settings(parser, steps=1, warmup=0)
+    add_file(parser)
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prove and write. Exit code 1 where a cell failed: such a pair neither runs nor is refused."""
+    catalog = catalog_of(arguments)
+    engines = [catalog.get("engine", name).name for name in arguments.engine]
+    techniques = [catalog.get("technique", name).name for name in arguments.technique]
+    if arguments.file.suffix != ".json" or arguments.file.is_dir():
+        raise UsageError(f"--file names {arguments.file}, which is not a .json file.")
+    pairs = claims(catalog)
+    settings = settings_of(arguments)
+    live = LiveLine(settings.all_steps)
+    runner = Runner(catalog, settings)
+
+    def wanted(claim: Claim) -> bool:
+        return (not engines or claim.engine in engines) and (not techniques or claim.technique in techniques)
+
+    def tell(entry: Entry, left: int) -> None:
+        live.clear()
+        reason = f": {entry.reason}" if entry.reason else ""
+        print(f"[{left} left] {entry.engine} × {entry.technique}  {entry.state}  {entry.cell}{reason}", flush=True)
+
+    try:
+        prover = Prover(runner, live.show)
+        entries = prove_all(pairs, arguments.file, prover, wanted=wanted, fresh=arguments.fresh, tell=tell)
+    finally:
+        live.clear()
+        runner.close()
+    page = arguments.file.with_suffix(".md")
+    write(page, markdown(catalog, pairs, {(entry.engine, entry.technique): entry for entry in entries}))
+    counts = Counter(entry.state for entry in entries)
+    states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    print(f"{len(pairs)} pairs: {states}. Written: {arguments.file}, {page}")
+    failures = [entry for entry in entries if entry.state == "failed"]
+    for entry in failures:
+        print(f"perfsuite: {entry.engine} × {entry.technique} failed ({entry.cell}): {entry.reason}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+COMMAND = Command(name="support", help="Prove which engine goes with which technique.", arguments=arguments, run=run)

@@ -1,0 +1,83 @@
+"""What a study leaves: NAME.json and NAME.csv with every row, every number, every ratio and the time to train."""
+
+import csv
+import io
+from collections.abc import Sequence
+
+from perfsuite.catalog.definitions import Metric, Study
+from perfsuite.records import Record
+from perfsuite.studies._rows import Length, Results, Row, ratio, time_to_train
+
+FORMAT = 1
+Number = int | float | None
+
+
+class StudyReport(Record, frozen=True, kw_only=True):
+    """One run of a study. Format 1: 2026-11, first. ``rows`` are as in the CSV; raw samples are in cells/."""
+
+    format: int
+    study: str
+    question: str
+    asked: str
+    date: str
+    hardware: str
+    steps: int
+    warmup: int
+    rounds: int
+    capacity_bytes: int | None
+    train: str
+    versions: dict[str, str]
+    machine: str
+    answers: list[str]
+    rows: list[dict[str, str | int | float | None]]
+
+
+def results_of(study: Study, rows: Sequence[Row]) -> dict[str, Results]:
+    """The rows by model, in order."""
+    models = dict.fromkeys(row.model for row in rows)
+    return {model: Results(study, tuple(row for row in rows if row.model == model)) for model in models}
+
+
+def answers(study: Study, rows: Sequence[Row]) -> list[str]:
+    """The study's sentences, with the model's name before them where there are several."""
+    by_model = results_of(study, rows)
+    return [
+        f"{model}: {sentence}" if len(by_model) > 1 else sentence
+        for model, results in by_model.items()
+        for sentence in study.answer(results)
+    ]
+
+
+def flat(results: Results, row: Row, metrics: Sequence[Metric], length: Length) -> dict[str, str | Number]:
+    """One row as it stands in the CSV. Units are in the names; what it has no number for is None."""
+    training = time_to_train(row.measurement, row.rounds, length) if row.measurement else None
+    found: dict[str, str | Number] = {
+        "model": row.model,
+        "row": row.row,
+        "column": row.column,
+        "cell": row.cell,
+        "outcome": row.outcome,
+        "reason": " ".join(row.reason.split()),
+    }
+    for metric in metrics:
+        times = ratio(row, results.reference(row), metric.name)
+        found[metric.name] = row.value(metric.name)
+        found[f"{metric.name}_ratio"] = times.value if times else None
+        if times and metric.name == "step_time_seconds":
+            found |= {f"{metric.name}_ratio_low": times.low, f"{metric.name}_ratio_high": times.high}
+        elif metric.name == "step_time_seconds":
+            found |= {f"{metric.name}_ratio_low": None, f"{metric.name}_ratio_high": None}
+    found["train_steps"] = training.steps if training else None
+    found["train_seconds"] = training.seconds if training else None
+    found["train_uncertainty_seconds"] = training.uncertainty_seconds if training else None
+    names = dict.fromkeys(name for other in results.study.rows for name in other.note)
+    return found | {f"note_{name.replace(' ', '_')}": row.note.get(name) for name in names}
+
+
+def to_csv(rows: Sequence[dict[str, str | Number]]) -> bytes:
+    """The rows as CSV with a head."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue().encode()

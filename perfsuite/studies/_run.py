@@ -1,0 +1,148 @@
+"""Runs a study: check everything, measure what is not kept from an earlier run, print the answer, leave the files."""
+
+import datetime
+import functools
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfsuite import records
+from perfsuite.catalog.definitions import Metric, Study
+from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import FileError, UsageError
+from perfsuite.records import Measurement
+from perfsuite.report.live import LiveLine
+from perfsuite.report.tables import print_fitting
+from perfsuite.runner import Runner, Settings
+from perfsuite.studies._cells import CELLS, Bench, Planned, Tell, Workbench, measure_all, plan
+from perfsuite.studies._plot import MISSING, can_plot, plot
+from perfsuite.studies._report import FORMAT, StudyReport, answers, flat, results_of, to_csv
+from perfsuite.studies._rows import Length, Row
+from perfsuite.studies._table import study_table
+from perfsuite.units import show_seconds
+
+PLOTTED = ("peak_memory_bytes", "step_time_seconds")
+Print = Callable[[str], None]
+say_now: Print = functools.partial(print, flush=True)  # a log shows a cell when it is done, not when all are
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """One call of a study."""
+
+    bench: Workbench
+    settings: Settings
+    length: Length
+    folder: Path
+    rounds: int = 1
+    fresh: bool = False
+
+
+def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now) -> list[Row]:
+    """Measure the study and leave its files. Raises PerfsuiteError before the first cell for what cannot be had."""
+    metrics = [catalog.get("metric", name) for name in study.metrics]
+    planned = plan(study, order.bench, catalog)
+    check_folder(order.folder)
+    say(f"{study.name}: {study.question}")
+    say(f"asked by {study.asked}")
+    if not can_plot():
+        say(MISSING)
+    runner = Runner(catalog, order.settings)
+    live = LiveLine(order.settings.all_steps)
+    try:
+        bench = Bench(runner, order.folder, order.fresh, live.show)
+        rows = measure_all(planned, bench, order.rounds, _teller(planned, order.rounds, live, say))
+    except KeyboardInterrupt:
+        live.clear()
+        if (order.folder / CELLS).exists():
+            say(f"\nWhat was measured is kept in {order.folder / CELLS}: the same command goes on from there.")
+        raise
+    finally:
+        runner.close()
+    leave(study, order, rows, metrics, say)
+    return rows
+
+
+def _teller(planned: Sequence[Planned], rounds: int, live: LiveLine, say: Print) -> Tell:
+    total = len({item.text for item in planned if item.cell}) * rounds
+    told = 0
+
+    def tell(item: Planned, measurement: Measurement | None, taken_up: bool) -> None:
+        nonlocal told
+        told += item.cell is not None
+        live.clear()
+        text = f"[{told}/{total}] {item.text}  " if item.cell else f"{item.text}  "
+        if measurement is None:
+            text += f"refused: {item.reason}"
+        elif measurement.failure:
+            text += f"{measurement.outcome}: {measurement.failure.message}"
+        else:
+            text += f"step {show_seconds(measurement.readings['step_time_seconds'].value)}"
+        say(" ".join(text.split()) + ("  (kept from an earlier run)" if taken_up else ""))
+
+    return tell
+
+
+def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], say: Print) -> StudyReport:
+    """Print the tables and the answer, and write NAME.json, NAME.csv and NAME.html."""
+    by_model = results_of(study, rows)
+    for model, results in by_model.items():
+        say("")
+        say(f"{model}, {order.bench.hardware}")
+        print_fitting(lambda gap, shown=results: study_table(shown, metrics, order.length, gap)[0])  # type: ignore[misc]
+        for note in study_table(results, metrics, order.length)[1]:
+            say(note)
+    sentences = answers(study, rows)
+    say("")
+    for sentence in sentences:
+        say(f"• {sentence}")
+    measured = [row.measurement for row in rows if row.measurement]
+    lines = [flat(by_model[row.model], row, metrics, order.length) for row in rows]
+    report = StudyReport(
+        format=FORMAT,
+        study=study.name,
+        question=study.question,
+        asked=study.asked,
+        date=datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0).isoformat(),
+        hardware=order.bench.hardware,
+        steps=order.settings.steps,
+        warmup=order.settings.warmup,
+        rounds=order.rounds,
+        capacity_bytes=order.settings.capacity_bytes,
+        train=str(order.length),
+        versions=next((measurement.versions for measurement in measured if measurement.versions), {}),
+        machine=measured[0].machine.device if measured else "",
+        answers=sentences,
+        rows=lines,
+    )
+    files = [order.folder / f"{study.name}.{kind}" for kind in ("json", "csv", "html")]
+    try:
+        records.write(files[0], report)
+        records.write_bytes(files[1], to_csv(lines))
+        if can_plot():
+            plotted = [metric for metric in metrics if metric.name in PLOTTED]
+            plot(files[2], study, by_model, plotted, sentences)
+        else:
+            files.pop().unlink(missing_ok=True)  # one of an earlier run would show other numbers
+    except OSError as error:
+        raise FileError(f"The study's files cannot be written to {order.folder}: {error.strerror}.") from error
+    say("")
+    say("written: " + ", ".join(map(str, files)))
+    if not can_plot():
+        say(MISSING)
+    return report
+
+
+def check_folder(folder: Path) -> None:
+    """Raise UsageError now, and not after the training, for a folder that cannot be written to."""
+    there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
+    if not there.is_dir():
+        raise UsageError(f"{folder} cannot hold the study's files: {there} is not a folder.")
+    if not os.access(there, os.W_OK):
+        raise UsageError(f"{folder} cannot hold the study's files: {there} cannot be written to.")
+
+
+def first_failure(rows: list[Row]) -> str:
+    """The first row that failed, which is no answer but a fault; empty if none did."""
+    return next((f"{row.cell} failed: {row.why}" for row in rows if row.outcome == "failed"), "")

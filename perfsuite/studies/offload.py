@@ -1,0 +1,62 @@
+"""Offloading to the host by ZeRO: the optimizer, the parameters or both, on one rank and together with sharding."""
+
+from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.studies._rows import Results, ratio
+from perfsuite.studies._words import against_reference
+
+METRICS = {"step_time_seconds": "step time", "peak_memory_bytes": "peak memory on the device"}
+
+
+def answer(results: Results) -> list[str]:
+    """Every kind of offloading against none, then optimizer against both, then one rank against two."""
+    sentences = against_reference(results, METRICS)
+    for column in results.columns:
+        whole, optimizer = results.get("both", column), results.get("optimizer", column)
+        if whole.fits and optimizer.fits:
+            sentences += [results.compare(whole, optimizer, metric, what) for metric, what in METRICS.items()]
+    for row in results.row_names[1:]:
+        times = {}
+        for column in ("ZeRO-3, 1 rank", "ZeRO-3, 2 ranks"):
+            one = results.get(row, column)
+            found = ratio(one, results.reference(one), "step_time_seconds")
+            if found is not None:
+                times[column] = found
+        if len(times) == 2:
+            alone, together = times.values()
+            apart = alone.high < together.low or together.high < alone.low
+            verdict = "changes" if apart else "does not change, beyond the noise,"
+            sentences.append(
+                f"Data parallelism {verdict} what offloading {row} costs: {alone} alone, {together} on 2 ranks."
+            )
+    if any("-cpu_x" in row.cell for row in results.rows):
+        sentences.append("On a CPU, device and host are one memory: these times say nothing of a link between them.")
+    return sentences
+
+
+STUDIES = (
+    Study(
+        name="offload",
+        question=(
+            "How does single-GPU offloading compare to training without offloading? What happens if you offload only "
+            "the optimizer state vs. the model as well? Does it change if you combine offloading with data "
+            "parallelism (ZeRO)?"
+        ),
+        asked="a PhD in tuning DeepSpeed, question 2",
+        model="bloom_tiny_cls",
+        hardware="cpu_x2",
+        rows=(
+            Variant(name="nothing"),
+            Variant(name="optimizer", techniques=("offload_optimizer",)),
+            Variant(name="parameters", techniques=("offload_params",)),
+            Variant(name="both", techniques=("offload",)),
+        ),
+        columns=(
+            Variant(name="ZeRO-2, 1 rank", engine="zero2", ranks=1),
+            Variant(name="ZeRO-2, 2 ranks", engine="zero2", ranks=2),
+            Variant(name="ZeRO-3, 1 rank", engine="zero3", ranks=1),
+            Variant(name="ZeRO-3, 2 ranks", engine="zero3", ranks=2),
+        ),
+        reference="nothing",
+        answer=answer,
+    ),
+)

@@ -1,0 +1,54 @@
+"""Pipelines by the number of micro-batches: torch's schedules, DeepSpeed's, and none at all.
+
+A pipeline of p stages idles for (p - 1) of the m + p - 1 slots of m micro-batches (arXiv 2104.04473, section 2.2.1):
+more micro-batches, less idling. 1F1B keeps activations of at most p micro-batches, GPipe those of all m.
+"""
+
+from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.studies._rows import Results
+from perfsuite.studies._words import against_reference
+
+METRICS = {"step_time_seconds": "step time", "peak_memory_bytes": "peak memory"}
+MICRO_BATCHES = (2, 4, 8)
+
+
+def answer(results: Results) -> list[str]:
+    """Every schedule against GPipe, DeepSpeed against torch's 1F1B, and what more micro-batches bring."""
+    sentences = against_reference(results, METRICS, results.columns[-1])
+    first, last = results.columns[0], results.columns[-1]
+    theirs, ours = results.get("DeepSpeed", last), results.get("1F1B", last)
+    sentences += [results.compare(theirs, ours, metric, what) for metric, what in METRICS.items()]
+    for name in results.row_names:
+        few, many = results.get(name, first), results.get(name, last)
+        if few.fits and many.fits:
+            sentences.append(results.compare(many, few, "tokens_per_second", "tokens per second"))
+            sentences.append(results.compare(many, few, "peak_memory_bytes", "peak memory"))
+    for count in MICRO_BATCHES:
+        stages = 2
+        idle = (stages - 1) / (count + stages - 1)
+        sentences.append(f"In theory {stages} stages idle {idle:.0%} of the time with {count} micro-batches.")
+    return sentences
+
+
+STUDIES = (
+    Study(
+        name="pipelines",
+        question=(
+            "How does DeepSpeed compare with native alternatives: DeepSpeed pipeline vs. torch.distributed Pipeline?"
+        ),
+        asked="a PhD in tuning DeepSpeed, question 3",
+        model="gpt2_tiny_l4",
+        hardware="cpu_x2",
+        rows=(
+            Variant(name="GPipe", engine="pp_gpipe"),
+            Variant(name="1F1B", engine="pp_1f1b"),
+            Variant(name="interleaved 1F1B", engine="pp_interleaved"),
+            Variant(name="DeepSpeed", engine="pp_deepspeed"),
+            Variant(name="one stage after the other", engine="pp_naive"),
+        ),
+        columns=tuple(Variant(name=f"{count} micro-batches", techniques=(f"acc{count}",)) for count in MICRO_BATCHES),
+        reference="GPipe",
+        metrics=("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "communication_bytes"),
+        answer=answer,
+    ),
+)

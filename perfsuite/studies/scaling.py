@@ -1,0 +1,57 @@
+"""How data parallelism scales with the ranks: weak (the batch grows with them) and strong (it is divided by them).
+
+Efficiency = tokens per second of n ranks / (n × tokens per second of one rank).
+"""
+
+from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.studies._rows import Results, ratio
+
+GLOBAL_BATCH = 8
+
+
+def columns(ranks: int) -> tuple[Variant, ...]:
+    """1, 2, 4, … up to all ranks, and all."""
+    counts = sorted({2**power for power in range(ranks.bit_length()) if 2**power <= ranks} | {ranks})
+    return tuple(Variant(name=f"{count} rank" + "s" * (count > 1), ranks=count) for count in counts)
+
+
+def answer(results: Results) -> list[str]:
+    """The efficiency of every row on every number of ranks."""
+    sentences = []
+    for row in results.rows:
+        alone = results.reference(row)
+        ranks = int(row.column.split()[0])
+        if row is alone:
+            continue
+        found = ratio(row, alone, "tokens_per_second")
+        if found is None:
+            sentences.append(f"{row.name} has no efficiency: {(row if not row.fits else alone).why}")
+            continue
+        low, high = found.low / ranks, found.high / ranks
+        text = f"{row.name}: {found.value / ranks:.0%} efficiency ({low:.0%}–{high:.0%}), {found} the tokens per second"
+        machine = row.measurement.machine if row.measurement else None
+        if machine and "-cpu_x" in row.cell and ranks > machine.cores:
+            text += f"; this machine has {machine.cores} cores, so {ranks} ranks take turns"
+        sentences.append(f"{text}.")
+    return sentences
+
+
+STUDIES = (
+    Study(
+        name="scaling",
+        question="We need to measure how performance scales with #nodes using data-parallel training.",
+        asked="Experiments and Results, next steps",
+        model="gpt2_tiny",
+        hardware="cpu_x4",
+        rows=(
+            Variant(name="DDP, weak", engine="ddp"),
+            Variant(name="DDP, strong", engine="ddp", global_batch=GLOBAL_BATCH),
+            Variant(name="ZeRO-3, weak", engine="zero3"),
+            Variant(name="ZeRO-3, strong", engine="zero3", global_batch=GLOBAL_BATCH),
+        ),
+        columns=columns,
+        reference_column="1 rank",
+        metrics=("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "flops_per_rank"),
+        answer=answer,
+    ),
+)

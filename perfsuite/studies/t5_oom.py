@@ -1,0 +1,91 @@
+"""Out of memory with T5: every row of a table that someone measured while fine-tuning t5-base on two RTX 3090.
+
+Their figures stand beside ours. Memory is a rank's live tensors here and, as 27 G exceed one card's 24, what both
+cards hold there: only the ratios to the baseline compare. Their time is that of a run over the same samples, so it
+compares with the time per token. The "tflops" are not a rate: two 3090 have 142 TFLOP/s at most, and the Trainer
+reports total_flos, 6 × parameters × tokens, which for 2 epochs of 100 samples of some 650 tokens are 175 TFLOP.
+With --capacity 24GiB a row that needs more is out of memory.
+"""
+
+from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.studies._rows import Results, Row, ratio
+from perfsuite.studies._words import anatomy
+from perfsuite.units import show_bytes
+
+BASELINE = "baseline"
+STATES = ("parameters", "master_parameters", "gradients", "optimizer_state")
+
+
+def said(memory: str, time: str = "", flop: str = "") -> dict[str, str]:
+    """What the note says of a row."""
+    return {"memory": memory, "time": time, "TFLOP": flop}
+
+
+def answer(results: Results) -> list[str]:
+    """Where the memory goes, then every row against the baseline, here and in the note."""
+    baseline = results.get(BASELINE)
+    if not baseline.fits:
+        return [f"The baseline has no numbers: {baseline.why}"]
+    peak, parts = baseline.value("peak_memory_bytes") or 0, baseline.parts("peak_memory_bytes")
+    states = sum(parts.get(name, 0) for name in STATES)
+    sentences = [
+        f"Parameters, gradients and optimizer state, which the ZeRO paper's K counts, are {show_bytes(states)} of the "
+        f"baseline's {show_bytes(peak)}. The whole: {anatomy(baseline)}."
+    ]
+    sentences += [_against(row, baseline) for row in results.rows if row is not baseline]
+    best = results.best("peak_memory_bytes")
+    if best is not None and best is not baseline:
+        sentences.append(f"The least memory: {best.row}, {show_bytes(best.value('peak_memory_bytes') or 0)}.")
+    return sentences
+
+
+def _against(row: Row, baseline: Row) -> str:
+    if not row.fits:
+        return f"{row.row}: {row.why} The note says: {row.note['memory']}."
+    memory, time = ratio(row, baseline, "peak_memory_bytes"), ratio(baseline, row, "tokens_per_second")
+    there = " and ".join(
+        f"{_number(row.note[what]) / _number(baseline.note[what]):.2f}× the {what}"
+        for what in ("memory", "time")
+        if _number(row.note[what])
+    )
+    here = f"{memory} the memory and {time} the time per token of the baseline"
+    return f"{row.row}: {here}; the note says {there or row.note['memory']}."
+
+
+def _number(text: str) -> float:
+    """``27 G`` and ``45 s`` as numbers; 0 for what is none, ``> 11 min`` in seconds."""
+    amount, _, unit = text.removeprefix("> ").partition(" ")
+    return float(amount) * (60 if unit == "min" else 1) if amount.replace(".", "").isdigit() else 0
+
+
+STUDIES = (
+    Study(
+        name="t5-oom",
+        question=(
+            "Expected memory footprint is (12 + 2 + 2) * 0.25 = 4GB. How come my peak memory usage is 27G? "
+            "What's wrong here? How to compute the memory requirement of finetuning a model?"
+        ),
+        asked="a note on fine-tuning T5 on 2 × RTX 3090",
+        model="t5_tiny",
+        hardware="cpu_x2",
+        rows=(
+            Variant(name=BASELINE, engine="ddp", techniques=("bf16",), note=said("27 G", "45 s", "175")),
+            Variant(name="accumulation", engine="ddp", techniques=("bf16", "acc8"), note=said("27 G", "43 s", "174")),
+            Variant(name="adafactor", engine="ddp", techniques=("bf16", "adafactor"), note=said("27 G", "45 s", "175")),
+            Variant(name="checkpointing", engine="ddp", techniques=("bf16", "ckpt"), note=said("16.5 G", "> 11 min")),
+            Variant(name="fp16", engine="ddp", techniques=("fp16",), note=said("27 G", "45 s", "175")),
+            Variant(name="fp32", engine="ddp", note=said("36 G", "47 s", "175")),
+            Variant(
+                name="fused AdamW", engine="ddp", techniques=("bf16", "adamw_fused"), note=said("27 G", "45 s", "175")
+            ),
+            Variant(name="model parallel", engine="pp_naive", techniques=("bf16",), note=said("20 G", "28 s", "129")),
+            Variant(
+                name="single GPU", engine="single", techniques=("bf16",), ranks=1, note=said("17 G", "68 s", "129")
+            ),
+            Variant(name="next larger", engine="ddp", techniques=("bf16",), larger=True, note=said("OOM")),
+        ),
+        reference=BASELINE,
+        metrics=("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "flops_per_rank"),
+        answer=answer,
+    ),
+)

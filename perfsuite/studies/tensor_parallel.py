@@ -1,0 +1,45 @@
+"""Tensor parallelism of torch and of DeepSpeed (AutoTP) against data parallelism on the same ranks.
+
+A data-parallel step trains on as many times more tokens as there are ranks: tokens per second compare, steps do not.
+"""
+
+from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.studies._rows import Results
+from perfsuite.studies._words import against_reference
+
+METRICS = {
+    "tokens_per_second": "tokens per second",
+    "peak_memory_bytes": "peak memory",
+    "communication_bytes": "communication",
+}
+
+
+def answer(results: Results) -> list[str]:
+    """Both kinds against data parallelism, then against each other."""
+    sentences = []
+    for column in results.columns:
+        sentences += against_reference(results, METRICS, column)
+        theirs, ours = results.get("AutoTP", column), results.get("tensor parallel", column)
+        if theirs.fits and ours.fits:
+            sentences += [results.compare(theirs, ours, metric, what) for metric, what in METRICS.items()]
+    return sentences
+
+
+STUDIES = (
+    Study(
+        name="tensor-parallel",
+        question="How does tensor parallel training compare with automatic tensor parallelism?",
+        asked="a PhD in tuning DeepSpeed, question 3, optional part",
+        model="llama_tiny",
+        hardware="cpu_x2",
+        rows=(
+            Variant(name="data parallel", engine="ddp"),
+            Variant(name="tensor parallel", engine="tp"),
+            Variant(name="AutoTP", engine="autotp"),
+        ),
+        columns=tuple(Variant(name=f"micro-batch {batch}", micro_batch=batch) for batch in (1, 8)),
+        reference="data parallel",
+        metrics=("peak_memory_bytes", "step_time_seconds", "tokens_per_second", "communication_bytes"),
+        answer=answer,
+    ),
+)

@@ -1,0 +1,148 @@
+"""The command line: what it prints, how it fails, how it is stopped."""
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli import main
+
+KINDS = {"models": "model", "engines": "engine", "techniques": "technique", "hardware": "device", "studies": "study"}
+
+
+def test_every_list_names_the_whole_catalog(capsys: pytest.CaptureFixture[str]) -> None:
+    """Each table has a row for every definition, one line each where no terminal is."""
+    for what, kind in KINDS.items():
+        assert main(["list", what]) == 0
+        printed = [line.split()[0].removesuffix("<n>") for line in capsys.readouterr().out.splitlines()[1:]]
+
+        assert set(printed) - {"cpu"} == set(Catalog().all(kind))
+
+
+def test_a_refused_definition_is_listed_with_its_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An engine and a technique that cannot be had stand in their tables with the reason."""
+    write_refused(tmp_path)
+
+    assert main(["list", "--catalog", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+
+    assert "refused: it needs a TPU" in printed
+    assert "refused: nobody sells it" in printed
+
+
+def write_refused(folder: Path) -> None:
+    """A catalog with a refused engine and a refused technique."""
+    for kind, text in (
+        (
+            "engines",
+            "from perfsuite.catalog.definitions import Engine\n"
+            "ENGINES = (Engine(name='mine', source='ours', refused='it needs a TPU'),)",
+        ),
+        (
+            "techniques",
+            "from perfsuite.catalog.definitions import Technique\n"
+            "TECHNIQUES = (Technique(name='fp1', slot='precision', order=10, meaning='m', refused='nobody sells it'),)",
+        ),
+    ):
+        (folder / kind).mkdir()
+        (folder / kind / "mine.py").write_text(text)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["lst"], "invalid choice: 'lst'"),
+        ([], "the following arguments are required: COMMAND"),
+        (["list", "model"], "invalid choice: 'model'"),
+        (["list", "models", "--support"], "--support is a table of its own: leave models out."),
+        (["list", "--catalog", "nowhere"], "--catalog names nowhere, which is not a folder."),
+        (["study", "zero2-vs-zero4"], "Did you mean 'zero2-vs-zero3'?"),
+        (["study", "zero2-vs-zero3", "--model", "bert"], "No model named 'bert'."),
+        (["study", "zero2-vs-zero3", "--hardware", "cpu"], "lacks a number of ranks"),
+        (["study", "zero2-vs-zero3", "--hardware", "t4_x64"], "t4_x64 is not here"),
+        (["study", "zero2-vs-zero3", "--steps", "0"], "at least 1 timed step"),
+        (["study", "zero2-vs-zero3", "--steps", "x"], "invalid int value: 'x'"),
+        (["study", "zero2-vs-zero3", "--capacity", "2 apples"], "is not an amount of memory"),
+        (["study", "zero2-vs-zero3", "--rounds", "0"], "--rounds must be 1 or more, not 0."),
+        (["study", "zero2-vs-zero3", "--tokens", "0"], "1 or more steps, or tokens"),
+        (["study", "zero2-vs-zero3", "--out", "/dev/null/x"], "/dev/null is not a folder"),
+        (["time", "--cell", "gpt2_tiny-single-cpu_x1", "--train-steps", "5"], "is measured neither in"),
+        (["time", "--cell", "gpt2_tiny", "--train-steps", "5"], "'gpt2_tiny' is not a cell"),
+        (["time", "--cell", "gpt2_tiny-single-cpu_x1"], "--train-steps --tokens is required"),
+        (["support", "run", "--engine", "zero9"], "No engine named 'zero9'."),
+        (["support", "run", "--file", "support.txt"], "which is not a .json file"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """What cannot be had is one line on stderr and exit code 2, before anything is measured or written."""
+    monkeypatch.chdir(tmp_path)
+    try:
+        status = main(arguments)
+    except SystemExit as end:  # argparse's own
+        status = end.code
+    captured = capsys.readouterr()
+
+    assert status == 2
+    assert captured.err.startswith("perfsuite") and captured.err.count("\n") == 1
+    assert sentence in captured.err
+    assert captured.out == "" and list(tmp_path.iterdir()) == []
+
+
+def test_a_broken_support_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file of proofs that is torn is named."""
+    (tmp_path / "support.json").write_text('{"format": 1, "entr')
+
+    assert main(["list", "--support", "--file", str(tmp_path / "support.json")]) == 2
+    assert "support.json is not a supportfile" in capsys.readouterr().err
+
+
+def test_no_torch() -> None:
+    """The process of the command imports none of the heavy libraries, whatever it lists."""
+    code = (
+        "import sys; from perfsuite.cli import main; main(['list']); main(['list', '--support']);"
+        "print(sorted({'torch', 'transformers', 'deepspeed', 'accelerate', 'numpy', 'plotly'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    """``perfsuite list | head -1`` ends without a traceback."""
+    command = f"{sys.executable} -m perfsuite.cli list | head -1"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
+
+    assert done.stderr == "" and done.stdout.count("\n") == 1
+
+
+def test_interrupt_and_resume(tmp_path: Path) -> None:
+    """Ctrl-C ends the ranks and exits with 130; the same command then goes on behind what was finished."""
+    out, temporary = tmp_path / "out", tmp_path / "tmp"
+    temporary.mkdir()
+    command = [sys.executable, "-m", "perfsuite.cli", "study", "scaling", "--hardware", "cpu_x1"]
+    command += ["--steps", "2", "--warmup", "0", "--rounds", "1", "--out", str(out)]
+    environment = {**os.environ, "TMPDIR": str(temporary)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as first:
+        assert first.stdout is not None
+        next(line for line in first.stdout if line.startswith("[1/4]"))
+        first.send_signal(signal.SIGINT)
+        _, errors = first.communicate(timeout=60)
+    kept = sorted(path.name for path in (out / "cells").iterdir())
+    left = [path.name for path in temporary.glob("perfsuite-*") if not path.name.startswith("perfsuite-leases")]
+    second = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=True)
+
+    assert first.returncode == 130 and errors == "perfsuite: stopped.\n"
+    assert kept and all(name.endswith(".json") for name in kept)
+    assert left == []
+    assert second.stdout.count("(kept from an earlier run)") == len(kept)
+    assert (out / "scaling.csv").read_text().count("\n") == 5

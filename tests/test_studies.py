@@ -1,0 +1,309 @@
+"""Studies: every cell is a row, every sentence follows from the numbers, what was measured is not measured again."""
+
+import csv
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perfsuite import records
+from perfsuite.catalog.definitions import Study, Variant
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.errors import UnknownName
+from perfsuite.records import Failure, Machine, Measurement, Reading
+from perfsuite.runner import Runner, Settings
+from perfsuite.studies._cells import Bench, Workbench, plan
+from perfsuite.studies._plot import can_plot
+from perfsuite.studies._report import StudyReport, answers
+from perfsuite.studies._rows import Length, Row, ratio, time_to_train
+from perfsuite.studies._run import Order, run_study
+from perfsuite.studies.scaling import columns
+
+MACHINE = Machine(identity="here", device="a CPU", cores=2, memory_bytes=2**30)
+# Named by studies and not in the catalog yet; to be deleted from here as they come.
+UNWRITTEN = {
+    "engine": {"fsdp1", "fsdp2", "pp_gpipe", "pp_1f1b", "pp_interleaved", "pp_deepspeed", "pp_naive", "tp", "autotp"}
+    | {"forward", "generate"},
+    "technique": {"offload_optimizer", "offload_params", "offload", "adafactor", "adamw_fused", "adamw8bit"}
+    | {"prune", "prune_structured"},
+    "model": {"gpt2_tiny_l4"},
+}
+
+
+def answer(results):
+    return [results.compare(results.get("double"), results.get("plain"), "step_time_seconds", "step time")]
+
+
+STUDY = Study(
+    name="fake",
+    question="How much slower?",
+    asked="us",
+    model="gpt2_tiny",
+    hardware="cpu_x2",
+    rows=(
+        Variant(name="plain", engine="ddp"),
+        Variant(name="double", engine="zero2"),
+        Variant(name="full", engine="zero3"),
+        Variant(name="impossible", engine="single"),
+    ),
+    reference="plain",
+    answer=answer,
+)
+
+
+def measured(cell: str, steps: list[float], memory: int = 2**20) -> Measurement:
+    """A measurement with these step times."""
+    readings = {
+        "peak_memory_bytes": Reading(value=memory, parts={"parameters": memory}),
+        "step_time_seconds": Reading(value=sorted(steps)[len(steps) // 2], samples=list(steps)),
+        "tokens": Reading(value=100),
+        "tokens_per_second": Reading(value=0),
+        "model_flop": Reading(value=1000),
+        "peak_flops": Reading(value=1e9),
+        "hardware_flop": Reading(value=1000),
+        "flops_per_rank": Reading(value=0),
+    }
+    return Measurement(
+        cell=cell, outcome="fits", world_size=2, readings=readings, versions={}, machine=MACHINE, wall_seconds=1.0
+    )
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Cells that are not trained: zero2's step takes twice ddp's, zero3 is out of memory. Returns what was asked."""
+    asked: list[str] = []
+
+    def measure(self: Runner, cell, watch=None, faults=()):
+        asked.append(cell.id)
+        if cell.strategy.engine.name == "zero3":
+            failure = Failure(kind="oom", rank=0, message="Rank 0: too full")
+            return msgspec.structs.replace(measured(cell.id, [1.0]), readings={}, outcome="oom", failure=failure)
+        slow = 2 if cell.strategy.engine.name == "zero2" else 1
+        return measured(cell.id, [0.1 * slow, 0.11 * slow, 0.12 * slow], slow * 2**20)
+
+    monkeypatch.setattr(Runner, "measure", measure)
+    monkeypatch.setattr("perfsuite.studies._cells.describe", lambda hardware, catalog: MACHINE)
+    return asked
+
+
+def order(folder: Path, **more) -> Order:
+    """Two rounds of the fake study."""
+    bench = Workbench(models=("gpt2_tiny",), hardware="cpu_x2")
+    return Order(bench=bench, settings=Settings(steps=3), length=Length(steps=1000), folder=folder, rounds=2, **more)
+
+
+def rows_of(folder: Path) -> dict[str, Mapping[str, str]]:
+    with (folder / "fake.csv").open() as file:
+        return {row["row"]: row for row in csv.DictReader(file)}
+
+
+def test_every_cell_is_a_row(fake, catalog, tmp_path, capsys):
+    """A refused cell and one that is out of memory are rows of table, CSV and JSON, with their reasons."""
+    run_study(STUDY, order(tmp_path), catalog)
+    printed, rows = capsys.readouterr().out, rows_of(tmp_path)
+
+    assert {name: row["outcome"] for name, row in rows.items()} == {
+        "plain": "fits",
+        "double": "fits",
+        "full": "oom",
+        "impossible": "refused",
+    }
+    assert rows["full"]["reason"] == "Rank 0: too full" and "at most 1 rank" in rows["impossible"]["reason"]
+    assert re.search(r"full .*oom \[1\]", printed) and "[1] Rank 0: too full" in printed
+    assert re.search(r"impossible .*refused \[2\]", printed)
+
+
+def test_ratios_are_to_the_reference(fake, catalog, tmp_path):
+    """Twice the step time and memory is 2.0 in the CSV, derived rates are half."""
+    run_study(STUDY, order(tmp_path), catalog)
+    rows = rows_of(tmp_path)
+
+    assert float(rows["double"]["step_time_seconds_ratio"]) == pytest.approx(2)
+    assert float(rows["double"]["peak_memory_bytes_ratio"]) == 2
+    assert float(rows["double"]["tokens_per_second_ratio"]) == pytest.approx(0.5)
+    assert float(rows["plain"]["tokens_per_second"]) == pytest.approx(100 / 0.11)
+    assert rows["full"]["step_time_seconds_ratio"] == ""
+
+
+def test_the_answer_is_computed(fake, catalog, tmp_path, capsys):
+    """The sentence has the ratio of the numbers, on the terminal, in the JSON and in the picture."""
+    run_study(STUDY, order(tmp_path), catalog)
+    report = json.loads((tmp_path / "fake.json").read_text())
+
+    assert re.fullmatch(r"double has 2\.00× \(1\.\d\d–2\.\d\d\) the step time of plain\.", report["answers"][0])
+    assert f"• {report['answers'][0]}" in capsys.readouterr().out
+    assert not can_plot() or report["answers"][0] in (tmp_path / "fake.html").read_text()
+
+
+def test_the_time_to_train_is_the_sum_of_the_steps(fake, catalog, tmp_path):
+    """1,000 steps of 0.11 s on average are 110 s, with an uncertainty that is not nothing."""
+    run_study(STUDY, order(tmp_path), catalog)
+    row = rows_of(tmp_path)["plain"]
+
+    assert float(row["train_seconds"]) == pytest.approx(110)
+    assert 0 < float(row["train_uncertainty_seconds"]) < 110
+
+
+def test_without_plotly(fake, catalog, tmp_path, capsys, monkeypatch):
+    """Everything but the picture is written, an old picture is removed, and it is said before the first cell."""
+    (tmp_path / "fake.html").write_text("old")
+    monkeypatch.setattr("perfsuite.studies._run.can_plot", lambda: False)
+    run_study(STUDY, order(tmp_path), catalog)
+    printed = capsys.readouterr().out
+
+    assert printed.index("plotly is not installed") < printed.index("[1/")
+    assert {path.name for path in tmp_path.iterdir()} == {"cells", "fake.json", "fake.csv"}
+
+
+def test_what_is_kept_is_not_measured_again(fake, catalog, tmp_path):
+    """A second run trains nothing, a fresh one everything, one with other settings too, more rounds only those."""
+    run_study(STUDY, order(tmp_path), catalog)
+    first = list(fake)
+    run_study(STUDY, order(tmp_path), catalog)
+    assert fake == first
+
+    run_study(STUDY, _with_rounds(order(tmp_path), 3), catalog)
+    assert len(fake) == len(first) + 2
+
+    run_study(STUDY, order(tmp_path, fresh=True), catalog)
+    assert len(fake) == 2 * len(first) + 2
+
+
+def _with_rounds(given: Order, rounds: int) -> Order:
+    return Order(**{**{name: getattr(given, name) for name in given.__dataclass_fields__}, "rounds": rounds})
+
+
+@pytest.mark.parametrize("change", ["settings", "versions", "machine", "torn"])
+def test_what_would_be_measured_otherwise_is_measured_again(fake, catalog, tmp_path, change):
+    """Other steps, another torch, another machine or half a file: the cell trains again."""
+    cell = parse_cell("gpt2_tiny-ddp-cpu_x2", catalog)
+    runner = Runner(catalog, Settings(steps=3))
+    bench = Bench(runner, tmp_path, False, lambda *_: None)
+    bench.measure(cell, [])
+    assert len(bench.kept(cell)) == 1
+
+    path = bench.path(cell)
+    if change == "settings":
+        runner.settings = Settings(steps=4)
+    elif change == "versions":
+        path.write_text(path.read_text().replace('"versions": {}', '"versions": {"torch": "1.0"}'))
+    elif change == "machine":
+        path.write_text(path.read_text().replace('"here"', '"there"'))
+    else:
+        path.write_text(path.read_text()[:300])
+
+    assert bench.kept(cell) == []
+
+
+def test_unknown_names_are_told_before_the_first_cell(fake, catalog, tmp_path):
+    """A study with a technique that does not exist trains nothing."""
+    study = Study(**{**vars(STUDY), "columns": (Variant(name="x", techniques=("no_such_thing",)),)})
+    with pytest.raises(UnknownName, match="No technique named 'no_such_thing'"):
+        run_study(study, order(tmp_path), catalog)
+
+    assert fake == [] and list(tmp_path.iterdir()) == []
+
+
+def test_equal_cells_do_not_differ():
+    """Two cells with the same steps in another order of rounds are the same beyond the noise."""
+    one, other = (
+        Row(model="m", row=name, column="", cell=name, outcome="fits", measurement=measured(name, [0.1]), rounds=rounds)
+        for name, rounds in (("a", ((0.1, 0.11), (0.2, 0.21))), ("b", ((0.2, 0.21), (0.1, 0.11))))
+    )
+    found = ratio(one, other, "step_time_seconds")
+
+    assert found is not None and found.low < 1 < found.high and not found.differs
+
+
+def test_rounds_that_differ_make_the_time_uncertain():
+    """Two rounds whose means are far apart say less than one round with the same spread within."""
+    measurement = measured("a-b-cpu_x2", [0.1])
+    apart = time_to_train(measurement, [(0.1, 0.1), (0.2, 0.2)], Length(steps=100))
+    mixed = time_to_train(measurement, [(0.1, 0.2), (0.1, 0.2)], Length(steps=100))
+    single = time_to_train(measurement, [(0.1,)], Length(tokens=1000))
+
+    assert apart and mixed and apart.seconds == mixed.seconds == pytest.approx(15)
+    assert (apart.uncertainty_seconds or 0) > (mixed.uncertainty_seconds or 0) > 0
+    assert single and single.steps == 10 and single.uncertainty_seconds is None
+
+
+def test_studies_name_what_exists(catalog):
+    """Every engine, technique and model that a study names is in the catalog, or is on the list of those to come."""
+    missing: dict[str, set[str]] = {kind: set() for kind in UNWRITTEN}
+    for study in catalog.all("study").values():
+        variants = [*study.rows, *(study.columns(4) if callable(study.columns) else study.columns)]
+        named = {
+            "engine": {variant.engine for variant in variants} - {""},
+            "technique": {
+                re.sub(r"\d+$", "", name) if name.startswith("acc") else name
+                for variant in variants
+                for name in variant.techniques
+            },
+            "model": {study.model},
+        }
+        for kind, names in named.items():
+            missing[kind] |= names - catalog.all(kind).keys()
+
+    assert missing == UNWRITTEN
+
+
+@pytest.mark.parametrize("name", Catalog().all("study"))
+def test_every_answer_bears_rows_without_numbers(catalog, name):
+    """Where every cell is refused, a study still answers, in sentences."""
+    study = catalog.get("study", name)
+    across = study.columns(4) if callable(study.columns) else study.columns
+    rows = [
+        Row(model="m", row=row.name, column=column.name, cell="c", outcome="refused", reason="no", note=row.note)
+        for row in study.rows
+        for column in across
+    ]
+
+    assert all(sentence.endswith(".") for sentence in answers(study, rows))
+    assert any("no" in sentence for sentence in answers(study, rows))
+
+
+def test_a_global_batch_is_divided(catalog):
+    """Strong scaling feeds all ranks together the same batch; ranks that are not asked for are refused."""
+    bench = Workbench(models=("gpt2_tiny",), hardware="cpu_x4")
+    cells = {
+        (item.row.name, item.column.name): item.text for item in plan(catalog.get("study", "scaling"), bench, catalog)
+    }
+
+    assert cells["DDP, strong", "4 ranks"] == "gpt2_tiny-ddp-cpu_x4"  # 8 samples over 4 ranks: the model's own 2
+    assert cells["DDP, strong", "1 rank"] == "gpt2_tiny-ddp-cpu_x1-b8"
+    assert [column.name for column in columns(6)] == ["1 rank", "2 ranks", "4 ranks", "6 ranks"]
+
+
+OWN = """
+from perfsuite.catalog.definitions import Study, Variant
+STUDIES = (
+    Study(name="own", question="Which?", asked="us", model="gpt2_tiny", hardware="cpu_x1",
+          rows=(Variant(name="plain", engine="single"), Variant(name="bf16", engine="single", techniques=("bf16",))),
+          reference="plain", metrics=("peak_memory_bytes", "step_time_seconds"),
+          answer=lambda found: [found.compare(found.get("bf16"), found.get("plain"), "peak_memory_bytes", "p")]),
+)
+"""
+
+
+def test_a_real_study(tmp_path):
+    """A study of the user's own, in one file, trains, answers, and leaves finite numbers and a picture."""
+    (tmp_path / "studies").mkdir()
+    (tmp_path / "studies" / "own.py").write_text(OWN)
+    mine = Catalog((tmp_path,))
+    given = Order(
+        bench=Workbench(models=("gpt2_tiny",), hardware="cpu_x1"),
+        settings=Settings(steps=2, warmup=0),
+        length=Length(tokens=10_000),
+        folder=tmp_path / "out",
+    )
+    rows = run_study(mine.get("study", "own"), given, mine)
+    report = records.read(tmp_path / "out" / "own.json", StudyReport)
+
+    assert [row.outcome for row in rows] == ["fits", "fits"]
+    assert all(row["train_seconds"] > 0 and row["train_steps"] > 1 for row in report.rows)
+    assert re.fullmatch(r"bf16 has \d\.\d\d× the p of plain\.", report.answers[0])
+    assert (tmp_path / "out" / "own.html").exists() == can_plot()
