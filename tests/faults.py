@@ -148,7 +148,7 @@ def _write_half(path, record):
 def large_steps(session, trainer, meters):
     """The learning rate is so large that each step shows in the next loss."""
     for group in trainer.optimizer.param_groups:
-        group["lr"] = 0.05
+        group["lr"] = 0.3
 
 
 def keeps_copies(session, trainer, meters):
