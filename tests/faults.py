@@ -256,7 +256,7 @@ def tp_whole_matrix(session, trainer, meters):
 def large_steps(session, trainer, meters):
     """The learning rate is so large that each step shows in the next loss."""
     for group in trainer.optimizer.param_groups:
-        group["lr"] = 0.05
+        group["lr"] = 0.3
 
 
 def keeps_copies(session, trainer, meters):
