@@ -11,6 +11,7 @@ from perfsuite.runner import Runner, Settings
 
 LOOPS = ["accelerate", "hf_trainer"]
 BOUND = 1e-4
+SCALARS = 64  # bytes: a loop may keep a loss or a norm longer than another
 every_loop = pytest.mark.parametrize("loop", LOOPS)
 
 
@@ -62,9 +63,11 @@ def test_the_anatomy_knows_the_phases(measure, loop):
     native = measure("gpt2_tiny-single-cpu_x1").readings
     other = measure(f"gpt2_tiny-single+{loop}-cpu_x1").readings
 
-    for category in ("activations", "gradients", "parameters", "optimizer_state"):
-        assert other["peak_memory_bytes"].parts[category] == native["peak_memory_bytes"].parts[category]
-    assert other["gradients_bytes"].value == native["gradients_bytes"].value
+    activations = [readings["peak_memory_bytes"].parts["activations"] for readings in (native, other)]
+    held = [f"{category}_bytes" for category in ("gradients", "parameters", "optimizer_state")]
+
+    assert abs(activations[0] - activations[1]) <= SCALARS
+    assert [other[name].value for name in held] == [native[name].value for name in held]
 
 
 @every_loop

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 
@@ -11,6 +12,7 @@ from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
+from perfsuite.training.tensor_parallel import UNDIVIDED
 
 BOUND = 1e-4
 SCALARS = 64  # bytes: the squares of the divided gradients are summed over the ranks
@@ -204,7 +206,36 @@ def test_a_whole_matrix_is_not_tensor_parallelism(train):
     assert "lm_head.weight must be divided over 2 tensor-parallel ranks" in broken.failure.message
 
 
-def test_fp16_is_refused(catalog):
-    """torch's GradScaler refuses the mixture of DTensors and plain tensors."""
-    with pytest.raises(Refused, match="got mixed"):
-        parse_cell("llama_tiny-tp+fp16-cpu_x2", catalog)
+@pytest.mark.parametrize(
+    ("technique", "reason"),
+    [
+        ("fp16", "got mixed"),
+        ("adafactor", "got mixed"),
+        ("adamw8bit", "got mixed"),
+        ("cpu_adam", "plain tensor"),
+        *UNDIVIDED.items(),
+    ],
+)
+def test_what_cannot_live_with_dtensors_is_refused(catalog, technique, reason):
+    """Each was tried, and the reason says what happens."""
+    with pytest.raises(Refused, match=re.escape(reason)):
+        parse_cell(f"llama_tiny-tp+{technique}-cpu_x2", catalog)
+
+
+@pytest.mark.parametrize("technique", sorted(UNDIVIDED))
+def test_the_plans_limits_hold_for_every_engine(catalog, technique):
+    """What does not fit the plan is refused wherever tp<n> divides a model."""
+    with pytest.raises(Refused, match="tensor-parallel ranks"):
+        parse_cell(f"llama_tiny-fsdp2+tp2+{technique}-cpu_x4", catalog)
+
+
+@pytest.mark.parametrize(
+    "technique", ["adamw_fused", "adamw_foreach", "adamw4bit_ao", "sgd_momentum", "ckpt_selective", "compile"]
+)
+def test_techniques_change_no_number(train, technique):
+    """What changes no number of one rank's steps changes none of a divided model's."""
+    single = train(f"llama_tiny-single+{technique}-cpu_x1")
+    parallel = train(f"llama_tiny-tp+{technique}-cpu_x2")
+
+    assert _worst(single, parallel, "loss") < BOUND
+    assert _worst(single, parallel, "gradient_norm") < BOUND

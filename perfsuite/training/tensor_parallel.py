@@ -15,13 +15,12 @@ if TYPE_CHECKING:
 
 Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it
 
-_MASKED = (
-    'a pruning mask is a plain tensor, which torch refuses to multiply with a DTensor ("got mixed torch.Tensor ...")'
-)
-REFUSED = {
-    "lora": "transformers' plan names the matrices by their own names, which peft gives to its adapters",
+_MASKED = "torch.nn.utils.prune multiplies a divided weight with a whole mask ('got mixed torch.Tensor and DTensor')"
+UNDIVIDED = {  # techniques that the plan does not fit
     "prune": _MASKED,
     "prune_structured": _MASKED,
+    "lora": "peft puts the weights of attention into layers that transformers' plan does not name, so every "
+    "tensor-parallel rank would hold them whole",
 }
 
 
@@ -30,11 +29,10 @@ def why_not_divided(proposal: Proposal) -> str:
     model, width = proposal.model, proposal.layout.tensor
     if width == 1:
         return ""
-    for technique, reason in REFUSED.items():
-        if technique in proposal.techniques:
-            return f"{technique} cannot be combined with tensor parallelism: {reason}"
     if model.divisible is None:
         return f"transformers has no tensor-parallel plan for {model.name} ({model.model_class or model.build})"
+    for technique in sorted(proposal.techniques & UNDIVIDED.keys()):
+        return f"{technique} cannot be divided over tensor-parallel ranks: {UNDIVIDED[technique]}"
     for what, number in model.divisible.items():
         if number % width:
             return f"{model.name}'s {number} {what} are not divisible by {width} tensor-parallel ranks"
