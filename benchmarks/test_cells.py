@@ -4,7 +4,9 @@ import pytest
 
 TINY = ("t5_tiny", "bloom_tiny", "gpt2_tiny", "llama_tiny")
 CPU = ("cpu_x1", "cpu_x2")
-ENGINES = ("single", "ddp", "zero1", "zero2", "zero3")
+ENGINES = ("single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2")
+PIPELINES = ("pp_gpipe", "pp_1f1b", "pp_interleaved", "pp_deepspeed")
+TECHNIQUES = ("adafactor", "adamw8bit", "lora", "prune", "clip", "epochs2")
 
 
 def on_one_or_two(strategies):
@@ -18,9 +20,18 @@ def cells(models, strategies):
 
 # Every engine in full and in low precision, on every family.
 @pytest.mark.perf_cell(*cells(TINY, [engine + precision for engine in ENGINES for precision in ("", "+bf16")]))
+# Pipelines and tensor parallelism, on families that can be cut or divided; layouts of several dimensions.
+@pytest.mark.perf_cell(*cells(["gpt2_tiny_l4"], ["pp_naive", *(f"{engine}+acc4" for engine in PIPELINES)]))
+@pytest.mark.perf_cell(*cells(["llama_tiny"], ["tp", "tp+bf16", "autotp"]), "t5_tiny-autotp-cpu_x2")
+@pytest.mark.perf_cell("gpt2_tiny-fsdp2+dp2-cpu_x4", "llama_tiny_l4-pp_1f1b+tp2+acc2-cpu_x4")
 # The techniques, and the other task head, where they matter.
 @pytest.mark.perf_cell(*cells(["t5_tiny"], ["single+fp16", "single+bf16+ckpt", "ddp+acc2", "zero3+bf16+ckpt+acc2"]))
+@pytest.mark.perf_cell(*cells(["t5_tiny"], [f"single+{technique}" for technique in TECHNIQUES]))
+@pytest.mark.perf_cell(*cells(["t5_tiny"], ["zero2+offload_optimizer", "zero3+offload", "ddp+hf_trainer+bf16"]))
 @pytest.mark.perf_cell(*cells(["bloom_tiny_cls"], ["single", "zero2+bf16", "zero3+bf16"]))
+# Inference and messages.
+@pytest.mark.perf_cell(*(f"{model}-{engine}-cpu_x1" for model in TINY for engine in ("forward", "generate")))
+@pytest.mark.perf_cell("wire-all_reduce-cpu_x2", "wire-send_recv-cpu_x2")
 def test_cell(perf_cell, benchmark):
     """The cell trains, and nothing got worse."""
     perf_cell.check()

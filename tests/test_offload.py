@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 
 from conftest import SETTINGS
-from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
 from perfsuite.runner import Runner
@@ -21,7 +20,6 @@ ON_HOST = [
     "zero3+offload+nodrop-cpu_x2",
     "zero3+offload+ckpt+nodrop-cpu_x2",
 ]
-LARGE_CATALOG = Catalog((Path(__file__).parent / "catalog",))
 needs_libaio = pytest.mark.skipif(not Path("/usr/include/libaio.h").exists(), reason="libaio-dev is not installed")
 
 
@@ -101,24 +99,10 @@ def test_what_deepspeed_ignores_is_refused(catalog, strategy, reason):
         parse_cell(f"gpt2_tiny-{strategy}-cpu_x2", catalog)
 
 
-@pytest.fixture(scope="module")
-def large_runner():
-    """Its catalog has a model whose tensors are large enough for DeepSpeed to swap them."""
-    runner = Runner(LARGE_CATALOG, SETTINGS)
-    yield runner
-    runner.close()
-
-
-@pytest.fixture(scope="module")
-def large(large_runner):
-    """Measures a cell of that model."""
-    return lambda cell, faults=(): large_runner.measure(parse_cell(cell, LARGE_CATALOG), faults=faults)
-
-
 @needs_libaio
-def test_optimizer_on_the_disk_agrees_with_single(large):
+def test_optimizer_on_the_disk_agrees_with_single(measure):
     """The optimizer steps what it reads from the disk; every element of a rank's share is there."""
-    single, swapped = large("llama_mini-single-cpu_x1-b4"), large("llama_mini-zero3+nvme_optimizer-cpu_x2")
+    single, swapped = measure("llama_mini-single-cpu_x1-b4"), measure("llama_mini-zero3+nvme_optimizer-cpu_x2")
 
     assert _worst(single, swapped, "loss") < BOUND
     assert _worst(single, swapped, "gradient_norm") < BOUND
@@ -126,30 +110,30 @@ def test_optimizer_on_the_disk_agrees_with_single(large):
 
 
 @needs_libaio
-def test_parameters_on_the_disk_change_no_number(large):
+def test_parameters_on_the_disk_change_no_number(measure):
     """Parameters that come from the disk are those that stayed in memory."""
-    plain, swapped = large("llama_mini-zero3+bf16-cpu_x2"), large("llama_mini-zero3+nvme+bf16-cpu_x2")
+    plain, swapped = measure("llama_mini-zero3+bf16-cpu_x2"), measure("llama_mini-zero3+nvme+bf16-cpu_x2")
 
     assert _worst(plain, swapped, "loss") < 1e-3
     assert swapped.engine["parameter_elements_on_disk"] > 0
 
 
 @needs_libaio
-def test_nothing_is_left_on_the_disk_when_a_rank_is_killed(large, large_runner):
+def test_nothing_is_left_on_the_disk_when_a_rank_is_killed(measure, runner):
     """The files of a cell go with it, however it ends."""
-    killed = large("llama_mini-zero3+nvme_optimizer-cpu_x2", ["faults:killed"])
-    workspaces = [server.workspace for server in large_runner._launcher._servers.values()]
+    killed = measure("llama_mini-zero3+nvme_optimizer-cpu_x2", "killed")
+    workspaces = [server.workspace for server in runner._launcher._servers.values()]
 
     assert killed.failure.kind == "killed"
     assert [len(list(workspace.glob("cell-*"))) > 0 for workspace in workspaces] == [True]
     assert [path for workspace in workspaces for path in workspace.rglob("*.swp")] == []
 
 
-def test_without_libaio_it_says_what_to_install(monkeypatch):
+def test_without_libaio_it_says_what_to_install(monkeypatch, catalog):
     """Where the operator for the disk cannot be built, the cell is unsupported and names the package."""
     monkeypatch.setenv("CC", "/bin/false")
-    runner = Runner(LARGE_CATALOG, SETTINGS)
-    measurement = runner.measure(parse_cell("llama_mini-zero3+nvme_optimizer-cpu_x1", LARGE_CATALOG))
+    runner = Runner(catalog, SETTINGS)
+    measurement = runner.measure(parse_cell("llama_mini-zero3+nvme_optimizer-cpu_x1", catalog))
     runner.close()
 
     assert measurement.outcome == "unsupported"

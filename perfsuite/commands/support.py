@@ -34,7 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--file names {arguments.file}, which is not a .json file.")
     pairs = claims(catalog)
     settings = settings_of(arguments)
-    live = LiveLine(settings.all_steps)
+    live = LiveLine(settings.all_steps_of)
     runner = Runner(catalog, settings)
 
     def wanted(claim: Claim) -> bool:

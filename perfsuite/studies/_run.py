@@ -49,7 +49,7 @@ def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now
     if not can_plot():
         say(MISSING)
     runner = Runner(catalog, order.settings)
-    live = LiveLine(order.settings.all_steps)
+    live = LiveLine(order.settings.all_steps_of)
     try:
         bench = Bench(runner, order.folder, order.fresh, live.show)
         rows = measure_all(planned, bench, order.rounds, _teller(planned, order.rounds, live, say))

@@ -1,7 +1,7 @@
 """Llama 3: a decoder with rotary positions, RMS norm, grouped-query attention and a gated feed-forward; no dropout.
 
 Dimensions: arXiv 2407.21783, table 3, and the config.json of meta-llama/Llama-3.2-1B, Llama-3.1-8B and Llama-3.1-70B
-on the Hugging Face hub; ``llama_tiny`` is perfsuite's own.
+on the Hugging Face hub; ``llama_tiny`` and ``llama_mini`` are perfsuite's own.
 """
 
 from typing import Any
@@ -94,6 +94,20 @@ MODELS = (
         num_key_value_heads=2,
         bos_token_id=510,
         eos_token_id=511,
+    ),
+    _llama(
+        "llama_mini",  # the smallest whose tensors DeepSpeed swaps to a disk: 1 MiB and more
+        "perfsuite",
+        6_556_160,
+        Workload(micro_batch=2, sequence_length=32),
+        vocab_size=2048,
+        hidden_size=512,
+        intermediate_size=1024,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=2,
+        bos_token_id=2046,
+        eos_token_id=2047,
     ),
     _llama(
         "llama_1b",
