@@ -15,6 +15,7 @@ from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import WrongEngine
 from perfsuite.training.blocks import size
 from perfsuite.training.engines._deepspeed import DeepSpeedTrainer
+from perfsuite.training.loop import storages
 from perfsuite.training.norms import gradient_norm
 from perfsuite.training.techniques import offload
 
@@ -29,6 +30,7 @@ _ALIBI = (
     "it gives every rank a part of the heads, but leaves transformers' attention biases for all of them: 'The expanded "
     "size of the tensor (8) must match the existing size (16)'"
 )
+_PRUNED = "torch's pruning keeps the weight beside its mask, whole, and AutoTP divides what is computed from the two"
 NOT_DIVIDED = {
     "BloomForCausalLM": _ALIBI,
     "BloomForSequenceClassification": _ALIBI,
@@ -97,7 +99,7 @@ class AutoTensorParallel(DeepSpeedTrainer):
                     if master.grad is not None:
                         yield "gradients", master.grad
         for state in self.optimizer.state.values():
-            yield from (("optimizer_state", value) for value in state.values() if hasattr(value, "untyped_storage"))
+            yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
 
     def traffic(self) -> dict[str, int] | None:
         """In forward an all-reduce of the hidden states for each matrix that is cut by rows, in backward one for each
@@ -149,7 +151,14 @@ ENGINES = (
         preload=("deepspeed",),
         refuses=dict.fromkeys(
             offload.NAMES, "DeepSpeed offloads in ZeRO alone, and this is tensor parallelism without it"
-        ),
+        )
+        | {
+            "lora": "AutoTP puts its own layers in the place of peft's, and the adapters are gone",
+            "prune": _PRUNED,
+            "prune_structured": _PRUNED,
+            "pure_bf16": 'DeepSpeed has it in ZeRO alone ("Bf16_master_weights_and_grads is only supported with ZeRO '
+            'Stage 1, 2, or 3")',
+        },
         why_not=why_not,
         source="https://www.deepspeed.ai/tutorials/automatic-tensor-parallelism",
     ),
