@@ -52,6 +52,8 @@ STUDIES = (
             row("inference: forward", engine="forward"),
             row("inference: forward in bf16", "bf16", engine="forward"),
             row("inference: generate", engine="generate"),
+            row("inference: TensorRT", engine="tensorrt"),
+            row("inference: LightSeq", engine="lightseq"),
         ),
         reference=BASELINE,
         metrics=("peak_memory_bytes", "step_time_seconds", "tokens_per_second"),
