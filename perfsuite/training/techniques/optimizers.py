@@ -7,6 +7,8 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Proposal, Technique
 
+OPTIMIZER_ON_HOST = frozenset({"offload_optimizer", "offload"})  # techniques/offload.py
+
 
 def adamw(parameters: Any, learning_rate: float, **options: Any) -> Any:
     """torch's AdamW with its own default implementation (a loop on a CPU, foreach on CUDA)."""
@@ -99,8 +101,8 @@ def needs_host(proposal: Proposal) -> str:
     reason = needs_plain(proposal, why="DeepSpeed's kernel reads the memory of a plain tensor, which they have not")
     if reason:
         return reason
-    if proposal.device is not None:
-        return f"cpu_adam steps parameters in host memory, and {proposal.engine.name} keeps them on the GPU."
+    if proposal.device is not None and not proposal.techniques.intersection(OPTIMIZER_ON_HOST):
+        return f"cpu_adam steps parameters on the host, {proposal.engine.name} keeps them on the GPU: +offload_optimizer."
     return ""
 
 
