@@ -102,7 +102,7 @@ def needs_host(proposal: Proposal) -> str:
     if reason:
         return reason
     if proposal.device is not None and not proposal.techniques.intersection(OPTIMIZER_ON_HOST):
-        return f"cpu_adam steps parameters on the host, {proposal.engine.name} keeps them on the GPU: +offload_optimizer."
+        return f"cpu_adam steps on the host, {proposal.engine.name} keeps parameters on the GPU: +offload_optimizer."
     return ""
 
 
