@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from perfsuite.training.session import Session
 
+PROCESSES = ("training", "inference")
 LOW_PRECISION = {"bf16", "fp16", "pure_bf16"}
 
 
@@ -49,6 +50,7 @@ def _attention(name: str, implementation: str, meaning: str, **more: Any) -> Tec
         meaning=meaning,
         applies=functools.partial(choose, implementation=implementation),
         why_not=functools.partial(lacks, implementation=implementation),
+        processes=PROCESSES,
         **more,
     )
 
@@ -60,6 +62,7 @@ TECHNIQUES = (
         order=35,
         meaning="The implementation that transformers chooses: sdpa where the model has it.",
         default=True,
+        processes=PROCESSES,
     ),
     _attention("eager", "eager", "Matmul, softmax, matmul; the scores of all pairs of tokens are kept."),
     _attention("sdpa", "sdpa", "torch's scaled_dot_product_attention, which fuses them where it can."),

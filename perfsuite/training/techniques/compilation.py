@@ -36,6 +36,7 @@ TECHNIQUES = (
         order=60,
         meaning="Every operator is called by itself.",
         default=True,
+        processes=("training", "inference"),
     ),
     Technique(
         name="compile",
@@ -43,5 +44,6 @@ TECHNIQUES = (
         order=60,
         meaning="torch.compile with its defaults fuses the operators of forward and backward.",
         applies=compile_model,
+        processes=("training", "inference"),
     ),
 )
