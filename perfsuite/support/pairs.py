@@ -7,7 +7,7 @@ import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from perfsuite.catalog.definitions import Device, Engine, Model, Technique
+from perfsuite.catalog.definitions import MESSAGES, Device, Engine, Model, Technique
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
@@ -40,7 +40,9 @@ def claims(catalog: Catalog) -> list[Claim]:
 
 def _claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
     techniques = catalog.all("technique").values()
-    tiny = [model for model in catalog.all("model").values() if model.parameters < TINY]
+    messages = engine.process == "communication"
+    models = catalog.all("model").values()
+    tiny = [model for model in models if model.parameters < TINY and (model.task == MESSAGES) == messages]
     tiny.sort(key=lambda model: (model.parameters, model.name))
     if not engine.refused:  # models that the engine accepts come first: their refusals are the technique's
         alone = {cell.model.name for cell in _cells(parse_strategy(engine.name, catalog), tiny)[0]}
