@@ -58,8 +58,15 @@ def test_the_page_is_of_the_file(catalog, pairs, entries):
     assert all(f"{number}. {note}" in page for number, note in enumerate(matrix(catalog, pairs, entries).notes, 1))
 
 
+LIBAIO = Path("/usr/include/libaio.h")  # without it nothing can be offloaded to a disk
+
+
 def _today():
-    runs = sorted(key for key, entry in load(DOCS / "support.json").items() if entry.state == "runs")
+    runs = sorted(
+        key
+        for key, entry in load(DOCS / "support.json").items()
+        if entry.state == "runs" and (LIBAIO.exists() or "nvme" not in entry.technique)
+    )
     return random.Random(datetime.date.today().toordinal()).sample(runs, min(SAMPLE, len(runs)))
 
 
