@@ -25,9 +25,9 @@ CUT_REFUSES = dict.fromkeys(offload.NAMES, "a stage keeps its layers on the devi
 }
 
 
-def why_not_cut(proposal: Proposal) -> str:
-    """The reason why the model cannot be cut into that many stages; empty if it can."""
-    cut, stages = proposal.model.cut, proposal.layout.pipeline
+def why_not_cut(proposal: Proposal, per_rank: int = 1) -> str:
+    """The reason why the model cannot be cut into so many stages on every rank; empty if it can."""
+    cut, stages = proposal.model.cut, proposal.layout.pipeline * per_rank
     if cut is None:
         if proposal.model.task == "seq2seq_lm":
             return (

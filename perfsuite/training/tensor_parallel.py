@@ -88,12 +88,11 @@ def check(session: Session, model: torch.nn.Module, plan: Plan) -> dict[str, str
 
 
 def parameter_groups(parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
-    """Divided and whole parameters apart: torch's foreach optimizers refuse lists of DTensors and plain tensors."""
-    from torch.distributed.tensor import DTensor
-
-    divided = [parameter for parameter in parameters if isinstance(parameter, DTensor)]
-    whole = [parameter for parameter in parameters if not isinstance(parameter, DTensor)]
-    return [{"params": some} for some in (divided, whole) if some]
+    """Parameters of different meshes apart, and plain ones: torch's foreach optimizers refuse lists of both."""
+    by_mesh: dict[Any, list[Any]] = {}
+    for parameter in parameters:
+        by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    return [{"params": some} for some in by_mesh.values()]
 
 
 def traffic(session: Session, model: torch.nn.Module, plan: Plan, *, autocast: bool = True) -> dict[str, int]:

@@ -18,18 +18,23 @@ class DeepSpeedTrainer(Trainer):
     """DeepSpeed casts the model and, below fp32, keeps fp32 master parameters."""
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
-        import deepspeed
-
         super().__init__(session, model)
         self.refuse_unsupported()
+        self.initialize(model)
+
+    def initialize(self, model: Any) -> Any:
+        """Hand the model to DeepSpeed with the recipe's optimizer, which is returned."""
+        import deepspeed
+
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
         self.parameters = sum(parameter.numel() for parameter in model.parameters())
         self.trained = sum(parameter.numel() for parameter in trainable)
-        optimizer = session.recipe.optimizer(trainable, session.recipe.learning_rate)
+        optimizer = self.session.recipe.optimizer(trainable, self.session.recipe.learning_rate)
         self.module: Any
         self.module, self.optimizer, _, _ = deepspeed.initialize(
             model=model, optimizer=optimizer, config=self.config(), dist_init_required=False
         )
+        return optimizer
 
     def refuse_unsupported(self) -> None:
         """Raise Unsupported if DeepSpeed cannot have the compute dtype here."""

@@ -87,7 +87,7 @@ class Fsdp2(LoopTrainer):
         )
 
     def parameter_groups(self) -> list[Any]:
-        return meshes_apart(self.trainable())
+        return tensor_parallel.parameter_groups(self.trainable())
 
     def traffic(self) -> dict[str, int]:
         volume = sharded_traffic(self.session, self.elements, self.outside_blocks)
@@ -95,14 +95,6 @@ class Fsdp2(LoopTrainer):
             messages = tensor_parallel.traffic(self.session, self.model, self.plan, autocast=False)
             volume |= {name: volume.get(name, 0) + size for name, size in messages.items()}
         return volume
-
-
-def meshes_apart(parameters: list[Any]) -> list[dict[str, Any]]:
-    """torch's foreach optimizers refuse lists of DTensors of several meshes: norms are not divided, matrices are."""
-    by_mesh: dict[Any, list[Any]] = {}
-    for parameter in parameters:
-        by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
-    return [{"params": some} for some in by_mesh.values()]
 
 
 def sharded_traffic(session: Session, elements: int, outside_blocks: int) -> dict[str, int]:

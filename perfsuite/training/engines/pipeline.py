@@ -11,7 +11,7 @@ The micro-batches of a step are those of ``acc<n>``.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
@@ -29,23 +29,18 @@ if TYPE_CHECKING:
 
     from perfsuite.training.session import Session
 
-SCHEDULES = {
-    "pp_naive": "ScheduleGPipe",
-    "pp_gpipe": "ScheduleGPipe",
-    "pp_1f1b": "Schedule1F1B",
-    "pp_interleaved": "ScheduleInterleaved1F1B",
-}
-INTERLEAVED = 2  # stages per rank
-
 
 class Pipeline(LoopTrainer):
     """One rank of a pipeline; ``dp<n>`` makes n pipelines whose gradients are averaged after the last backward."""
+
+    scheduler = "ScheduleGPipe"  # a class of torch.distributed.pipelining
+    per_rank = 1  # stages
+    fills = True  # whether it wants as many micro-batches as it has ranks
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         assert session.job.model.cut
         self.cut = session.job.model.cut
         self.ranks = session.layout.pipeline
-        self.per_rank = stages_per_rank(session.strategy.engine.name)
         self.stages = self.ranks * self.per_rank
         super().__init__(session, model)
         self.tied = self._find_tied()
@@ -113,7 +108,7 @@ class Pipeline(LoopTrainer):
             )
             for number, module in self.module.named_children()
         ]
-        kind = getattr(pipelining, SCHEDULES[session.strategy.engine.name])
+        kind = getattr(pipelining, self.scheduler)
         return kind(
             stages if self.per_rank > 1 else stages[0],
             n_microbatches=session.recipe.accumulation,
@@ -179,7 +174,7 @@ class Pipeline(LoopTrainer):
     def check(self) -> dict[str, str | int]:
         import torch.distributed as dist
 
-        wanted = SCHEDULES[self.session.strategy.engine.name]
+        wanted = self.scheduler
         if type(self.schedule).__name__ != wanted:
             raise WrongEngine(f"{wanted} is asked for, this is {type(self.schedule).__name__}.")
         if dist.get_world_size(self.group) != self.ranks:
@@ -210,25 +205,35 @@ class Pipeline(LoopTrainer):
         return volume | {"all_reduce": reduced}
 
 
-def stages_per_rank(engine: str) -> int:
-    """How many stages a rank has."""
-    return INTERLEAVED if engine == "pp_interleaved" else 1
+class Naive(Pipeline):
+    """One micro-batch: what a schedule does with it is the same."""
+
+    fills = False
+
+
+class OneForwardOneBackward(Pipeline):
+    """One of each in turn."""
+
+    scheduler = "Schedule1F1B"
+
+
+class Interleaved(Pipeline):
+    """Two stages per rank."""
+
+    scheduler = "ScheduleInterleaved1F1B"
+    per_rank = 2
 
 
 def why_not(proposal: Proposal) -> str:
     """What a pipeline lacks."""
-    name, micro_batches = proposal.engine.name, proposal.numbers.get("acc", 1)
-    reason = why_not_cut(proposal) or tensor_parallel.why_not_divided(proposal)
-    ranks = proposal.layout.pipeline
+    name, micro_batches, ranks = proposal.engine.name, proposal.numbers.get("acc", 1), proposal.layout.pipeline
+    trainer: Any = proposal.engine.trainer
+    reason = why_not_cut(proposal, trainer.per_rank) or tensor_parallel.why_not_divided(proposal)
     if reason:
         return reason
-    stages = ranks * stages_per_rank(name)
-    assert proposal.model.cut
-    if proposal.model.cut.depth % stages:
-        return f"{proposal.model.name} has {proposal.model.cut.depth} layers, which {stages} stages cannot share evenly"
-    if name != "pp_naive" and micro_batches < ranks:
+    if trainer.fills and micro_batches < ranks:
         return f"{name} on {ranks} stages needs at least {ranks} micro-batches to fill them: write {name}+acc{ranks}"
-    if name == "pp_interleaved" and micro_batches % ranks:
+    if trainer.per_rank > 1 and micro_batches % ranks:
         return f"{name} needs a multiple of {ranks} micro-batches on {ranks} ranks: write {name}+acc{2 * ranks}"
     return ""
 
@@ -236,30 +241,22 @@ def why_not(proposal: Proposal) -> str:
 NO_LOSS_SCALE = {"fp16": "torch's pipeline schedules have no loss scale that all stages agree on; use bf16"}
 
 
-def _engine(name: str, **more: Any) -> Engine:
+def _engine(name: str, trainer: type[Pipeline], refuses: Mapping[str, str] | None = None) -> Engine:
     return Engine(
         name=name,
-        trainer=Pipeline,
+        trainer=trainer,
         dimension="pipeline",
         min_ranks=2,
         combines=frozenset({"dp", "tp"}),
+        refuses={**CUT_REFUSES, **NO_LOSS_SCALE, **(refuses or {})},
         why_not=why_not,
-        **(
-            {
-                "refuses": CUT_REFUSES | NO_LOSS_SCALE,
-                "source": "https://docs.pytorch.org/docs/stable/distributed.pipelining.html",
-            }
-            | more
-        ),
+        source="https://docs.pytorch.org/docs/stable/distributed.pipelining.html",
     )
 
 
 ENGINES = (
-    _engine(
-        "pp_naive",
-        refuses=CUT_REFUSES | NO_LOSS_SCALE | {"acc": "it has one micro-batch by definition; pp_gpipe has several"},
-    ),
-    _engine("pp_gpipe"),
-    _engine("pp_1f1b"),
-    _engine("pp_interleaved"),
+    _engine("pp_naive", Naive, refuses={"acc": "it has one micro-batch by definition; pp_gpipe has several"}),
+    _engine("pp_gpipe", Pipeline),
+    _engine("pp_1f1b", OneForwardOneBackward),
+    _engine("pp_interleaved", Interleaved),
 )

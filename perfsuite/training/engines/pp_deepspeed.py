@@ -41,13 +41,7 @@ class DeepSpeedPipeline(Zero):
         self.hidden_size = int(model.config.hidden_size)  # type: ignore[union-attr, arg-type]
         deepspeed.comm.init_distributed(dist_init_required=False)
         self.model = self.pipeline(model)
-        self.parameters = elements([self.model])
-        trainable = [parameter for parameter in self.model.parameters() if parameter.requires_grad]
-        self.trained = sum(parameter.numel() for parameter in trainable)
-        optimizer = session.recipe.optimizer(trainable, session.recipe.learning_rate)
-        self.module, self.optimizer, _, _ = deepspeed.initialize(
-            model=self.model, optimizer=optimizer, config=self.config(), dist_init_required=False
-        )
+        optimizer = self.initialize(self.model)
         optimizer.register_step_pre_hook(lambda *_: session.mark("optimizer"))
 
     def pipeline(self, model: torch.nn.Module) -> Any:
