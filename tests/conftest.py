@@ -1,5 +1,7 @@
 """What several test files share. The pytest process never imports torch: ranks do."""
 
+import os
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,6 +11,11 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.records import Measurement
 from perfsuite.runner import Runner, Settings
+
+if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+    # No test compares times of two runs, so cells need not wait for another worker's: leases lie in the TMPDIR.
+    tempfile.tempdir = os.environ["TMPDIR"] = str(Path(tempfile.gettempdir(), f"perfsuite-tests-{os.getuid()}-{worker}"))
+    Path(tempfile.tempdir).mkdir(exist_ok=True)
 
 SETTINGS = Settings(steps=3, warmup=1, import_path=(str(Path(__file__).parent),))
 Measure = Callable[..., Measurement]
