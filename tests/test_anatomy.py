@@ -206,7 +206,7 @@ def test_sums(log: tuple[list[Event], dict[int, Mark]]) -> None:
 
 def test_cuda_history_becomes_events() -> None:
     """CUDA's memory history is read as allocations and requested frees, with the marks in their place by time."""
-    from perfsuite.training.meters.memory import events_of_history
+    from perfsuite.training.meters._cuda_history import events_of_history
 
     trace = [
         {"action": "segment_alloc", "addr": 1000, "size": 2097152, "time_us": 1},

@@ -1,0 +1,96 @@
+"""What CUDA's caching allocator tells of live bytes: its history, event by event, proven against its snapshot."""
+
+import contextlib
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from perfsuite.errors import RankError
+
+
+class CudaHistory:
+    """The CUDA caching allocator. The peak is that of its history of requested sizes, since the allocator's own
+    statistics count a block on another stream until that stream has passed; its end is proven against its snapshot.
+
+    Collectives are not in the history: their buffers are not told apart from other blocks.
+    """
+
+    def __init__(self) -> None:
+        import torch
+
+        self._cuda = torch.cuda
+        self._marks: list[tuple[int, int]] = []
+        self._events: list[tuple[int, int, str]] = []
+
+    def record(self, on: bool) -> None:
+        if on:
+            self._cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context=None)
+            return
+        self._cuda.synchronize()
+        device, snapshot = self._cuda.current_device(), self._cuda.memory._snapshot()
+        self._cuda.memory._record_memory_history(enabled=None)
+        self._events = events_of_history(snapshot["device_traces"][device], self._marks)
+        segments = (segment for segment in snapshot["segments"] if segment["device"] == device)
+        blocks = [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
+        told, there = sum(size for at, size, _ in self._events if at != -1), sum(b["requested_size"] for b in blocks)
+        if told != there:
+            raise RankError(f"CUDA's memory history ends with {told:,} bytes alive, its snapshot with {there:,}.")
+
+    def mark(self, number: int) -> None:
+        self._cuda.synchronize()
+        self._marks.append((time.time_ns() // 1000, number))
+
+    def reset_peak(self) -> None:
+        self._cuda.reset_peak_memory_stats()
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self._cuda.memory_stats()["allocated_bytes.all.peak"])
+
+    @property
+    def live_bytes(self) -> int:
+        return int(self._cuda.memory_stats()["allocated_bytes.all.current"])
+
+    def prove_peak(self, of_events: int, counted: int) -> None:
+        """Live tensors can be less than what the allocator held for its streams and by rounding, never more."""
+        if not 0 < of_events <= counted:
+            raise RankError(f"CUDA's memory history peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """The most that the allocator took from the device."""
+        return int(self._cuda.max_memory_reserved())
+
+    def set_capacity(self, capacity_bytes: int | None) -> None:
+        """Cap this process' share of the device, which torch wants as a fraction of the whole; None lifts the cap."""
+        total = self._cuda.get_device_properties(self._cuda.current_device()).total_memory
+        share = 1.0 if capacity_bytes is None else min(1.0, capacity_bytes / total)
+        self._cuda.set_per_process_memory_fraction(share)
+
+    def settle(self) -> None:
+        """Nothing to wait for: the caching allocator frees in the order of the stream."""
+
+    def settled(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def events(self) -> list[tuple[int, int, str]]:
+        return self._events
+
+
+def events_of_history(
+    trace: Iterable[Mapping[str, Any]], marks: Iterable[tuple[int, int]]
+) -> list[tuple[int, int, str]]:
+    """The events of CUDA's memory history, with the marks (microseconds since the epoch, number) sorted in by time.
+
+    The history's sizes are those that were requested. A block counts as released when the program lets go of it
+    ("free_requested"): when the allocator may use it again depends on the streams' progress, so on chance.
+    """
+    signs = {"alloc": 1, "free_requested": -1}
+    events: list[tuple[int, int, str]] = []
+    waiting = list(marks)
+    for entry in trace:  # in its own order: its times are converted from the processor's counter
+        while waiting and waiting[0][0] < entry["time_us"]:
+            events.append((-1, waiting.pop(0)[1], ""))
+        if entry["action"] in signs:
+            events.append((entry["addr"], signs[entry["action"]] * entry["size"], ""))
+    return events + [(-1, number, "") for _, number in waiting]
