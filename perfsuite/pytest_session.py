@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import math
 import subprocess
@@ -171,11 +170,10 @@ class PerfSession:
         consents = self.update in kinds or (self.update == "all" and kinds & ACCEPTABLE)
         if not consents or verdict.status in ("failed", "unstable"):
             return ""
-        now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
         new = Baseline(
             format=records.FORMAT,
             cell=cell.id,
-            date=now.isoformat(),
+            date=records.timestamp(),
             commit=_commit(self.config.rootpath, self.config.getini("perf_baselines")),
             measurement=measurement,
         )

@@ -1,9 +1,11 @@
 """What crosses a process or a file, frozen and versioned. Raw samples are kept for ever.
 
 Format history of Baseline and of the report's lines
-    1   2026-11   first
+    2   2026-11   a measurement may be of several launches, whose timed samples stand one behind the other; the control
+    1   2026-11   first; read as a measurement of one launch
 """
 
+import datetime
 import math
 import os
 import tempfile
@@ -15,7 +17,8 @@ import msgspec
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.errors import FileError
 
-FORMAT = 1
+FORMAT = 2
+FORMATS = (1, 2)  # that are read
 SCRATCH = "scratch"  # in a cell's working folder: what its ranks write there is removed when the cell ends
 
 
@@ -92,8 +95,18 @@ class Machine(Record, frozen=True, kw_only=True):
     driver: str = ""
 
 
+class Launch(Record, frozen=True, kw_only=True):
+    """One start of a cell's ranks: when, and what the machine did meanwhile (load, clocks, reasons of throttling)."""
+
+    date: str
+    conditions: dict[str, float | str] = {}
+
+
 class Measurement(Record, frozen=True, kw_only=True):
-    """A cell measured on real hardware. ``outcome`` is "fits", "oom", "unsupported" or "failed"."""
+    """A cell measured on real hardware. ``outcome`` is "fits", "oom", "unsupported" or "failed".
+
+    The samples of a time are those of all ``launches``, one launch behind the other, equally many of each.
+    """
 
     cell: str
     outcome: str
@@ -106,6 +119,14 @@ class Measurement(Record, frozen=True, kw_only=True):
     wall_seconds: float
     capacity_bytes: int | None = None
     failure: Failure | None = None
+    launches: list[Launch] = []
+
+    def by_launch(self, metric: str) -> list[list[float]]:
+        """A timed metric's samples, launch by launch; empty where it is not measured."""
+        samples = self.readings[metric].samples if metric in self.readings else []
+        size = len(samples) // max(1, len(self.launches))
+        parts = [samples[at : at + size] for at in range(0, len(samples), size)] if size else []
+        return [[sample for sample in part if sample is not None] for part in parts]
 
 
 class Baseline(Record, frozen=True, kw_only=True):
@@ -155,6 +176,11 @@ class Result(Record, frozen=True, kw_only=True):
 
 
 T = TypeVar("T", bound=Record)
+
+
+def timestamp() -> str:
+    """Now, in UTC and to the second, as a record's date."""
+    return datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0).isoformat()
 
 
 def encode(record: Record) -> bytes:

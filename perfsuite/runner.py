@@ -7,15 +7,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.gather import GatherError, failed, gather
+from perfsuite.launch.conditions import Moment, conditions
 from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
 from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices
 from perfsuite.progress import Progress
-from perfsuite.records import Failure, Job, Measurement
+from perfsuite.records import Failure, Job, Launch, Measurement, timestamp
 from perfsuite.training.meters._base import COUNTED_STEPS, TRACED_STEPS
 from perfsuite.training.recipe import resolve
 
@@ -54,7 +57,7 @@ class Runner:
             "capacity_bytes": self.settings.capacity_bytes,
         }
         with lease(device_indices(hardware, self.catalog), hardware.ranks) as devices:
-            begin = time.monotonic()
+            begin, before = time.monotonic(), Moment.now()
             try:
                 samples = self._launcher.run(
                     self.job(cell, faults),
@@ -63,7 +66,9 @@ class Runner:
                     lambda progress, seconds: watch(cell, progress, seconds),
                 )
                 wall_seconds = time.monotonic() - begin
-                return gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
+                measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
+                launch = Launch(date=timestamp(), conditions=conditions(before, devices))
+                return msgspec.structs.replace(measurement, launches=[launch])
             except (CellFailed, GatherError) as error:
                 failure = getattr(error, "failure", None) or Failure(kind="result", rank=None, message=str(error))
                 wall_seconds = time.monotonic() - begin

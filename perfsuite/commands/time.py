@@ -9,9 +9,10 @@ from perfsuite import records
 from perfsuite.cell import parse_cell
 from perfsuite.commands._base import Command, add_catalog, add_length, catalog_of, length_of
 from perfsuite.errors import UsageError
+from perfsuite.gate.launches import merge
 from perfsuite.gate.store import Store
 from perfsuite.records import Measurement
-from perfsuite.studies._cells import Kept, together
+from perfsuite.studies._cells import Kept
 from perfsuite.studies._rows import steps_of, time_to_train
 from perfsuite.units import show_duration, show_seconds
 
@@ -40,7 +41,10 @@ def run(arguments: argparse.Namespace) -> int:
             "it, or pytest --perf --perf-update=new."
         )
     date, path, measurements = max(found, key=lambda item: item[0])
-    measurement, rounds = together(measurements, catalog), [steps for one in measurements if (steps := steps_of(one))]
+    measurement, rounds = (
+        merge(measurements, catalog.all("metric").values()),
+        [steps for one in measurements if (steps := steps_of(one))],
+    )
     training = time_to_train(measurement, rounds, length)
     if training is None:
         raise UsageError(f"{cell} has no step time in {path}: its outcome is {measurement.outcome}.")

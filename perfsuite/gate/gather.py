@@ -1,7 +1,8 @@
 """Folds what every rank measured into one Measurement: each metric in its own way, nothing missing, nothing not finite.
 
-A metric's value summarizes its folded samples where it is held by them: the median of a "time" (its folded sample is
-the slowest rank's), the last step of a "close" one. All others fold the ranks' values. Every rank's value is kept.
+A metric's value summarizes its folded samples where it is held by them: the median of a "time" or a "control" (its
+folded sample is the slowest rank's), the last step of a "close" one. All others fold the ranks' values. Every rank's
+value is kept.
 """
 
 import re
@@ -19,6 +20,7 @@ Number = int | float
 _FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "sum": sum, "mean": statistics.fmean}
 _SUMMARIES: dict[str, Callable[[list[float]], float]] = {
     "time": statistics.median,
+    "control": statistics.median,
     "close": lambda numbers: numbers[-1],
 }
 
@@ -47,7 +49,7 @@ def gather(
             _add(readings, metric, _fold(metric, ranks))
     for metric in known.values():
         if metric.derive is not None:
-            _add(readings, metric, _derive(metric, metric.derive, readings, world_size))
+            _add(readings, metric, derived(metric, readings, world_size))
     return Measurement(
         cell=cell_id,
         outcome="fits",
@@ -207,14 +209,13 @@ def _apply(metric: Metric, values: Sequence[Number]) -> Number:
     return value
 
 
-def _derive(
-    metric: Metric,
-    derive: Callable[[Mapping[str, Reading], int], float | None],
-    readings: Mapping[str, Reading],
-    world_size: int,
-) -> Reading | None:
+def derived(metric: Metric, readings: Mapping[str, Reading], world_size: int) -> Reading | None:
+    """What the metric's formula makes of the others; None where an optional one has nothing to say. Raises GatherError
+    if that is no number.
+    """
+    assert metric.derive is not None
     try:
-        value = derive(readings, world_size)
+        value = metric.derive(readings, world_size)
     except Exception as error:  # the formula may be a user's own, and must be blamed by its name
         raise GatherError(f"{metric.name} cannot be derived on {world_size} ranks: {error!r}.") from error
     if value is None and metric.optional:

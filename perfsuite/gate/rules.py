@@ -140,6 +140,7 @@ RULES: dict[str, Callable[[Metric, Reading, Reading, Scope], Line]] = {
     "close": _close,
     "time": _time,
     "shown": _shown,
+    "control": _shown,
     "undefined": _undefined,
 }
 

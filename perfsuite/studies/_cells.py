@@ -4,10 +4,8 @@ FOLDER/cells/<cell id>.json is written whole after each cell. A later run takes 
 and the machine are the same; what failed is tried again.
 """
 
-import datetime
 import functools
 import importlib.metadata
-import statistics
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from perfsuite.catalog.definitions import Model, Study, Variant
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, parse_cell, parse_hardware
 from perfsuite.errors import FileError, Refused, UsageError
+from perfsuite.gate.launches import merge
 from perfsuite.launch.machine import describe, missing_packages, why_absent
 from perfsuite.records import Job, Measurement, Record
 from perfsuite.runner import Runner, Watch
@@ -161,7 +160,7 @@ class Bench:
         measurement = self._runner.measure(cell, self._watch)
         kept = Kept(
             format=FORMAT,
-            date=datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0).isoformat(),
+            date=records.timestamp(),
             job=_comparable(self._runner.job(cell)),
             measurements=[*before, measurement],
         )
@@ -199,7 +198,8 @@ def measure_all(planned: Sequence[Planned], bench: Bench, rounds: int, tell: Tel
 
 def row_of(planned: Planned, measurements: Sequence[Measurement], catalog: Catalog) -> Row:
     """A planned row with what came of it."""
-    measurement = together(measurements, catalog) if measurements else None
+    metrics = catalog.all("metric").values()
+    measurement = merge(measurements, metrics) if measurements else None
     failure = measurement.failure if measurement else None
     return Row(
         model=planned.model,
@@ -212,26 +212,6 @@ def row_of(planned: Planned, measurements: Sequence[Measurement], catalog: Catal
         measurement=measurement,
         rounds=tuple(steps for one in measurements if (steps := steps_of(one))),
     )
-
-
-def together(measurements: Sequence[Measurement], catalog: Catalog) -> Measurement:
-    """All rounds as one measurement: the steps of all, what is derived from them, and the rest of the first.
-
-    The one that did not fit, if there is one.
-    """
-    first = next((one for one in measurements if one.outcome != "fits"), measurements[0])
-    steps = [step for one in measurements for step in steps_of(one)]
-    if first.outcome != "fits" or not steps:
-        return first
-    readings = dict(first.readings)
-    readings["step_time_seconds"] = msgspec.structs.replace(
-        readings["step_time_seconds"], value=statistics.median(steps), samples=list(steps)
-    )
-    for metric in catalog.all("metric").values():
-        if metric.derive is not None and metric.name in readings:
-            value = metric.derive(readings, first.world_size)
-            readings[metric.name] = msgspec.structs.replace(readings[metric.name], value=value)
-    return msgspec.structs.replace(first, readings=readings)
 
 
 def _comparable(job: Job) -> Job:

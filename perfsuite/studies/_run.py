@@ -1,6 +1,5 @@
 """Runs a study: check everything, measure what is not kept from an earlier run, print the answer, leave the files."""
 
-import datetime
 import functools
 import os
 from collections.abc import Callable, Sequence
@@ -104,7 +103,7 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], sa
         study=study.name,
         question=study.question,
         asked=study.asked,
-        date=datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0).isoformat(),
+        date=records.timestamp(),
         hardware=order.bench.hardware,
         steps=order.settings.steps,
         warmup=order.settings.warmup,

@@ -1,0 +1,66 @@
+"""Several launches of one cell as one measurement: the noise of time is that of launches, not of steps."""
+
+import statistics
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.gather import derived
+from perfsuite.records import Failure, Measurement, Reading
+
+POOLED = ("time", "control")  # rules whose metrics are pooled: everything else must repeat itself, or is shown
+
+
+def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Measurement:
+    """One measurement of all launches: times pooled, what is derived from them made again, the rest of the first.
+
+    A launch that did not fit is the result as it is. An exact metric that is another in another launch makes the
+    result a failure that names it: nothing can be held to a number that does not repeat itself.
+    """
+    first, metrics = measurements[0], list(metrics)
+    for one in measurements:
+        if one.outcome != "fits":
+            return one
+    wall_seconds = sum(one.wall_seconds for one in measurements)
+    launches = [launch for one in measurements for launch in one.launches]
+    for number, one in enumerate(measurements[1:], 2):
+        problem = _differs(first, one, metrics)
+        if problem:
+            failure = Failure(kind="result", rank=None, message=problem.format(number=number), versions=first.versions)
+            return msgspec.structs.replace(
+                first, outcome="failed", readings={}, failure=failure, launches=launches, wall_seconds=wall_seconds
+            )
+    readings = dict(first.readings)
+    for metric in metrics:
+        if metric.hold in POOLED and metric.name in readings:
+            readings[metric.name] = _pool([one.readings[metric.name] for one in measurements])
+    for metric in metrics:
+        if metric.derive is not None and metric.name in readings:
+            made = derived(metric, readings, first.world_size)
+            if made is not None:
+                readings[metric.name] = made
+    return msgspec.structs.replace(first, readings=readings, launches=launches, wall_seconds=wall_seconds)
+
+
+def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric]) -> str:
+    """The first number that had to repeat itself and did not, as a sentence; empty if all did."""
+    for metric in metrics:
+        old, new = first.readings.get(metric.name), other.readings.get(metric.name)
+        if (old is None) != (new is None) or (
+            old and new and metric.hold in POOLED and len(old.samples) != len(new.samples)
+        ):
+            return f"{metric.title} has other samples in launch {{number}} than in the first."
+        if old and new and metric.hold == "exact" and (old.value, old.parts) != (new.value, new.parts):
+            return (
+                f"{metric.title} is {metric.show(old.value)} ({old.value:,}) in the first launch and "
+                f"{metric.show(new.value)} ({new.value:,}) in launch {{number}}: it does not repeat itself, so nothing "
+                "can be held to it."
+            )
+    return ""
+
+
+def _pool(readings: Sequence[Reading]) -> Reading:
+    samples = [sample for reading in readings for sample in reading.samples]
+    value = statistics.median(sample for sample in samples if sample is not None)
+    return msgspec.structs.replace(readings[0], value=value, samples=samples)
