@@ -4,24 +4,27 @@ from __future__ import annotations
 
 import functools
 import math
-import subprocess
+import os
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from perfsuite import records
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError, UsageError
-from perfsuite.gate.judge import RED, judge
+from perfsuite.gate.judge import RED
+from perfsuite.gate.noise import LAUNCHES
 from perfsuite.gate.store import Store
+from perfsuite.gatekeeper import Gatekeeper
 from perfsuite.launch.machine import missing_packages, why_absent
 from perfsuite.plugin import FIXTURE
 from perfsuite.pytest_cells import catalog_of, setting
-from perfsuite.records import Baseline, Measurement, Result, Verdict
+from perfsuite.records import Measurement, Result
 from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import line, render_summary
 from perfsuite.report.verdict import render
@@ -29,7 +32,6 @@ from perfsuite.runner import Runner, Settings, check_settings
 from perfsuite.units import parse_bytes
 
 PROPERTY = "perfsuite"
-ACCEPTABLE = {"new", "regressed", "improved", "missing", "incomparable", "not held"}  # by --perf-update=all
 LOG_WIDTH = 160  # columns of the table where no terminal says how wide it is
 _CLOCK = pytest.StashKey["StepClock"]()
 
@@ -133,9 +135,17 @@ class PerfSession:
         return catalog_of(self.config)
 
     @functools.cached_property
-    def runner(self) -> Runner:
+    def gatekeeper(self) -> Gatekeeper:
         """Starts its rank servers when the first cell needs them."""
-        return Runner(self.catalog, self.settings)
+        launches = setting(self.config, "launches")
+        return Gatekeeper(
+            runner=Runner(self.catalog, self.settings),
+            store=self.store,
+            tolerance=self.tolerance,
+            consent=self.update,
+            launches=LAUNCHES if launches is None else launches,
+            watch=self.live.show,
+        )
 
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test where the hardware is absent."""
@@ -150,38 +160,16 @@ class PerfSession:
         return PerfCell(cell, self, request)
 
     def measure(self, cell: Cell) -> Result:
-        """Measure and judge a cell; accept it into its baseline if the user has consented."""
+        """Hold a cell to its baseline; accept it if the user has consented."""
         try:
-            baseline = self.store.load(cell.id)
+            result = self.gatekeeper.hold(cell)
         except PerfsuiteError as error:
             raise PerfVerdict(f"{cell.id}: {error}") from error
-        measurement = self.runner.measure(cell, self.live.show)
-        self.live.clear()
-        metrics = self.catalog.metrics(cell.strategy.engine.process)
-        verdict = judge(measurement, baseline, metrics, strategy=cell.strategy.name, time_tolerance=self.tolerance)
-        updated = self._accept(cell, measurement, baseline, verdict)
-        return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
-
-    def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None, verdict: Verdict) -> str:
-        """Save the measurement if ``--perf-update`` consents to this verdict; returns the file, or nothing."""
-        kinds = {"new"} if baseline is None else {verdict.status}
-        if verdict.status == "ok":  # a faster step, or another machine's, is no reason for red but for a new baseline
-            kinds |= {line.status for line in verdict.lines}
-        consents = self.update in kinds or (self.update == "all" and kinds & ACCEPTABLE)
-        if not consents or verdict.status in ("failed", "unstable"):
-            return ""
-        new = Baseline(
-            format=records.FORMAT,
-            cell=cell.id,
-            date=records.timestamp(),
-            commit=_commit(self.config.rootpath, self.config.getini("perf_baselines")),
-            measurement=measurement,
-        )
-        try:
-            self.store.save(new, replaces=baseline)
-        except PerfsuiteError as error:
-            raise PerfVerdict(f"{cell.id}: {error}") from error
-        return str(self.store.path(cell.id).relative_to(self.config.rootpath))
+        finally:
+            self.live.clear()
+        if not result.updated:
+            return result
+        return msgspec.structs.replace(result, updated=os.path.relpath(result.updated, self.config.rootpath))
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
@@ -249,8 +237,8 @@ class PerfSession:
     def pytest_sessionfinish(self) -> None:
         """End the rank servers; write the report whole, or not at all."""
         self.live.clear()
-        if "runner" in self.__dict__:
-            self.runner.close()
+        if "gatekeeper" in self.__dict__:
+            self.gatekeeper.runner.close()
         if self.report and not hasattr(self.config, "workerinput"):
             lines = b"".join(records.encode_line(result).encode() + b"\n" for result in self.results)
             records.write_bytes(self.report, lines)
@@ -283,20 +271,3 @@ def _report_path(config: pytest.Config) -> Path | None:
     if path.is_dir() or not path.parent.is_dir():
         raise UsageError(f"The report cannot be written to {path}: name a file in a folder that exists.")
     return path
-
-
-def _commit(root: Path, baselines: str) -> str:
-    """The commit of the tree in which a baseline is recorded, ``-dirty`` if more than the baselines differs from it;
-    empty outside git.
-    """
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", root, *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    try:
-        dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){baselines}")
-        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if dirty else "")
-    except (FileNotFoundError, subprocess.CalledProcessError):
-        return ""

@@ -140,7 +140,9 @@ class Baseline(Record, frozen=True, kw_only=True):
 
 
 class Line(Record, frozen=True, kw_only=True):
-    """One metric of a verdict, ready to print: ``old`` and ``new`` are texts in human units."""
+    """One metric of a verdict, ready to print: ``old`` and ``new`` are texts in human units, ``detects`` the smallest
+    effect that would be seen.
+    """
 
     metric: str
     title: str
@@ -150,6 +152,7 @@ class Line(Record, frozen=True, kw_only=True):
     change: str
     allowed: str
     note: str = ""
+    detects: str = ""
 
 
 class Verdict(Record, frozen=True, kw_only=True):

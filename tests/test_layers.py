@@ -17,7 +17,8 @@ FLOORS = (
     {"cell", "training", "gate", "report"},
     {"launch", "predict", "history"},
     {"runner"},
-    {"studies", "support"},
+    {"gatekeeper"},
+    {"studies", "support", "selftest"},
     {"plugin", "pytest_cells", "pytest_session", "commands"},  # plain pytest imports plugin alone
     {"cli"},
 )

@@ -8,21 +8,24 @@ Statuses, worst first
     incomparable  measured under other conditions than the baseline
     missing       there is no baseline, or a metric is on one side only
     regressed     worse than allowed
-    unstable      the timed steps spread so wide that they say nothing
+    suspected     slower than allowed in every launch so far, and more launches must confirm it
+    unstable      the baseline's launches spread so wide that they say nothing
     improved      a deterministic metric is better: the baseline is stale until that is accepted
     ok            as good as the baseline; a faster step is ok too
     unsupported   this machine or these versions cannot run the cell, and never could
-A line can also be "shown" (no limit) or "not held" (the baseline's time is another machine's).
+A line can also be "shown" (no limit) or "not held": the baseline's time is another machine's or of one launch, or the
+machine itself got slower, by its control workload.
 """
 
 from collections.abc import Iterable
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.rules import Scope, hold
+from perfsuite.gate.lines import Scope
+from perfsuite.gate.rules import hold
 from perfsuite.records import Baseline, Line, Measurement, Verdict
 from perfsuite.units import show_bytes, show_number
 
-ORDER = ("failed", "incomparable", "missing", "regressed", "unstable", "improved", "ok", "unsupported")
+ORDER = ("failed", "incomparable", "missing", "regressed", "suspected", "unstable", "improved", "ok", "unsupported")
 RED = frozenset(ORDER) - {"ok", "unsupported"}  # statuses that fail a test
 OUTCOMES = ("unsupported", "oom", "fits")  # worst first
 CONSENTS = {"incomparable": "all", "missing": "all", "regressed": "regressed", "improved": "improved"}

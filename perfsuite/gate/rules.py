@@ -4,15 +4,15 @@ One rule per ``Metric.hold``. Every comparison asks whether a number is good, ne
 that NaN is red.
 """
 
-import statistics
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import UsageError
 from perfsuite.gate.gather import is_number
-from perfsuite.records import Line, Measurement, Reading
-from perfsuite.units import show_bytes, show_change, show_ratio
+from perfsuite.gate.lines import Scope, say, text
+from perfsuite.gate.timing import hold_time
+from perfsuite.records import Line, Reading
+from perfsuite.units import show_change
 
 # Relative bound of "close" numbers in low precision; in fp32 it is the metric's own. Two orders of summation differ by
 # some units in the last place: fp32 has 1.2e-7, bf16 7.8e-3, and a loss averages them down. fp16 (9.8e-4) skips other
@@ -21,17 +21,6 @@ LOW_PRECISION_BOUND = 2e-2
 # Numbers below this count as this large: a gradient norm near zero is what remains of terms around 1, and their own
 # rounding, 1e-7, is all that it consists of.
 FLOOR = 1e-3
-SPREAD_LIMIT = 0.5
-
-
-@dataclass(frozen=True)
-class Scope:
-    """What a rule may look at beside the metric's two readings."""
-
-    new: Measurement
-    old: Measurement
-    strategy: str
-    time_tolerance: float
 
 
 def hold(metric: Metric, scope: Scope) -> Line:
@@ -41,16 +30,16 @@ def hold(metric: Metric, scope: Scope) -> Line:
         raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
     for whose, reading in (("the measurement", new), ("the baseline", old)):
         if reading and not all(is_number(x) for x in (reading.value, *reading.samples) if x is not None):
-            return _text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
+            return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
     if new is None or old is None:
         needless = metric.optional and old is None
         side = "the baseline lacks it" if new else "not measured"
-        return _text(metric, "not held" if needless else "missing", old, new, note=side)
+        return text(metric, "not held" if needless else "missing", old, new, note=side)
     return RULES[metric.hold](metric, new, old, scope)
 
 
 def _shown(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    return _text(metric, "shown", old, new, change=show_change(old.value, new.value))
+    return text(metric, "shown", old, new, change=show_change(old.value, new.value))
 
 
 def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
@@ -64,12 +53,12 @@ def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         status = "improved"
     if status != "ok":
         note = _moved_part(metric, new, old)
-    return _text(metric, status, old, new, show_change(old.value, new.value), "0", note)
+    return text(metric, status, old, new, show_change(old.value, new.value), "0", note)
 
 
 def _close(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """Every step that both have: within the bound of the precision, and overflowed in both or in none."""
-    low = {"fp16", "bf16"} & set(scope.strategy.split("+")[1:])
+    low = {"fp16", "bf16", "pure_bf16"} & set(scope.strategy.split("+")[1:])
     bound = LOW_PRECISION_BOUND if low else metric.bound
     pairs = list(zip(old.samples, new.samples, strict=False))
     differing = [step for step, (before, after) in enumerate(pairs) if not _agree(before, after, bound)]
@@ -79,66 +68,24 @@ def _close(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         before, after = pairs[differing[0]]
         note = f"differs in step {differing[0]} first, in {len(differing)} of {len(pairs)} steps"
         change = "" if before is None or after is None else show_change(before, after)
-        return _say(metric, "regressed", _step(metric, before), _step(metric, after), change, allowed, note)
+        return say(metric, "regressed", _step(metric, before), _step(metric, after), change, allowed, note)
     if not compared:
-        return _text(metric, "missing", old, new, note="no step in common")
+        return text(metric, "missing", old, new, note="no step in common")
     before, after = pairs[compared[-1]]
     assert before is not None
     assert after is not None
-    return _say(metric, "ok", metric.show(before), metric.show(after), show_change(before, after), allowed)
-
-
-def _time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """The median, on the machine that recorded it, worse by no more than the tolerance and the noise of both sides:
-
-        allowed = tolerance + ((upper quartile - median) of the old + (median - lower quartile) of the new) / old median
-
-    which is to say: red where three quarters of the new steps are slower, by more than the tolerance, than three
-    quarters of the old. Quartiles instead of a deviation (McGill, Tukey and Larsen 1978 compare boxes in this way)
-    need no normal distribution, and a step that gets slower can never excuse itself by the noise that it makes.
-    A run whose spread is more than half, and more than the tolerance, is unstable; the spread is 1.4826 MAD / median
-    (Rousseeuw and Croux 1993: a normal's deviation).
-    """
-    machine, recorded = scope.new.machine, scope.old.machine
-    if scope.new.capacity_bytes is not None:
-        return _text(metric, "not held", old, new, note="memory is capped")
-    if (machine.identity, machine.device) != (recorded.identity, recorded.device):
-        return _text(metric, "not held", old, new, note="recorded on another machine")
-    sign = -1 if metric.worse == "lower" else 1  # from here on larger is worse
-    after = sorted(sign * sample for sample in new.samples if sample is not None)
-    before = sorted(sign * sample for sample in old.samples if sample is not None)
-    if not after or not before:
-        whose = "the baseline has" if after else "there are"
-        return _text(metric, "missing", old, new, note=f"{whose} no timed steps")
-    if not all(sign * sample > 0 for sample in (*after, *before)):
-        return _text(metric, "failed", old, new, note="a time is not positive")
-    new_median, old_median = statistics.median(after), statistics.median(before)
-    margin = scope.time_tolerance * abs(old_median)
-    noise = (_quantile(before, 0.75) - old_median) + (new_median - _quantile(after, 0.25))
-    spread = 1.4826 * statistics.median(abs(sample - new_median) for sample in after) / abs(new_median)
-    note = ""
-    if not _quantile(after, 0.25) <= _quantile(before, 0.75) + margin:
-        status = "regressed"
-    elif not spread <= max(SPREAD_LIMIT, scope.time_tolerance):
-        status, note = "unstable", f"steps spread by {show_ratio(spread)}: quieten the machine, or raise --perf-steps"
-    elif _quantile(after, 0.75) < _quantile(before, 0.25) - margin:
-        status = "regressed" if metric.worse == "different" else "improved"
-    else:
-        status = "ok"
-    texts = metric.show(sign * old_median), metric.show(sign * new_median)
-    allowed = ("-" if sign < 0 else "+") + show_ratio((margin + noise) / abs(old_median))
-    return _say(metric, status, *texts, show_change(sign * old_median, sign * new_median), allowed, note)
+    return say(metric, "ok", metric.show(before), metric.show(after), show_change(before, after), allowed)
 
 
 def _undefined(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """A reading of both sides whose Metric is gone: nobody can say what it should be."""
-    return _text(metric, "missing", old, new, note="no Metric defines it")
+    return text(metric, "missing", old, new, note="no Metric defines it")
 
 
 RULES: dict[str, Callable[[Metric, Reading, Reading, Scope], Line]] = {
     "exact": _exact,
     "close": _close,
-    "time": _time,
+    "time": hold_time,
     "shown": _shown,
     "control": _shown,
     "undefined": _undefined,
@@ -149,15 +96,6 @@ def _agree(before: float | None, after: float | None, bound: float) -> bool:
     if before is None or after is None:
         return before is after
     return abs(after - before) <= bound * max(abs(before), FLOOR)
-
-
-def _quantile(ordered: list[float], share: float) -> float:
-    """Interpolated such that a sample that grows never lowers it, not even by rounding."""
-    place = share * (len(ordered) - 1)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    between = ordered[low] * (1 - (place - low)) + ordered[high] * (place - low)
-    return min(max(between, ordered[low]), ordered[high])
 
 
 def _moved_part(metric: Metric, new: Reading, old: Reading) -> str:
@@ -178,33 +116,3 @@ def _moved_part(metric: Metric, new: Reading, old: Reading) -> str:
 
 def _step(metric: Metric, sample: float | None) -> str:
     return "overflow" if sample is None else metric.show(sample)
-
-
-def _text(
-    metric: Metric,
-    status: str,
-    old: Reading | None,
-    new: Reading | None,
-    change: str = "",
-    allowed: str = "",
-    note: str = "",
-) -> Line:
-    """A line of two readings' values. Where they differ but read alike, all digits are shown."""
-    before, after = (metric.show(reading.value) if reading else "none" for reading in (old, new))
-    if old and new and old.value != new.value and before == after:
-        unit = " B" if metric.show is show_bytes else ""
-        before, after = (f"{reading.value:,}{unit}" for reading in (old, new))
-    return _say(metric, status, before, after, change, allowed, note)
-
-
-def _say(metric: Metric, status: str, old: str, new: str, change: str, allowed: str, note: str = "") -> Line:
-    return Line(
-        metric=metric.name,
-        title=metric.title,
-        status=status,
-        old=old,
-        new=new,
-        change=change,
-        allowed=allowed,
-        note=note,
-    )

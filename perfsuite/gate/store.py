@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 from perfsuite import records
 from perfsuite.errors import FileError
 from perfsuite.gate.gather import is_number, ranks_of
-from perfsuite.records import FORMAT, Baseline, Measurement, Reading
+from perfsuite.records import FORMAT, FORMATS, Baseline, Measurement, Reading
 
 LOCK_SECONDS = 60.0  # a writer holds the lock for milliseconds
 OUTCOMES = ("fits", "oom", "unsupported")  # a cell that failed has nothing to be held to
@@ -129,8 +129,8 @@ def _what_happened(there: Baseline | None, replaces: Baseline | None) -> str:
 def _problem(baseline: Baseline, cell_id: str) -> str:
     """The first field that a sound baseline of the cell cannot have, and why; empty if all is well."""
     measurement = baseline.measurement
-    if baseline.format != FORMAT:
-        return f"format is {baseline.format}, this perfsuite knows {FORMAT}"
+    if baseline.format not in FORMATS:
+        return f"format is {baseline.format}, this perfsuite knows {', '.join(map(str, FORMATS))}"
     if baseline.cell != cell_id:
         return f"cell is {baseline.cell!r}"
     if measurement.cell != cell_id:
@@ -171,6 +171,10 @@ def _readings_problem(measurement: Measurement) -> str:
         known = [sample for sample in reading.samples if sample is not None]
         if known and reading.value not in (statistics.median(known), known[-1]):
             return f"{field}.value is {reading.value}, neither the median nor the last of its samples"
+        if len(reading.samples) % max(1, len(measurement.launches)) and name.endswith("_seconds"):
+            return (
+                f"{field}.samples are {len(reading.samples)}, not equally many of {len(measurement.launches)} launches"
+            )
         if reading.parts and sum(reading.parts.values()) != reading.value:
             return f"{field}.parts sum to {sum(reading.parts.values())}, not to the value {reading.value}"
         if len(reading.ranks) not in (0, measurement.world_size):

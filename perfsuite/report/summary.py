@@ -87,12 +87,15 @@ def _entry(result: Result, metric: Metric) -> str:
     before = old.readings.get(metric.name) if old else None
     if old is None or before is None:
         return metric.show(new.value)
+    detects = next((line.detects for line in result.verdict.lines if line.metric == metric.name and line.detects), "")
     here, there = result.measurement.machine, old.machine
     same_machine = (here.identity, here.device) == (there.identity, there.device)
     if metric.hold not in ("exact", "close") and not same_machine:
         return metric.show(new.value)
     change = "=" if new.value == before.value else show_change(before.value, new.value)
-    return f"{metric.show(new.value)} ({change})"
+    return (
+        f"{metric.show(new.value)} ({change}, sees +{detects})" if detects else f"{metric.show(new.value)} ({change})"
+    )
 
 
 def _whole(body: list[list[str]]) -> list[list[str]]:

@@ -2,7 +2,7 @@
 
 t5_base-zero3+bf16-h200_x1: 1 of 4 metrics regressed
   peak memory    20.00 GiB -> 21.94 GiB   +9.7 %   allowed 0      REGRESSED   (activations +1.94 GiB)
-  step time         412 ms ->    408 ms   -1.0 %   allowed +3 %   ok
+  step time         412 ms ->    408 ms   -1.0 %   allowed +3 %   ok          detects +5 %
 changed since the baseline: transformers 5.22.0 -> 5.23.0
 accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed
 """
@@ -40,6 +40,7 @@ def _table(verdict: Verdict) -> list[str]:
         _column([line.change for line in lines], str.rjust),
         _column(allowed, str.ljust),
         _column([_status(line, verdict) for line in lines], str.ljust),
+        _column([f"detects +{line.detects}" if line.detects else "" for line in lines], str.ljust),
     ]
     rows = []
     for line, (title, old, new, *rest) in zip(lines, zip(*columns, strict=True), strict=True):

@@ -1,0 +1,62 @@
+"""Records real launches, without and with real delays, from which docs/detection.md is computed.
+
+    python benchmarks/record_launches.py [ROUNDS]
+
+A round is, for each cell, two launches as they are and one with each delay; rounds are appended, so that recordings of
+several hours and machines' moods can follow one another. Each line of benchmarks/data/launches.jsonl is one launch.
+"""
+
+import sys
+from pathlib import Path
+
+from perfsuite import records
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.records import Record
+from perfsuite.runner import Runner, Settings
+from perfsuite.selftest.delays import SHARES
+
+FILE = Path(__file__).parent / "data" / "launches.jsonl"
+CELLS = ("gpt2_tiny-single-cpu_x1", "bloom_tiny-ddp-cpu_x2", "t5_tiny-zero3+bf16-cpu_x2", "llama_tiny-fsdp2-cpu_x2")
+
+
+class Recorded(Record, frozen=True, kw_only=True):
+    """One launch: its steps and control rounds in seconds, the share of each step that was added, the load."""
+
+    cell: str
+    date: str
+    delay: float
+    step_seconds: list[float]
+    control_seconds: list[float]
+    load: float
+
+
+def main(rounds: int) -> None:
+    """Append the rounds, launch by launch."""
+    catalog = Catalog()
+    runner = Runner(catalog, Settings())
+    cells = [parse_cell(text, catalog) for text in CELLS]
+    plan = [(), (), *((fault,) for fault in SHARES)]
+    for number in range(rounds):
+        for cell in cells:
+            for faults in plan:
+                one = runner.measure(cell, faults=faults)
+                if one.outcome != "fits":
+                    raise SystemExit(f"{cell.id}: {one.failure}")
+                launch = one.launches[0]
+                line = Recorded(
+                    cell=cell.id,
+                    date=launch.date,
+                    delay=SHARES[faults[0]] if faults else 0.0,
+                    step_seconds=[round(seconds, 7) for seconds in one.by_launch("step_time_seconds")[0]],
+                    control_seconds=[round(seconds, 7) for seconds in one.by_launch("control_seconds")[0]],
+                    load=float(launch.conditions["load_1min"]),
+                )
+                with FILE.open("a") as file:
+                    file.write(records.encode_line(line) + "\n")
+        print(f"round {number + 1} of {rounds}", flush=True)
+    runner.close()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)

@@ -1,0 +1,86 @@
+"""The noise of times, and what can be seen through it. Pure functions of logarithms of seconds.
+
+The unit of noise is the launch: steps of one launch share its memory layout, its cores and the machine's mood, and
+vary less than launches do (Kalibera and Jones 2013, "Rigorous benchmarking in reasonable time", section 4.1; Georges,
+Buytaert and Eeckhout 2007 take launches as the sample for the same reason). A launch is told by two numbers, its
+median step and its slowest, its tail; both as logarithms, since noise multiplies.
+
+A new launch is suspicious if it lies above the prediction bound of one more launch like the baseline's m,
+
+    mean + t(m-1, 0.9) · s · sqrt(1 + 1/m)        (Hahn and Meeker 1991, section 4.7)
+
+and, if every one of CONFIRMATIONS further launches does, it is slower. Of launches that follow the baseline's own
+normal distribution all five do so in 0.3 % of cases with m = 3 (simulated), before any tolerance. A minimum of launches
+is monotone: a step that gets slower can never excuse itself by the noise that it makes.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+LAUNCHES = 3  # that a baseline is recorded from
+CONFIRMATIONS = 4  # further launches that a suspicion must survive, all of them
+COVERAGE = 0.9  # one-sided, of the prediction bound
+POWER = 0.95  # with which the smallest detectable effect is found
+LEAST_SPREAD = 0.005  # of launches: three of them can agree by luck
+TAIL_TOLERANCE = 0.25  # least, relative: a slowest step is a noisy thing
+
+
+@dataclass(frozen=True)
+class Level:
+    """What m launches of a baseline say of one more: where it should lie, in logarithms of seconds."""
+
+    mean: float
+    spread: float  # the standard deviation between launches
+    count: int
+
+    @classmethod
+    def of(cls, levels: Sequence[float]) -> "Level":
+        """From at least two launches."""
+        return cls(statistics.fmean(levels), max(LEAST_SPREAD, statistics.stdev(levels)), len(levels))
+
+    @property
+    def noise(self) -> float:
+        """How far above the mean one more launch may lie."""
+        return student(COVERAGE, self.count - 1) * self.spread * math.sqrt(1 + 1 / self.count)
+
+    def smallest_effect(self, tolerance: float) -> float:
+        """The relative slow-down, beyond the allowed one, that is found with a probability of POWER: so large that the
+        lowest of all launches still lies above the bound.
+        """
+        lowest = statistics.NormalDist().inv_cdf(POWER ** (1 / (1 + CONFIRMATIONS)))
+        return (1 + tolerance) * math.exp(self.noise + lowest * self.spread) - 1
+
+
+def level_of(steps: Sequence[float]) -> float:
+    """A launch's median step, as a logarithm."""
+    return math.log(statistics.median(steps))
+
+
+def tail_of(steps: Sequence[float]) -> float:
+    """A launch's slowest step, as a logarithm."""
+    return math.log(max(steps))
+
+
+def student(probability: float, freedom: int) -> float:
+    """The quantile of Student's t, for probabilities from 0.5 on and whole degrees of freedom."""
+    low, high = 0.0, 1e4
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if _student_cdf(middle, freedom) < probability else (low, middle)
+    return high
+
+
+def _student_cdf(t: float, freedom: int) -> float:
+    """Abramowitz and Stegun 1964, 26.7.3 and 26.7.4, for t ≥ 0."""
+    angle = math.atan(t / math.sqrt(freedom))
+    sine, square = math.sin(angle), math.cos(angle) ** 2
+    odd = freedom % 2
+    term, total = (math.cos(angle) if odd else 1.0), 0.0
+    for index in range(1, (freedom - 1) // 2 + 1 if odd else freedom // 2 + 1):
+        total += term
+        term *= square * (2 * index / (2 * index + 1) if odd else (2 * index - 1) / (2 * index))
+    if odd:
+        return 0.5 + (angle + sine * total) / math.pi
+    return 0.5 + sine * total / 2

@@ -1,0 +1,98 @@
+"""How a time is held to its baseline: launch by launch, net of what the machine itself got slower by."""
+
+import math
+import statistics
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.lines import Scope, say, text
+from perfsuite.gate.noise import CONFIRMATIONS, TAIL_TOLERANCE, Level, level_of, tail_of
+from perfsuite.records import Line, Reading
+from perfsuite.units import show_change, show_ratio
+
+UNSTABLE = 1.0  # a baseline holds nothing if a step slower by that much beyond the tolerance cannot be seen
+
+
+@dataclass(frozen=True)
+class Excess:
+    """By how much the quietest of the new launches lies above the bound, in logarithms; ``raw`` as the clock told it,
+    ``net`` of what the control got slower by. Above 0 is too slow.
+    """
+
+    raw: float
+    net: float
+
+
+def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """Red if the first launch and CONFIRMATIONS further ones all lie above the bound, in their median step (a slower
+    library) or in their slowest (one slow step in ten): noise.py says what the bound is. Until as many were launched a
+    time above it is "suspected", which asks for more launches.
+    """
+    if scope.new.capacity_bytes is not None:
+        return text(metric, "not held", old, new, note="memory is capped")
+    machine, recorded = scope.new.machine, scope.old.machine
+    if (machine.identity, machine.device) != (recorded.identity, recorded.device):
+        return text(metric, "not held", old, new, note="recorded on another machine")
+    sign = -1 if metric.worse == "lower" else 1  # from here on larger is worse
+    launches = {"the baseline has": scope.old.by_launch(metric.name), "there are": scope.new.by_launch(metric.name)}
+    for whose, samples in launches.items():
+        if not samples or not all(samples):
+            return text(metric, "missing", old, new, note=f"{whose} no timed steps")
+        if not all(sample > 0 for launch in samples for sample in launch):
+            return text(metric, "failed", old, new, note="a time is not positive")
+    before, after = ([_signed(launch, sign) for launch in samples] for samples in launches.values())
+    if len(before) < 2:
+        return text(metric, "not held", old, new, note="the baseline is of one launch, which says nothing of the noise")
+    level, tolerance = Level.of([level_of(launch) for launch in before]), scope.time_tolerance
+    slower = _slower_control(scope)
+    median = _excess([level_of(launch) for launch in after], slower, level.mean + level.noise + math.log1p(tolerance))
+    slowest = max(tail_of(launch) for launch in before) + level.noise + math.log1p(max(tolerance, TAIL_TOLERANCE))
+    tail = _excess([tail_of(launch) for launch in after], slower, slowest)
+    faster = level.mean - level.noise - math.log1p(tolerance) - max(level_of(launch) for launch in after)
+    allowed = ("-" if sign < 0 else "+") + show_ratio(math.expm1(level.noise + math.log1p(tolerance)))
+    change = show_change(old.value, new.value)
+    detects = level.smallest_effect(tolerance)
+
+    def line(status: str, note: str = "") -> Line:
+        return say(
+            metric, status, metric.show(old.value), metric.show(new.value), change, allowed, note, show_ratio(detects)
+        )
+
+    if not detects <= (1 + tolerance) * (1 + UNSTABLE) - 1:
+        return line("unstable", _ADVICE.format(spread=show_ratio(math.expm1(level.spread))))
+    if not (median.net <= 0 and tail.net <= 0):
+        what = "" if not median.net <= 0 else "the slowest steps alone"
+        confirmed = len(after) > CONFIRMATIONS
+        return line("regressed" if confirmed else "suspected", what)
+    if median.raw > 0 or tail.raw > 0:
+        share = show_ratio(math.expm1(statistics.median(slower)))
+        return line("not held", f"the machine: its control workload is {share} slower too")
+    if faster > 0:
+        return line("regressed" if metric.worse == "different" else "improved")
+    return line("ok")
+
+
+_ADVICE = "the baseline's launches spread by {spread}: record it on a quieter machine, or raise --perf-time-tolerance"
+
+
+def _signed(launch: list[float], sign: int) -> list[float]:
+    """The launch such that larger is worse: rates by their reciprocals, which have the same noise."""
+    return [sample**sign for sample in launch]
+
+
+def _slower_control(scope: Scope) -> list[float]:
+    """For each new launch, by how much its control is slower than the baseline's, in logarithms, never below 0.
+
+    Without a control nothing is excused, and neither with another torch, whose kernels the control consists of.
+    """
+    old, new = (measurement.by_launch("control_seconds") for measurement in (scope.old, scope.new))
+    torch = [measurement.versions.get("torch") for measurement in (scope.old, scope.new)]
+    if not all([*old, *new]) or not old or torch[0] != torch[1]:
+        return [0.0] * max(1, len(scope.new.launches))
+    usual = statistics.fmean(level_of(launch) for launch in old)
+    return [max(0.0, level_of(launch) - usual) for launch in new]
+
+
+def _excess(values: list[float], slower: list[float], bound: float) -> Excess:
+    pairs = list(zip(values, slower, strict=True))
+    return Excess(min(value for value, _ in pairs) - bound, min(value - by for value, by in pairs) - bound)

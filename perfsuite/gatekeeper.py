@@ -1,0 +1,113 @@
+"""Measures a cell, holds it to its baseline, launches it again where that is called for, accepts it with consent.
+
+The same for pytest and the commands. A time above its bound is launched again until it is confirmed or not; a baseline
+is recorded from several launches, since one says nothing of the noise.
+"""
+
+import functools
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfsuite import records
+from perfsuite.cell import Cell
+from perfsuite.gate.judge import judge
+from perfsuite.gate.launches import merge
+from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES
+from perfsuite.gate.store import Store
+from perfsuite.records import Baseline, Measurement, Result, Verdict
+from perfsuite.runner import Runner, Watch
+
+ACCEPTABLE = {"new", "regressed", "improved", "missing", "incomparable", "not held", "unstable"}  # by the consent "all"
+
+
+def unwatched(cell: Cell, progress: object, seconds: float) -> None:
+    """Shows nobody how a cell gets on."""
+
+
+@dataclass(frozen=True)
+class Gatekeeper:
+    """``consent`` is what may be accepted: "new", "regressed", "improved", "all" or nothing. ``launches`` is the number
+    that a baseline is recorded from; ``tolerance`` the relative slow-down that is allowed on top of the noise.
+    """
+
+    runner: Runner
+    store: Store
+    tolerance: float
+    consent: str | None = None
+    launches: int = LAUNCHES
+    watch: Watch = unwatched
+
+    def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
+        """Measure and judge a cell; accept it into its baseline if the user has consented.
+
+        Raises FileError for a baseline that cannot be read or written.
+        """
+        baseline = self.store.load(cell.id)
+        measurements = [self._launch(cell, faults)]
+        verdict = self._judge(cell, measurements, baseline)
+        while verdict.status == "suspected" and len(measurements) <= CONFIRMATIONS:
+            measurements.append(self._launch(cell, faults))
+            verdict = self._judge(cell, measurements, baseline)
+        updated = ""
+        if self._consents(baseline, verdict):
+            while measurements[0].outcome == "fits" and len(measurements) < self.launches:
+                measurements.append(self._launch(cell, faults))
+            verdict = self._judge(cell, measurements, baseline)
+            if self._consents(baseline, verdict):
+                updated = str(self._accept(self._merged(cell, measurements), baseline))
+        return Result(measurement=self._merged(cell, measurements), baseline=baseline, verdict=verdict, updated=updated)
+
+    def _launch(self, cell: Cell, faults: Sequence[str]) -> Measurement:
+        return self.runner.measure(cell, self.watch, faults)
+
+    def _merged(self, cell: Cell, measurements: Sequence[Measurement]) -> Measurement:
+        return merge(measurements, self.runner.catalog.metrics(cell.strategy.engine.process))
+
+    def _judge(self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None) -> Verdict:
+        return judge(
+            self._merged(cell, measurements),
+            baseline,
+            self.runner.catalog.metrics(cell.strategy.engine.process),
+            strategy=cell.strategy.name,
+            time_tolerance=self.tolerance,
+        )
+
+    def _consents(self, baseline: Baseline | None, verdict: Verdict) -> bool:
+        """A suspicion that another reason for red left unconfirmed is accepted with that reason."""
+        kinds = {"new"} if baseline is None else {verdict.status}
+        if verdict.status == "ok":  # a faster step, or another machine's, is no reason for red but for a new baseline
+            kinds |= {line.status for line in verdict.lines}
+        return verdict.status != "failed" and (
+            self.consent in kinds or (self.consent == "all" and bool(kinds & ACCEPTABLE))
+        )
+
+    def _accept(self, measurement: Measurement, baseline: Baseline | None) -> Path:
+        new = Baseline(
+            format=records.FORMAT,
+            cell=measurement.cell,
+            date=records.timestamp(),
+            commit=commit_of(self.store.root),
+            measurement=measurement,
+        )
+        self.store.save(new, replaces=baseline)
+        return self.store.path(measurement.cell)
+
+
+@functools.cache
+def commit_of(baselines: Path) -> str:
+    """The commit of the tree in which baselines are recorded, ``-dirty`` if more than the baselines differs from it;
+    empty outside git.
+    """
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", baselines.parent, *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){baselines.name}")
+        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if dirty else "")
+    except (FileNotFoundError, NotADirectoryError, subprocess.CalledProcessError):
+        return ""
