@@ -1,9 +1,11 @@
 """Records for the tests of the gate: a cell on two ranks that is sound in every field, to be broken one at a time."""
 
+import statistics
+
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.records import FORMAT, Baseline, Failure, Machine, Measurement, RankSample, Reading
+from perfsuite.records import FORMAT, Baseline, Failure, Launch, Machine, Measurement, RankSample, Reading
 from perfsuite.units import show_bytes, show_count, show_number, show_seconds
 
 CELL = "t5_tiny-zero3-cpu_x2"
@@ -11,6 +13,7 @@ GIB = 2**30
 MACHINE = Machine(identity="0123456789ab", device="Xeon", cores=2, memory_bytes=8 * GIB)
 ELSEWHERE = Machine(identity="ba9876543210", device="Xeon", cores=2, memory_bytes=8 * GIB)
 VERSIONS = {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.22.0"}
+LAUNCH = Launch(date="2026-11-02T10:00:00+00:00")
 OOM = Failure(kind="oom", rank=1, message="Rank 1: 2.00 GiB do not fit.", missing_bytes=2 * GIB)
 UNSUPPORTED = Failure(kind="unsupported", rank=0, message="Rank 0: the hardware has no bf16 arithmetic.")
 KILLED = Failure(kind="killed", rank=1, message="Rank 1 was killed by SIGKILL.", tail="step 3\nstep 4")
@@ -51,7 +54,7 @@ def measurement(outcome: str = "fits", machine: Machine = MACHINE, **readings: R
     failure = {"oom": OOM, "unsupported": UNSUPPORTED, "failed": KILLED}.get(outcome)
     sound: dict[str, Reading | None] = {
         "peak_memory_bytes": Reading(value=20 * GIB, parts=PARTS, ranks=[20 * GIB, 20 * GIB]),
-        "step_time_seconds": Reading(value=0.41, samples=[0.40, 0.41, 0.42, 0.41], ranks=[0.41, 0.41]),
+        "step_time_seconds": Reading(value=0.41, samples=[0.40, 0.41, 0.42, 0.41, 0.42, 0.40], ranks=[0.41, 0.41]),
         "tokens": Reading(value=192, ranks=[96, 96]),
         "tokens_per_second": Reading(value=192 / 0.41),
         "loss": Reading(value=5.0, samples=[6.0, 5.5, 5.0], ranks=[5.0, 5.0]),
@@ -64,14 +67,15 @@ def measurement(outcome: str = "fits", machine: Machine = MACHINE, **readings: R
         readings={} if failure else chosen,
         versions={} if failure else VERSIONS,
         machine=machine,
+        launches=[LAUNCH],
         wall_seconds=3.0,
         failure=failure,
     )
 
 
 def baseline(outcome: str = "fits", machine: Machine = MACHINE, **readings: Reading | None) -> Baseline:
-    """The baseline of such a measurement."""
-    measured = measurement(outcome, machine, **readings)
+    """The baseline of such a measurement, of three launches."""
+    measured = msgspec.structs.replace(measurement(outcome, machine, **readings), launches=[LAUNCH] * 3)
     return Baseline(format=FORMAT, cell=CELL, date="2026-11-02T10:00:00+00:00", commit="abc", measurement=measured)
 
 
@@ -86,5 +90,5 @@ def memory(size: int, **parts: int) -> Reading:
 
 
 def times(*seconds: float) -> Reading:
-    """A step time with these steps."""
-    return Reading(value=sorted(seconds)[len(seconds) // 2], samples=list(seconds))
+    """A step time with these steps, those of all launches."""
+    return Reading(value=statistics.median(seconds), samples=list(seconds))

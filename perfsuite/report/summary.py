@@ -18,20 +18,26 @@ from perfsuite.records import Result
 from perfsuite.units import show_change
 
 ABSENT = "–"
+DETECTS = "detects"
 COLORS = {"regressed": "red", "failed": "red", "ok": "green", "improved": "cyan", "unsupported": "dim"}
 
 
 def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]]:
     """The head and one row per result: cell, status, then each column as ``value (change since the baseline)``.
 
-    A column that no cell of the run has, since cells of another kind do, is left out.
+    A column that no cell of the run has, since cells of another kind do, is left out. The last is the smallest
+    slow-down that the cell's baseline can show.
     """
     measured = {name for result in results for name in result.measurement.readings}
     columns = [metric for metric in _columns(metrics) if metric.name in measured or not measured]
     body = []
     for result in results:
         body.append([result.measurement.cell, status(result), *(_entry(result, metric) for metric in columns)])
-    return [["cell", "status", *(metric.title for metric in columns)], *body]
+    head = ["cell", "status", *(metric.title for metric in columns)]
+    detected = [_detects(result) for result in results]
+    if any(text != ABSENT for text in detected):
+        head, body = [*head, DETECTS], [[*row, text] for row, text in zip(body, detected, strict=True)]
+    return [head, *body]
 
 
 def status(result: Result) -> str:
@@ -87,15 +93,17 @@ def _entry(result: Result, metric: Metric) -> str:
     before = old.readings.get(metric.name) if old else None
     if old is None or before is None:
         return metric.show(new.value)
-    detects = next((line.detects for line in result.verdict.lines if line.metric == metric.name and line.detects), "")
     here, there = result.measurement.machine, old.machine
     same_machine = (here.identity, here.device) == (there.identity, there.device)
     if metric.hold not in ("exact", "close") and not same_machine:
         return metric.show(new.value)
     change = "=" if new.value == before.value else show_change(before.value, new.value)
-    return (
-        f"{metric.show(new.value)} ({change}, sees +{detects})" if detects else f"{metric.show(new.value)} ({change})"
-    )
+    return f"{metric.show(new.value)} ({change})"
+
+
+def _detects(result: Result) -> str:
+    """``+12.3 %``: the first time that is held tells it."""
+    return next((f"+{line.detects}" for line in result.verdict.lines if line.detects), ABSENT)
 
 
 def _whole(body: list[list[str]]) -> list[list[str]]:

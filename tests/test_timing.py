@@ -1,0 +1,235 @@
+"""Times: launches against a baseline's launches, with and without a control."""
+
+import math
+import random
+
+import msgspec
+import pytest
+from gate_samples import ELSEWHERE, LAUNCH, VERSIONS, baseline, measurement, times, with_measurement
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.lines import Scope
+from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES, Level, level_of, student
+from perfsuite.gate.timing import hold_time
+from perfsuite.records import Launch, Line, Measurement, Reading
+from perfsuite.units import show_number, show_seconds
+
+TIME = Metric(name="step_time_seconds", title="step time", show=show_seconds, hold="time")
+QUIET = [[0.40, 0.41, 0.42], [0.41, 0.41, 0.43], [0.40, 0.41, 0.41]]
+ALL = 1 + CONFIRMATIONS
+
+
+def of(launches, control=(), **fields) -> Measurement:
+    """A measurement of these launches' steps, and of their control's rounds."""
+    readings = {"step_time_seconds": times(*[step for launch in launches for step in launch])}
+    if control:
+        readings["control_seconds"] = times(*[one for launch in control for one in launch])
+    return msgspec.structs.replace(measurement(), readings=readings, launches=[LAUNCH] * len(launches), **fields)
+
+
+def held(new, old=QUIET, tolerance=0.03, controls=((), ()), metric=TIME, **fields) -> Line:
+    """The line of the step time."""
+    measured, recorded = of(new, controls[0], **fields), of(old, controls[1])
+    scope = Scope(measured, recorded, "zero3", tolerance)
+    readings = (one.readings["step_time_seconds"] for one in (measured, recorded))
+    return hold_time(metric, *readings, scope)
+
+
+def scaled(factor, count=1, launch=(0.40, 0.41, 0.42)):
+    """So many launches like the baseline's, slower by a factor."""
+    return [[factor * step for step in launch]] * count
+
+
+@pytest.mark.parametrize(
+    ("factor", "launches", "status"),
+    [(1.0, 1, "ok"), (1.04, 1, "ok"), (1.1, 1, "suspected"), (1.1, ALL - 1, "suspected"), (1.1, ALL, "regressed")],
+)
+def test_a_slow_launch_is_suspected_until_it_is_confirmed(factor, launches, status):
+    """Red needs every launch; one that is as fast as the baseline's clears the cell."""
+    assert held(scaled(factor, launches)).status == status
+
+
+def test_one_good_launch_clears_a_suspicion():
+    """Four slow launches and a good one are a slow hour."""
+    assert held(scaled(1.5, 4) + scaled(1.0)).status == "ok"
+
+
+def test_the_bound_is_the_prediction_bound_of_one_more_launch():
+    """exp(t(2, 0.9) · s · sqrt(4/3)) · (1 + tolerance), s the deviation of the launches' log medians."""
+    logs = [math.log(0.41), math.log(0.43), math.log(0.42)]
+    mean = sum(logs) / 3
+    spread = math.sqrt(sum((x - mean) ** 2 for x in logs) / 2)
+    bound = math.exp(mean + 1.8856 * spread * math.sqrt(4 / 3)) * 1.05
+    old = [[0.41] * 3, [0.43] * 3, [0.42] * 3]
+
+    assert held([[bound * 0.999] * 3], old, 0.05).status == "ok"
+    assert held([[bound * 1.001] * 3], old, 0.05).status == "suspected"
+
+
+@pytest.mark.parametrize(("probability", "freedom", "t"), [(0.9, 2, 1.8856), (0.975, 4, 2.7764), (0.995, 1, 63.657)])
+def test_student_s_quantiles_are_those_of_the_tables(probability, freedom, t):
+    """Abramowitz and Stegun, table 26.10."""
+    assert student(probability, freedom) == pytest.approx(t, rel=1e-4)
+
+
+def test_one_slow_step_in_ten_is_seen():
+    """The median does not move; the slowest step of every launch does."""
+    launch = [0.41] * 9 + [1.2]
+    line = held([launch] * ALL)
+
+    assert (line.status, line.note) == ("regressed", "the slowest steps alone")
+
+
+def test_one_slow_step_in_one_launch_is_nothing():
+    """A neighbour that takes the machine once is no regression."""
+    assert held([[0.41] * 9 + [1.2], [0.41] * 10]).status == "ok"
+
+
+def test_a_slow_machine_is_told_from_a_slow_library():
+    """The control got slower by as much: nothing says that the library did."""
+    controls = [[0.02] * 3] * ALL, [[0.01] * 3] * 3
+    line = held(scaled(2.0, ALL), controls=controls)
+
+    assert line.status == "not held"
+    assert "its control workload is 100.0 % slower too" in line.note
+
+
+def test_a_slow_library_on_a_slow_machine_is_red():
+    """Only what the control got slower by is excused."""
+    controls = [[0.012] * 3] * ALL, [[0.01] * 3] * 3
+
+    assert held(scaled(2.0, ALL), controls=controls).status == "regressed"
+
+
+def test_a_fast_control_excuses_nothing_and_blames_nothing():
+    """A machine that got faster makes no library slower."""
+    controls = [[0.005] * 3] * ALL, [[0.01] * 3] * 3
+
+    assert held(scaled(1.0, ALL), controls=controls).status == "ok"
+    assert held(scaled(1.2, ALL), controls=controls).status == "regressed"
+
+
+def test_another_torch_cannot_be_excused_by_its_own_kernels():
+    """The control consists of torch's kernels: if torch changed, a slow control may be torch's fault."""
+    controls = [[0.02] * 3] * ALL, [[0.01] * 3] * 3
+    line = held(scaled(2.0, ALL), controls=controls, versions=VERSIONS | {"torch": "2.14.0"})
+
+    assert line.status == "regressed"
+
+
+def test_what_can_be_detected_is_printed():
+    """The smallest slow-down that is found with 95 %, beside what is allowed."""
+    line = held(scaled(1.0))
+
+    assert line.detects == "5.3 %"
+    assert line.allowed == "+4.1 %"
+    assert (line.old, line.new, line.change) == ("410 ms", "410 ms", "+0.0 %")
+
+
+def test_what_is_said_to_be_detected_is_detected():
+    """Launches drawn from the baseline's own noise, slower by the stated effect, are red in about 95 % of cases."""
+    draw = random.Random(5)
+    logs = [-0.03, 0.0, 0.03]
+    old = [[math.exp(log)] * 3 for log in logs]
+    effect = Level.of([level_of(launch) for launch in old]).smallest_effect(0.03)
+    found = sum(
+        held([[math.exp(draw.gauss(0, 0.03)) * (1 + effect)] * 3 for _ in range(ALL)], old).status == "regressed"
+        for _ in range(400)
+    )
+
+    assert found >= 0.92 * 400
+
+
+def test_launches_like_the_baseline_s_are_seldom_red():
+    """Baseline and new launches of one distribution, no tolerance at all: at most 1 % red."""
+    draw = random.Random(3)
+
+    def launches(count):
+        return [[math.exp(draw.gauss(0, 0.05))] * 3 for _ in range(count)]
+
+    red = sum(held(launches(ALL), launches(LAUNCHES), 0.0).status == "regressed" for _ in range(2000))
+
+    assert red <= 20
+
+
+def test_a_baseline_of_one_launch_holds_no_time():
+    """Nothing is known of the noise."""
+    line = held(scaled(9.0), old=QUIET[:1])
+
+    assert (line.status, line.note) == ("not held", "the baseline is of one launch, which says nothing of the noise")
+
+
+def test_a_baseline_that_spreads_too_wide_is_unstable():
+    """A step twice as slow could not be seen: that is red, and the way out is named."""
+    line = held(scaled(1.0), old=[[0.2] * 3, [0.4] * 3, [0.9] * 3])
+
+    assert line.status == "unstable"
+    assert "--perf-time-tolerance" in line.note
+
+
+def test_a_faster_time_is_improved():
+    """Every launch lies below."""
+    assert held(scaled(0.5, 2)).status == "improved"
+
+
+def test_another_machine_s_time_is_not_held():
+    """Time compares only on the machine that recorded it."""
+    line = held(scaled(9.0), machine=ELSEWHERE)
+
+    assert (line.status, line.note) == ("not held", "recorded on another machine")
+
+
+def test_a_capped_time_is_not_held():
+    """Another memory regime."""
+    assert held(scaled(9.0), capacity_bytes=1).note == "memory is capped"
+
+
+def test_a_rate_is_worse_when_it_is_lower():
+    """The same rule, mirrored."""
+    metric = Metric(name="step_time_seconds", title="it", show=show_number, hold="time", worse="lower")
+    said = [held(scaled(1 / factor, ALL), metric=metric) for factor in (1.2, 1.0, 0.8)]
+
+    assert [line.status for line in said] == ["regressed", "ok", "improved"]
+    assert said[0].allowed.startswith("-")
+
+
+@pytest.mark.parametrize("old", [[[0.4], []], [[], []]])
+def test_a_baseline_without_steps_is_missing(old):
+    """A launch without timed steps cannot be held to."""
+    reading, launches = Reading(value=0.4, samples=[step for launch in old for step in launch]), [LAUNCH] * 2
+    recorded = with_measurement(baseline(), readings={"step_time_seconds": reading}, launches=launches).measurement
+    line = hold_time(TIME, times(0.4), reading, Scope(of([[0.4]]), recorded, "zero3", 0.03))
+
+    assert line.status in ("missing", "not held")
+
+
+@pytest.mark.parametrize("seconds", [0.0, -0.4])
+def test_a_time_that_is_not_positive_is_no_improvement(seconds):
+    """A clock that ran backwards is red."""
+    assert held([[seconds, 0.4, 0.4]]).status == "failed"
+
+
+steps = st.lists(st.floats(0.01, 10.0), min_size=3, max_size=3)
+GOODNESS = {"regressed": 0, "suspected": 0, "unstable": 1, "not held": 2, "ok": 3, "improved": 4}
+
+
+@given(st.lists(steps, min_size=3, max_size=3), st.lists(steps, min_size=ALL, max_size=ALL), st.data())
+def test_a_slower_step_is_never_greener(old, new, data):
+    """Whichever steps get slower, by whatever factor, the status can only get worse."""
+    factors = data.draw(st.lists(st.floats(1.0, 100.0), min_size=3 * ALL, max_size=3 * ALL))
+    slower = [[step * factors[3 * at + index] for index, step in enumerate(launch)] for at, launch in enumerate(new)]
+    before, after = held(new, old, 9.0), held(slower, old, 9.0)
+
+    assert GOODNESS[after.status] <= GOODNESS[before.status]
+
+
+def test_a_launch_keeps_its_conditions():
+    """They are numbers and words, and no rule looks at them."""
+    busy = Launch(date=LAUNCH.date, conditions={"load_1min": 9.5, "throttle_reasons": "0x4"})
+    one = msgspec.structs.replace(of(scaled(1.0)), launches=[busy])
+
+    assert (
+        hold_time(TIME, *[one.readings["step_time_seconds"]] * 2, Scope(one, of(QUIET), "zero3", 0.03)).status == "ok"
+    )
