@@ -13,8 +13,8 @@ Statuses, worst first
     improved      a deterministic metric is better: the baseline is stale until that is accepted
     ok            as good as the baseline; a faster step is ok too
     unsupported   this machine or these versions cannot run the cell, and never could
-A line can also be "shown" (no limit) or "not held": the baseline's time is another machine's or of one launch, or the
-machine itself got slower, by its control workload.
+A metric without a limit has no line as long as it is there and finite. A line can also be "not held": the baseline's
+time is another machine's or of one launch, or the machine itself got slower, by its control workload.
 """
 
 from collections.abc import Iterable
@@ -58,8 +58,10 @@ def judge(
     lines, statuses = [], []
     for metric in _all_metrics(metrics, measurement, old):
         line = hold(metric, scope)
+        if line is None:
+            continue
         lines.append(line)
-        harmless = line.status in ("shown", "not held") or (metric.hold == "time" and line.status == "improved")
+        harmless = line.status == "not held" or (metric.hold == "time" and line.status == "improved")
         statuses.append("ok" if harmless else line.status)
     if not lines:
         return _verdict(measurement, baseline, "missing", "no metric is defined, so nothing was held")
@@ -77,8 +79,8 @@ def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) 
 
 
 def _count(lines: list[Line], statuses: list[str], worst: str) -> str:
-    """``1 of 4 metrics regressed, 1 improved``; the metrics that are only shown do not count."""
-    held = [status for line, status in zip(lines, statuses, strict=True) if line.status not in ("shown", "not held")]
+    """``1 of 4 metrics regressed, 1 improved``; the metrics that are not held do not count."""
+    held = [status for line, status in zip(lines, statuses, strict=True) if line.status != "not held"]
     parts = [f"{held.count(worst)} of {len(held)} metrics {worst}"]
     parts += [f"{held.count(other)} {other}" for other in ORDER if other in RED - {worst} and other in held]
     let_go = [line.title for line in lines if line.status == "not held"]

@@ -4,6 +4,7 @@ One rule per ``Metric.hold``. Every comparison asks whether a number is good, ne
 that NaN is red.
 """
 
+import math
 from collections.abc import Callable
 
 from perfsuite.catalog.definitions import Metric
@@ -23,13 +24,13 @@ LOW_PRECISION_BOUND = 2e-2
 FLOOR = 1e-3
 
 
-def hold(metric: Metric, scope: Scope) -> Line:
-    """Hold one metric; it must be on both sides and finite, whatever its rule."""
+def hold(metric: Metric, scope: Scope) -> Line | None:
+    """Hold one metric; it must be on both sides and finite, whatever its rule; None where that is all that is asked."""
     new, old = scope.new.readings.get(metric.name), scope.old.readings.get(metric.name)
     if metric.hold not in RULES:
         raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
     for whose, reading in (("the measurement", new), ("the baseline", old)):
-        if reading and not all(is_number(x) for x in (reading.value, *reading.samples) if x is not None):
+        if reading and not _is_finite(reading):
             return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
     if new is None or old is None:
         needless = metric.optional and old is None
@@ -38,8 +39,18 @@ def hold(metric: Metric, scope: Scope) -> Line:
     return RULES[metric.hold](metric, new, old, scope)
 
 
-def _shown(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    return text(metric, "shown", old, new, change=show_change(old.value, new.value))
+def _is_finite(reading: Reading) -> bool:
+    """A sum is finite only if all of it is, which is asked of a hundred numbers at once."""
+    try:
+        if math.isfinite(reading.value + sum(filter(None, reading.samples))):
+            return True
+    except (OverflowError, TypeError):  # a whole number beyond every float
+        pass
+    return all(is_number(number) for number in (reading.value, *reading.samples) if number is not None)
+
+
+def _shown(metric: Metric, new: Reading, old: Reading, scope: Scope) -> None:
+    """It is there and finite: that is all that is asked of it."""
 
 
 def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
@@ -82,7 +93,7 @@ def _undefined(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line
     return text(metric, "missing", old, new, note="no Metric defines it")
 
 
-RULES: dict[str, Callable[[Metric, Reading, Reading, Scope], Line]] = {
+RULES: dict[str, Callable[[Metric, Reading, Reading, Scope], Line | None]] = {
     "exact": _exact,
     "close": _close,
     "time": hold_time,

@@ -30,8 +30,8 @@ def render(verdict: Verdict, failure: Failure | None = None) -> str:
 
 
 def _table(verdict: Verdict) -> list[str]:
-    """One row per metric that has a limit, in columns as wide as their widest text; numbers stand right, words left."""
-    lines = [line for line in verdict.lines if line.status != "shown"]
+    """One row per line, in columns as wide as their widest text; numbers stand right, words left."""
+    lines = verdict.lines
     allowed = [f"allowed {line.allowed}" if line.allowed else "" for line in lines]
     columns = [
         _column([line.title for line in lines], str.ljust),

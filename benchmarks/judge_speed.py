@@ -1,0 +1,53 @@
+"""What a judgement costs: 10,000 cells held to their baselines, one line each.
+
+    python benchmarks/judge_speed.py [CELLS]
+
+The measurements are the committed baselines' own, each with another loss, so that no two judgements are of the same
+numbers; reading them from their files is timed apart.
+"""
+
+import itertools
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.gate.judge import judge
+from perfsuite.gate.store import Store
+
+FOLDER = Path(__file__).parents[1] / "baselines"
+
+
+def main(count: int) -> None:
+    """Print seconds of one core per thousand cells of reading and of judging, and how many were ok."""
+    catalog, store = Catalog(), Store(FOLDER)
+    ids = [path.stem for path in store.all()]
+    begin = time.process_time()
+    known = [(parse_cell(cell, catalog), store.load(cell)) for cell in ids]
+    reading = time.process_time() - begin
+    metrics = {cell.id: catalog.metrics(cell.strategy.engine.process) for cell, _ in known}
+    work = []
+    for number, (cell, baseline) in enumerate(itertools.islice(itertools.cycle(known), count)):
+        measured = baseline.measurement
+        if "loss" in measured.readings:
+            loss = measured.readings["loss"]
+            samples = [one and one * (1 + number * 1e-12) for one in loss.samples]
+            loss = msgspec.structs.replace(loss, samples=samples, value=samples[-1])
+            measured = msgspec.structs.replace(measured, readings=measured.readings | {"loss": loss})
+        work.append((cell, measured, baseline))
+    begin = time.process_time()
+    verdicts = [
+        judge(measured, baseline, metrics[cell.id], strategy=cell.strategy.name, time_tolerance=3.0)
+        for cell, measured, baseline in work
+    ]
+    judging = time.process_time() - begin
+    good = sum(verdict.status in ("ok", "unsupported") for verdict in verdicts)
+    print(f"reading  {reading / len(ids) * 1000:.3f} s per 1,000 baselines")
+    print(f"judging  {judging:.3f} s for {count:,} cells, {good:,} of them ok")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10_000)
