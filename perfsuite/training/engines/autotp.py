@@ -81,7 +81,8 @@ class AutoTensorParallel(DeepSpeedTrainer):
             if parameter.grad is not None:
                 (parts if name in cut else whole).append(parameter.grad)
         group = self.module.mpu.get_tensor_model_parallel_group()
-        norms = torch.stack([gradient_norm(parts, [group]), gradient_norm(whole).float()])
+        device = self.session.device
+        norms = torch.stack([gradient_norm(parts, device, [group]), gradient_norm(whole, device).float()])
         self.norm = torch.linalg.vector_norm(norms) / getattr(self.optimizer, "cur_scale", 1.0)
 
     def gradient_norm(self) -> Any:
@@ -121,9 +122,9 @@ class AutoTensorParallel(DeepSpeedTrainer):
         logits = positions * config.vocab_size
         return {"all_reduce": micro_batches * hidden + gradients, "all_gather": micro_batches * logits}
 
-    def replicated(self) -> Iterator[torch.Tensor]:
-        cut = set(self._cut())
-        return (parameter.detach() for name, parameter in self.model.named_parameters() if name not in cut)
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        cut, group = self._cut(), self.module.mpu.get_data_parallel_group()
+        return ((one, group if name in cut else None) for name, one in self.model.named_parameters())
 
     def _cut(self) -> dict[str, Any]:
         return {name: p for name, p in self.model.named_parameters() if p.numel() < self.whole[name]}

@@ -15,6 +15,7 @@ from perfsuite.training.blocks import blocks, elements
 from perfsuite.training.engines.fsdp2 import sharded_traffic
 from perfsuite.training.loop import LoopTrainer, storages
 from perfsuite.training.norms import gradient_norm
+from perfsuite.training.replicas import replicas
 from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
@@ -68,7 +69,7 @@ class Fsdp1(LoopTrainer):
         return context
 
     def gradient_norm(self) -> torch.Tensor:
-        return gradient_norm(self.gradients(), [self.session.mesh.get_group("shards")])
+        return gradient_norm(self.gradients(), self.session.device, [self.session.mesh.get_group("shards")])
 
     def check(self) -> dict[str, str | int]:
         from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
@@ -102,6 +103,9 @@ class Fsdp1(LoopTrainer):
             yield "parameters", buffer
         for state in self.optimizer.state.values():
             yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
+
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return replicas(self.session, map(_shard, self._flat_parameters()))
 
     def _units(self) -> list[Any]:
         from torch.distributed.fsdp import FullyShardedDataParallel

@@ -15,7 +15,8 @@ from perfsuite.errors import WrongEngine
 from perfsuite.training import tensor_parallel
 from perfsuite.training.blocks import blocks, elements
 from perfsuite.training.loop import LoopTrainer
-from perfsuite.training.norms import local
+from perfsuite.training.norms import is_sharded, local
+from perfsuite.training.replicas import replicas
 from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
@@ -77,6 +78,8 @@ class Fsdp2(LoopTrainer):
             kept, whole = local(parameter), parameter.numel()
             if self.session.recipe.offload_parameters and kept.device.type != "cpu":
                 raise WrongEngine(f"{name} must be offloaded to the host, it is on {kept.device}.")
+            if not is_sharded(parameter, "shards"):
+                raise WrongEngine(f"{name} must be sharded over {shards} ranks, FSDP does not hold it.")
             here += kept.numel()
             rows = -(-parameter.shape[0] // shards)  # the first ranks hold the larger share of rows
             if kept.numel() > rows * whole // parameter.shape[0]:
@@ -88,6 +91,9 @@ class Fsdp2(LoopTrainer):
 
     def parameter_groups(self) -> list[Any]:
         return tensor_parallel.parameter_groups(self.trainable())
+
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return replicas(self.session, self.parameters)
 
     def traffic(self) -> dict[str, int]:
         volume = sharded_traffic(self.session, self.elements, self.outside_blocks)

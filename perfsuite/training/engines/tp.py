@@ -10,7 +10,7 @@ from perfsuite.training import tensor_parallel
 from perfsuite.training.blocks import size
 from perfsuite.training.loop import LoopTrainer
 from perfsuite.training.norms import local
-from perfsuite.training.replicas import average_gradients
+from perfsuite.training.replicas import average_gradients, replicas
 from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
@@ -47,12 +47,8 @@ class TensorParallel(LoopTrainer):
             messages["all_reduce"] += self.gradient_bytes
         return messages
 
-    def replicated(self) -> Iterator[torch.Tensor]:
-        return (parameter.detach() for parameter in self.model.parameters())
-
-    def replica_group(self, tensor: torch.Tensor) -> Any:
-        """Norms are equal on all ranks, a part of a matrix on those that hold the same part."""
-        return self.session.mesh["replicas"].get_group() if hasattr(tensor, "placements") else None
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return replicas(self.session, self.model.parameters())
 
 
 ENGINES = (
