@@ -12,7 +12,7 @@ from perfsuite.errors import UsageError
 from perfsuite.gate.store import Store
 from perfsuite.records import Measurement
 from perfsuite.studies._cells import Kept, together
-from perfsuite.studies._rows import steps_of, time_to_train
+from perfsuite.studies._rows import rounds_of, time_to_train
 from perfsuite.units import show_duration, show_seconds
 
 
@@ -40,8 +40,8 @@ def run(arguments: argparse.Namespace) -> int:
             "it, or pytest --perf --perf-update=new."
         )
     date, path, measurements = max(found, key=lambda item: item[0])
-    measurement, rounds = together(measurements, catalog), [steps for one in measurements if (steps := steps_of(one))]
-    training = time_to_train(measurement, rounds, length)
+    measurement, rounds = together(measurements, catalog), rounds_of(measurements)
+    training = time_to_train(measurement, rounds, length) if measurement.outcome == "fits" else None
     if training is None:
         raise UsageError(f"{cell} has no step time in {path}: its outcome is {measurement.outcome}.")
     count = f"{sum(map(len, rounds))} measured in {len(rounds)} round" + "s" * (len(rounds) > 1)

@@ -104,7 +104,7 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], sa
         study=study.name,
         question=study.question,
         asked=study.asked,
-        date=datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0).isoformat(),
+        date=datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat(),
         hardware=order.bench.hardware,
         steps=order.settings.steps,
         warmup=order.settings.warmup,
