@@ -107,11 +107,11 @@ class AutoTensorParallel(DeepSpeedTrainer):
         that is cut by columns: DeepSpeed reduces the input's gradient of query, key, value, gate and up one by one,
         where arXiv 1909.08053 has one for attention and one for the feed-forward. The head gathers its logits.
 
-        Gradients are all-reduced over the replicas, by DeepSpeed even over one. Known for decoders alone; what
-        checkpointing computes again, at most two all-reduces per layer and micro-batch, comes on top.
+        Gradients are all-reduced over the replicas, by DeepSpeed even over one. Known for decoders alone, and
+        without checkpointing, which sends some of forward's again.
         """
         job = self.session.job
-        if job.model.task != "causal_lm":
+        if job.model.task != "causal_lm" or getattr(self.model, "is_gradient_checkpointing", False):
             return None
         config: Any = self.model.config
         kinds = Counter(type(module).__name__ for module in self.model.modules())
@@ -149,6 +149,7 @@ ENGINES = (
         min_ranks=2,
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
+        packages=("deepspeed",),
         preload=("deepspeed",),
         refuses=dict.fromkeys(
             offload.NAMES, "DeepSpeed offloads in ZeRO alone, and this is tensor parallelism without it"

@@ -34,6 +34,11 @@ class Fsdp1(LoopTrainer):
         layers = blocks(model)
         self.elements = elements([model])
         self.outside_blocks = self.elements - elements(layers)
+        inside = {id(parameter) for layer in layers for parameter in layer.parameters()}
+        outside = [parameter for parameter in model.parameters() if id(parameter) not in inside]
+        units = [*(list(layer.parameters()) for layer in layers), outside]
+        # A unit is reduced whole as soon as anything in it is trained.
+        self.reduced = sum(one.numel() for unit in units if any(part.requires_grad for part in unit) for one in unit)
         hybrid = self.session.layout.replicas > 1
         return FullyShardedDataParallel(
             model,
@@ -91,7 +96,7 @@ class Fsdp1(LoopTrainer):
         return self.evidence(ranks=shards, elements_here=here, outside_blocks=self.outside_blocks)
 
     def traffic(self) -> dict[str, int]:
-        return sharded_traffic(self.session, self.elements, self.outside_blocks)
+        return sharded_traffic(self.session, self.elements, self.outside_blocks, self.reduced)
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for flat in self._flat_parameters():

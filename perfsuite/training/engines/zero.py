@@ -154,6 +154,7 @@ ENGINES = tuple(
         shards=frozenset(SHARDS[:stage]),
         refuses=offload.BEFORE_STAGE_3 if stage < 3 else {},
         why_not=offload.why_not,
+        packages=("deepspeed",),
         preload=("deepspeed",),
         compile=build_extensions,
         source="arXiv 1910.02054, section 5",
