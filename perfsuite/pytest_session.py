@@ -145,7 +145,9 @@ class PerfSession:
         missing = missing_packages(cell.strategy)
         if missing:
             names = " and ".join(missing)
-            reason = f"{cell.strategy.name} needs {names}, not installed here: pip install 'perfsuite[suite]'"
+            reason = f"{cell.strategy.name} needs {names}, not installed here: pip install {' '.join(missing)}"
+        if self.settings.capacity_bytes is not None and cell.strategy.engine.process == "communication":
+            reason = "messages have no tensors that a capacity could hold"
         if reason:
             pytest.skip(reason)
         return PerfCell(cell, self, request)
@@ -171,7 +173,7 @@ class PerfSession:
         consents = self.update in kinds or (self.update == "all" and kinds & ACCEPTABLE)
         if not consents or verdict.status in ("failed", "unstable"):
             return ""
-        now = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0)
+        now = datetime.datetime.now(datetime.UTC).replace(microsecond=0)
         new = Baseline(
             format=records.FORMAT,
             cell=cell.id,
