@@ -183,7 +183,7 @@ T = TypeVar("T", bound=Record)
 
 def timestamp() -> str:
     """Now, in UTC and to the second, as a record's date."""
-    return datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0).isoformat()
+    return datetime.datetime.now(datetime.UTC).replace(microsecond=0).isoformat()
 
 
 def encode(record: Record) -> bytes:

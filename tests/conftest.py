@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from faults import named
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
@@ -43,7 +44,7 @@ def measure(runner: Runner, catalog: Catalog) -> Measure:
 
     def measure(cell_id: str, *faults: str) -> Measurement:
         if faults:
-            return runner.measure(parse_cell(cell_id, catalog), faults=[f"faults:{fault}" for fault in faults])
+            return runner.measure(parse_cell(cell_id, catalog), faults=list(map(named, faults)))
         if cell_id not in known:
             known[cell_id] = runner.measure(parse_cell(cell_id, catalog))
         return known[cell_id]

@@ -5,6 +5,11 @@ import signal
 import time
 
 
+def named(fault):
+    """How a job names a fault of this file, or of the module in front of the colon."""
+    return fault if ":" in fault else f"faults:{fault}"
+
+
 def _at(session, phase, step, action, rank=1):
     """Do it on one rank when that phase of that step begins (steps count from 1)."""
     steps = 0
@@ -230,27 +235,18 @@ def gathers_by_broadcast(session, trainer, meters):
     trainer.send = gather
 
 
-def tp_no_average(session, trainer, meters):
-    """Tensor-parallel replicas keep their own gradients."""
-    trainer.reduce_gradients = lambda: None
+def around_is_told(session, trainer, meters):
+    """Whatever a technique puts around a step ends the cell, and so tells that it was called."""
+    import dataclasses
+
+    around = _raise_when_called("a technique was around the step")
+    session.recipe = dataclasses.replace(session.recipe, around=around)
 
 
-def tp_wrong_norm(session, trainer, meters):
-    """A norm of rank 1, which every rank holds whole, is changed."""
-    import torch
+def _raise_when_called(text):
+    from perfsuite.errors import RankError
 
-    if session.rank == 1:
-        with torch.no_grad():
-            trainer.model.model.norm.weight.mul_(1.5)
-
-
-def tp_whole_matrix(session, trainer, meters):
-    """One matrix becomes whole on every rank, and the engine is asked again what it is."""
-    import torch
-
-    layer = trainer.model.lm_head
-    layer.weight = torch.nn.Parameter(layer.weight.full_tensor().detach())
-    trainer.check()
+    return lambda: _raise(RankError(text))
 
 
 def large_steps(session, trainer, meters):

@@ -1,18 +1,12 @@
 """Tensor parallelism by DeepSpeed: the same numbers as one rank, or a reason."""
 
 import pytest
+from parity import worst
 
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
 
 BOUND = 1e-4
-
-
-def _worst(one, other, metric):
-    """The largest relative difference over all steps."""
-    pairs = list(zip(one.readings[metric].samples, other.readings[metric].samples, strict=True))
-    assert len(pairs) >= 8
-    return max(abs(a - b) / abs(a) for a, b in pairs)
 
 
 @pytest.mark.parametrize(
@@ -32,8 +26,8 @@ def test_autotp_agrees_with_single(measure, reference, cell):
     """Divided matrices compute the loss and the gradient of the whole ones."""
     single, parallel = measure(reference), measure(cell)
 
-    assert _worst(single, parallel, "loss") < BOUND
-    assert _worst(single, parallel, "gradient_norm") < BOUND
+    assert worst(single, parallel, "loss") < BOUND
+    assert worst(single, parallel, "gradient_norm") < BOUND
 
 
 def test_a_rank_holds_its_part(measure):

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from parity import worst
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
@@ -15,14 +16,6 @@ SCALARS = 64  # bytes: a loop may keep a loss or a norm longer than another
 every_loop = pytest.mark.parametrize("loop", LOOPS)
 
 
-def _worst(one, other, metric):
-    """The largest relative difference over all steps."""
-    assert (one.outcome, other.outcome) == ("fits", "fits"), (one.failure, other.failure)
-    pairs = list(zip(one.readings[metric].samples, other.readings[metric].samples, strict=True))
-    assert len(pairs) >= 8
-    return max(abs(a - b) / abs(a) for a, b in pairs)
-
-
 @every_loop
 @pytest.mark.parametrize("engine", ["single", "ddp"])
 @pytest.mark.parametrize("recipe", ["nodrop", "bf16+acc2+clip+nodrop", "ckpt+acc2+nodrop"])
@@ -32,8 +25,8 @@ def test_loop_agrees_with_the_native_one(measure, engine, recipe, loop):
     native = measure(f"gpt2_tiny-{engine}+{recipe}-cpu_x{ranks}")
     other = measure(f"gpt2_tiny-{engine}+{recipe}+{loop}-cpu_x{ranks}")
 
-    assert _worst(native, other, "loss") < BOUND
-    assert _worst(native, other, "gradient_norm") < BOUND
+    assert worst(native, other, "loss") < BOUND
+    assert worst(native, other, "gradient_norm") < BOUND
 
 
 @every_loop
@@ -43,8 +36,8 @@ def test_loop_on_two_ranks_agrees_with_one(measure, model, loop):
     single = measure(f"{model}-single+nodrop-cpu_x1-b4")
     parallel = measure(f"{model}-ddp+nodrop+{loop}-cpu_x2")
 
-    assert _worst(single, parallel, "loss") < BOUND
-    assert _worst(single, parallel, "gradient_norm") < BOUND
+    assert worst(single, parallel, "loss") < BOUND
+    assert worst(single, parallel, "gradient_norm") < BOUND
 
 
 @every_loop
@@ -53,8 +46,8 @@ def test_accumulation_agrees_with_a_larger_micro_batch(measure, loop):
     single = measure("gpt2_tiny-single+nodrop-cpu_x1-b8")
     accumulated = measure(f"gpt2_tiny-ddp+acc2+nodrop+{loop}-cpu_x2")
 
-    assert _worst(single, accumulated, "loss") < BOUND
-    assert _worst(single, accumulated, "gradient_norm") < BOUND
+    assert worst(single, accumulated, "loss") < BOUND
+    assert worst(single, accumulated, "gradient_norm") < BOUND
 
 
 @every_loop

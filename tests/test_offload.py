@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from parity import worst
 
 from conftest import SETTINGS
 from perfsuite.cell import parse_cell
@@ -23,20 +24,13 @@ ON_HOST = [
 needs_libaio = pytest.mark.skipif(not Path("/usr/include/libaio.h").exists(), reason="libaio-dev is not installed")
 
 
-def _worst(one, other, metric):
-    """The largest relative difference over all steps."""
-    pairs = list(zip(one.readings[metric].samples, other.readings[metric].samples, strict=True))
-    assert len(pairs) >= 8
-    return max(abs(a - b) / abs(a) for a, b in pairs)
-
-
 @pytest.mark.parametrize("cell", ON_HOST)
 def test_offload_agrees_with_single(measure, cell):
     """Where tensors are kept changes no number."""
     single, offloaded = measure("gpt2_tiny-single+nodrop-cpu_x1-b4"), measure(f"gpt2_tiny-{cell}")
 
-    assert _worst(single, offloaded, "loss") < BOUND
-    assert _worst(single, offloaded, "gradient_norm") < BOUND
+    assert worst(single, offloaded, "loss") < BOUND
+    assert worst(single, offloaded, "gradient_norm") < BOUND
 
 
 @pytest.mark.parametrize("strategy", ["zero2+offload_optimizer", "zero3+offload"])
@@ -45,8 +39,8 @@ def test_offload_clips(measure, strategy):
     single = measure("gpt2_tiny-single+clip+nodrop-cpu_x1-b4")
     offloaded = measure(f"gpt2_tiny-{strategy}+clip+nodrop-cpu_x2")
 
-    assert _worst(single, offloaded, "loss") < BOUND
-    assert _worst(single, offloaded, "gradient_norm") < BOUND
+    assert worst(single, offloaded, "loss") < BOUND
+    assert worst(single, offloaded, "gradient_norm") < BOUND
 
 
 @pytest.mark.parametrize("engine", ["zero1", "zero2", "zero3"])
@@ -55,8 +49,8 @@ def test_offload_accumulates(measure, engine):
     single = measure("gpt2_tiny-single+nodrop-cpu_x1-b8")
     offloaded = measure(f"gpt2_tiny-{engine}+offload_optimizer+acc2+nodrop-cpu_x2")
 
-    assert _worst(single, offloaded, "loss") < BOUND
-    assert _worst(single, offloaded, "gradient_norm") < BOUND
+    assert worst(single, offloaded, "loss") < BOUND
+    assert worst(single, offloaded, "gradient_norm") < BOUND
 
 
 @pytest.mark.parametrize("strategy", ["zero1+offload_optimizer", "zero2+offload_optimizer", "zero3+offload"])
@@ -65,7 +59,7 @@ def test_offload_runs_in_bf16(measure, strategy):
     plain = measure(f"gpt2_tiny-{strategy.split('+')[0]}+bf16+nodrop-cpu_x2")
     offloaded = measure(f"gpt2_tiny-{strategy}+bf16+nodrop-cpu_x2")
 
-    assert _worst(plain, offloaded, "loss") < 1e-3
+    assert worst(plain, offloaded, "loss") < 1e-3
 
 
 @pytest.mark.parametrize("strategy", ["zero2+offload_optimizer", "zero3+offload"])
@@ -104,8 +98,8 @@ def test_optimizer_on_the_disk_agrees_with_single(measure):
     """The optimizer steps what it reads from the disk; every element of a rank's share is there."""
     single, swapped = measure("llama_mini-single-cpu_x1-b4"), measure("llama_mini-zero3+nvme_optimizer-cpu_x2")
 
-    assert _worst(single, swapped, "loss") < BOUND
-    assert _worst(single, swapped, "gradient_norm") < BOUND
+    assert worst(single, swapped, "loss") < BOUND
+    assert worst(single, swapped, "gradient_norm") < BOUND
     assert swapped.engine["optimizer_elements_on_disk"] == 6_556_160 / 2
 
 
@@ -114,7 +108,7 @@ def test_parameters_on_the_disk_change_no_number(measure):
     """Parameters that come from the disk are those that stayed in memory."""
     plain, swapped = measure("llama_mini-zero3+bf16-cpu_x2"), measure("llama_mini-zero3+nvme+bf16-cpu_x2")
 
-    assert _worst(plain, swapped, "loss") < 1e-3
+    assert worst(plain, swapped, "loss") < 1e-3
     assert swapped.engine["parameter_elements_on_disk"] > 0
 
 

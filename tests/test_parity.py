@@ -1,19 +1,13 @@
 """Engines that are mathematically equal agree, number by number, on the same global batch."""
 
 import pytest
+from parity import worst
 
 FAMILIES = ["t5_tiny", "gpt2_tiny", "llama_tiny", "bloom_tiny"]
 BOUND = 1e-4
 ENGINES = ["ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2"]
 DECODERS = ["gpt2_tiny_l4", "llama_tiny_l4", "bloom_tiny"]
 PIPELINES = ["pp_gpipe", "pp_1f1b", "pp_interleaved", "pp_deepspeed"]
-
-
-def _worst(one, other, metric):
-    """The largest relative difference over all steps."""
-    pairs = list(zip(one.readings[metric].samples, other.readings[metric].samples, strict=True))
-    assert len(pairs) >= 8
-    return max(abs(a - b) / abs(a) for a, b in pairs)
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -23,8 +17,8 @@ def test_engine_agrees_with_single(measure, model, engine):
     single = measure(f"{model}-single+nodrop-cpu_x1-b4")
     parallel = measure(f"{model}-{engine}+nodrop-cpu_x2")
 
-    assert _worst(single, parallel, "loss") < BOUND
-    assert _worst(single, parallel, "gradient_norm") < BOUND
+    assert worst(single, parallel, "loss") < BOUND
+    assert worst(single, parallel, "gradient_norm") < BOUND
 
 
 @pytest.mark.parametrize(
@@ -41,8 +35,8 @@ def test_pipeline_agrees_with_single(measure, model, engine):
     single = measure(f"{model}-single+nodrop-cpu_x1-b4")
     parallel = measure(f"{model}-{engine}+acc2+nodrop-cpu_x2")
 
-    assert _worst(single, parallel, "loss") < BOUND
-    assert _worst(single, parallel, "gradient_norm") < BOUND
+    assert worst(single, parallel, "loss") < BOUND
+    assert worst(single, parallel, "gradient_norm") < BOUND
 
 
 @pytest.mark.parametrize(
@@ -67,8 +61,8 @@ def test_layout_agrees_with_single(measure, parallel):
     single = measure("llama_tiny_l4-single+nodrop-cpu_x1-b4")
     other = measure(f"llama_tiny_l4-{parallel}")
 
-    assert _worst(single, other, "loss") < BOUND
-    assert _worst(single, other, "gradient_norm") < BOUND
+    assert worst(single, other, "loss") < BOUND
+    assert worst(single, other, "gradient_norm") < BOUND
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -77,8 +71,8 @@ def test_accumulation_agrees_with_a_larger_micro_batch(measure, engine):
     single = measure("gpt2_tiny-single+nodrop-cpu_x1-b8")
     accumulated = measure(f"gpt2_tiny-{engine}+acc2+nodrop-cpu_x2")
 
-    assert _worst(single, accumulated, "loss") < BOUND
-    assert _worst(single, accumulated, "gradient_norm") < BOUND
+    assert worst(single, accumulated, "loss") < BOUND
+    assert worst(single, accumulated, "gradient_norm") < BOUND
 
 
 def test_checkpointing_changes_no_number(measure):
@@ -86,8 +80,8 @@ def test_checkpointing_changes_no_number(measure):
     plain = measure("gpt2_tiny-single+nodrop-cpu_x1-b4")
     checkpointed = measure("gpt2_tiny-single+ckpt+nodrop-cpu_x1-b4")
 
-    assert _worst(plain, checkpointed, "loss") < BOUND
-    assert _worst(plain, checkpointed, "gradient_norm") < BOUND
+    assert worst(plain, checkpointed, "loss") < BOUND
+    assert worst(plain, checkpointed, "gradient_norm") < BOUND
 
 
 @pytest.mark.parametrize(("engine", "fault"), [("ddp", "sum_not_mean"), ("zero2", "zero_no_reduction")])
@@ -96,4 +90,4 @@ def test_broken_gradient_reduction_is_seen(measure, engine, fault):
     single = measure("gpt2_tiny-single+nodrop-cpu_x1-b4")
     broken = measure(f"gpt2_tiny-{engine}+nodrop-cpu_x2", fault)
 
-    assert broken.outcome == "failed" or _worst(single, broken, "gradient_norm") > 100 * BOUND
+    assert broken.outcome == "failed" or worst(single, broken, "gradient_norm") > 100 * BOUND

@@ -1,6 +1,7 @@
 """Studies: every cell is a row, every sentence follows from the numbers, what was measured is not measured again."""
 
 import csv
+import dataclasses
 import json
 import re
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ from perfsuite import records
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.errors import UnknownName
+from perfsuite.errors import UnknownName, UsageError
 from perfsuite.records import Failure, Machine, Measurement, Reading
 from perfsuite.runner import Runner, Settings
 from perfsuite.studies._cells import Bench, Workbench, plan
@@ -191,6 +192,49 @@ def test_what_would_be_measured_otherwise_is_measured_again(fake, catalog, tmp_p
     assert bench.kept(cell) == []
 
 
+def test_a_round_that_fails_later_leaves_the_report(fake, catalog, tmp_path, monkeypatch):
+    """A cell whose second round is out of memory has no time to train, however its length is told."""
+    measure = Runner.measure
+
+    def fails_later(self, cell, *arguments):
+        failure = Failure(kind="oom", rank=0, message="Rank 0: too full now")
+        one = measure(self, cell, *arguments)
+        return (
+            one
+            if fake.count(cell.id) == 1
+            else msgspec.structs.replace(one, readings={}, outcome="oom", failure=failure)
+        )
+
+    monkeypatch.setattr(Runner, "measure", fails_later)
+    run_study(STUDY, dataclasses.replace(order(tmp_path), length=Length(tokens=1000)), catalog)
+
+    assert {row["reason"] for row in rows_of(tmp_path).values()} >= {"Rank 0: too full now"}
+    assert not any(row["train_seconds"] for row in rows_of(tmp_path).values())
+
+
+def test_what_was_not_supported_is_tried_again(fake, catalog, tmp_path, monkeypatch):
+    """What these versions or this machine lacked may be there the next time."""
+    measure = Runner.measure
+    monkeypatch.setattr(
+        Runner, "measure", lambda *arguments: msgspec.structs.replace(measure(*arguments), outcome="unsupported")
+    )
+    cell = parse_cell("gpt2_tiny-ddp-cpu_x2", catalog)
+    bench = Bench(Runner(catalog, Settings(steps=3)), tmp_path, False, lambda *_: None)
+    bench.measure(cell, [])
+
+    assert bench.path(cell).exists()
+    assert bench.kept(cell) == []
+
+
+def test_a_micro_batch_that_no_cell_would_take_is_refused(catalog):
+    """Studies of batch sizes name their own: another one would be passed over in silence."""
+    bench = Workbench(models=("gpt2_tiny",), hardware="cpu_x2", micro_batch=3)
+
+    with pytest.raises(UsageError, match="every cell of zero3-vs-fsdp has a batch of its own"):
+        plan(catalog.get("study", "zero3-vs-fsdp"), bench, catalog)
+    assert any("-b3" in item.text for item in plan(catalog.get("study", "scaling"), bench, catalog))
+
+
 def test_unknown_names_are_told_before_the_first_cell(fake, catalog, tmp_path):
     """A study with a technique that does not exist trains nothing."""
     study = Study(**{**vars(STUDY), "columns": (Variant(name="x", techniques=("no_such_thing",)),)})
@@ -255,7 +299,7 @@ def test_every_answer_bears_rows_without_numbers(catalog, name):
     ]
 
     assert all(sentence.endswith(".") for sentence in answers(study, rows))
-    assert any("no" in sentence for sentence in answers(study, rows))
+    assert any("refused: no." in sentence for sentence in answers(study, rows))
 
 
 def test_a_global_batch_is_divided(catalog):

@@ -4,6 +4,7 @@ import importlib.util
 import math
 
 import pytest
+from parity import difference_of
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
@@ -37,13 +38,6 @@ def _single(measure, techniques=""):
     return _measure(measure, f"gpt2_tiny-single{techniques}+nodrop-cpu_x1-b4")
 
 
-def _worst(one, other, metric="loss"):
-    """The largest relative difference over all steps."""
-    pairs = list(zip(one[metric].samples, other[metric].samples, strict=True))
-    assert len(pairs) >= 8
-    return max(abs(a - b) / abs(a) for a, b in pairs)
-
-
 def _engines(technique):
     """All that there are but for ZeRO's first stages, which step as its third does."""
     return ["ddp"] if technique == "adafactor" else ["ddp", "zero3"]
@@ -58,13 +52,13 @@ def test_technique_means_the_same_on_every_engine(measure, technique, engine):
     single = _single(measure, f"+{technique}")
     parallel = _measure(measure, f"gpt2_tiny-{engine}+{technique}+nodrop-cpu_x2")
 
-    assert _worst(single, parallel) < BETWEEN_ENGINES.get(technique, BOUND)
+    assert difference_of(single, parallel) < BETWEEN_ENGINES.get(technique, BOUND)
 
 
 @pytest.mark.parametrize(("precision", "bound"), PRECISIONS.items())
 def test_low_precision_stays_near_fp32(measure, precision, bound):
     """The losses are fp32's but for the rounding, and they are not fp32's."""
-    difference = _worst(_single(measure), _single(measure, f"+{precision}"))
+    difference = difference_of(_single(measure), _single(measure, f"+{precision}"))
 
     assert 0 < difference < bound
 
@@ -72,7 +66,7 @@ def test_low_precision_stays_near_fp32(measure, precision, bound):
 @pytest.mark.parametrize("optimizer", SAME_AS_ADAMW)
 def test_kernels_of_adamw_agree(measure, optimizer):
     """A loop, foreach, fused and DeepSpeed's kernel are one formula."""
-    assert _worst(_single(measure), _single(measure, f"+{optimizer}")) < BOUND
+    assert difference_of(_single(measure), _single(measure, f"+{optimizer}")) < BOUND
 
 
 @pytest.mark.parametrize("optimizer", ["adafactor", "sgd", "sgd_momentum"])
@@ -88,7 +82,7 @@ def test_other_optimizers_are_others(measure, optimizer):
 @pytest.mark.parametrize("technique", ["eager", "ckpt_selective", "adamw8bit"])
 def test_technique_hardly_changes_the_losses(measure, technique):
     """Another order of the sums, or a state of 8 bits with a scale per block, is seen in the fourth digit at most."""
-    assert _worst(_single(measure), _single(measure, f"+{technique}")) < BOUND
+    assert difference_of(_single(measure), _single(measure, f"+{technique}")) < BOUND
 
 
 def test_pruning_and_adapters_change_what_is_learnt(measure):
@@ -228,8 +222,8 @@ def test_clipping_bounds_the_step(runner, catalog, engine):
 
     assert clipped["gradient_norm"].samples[0] > 1.2
     assert clipped["gradient_norm"].samples[0] == pytest.approx(unclipped["gradient_norm"].samples[0], rel=BOUND)
-    assert _worst(losses("single+sgd+clip", "cpu_x1-b4"), clipped) < 1e-5
-    assert _worst(unclipped, clipped) > 5e-4
+    assert difference_of(losses("single+sgd+clip", "cpu_x1-b4"), clipped) < 1e-5
+    assert difference_of(unclipped, clipped) > 5e-4
 
 
 def test_around_is_around_every_forward(runner, catalog):
@@ -248,7 +242,7 @@ def test_compiling_changes_no_number_and_no_timed_step(measure):
     plain, compiled = (_measure(measure, f"gpt2_tiny-ddp{name}+nodrop-cpu_x2") for name in ("", "+compile"))
     times = compiled["step_time_seconds"].samples
 
-    assert _worst(plain, compiled) < BOUND
+    assert difference_of(plain, compiled) < BOUND
     assert compiled["peak_memory_bytes"].value < plain["peak_memory_bytes"].value
     assert max(times) < 20 * min(times)
 

@@ -7,6 +7,8 @@ import subprocess
 import sys
 
 import pytest
+from faults import named
+from parity import worst
 
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
@@ -76,18 +78,10 @@ def train(runner, models):
         key = (cell_id, *faults)
         if key not in known:
             cell = parse_cell(cell_id, models)
-            known[key] = runner.measure(cell, faults=[f"faults:{fault}" for fault in faults])
+            known[key] = runner.measure(cell, faults=list(map(named, faults)))
         return known[key]
 
     return train
-
-
-def _worst(one, other, metric):
-    """The largest relative difference over all steps."""
-    assert (one.outcome, other.outcome) == ("fits", "fits"), (one.failure, other.failure)
-    pairs = list(zip(one.readings[metric].samples, other.readings[metric].samples, strict=True))
-    assert len(pairs) >= 8
-    return max(abs(a - b) / abs(a) for a, b in pairs)
 
 
 def test_plans_are_those_of_transformers(catalog, asked):
@@ -134,16 +128,16 @@ def test_replicas_leave_the_rest_to_tensor_parallelism(catalog):
 )
 def test_tensor_parallelism_agrees_with_single(train, single, parallel):
     """Every step's loss and gradient norm are those of one rank on the same global batch."""
-    assert _worst(train(single), train(parallel), "loss") < BOUND
-    assert _worst(train(single), train(parallel), "gradient_norm") < BOUND
+    assert worst(train(single), train(parallel), "loss") < BOUND
+    assert worst(train(single), train(parallel), "gradient_norm") < BOUND
 
 
 def test_bf16_agrees_with_single(train):
     """In bf16 sums are rounded in another order, so losses agree to bf16's precision only."""
     single, parallel = train("llama_tiny-single+bf16-cpu_x1"), train("llama_tiny-tp+bf16-cpu_x2")
 
-    assert _worst(single, parallel, "loss") < 2**-8
-    assert _worst(single, parallel, "gradient_norm") < 2**-8
+    assert worst(single, parallel, "loss") < 2**-8
+    assert worst(single, parallel, "gradient_norm") < 2**-8
 
 
 @pytest.mark.parametrize(
@@ -189,7 +183,7 @@ def test_a_rank_holds_its_part(train, models):
     assert train("llama_wide-tp-cpu_x4").engine["elements_here"] == held
 
 
-@pytest.mark.parametrize("fault", ["tp_no_average", "tp_wrong_norm"])
+@pytest.mark.parametrize("fault", ["layout_faults:no_average", "layout_faults:tp_wrong_norm"])
 def test_replicas_that_drift_apart_are_seen(train, fault):
     """Parts that differ between replicas, or norms that differ between ranks, end the cell."""
     broken = train("llama_tiny-tp+dp2-cpu_x4", fault)
@@ -200,7 +194,7 @@ def test_replicas_that_drift_apart_are_seen(train, fault):
 
 def test_a_whole_matrix_is_not_tensor_parallelism(train):
     """A matrix that every rank holds whole is caught by the check."""
-    broken = train("llama_tiny-tp-cpu_x2", "tp_whole_matrix")
+    broken = train("llama_tiny-tp-cpu_x2", "layout_faults:tp_whole_matrix")
 
     assert broken.outcome == "failed"
     assert "lm_head.weight must be divided over 2 tensor-parallel ranks" in broken.failure.message
@@ -244,5 +238,5 @@ def test_techniques_change_no_number(train, technique, bound):
     single = train(f"llama_tiny-single+{technique}-cpu_x1")
     parallel = train(f"llama_tiny-tp+{technique}-cpu_x2")
 
-    assert _worst(single, parallel, "loss") < bound
-    assert _worst(single, parallel, "gradient_norm") < bound
+    assert worst(single, parallel, "loss") < bound
+    assert worst(single, parallel, "gradient_norm") < bound

@@ -48,7 +48,8 @@ class Strategy:
     @property
     def packages(self) -> tuple[str, ...]:
         """What must be installed, beside what every cell needs, by the name under which it is imported."""
-        return self.engine.packages + tuple(name for choice in self.choices for name in choice.technique.packages)
+        parts: tuple[Engine | Technique, ...] = (self.engine, *(choice.technique for choice in self.choices))
+        return tuple(dict.fromkeys(name for part in parts for name in part.packages))
 
     @property
     def trainer(self) -> Any:

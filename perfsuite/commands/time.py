@@ -13,7 +13,7 @@ from perfsuite.gate.launches import merge
 from perfsuite.gate.store import Store
 from perfsuite.records import Measurement
 from perfsuite.studies._cells import Kept
-from perfsuite.studies._rows import steps_of, time_to_train
+from perfsuite.studies._rows import rounds_of, time_to_train
 from perfsuite.units import show_duration, show_seconds
 
 
@@ -41,11 +41,9 @@ def run(arguments: argparse.Namespace) -> int:
             "it, or pytest --perf --perf-update=new."
         )
     date, path, measurements = max(found, key=lambda item: item[0])
-    measurement, rounds = (
-        merge(measurements, catalog.all("metric").values()),
-        [steps for one in measurements if (steps := steps_of(one))],
-    )
-    training = time_to_train(measurement, rounds, length)
+    measurement = merge(measurements, catalog.all("metric").values())
+    rounds = rounds_of(measurements)
+    training = time_to_train(measurement, rounds, length) if measurement.outcome == "fits" else None
     if training is None:
         raise UsageError(f"{cell} has no step time in {path}: its outcome is {measurement.outcome}.")
     count = f"{sum(map(len, rounds))} measured in {len(rounds)} round" + "s" * (len(rounds) > 1)

@@ -100,7 +100,8 @@ class Launcher:
 
     def _start(self, server: "_ServerProcess", request: dict[str, Any]) -> list[int]:
         server.send(request)
-        deadline = time.monotonic() + self.timeouts.start
+        limit = self.timeouts.start
+        deadline = time.monotonic() + limit
         while True:
             for message in server.receive(deadline - time.monotonic()):
                 if "started" in message:
@@ -108,10 +109,11 @@ class Launcher:
                     return pids
                 if "error" in message:
                     raise CellFailed(_server_failure(message["error"], server))
-                if "compiling" in message:
-                    deadline = time.monotonic() + max(self.timeouts.start, COMPILE_SECONDS)
+                if "compiling" in message or "compiled" in message:
+                    limit = max(self.timeouts.start, COMPILE_SECONDS if "compiling" in message else 0)
+                    deadline = time.monotonic() + limit
             if time.monotonic() > deadline:
-                failure = _server_failure(f"it was not ready within {self.timeouts.start:g} s", server)
+                failure = _server_failure(f"it was not ready within {limit:g} s", server)
                 server.close()
                 raise CellFailed(failure)
 

@@ -4,9 +4,8 @@
 
 It reads one JSON line per request and writes one per event:
 
-    ← {"start": FOLDER, "ranks": N, "engine": NAME, "techniques": [NAME, …], "model": CLASS,
-       "catalogs": [...], "import_path": [...]}
-    → {"compiling": NAME}, whenever an extension may have to be built, and then
+    ← {"start": FOLDER, "ranks": N, "strategy": NAME, "model": CLASS, "catalogs": [...], "import_path": [...]}
+    → {"compiling": NAME} and {"compiled": NAME}, around whatever may have to build an extension, and then
     → {"started": [pid, …]}  or  {"error": text}
     → {"ended": pid, "status": wait status}
 
@@ -97,6 +96,7 @@ class Server:
                 with _build_lock():
                     part.compile()
                 self.compiled.add(part.compile)
+                self.send({"compiled": part.name})
 
     def fork(self, folder: Path, rank: int) -> int:
         """Fork one rank; its output goes to a file in the folder."""

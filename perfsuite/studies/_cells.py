@@ -1,7 +1,7 @@
 """The cells of a study: composed and checked before the first one trains, each measured once, kept as files.
 
 FOLDER/cells/<cell id>.json is written whole after each cell. A later run takes it up if the job, the library versions
-and the machine are the same; what failed is tried again.
+and the machine are the same; what failed, or was not supported, is tried again.
 """
 
 import functools
@@ -22,7 +22,7 @@ from perfsuite.gate.launches import merge
 from perfsuite.launch.machine import describe, missing_packages, why_absent
 from perfsuite.records import Job, Measurement, Record
 from perfsuite.runner import Runner, Watch
-from perfsuite.studies._rows import Row, steps_of
+from perfsuite.studies._rows import Row, rounds_of
 
 FORMAT = 1
 CELLS = "cells"
@@ -70,6 +70,10 @@ def plan(study: Study, bench: Workbench, catalog: Catalog) -> list[Planned]:
         raise UsageError(absent)
     columns = study.columns(where.world_size) if callable(study.columns) else study.columns
     models = [catalog.get("model", name) for name in bench.models]
+    own = [one.micro_batch or one.global_batch for one in (*study.rows, *columns)]
+    named = all(own[: len(study.rows)]) or all(own[len(study.rows) :])
+    if bench.micro_batch and named:
+        raise UsageError(f"--micro-batch has no effect here: every cell of {study.name} has a batch of its own.")
     return [
         _planned(model, row, column, where, bench, catalog)
         for model in models
@@ -210,7 +214,7 @@ def row_of(planned: Planned, measurements: Sequence[Measurement], catalog: Catal
         reason=failure.message if failure else planned.reason,
         note=planned.row.note,
         measurement=measurement,
-        rounds=tuple(steps for one in measurements if (steps := steps_of(one))),
+        rounds=rounds_of(measurements) if measurement and measurement.outcome == "fits" else (),
     )
 
 
@@ -221,7 +225,7 @@ def _comparable(job: Job) -> Job:
 
 
 def _is_sound(measurement: Measurement) -> bool:
-    """Whether it did not fail, and the libraries that it names are installed in those versions."""
+    """Whether it has an answer, and the libraries that it names are installed in those versions."""
     for name, version in measurement.versions.items():
         if name == "cpu kernels":  # the machine's
             continue
@@ -231,4 +235,4 @@ def _is_sound(measurement: Measurement) -> bool:
             return False
         if here != version:
             return False
-    return measurement.outcome != "failed"
+    return measurement.outcome in ("fits", "oom")  # another machine's or version's lack is none for ever

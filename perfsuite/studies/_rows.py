@@ -111,6 +111,11 @@ def steps_of(measurement: Measurement) -> tuple[float, ...]:
     return tuple(sample for sample in reading.samples if sample is not None) if reading else ()
 
 
+def rounds_of(measurements: Sequence[Measurement]) -> tuple[tuple[float, ...], ...]:
+    """The step times of every round that has some."""
+    return tuple(steps for one in measurements if (steps := steps_of(one)))
+
+
 @dataclass(frozen=True)
 class Length:
     """How long a training is: in optimizer steps, or in token positions of all ranks, padding included."""

@@ -29,7 +29,10 @@ def answer(results: Results) -> list[str]:
                 f"Data parallelism {verdict} what offloading {row} costs: {alone} alone, {together} on 2 ranks."
             )
     if any("-cpu_x" in row.cell for row in results.rows):
-        sentences.append("On a CPU, device and host are one memory: these times say nothing of a link between them.")
+        sentences.append(
+            "On a CPU, device and host are one memory: these times say nothing of a link between them, and the peak "
+            "memory on the device has in it what is kept on the host."
+        )
     return sentences
 
 

@@ -1,4 +1,4 @@
-"""Pipelines by the number of micro-batches: torch's schedules, DeepSpeed's, and none at all.
+"""Pipelines by the number of micro-batches: torch's schedules and DeepSpeed's.
 
 A pipeline of p stages idles for (p - 1) of the m + p - 1 slots of m micro-batches (arXiv 2104.04473, section 2.2.1):
 more micro-batches, less idling. 1F1B keeps activations of at most p micro-batches, GPipe those of all m.
@@ -23,10 +23,10 @@ def answer(results: Results) -> list[str]:
         if few.fits and many.fits:
             sentences.append(results.compare(many, few, "tokens_per_second", "tokens per second"))
             sentences.append(results.compare(many, few, "peak_memory_bytes", "peak memory"))
-    for count in MICRO_BATCHES:
-        stages = 2
-        idle = (stages - 1) / (count + stages - 1)
-        sentences.append(f"In theory {stages} stages idle {idle:.0%} of the time with {count} micro-batches.")
+    for stages in sorted({row.measurement.world_size for row in results.rows if row.fits and row.measurement}):
+        for count in MICRO_BATCHES:
+            idle = (stages - 1) / (count + stages - 1)
+            sentences.append(f"In theory {stages} stages idle {idle:.0%} of the time with {count} micro-batches.")
     return sentences
 
 
@@ -44,7 +44,6 @@ STUDIES = (
             Variant(name="1F1B", engine="pp_1f1b"),
             Variant(name="interleaved 1F1B", engine="pp_interleaved"),
             Variant(name="DeepSpeed", engine="pp_deepspeed"),
-            Variant(name="one stage after the other", engine="pp_naive"),
         ),
         columns=tuple(Variant(name=f"{count} micro-batches", techniques=(f"acc{count}",)) for count in MICRO_BATCHES),
         reference="GPipe",

@@ -49,13 +49,13 @@ def matrix(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Entry
     for claim in pairs:
         key = (claim.engine, claim.technique)
         entry = entries.get(key) if claim.cells else refusal(claim)
-        table.symbols[key] = _symbol(claim, entry, table.reasons)
-        if not proven(claim, entry):
+        table.symbols[key] = _symbol(claim, entry, table.reasons, catalog)
+        if not proven(claim, entry, catalog):
             table.unproven.append(key)
     return table
 
 
-def _symbol(claim: Claim, entry: Entry | None, reasons: dict[str, int]) -> str:
+def _symbol(claim: Claim, entry: Entry | None, reasons: dict[str, int], catalog: Catalog) -> str:
     if entry is None:
         return "?"
     if entry.state == "failed":
@@ -63,7 +63,7 @@ def _symbol(claim: Claim, entry: Entry | None, reasons: dict[str, int]) -> str:
     if entry.state == "refused":
         number = reasons.setdefault(_bare(entry), len(reasons) + 1)
         return f"{number}c" if entry.on_cpu else str(number)
-    if not proven(claim, entry):
+    if not proven(claim, entry, catalog):
         return "~"
     return "✓+" if _helped(entry) else "✓"
 

@@ -3,7 +3,10 @@
 A loop is a technique of the slot "loop", so engine × loop is a part of it.
 """
 
+import contextlib
 import functools
+import itertools
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -11,8 +14,8 @@ from perfsuite.catalog.definitions import MESSAGES, Device, Engine, Model, Techn
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
-from perfsuite.cell import Cell, Hardware, why_not
-from perfsuite.errors import Refused
+from perfsuite.cell import Cell, Hardware, parse_cell, why_not
+from perfsuite.errors import Refused, UsageError
 
 TINY = 10_000_000  # parameters; a model with fewer trains in milliseconds
 RANKS = (2, 1, 4, 8)  # two first: what one rank does alone proves nothing of an engine that shares work
@@ -44,49 +47,57 @@ def _claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
     models = catalog.all("model").values()
     tiny = [model for model in models if model.parameters < TINY and (model.task == MESSAGES) == messages]
     tiny.sort(key=lambda model: (model.parameters, model.name))
+    base = None
     if not engine.refused:  # models that the engine accepts come first: their refusals are the technique's
-        alone = {cell.model.name for cell in _cells(parse_strategy(engine.name, catalog), tiny)[0]}
-        tiny.sort(key=lambda model: model.name not in alone)
+        alone = parse_strategy(engine.name, catalog)
+        known = {cell.model.name for cell in _cells(alone, tiny)[0]}
+        tiny.sort(key=lambda model: model.name not in known)
+        base = next((one for one in (alone, *_with_another(engine.name, catalog)) if _cells(one, tiny)[0]), None)
     for technique in techniques:
-        yield _claim(engine, technique, tiny, catalog)
+        yield _claim(engine, technique, tiny, base, catalog)
 
 
-def _claim(engine: Engine, technique: Technique, tiny: list[Model], catalog: Catalog) -> Claim:
+def _claim(engine: Engine, technique: Technique, tiny: list[Model], base: Strategy | None, catalog: Catalog) -> Claim:
     claim = functools.partial(Claim, engine=engine.name, technique=technique.name)
-    first_reason = ""
-    for name in _spellings(technique):
-        try:
-            strategy = parse_strategy(f"{engine.name}+{name}", catalog)
-        except Refused as error:
-            return claim(reason=str(error))
-        cells, reason = _cells(strategy, tiny)
-        if cells:
-            return claim(cells=cells)
-        first_reason = first_reason or reason
-    cells = _together_with_another(engine, technique, tiny, catalog)
-    if cells:
+    names = list(_spellings(technique))
+    try:
+        alone = [parse_strategy(f"{engine.name}+{name}", catalog) for name in names]
+    except Refused as error:
+        return claim(reason=str(error))
+    if cells := _first_cells(alone, tiny):
         return claim(cells=cells)
-    strategy = parse_strategy(f"{engine.name}+{next(_spellings(technique))}", catalog)
-    on_cpu = any(_cells(strategy, tiny[:1], device)[0] for device in catalog.all("device").values())
-    return claim(reason=first_reason, on_cpu=on_cpu)
+    roots = dict.fromkeys([engine.name, base.name if base else engine.name])
+    helped = [one for root in roots for name in names for one in _with_another(f"{root}+{name}", catalog)]
+    if cells := _first_cells(helped, tiny):
+        return claim(cells=cells)
+    devices = {frozenset(device.dense_flops): device for device in catalog.all("device").values()}  # one of each kind
+    for strategy, device in itertools.product((*alone, *helped), devices.values()):
+        there, _ = _cells(strategy, tiny, device)
+        if there:  # a GPU has it: what stands against it here is of that model, whatever others lack
+            return claim(reason=_cells(strategy, [there[0].model])[1], on_cpu=True)
+    return claim(reason=_cells(alone[0], tiny)[1])
 
 
-def _together_with_another(
-    engine: Engine, technique: Technique, tiny: list[Model], catalog: Catalog
-) -> tuple[Cell, ...]:
-    """The cells of the pair with one more technique, the first that makes it possible: some need another's help."""
+def _first_cells(strategies: Iterable[Strategy], models: list[Model]) -> tuple[Cell, ...]:
+    return next((cells for strategy in strategies if (cells := _cells(strategy, models)[0])), ())
+
+
+def _with_another(text: str, catalog: Catalog) -> Iterator[Strategy]:
+    """The strategy with one more technique: some need another's help."""
     for other in catalog.all("technique").values():
-        if other.slot == technique.slot or other.default:
-            continue
-        for name, more in ((name, more) for name in _spellings(technique) for more in _spellings(other)):
+        for more in _spellings(other) if not other.default else ():
             try:
-                strategy = parse_strategy(f"{engine.name}+{name}+{more}", catalog)
+                yield parse_strategy(f"{text}+{more}", catalog)
             except Refused:
                 break
-            cells, _ = _cells(strategy, tiny)
-            if cells:
-                return cells
-    return ()
+
+
+def advised(claim: Claim, reason: str, catalog: Catalog) -> Iterator[Cell]:
+    """The pair's cells with a technique that a refusal in a rank advises: "add +bf16"."""
+    known = catalog.all("technique").keys()
+    for name, cell in itertools.product(sorted(known & set(re.findall(r"\+(\w+)", reason))), claim.cells):
+        with contextlib.suppress(UsageError):
+            yield parse_cell(f"{cell.model.name}-{cell.strategy.name}+{name}-{cell.hardware.name}", catalog)
 
 
 def _spellings(technique: Technique) -> Iterator[str]:

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from perfsuite import records
+from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
-from perfsuite.cell import Cell
-from perfsuite.errors import FileError
+from perfsuite.cell import Cell, parse_cell
+from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import missing_packages, why_absent
 from perfsuite.records import Measurement, Record
 from perfsuite.runner import Runner, Watch
-from perfsuite.support.pairs import Claim
+from perfsuite.support.pairs import Claim, advised
 
 FORMAT = 1
 LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed")
@@ -28,7 +29,8 @@ LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed")
 class Entry(Record, frozen=True, kw_only=True, omit_defaults=True):
     """One pair. ``state`` is "runs" (``cell`` proves it), "refused" (``reason``) or "failed".
 
-    A refusal with a ``cell`` was measured: the ranks raised Unsupported. ``on_cpu``: a GPU is not refused.
+    A refusal with a ``cell`` was measured: the ranks raised Unsupported. ``on_cpu``: a GPU is not refused, or not by
+    what was measured.
     """
 
     engine: str
@@ -88,11 +90,23 @@ def refusal(claim: Claim) -> Entry:
     )
 
 
-def proven(claim: Claim, entry: Entry | None) -> bool:
+def proof(claim: Claim, entry: Entry | None, catalog: Catalog) -> Cell | None:
+    """The cell of the entry, if the catalog still has it and it is one of the pair."""
+    if entry is None or not claim.cells:
+        return None
+    try:
+        cell = parse_cell(entry.cell, catalog)
+    except UsageError:
+        return None
+    techniques = {choice.technique.name for choice in cell.strategy.choices}
+    return cell if (cell.strategy.engine.name == claim.engine and claim.technique in techniques) else None
+
+
+def proven(claim: Claim, entry: Entry | None, catalog: Catalog) -> bool:
     """Whether the entry is what would be found now: the refusal, or a proof with these versions."""
     if not claim.cells:
         return entry == refusal(claim)
-    cell = next((cell for cell in claim.cells if entry and entry.cell == cell.id), None)
+    cell = proof(claim, entry, catalog)
     return bool(cell and entry and entry.state != "failed" and entry.versions == versions_for(cell.strategy))
 
 
@@ -105,7 +119,9 @@ class Prover:
     known: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def prove(self, claim: Claim) -> Entry:
-        """Train the cells of the pair until one runs. It is refused if none is supported, failed if one fails."""
+        """Train the cells of the pair until one runs; if none is supported, those with what the refusal advises. The
+        pair is refused if none of them is either, and failed if one fails.
+        """
         first: tuple[Cell, str] | None = None
         for cell in claim.cells:
             state, reason = self._try(cell)
@@ -113,6 +129,10 @@ class Prover:
                 return _entry(claim, cell, state, reason)
             first = first or (cell, reason)
         assert first
+        for cell in advised(claim, first[1], self.runner.catalog):
+            state, reason = self._try(cell)
+            if state != "refused":
+                return _entry(claim, cell, state, reason)
         return _entry(claim, first[0], "refused", first[1])
 
     def _try(self, cell: Cell) -> tuple[str, str]:
@@ -149,9 +169,10 @@ def prove_all(
         old = before.get(key)
         if not claim.cells:
             entries[key] = refusal(claim)
-        elif old and proven(claim, old) and not (fresh and wanted(claim)):
+        elif old and proven(claim, old, prover.runner.catalog) and not (fresh and wanted(claim)):
             entries[key] = old
-            prover.known.setdefault(old.cell, (old.state, old.reason))
+            if not fresh:
+                prover.known.setdefault(old.cell, (old.state, old.reason))
         else:
             waiting += [claim] if wanted(claim) else []
             if old and old.cell:
@@ -176,13 +197,14 @@ def _verdict(measurement: Measurement) -> tuple[str, str]:
 
 
 def _entry(claim: Claim, cell: Cell, state: str, reason: str) -> Entry:
-    date = datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+    date = datetime.datetime.now(datetime.UTC).date().isoformat()
     return Entry(
         engine=claim.engine,
         technique=claim.technique,
         state=state,
         cell=cell.id,
         reason=reason,
+        on_cpu=state == "refused" and cell.hardware.device is None,
         versions=versions_for(cell.strategy),
         date=date,
     )

@@ -83,7 +83,7 @@ class LoopTrainer(Trainer):
 
     def gradient_norm(self) -> torch.Tensor:
         """The norm of the whole model's gradient."""
-        return gradient_norm(self.gradients())
+        return gradient_norm(self.gradients(), self.session.device)
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         with self.session.recipe.around():

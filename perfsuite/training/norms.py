@@ -14,11 +14,12 @@ def local(tensor: Any) -> Any:
     return getattr(tensor, "_local_tensor", tensor)
 
 
-def gradient_norm(gradients: Iterable[torch.Tensor], groups: Sequence[Any] = ()) -> torch.Tensor:
-    """The 2-norm of the gradient as a scalar that is equal on all ranks that share it.
+def gradient_norm(gradients: Iterable[torch.Tensor], device: torch.device, groups: Sequence[Any] = ()) -> torch.Tensor:
+    """The 2-norm of the gradient as a scalar on the rank's device, equal on all ranks that share it.
 
     A DTensor's squares are summed over the mesh dimensions along which it is sharded; ``groups`` are process groups
-    over which everything is sharded beside (flat shards, pipeline stages). A replicated tensor counts once.
+    over which everything is sharded beside (flat shards, pipeline stages). A replicated tensor counts once. Offloaded
+    gradients are on the host, and NCCL sums on the device alone.
     """
     import torch
     import torch.distributed as dist
@@ -27,18 +28,27 @@ def gradient_norm(gradients: Iterable[torch.Tensor], groups: Sequence[Any] = ())
     for gradient in gradients:
         by_groups.setdefault(_sharding_groups(gradient), []).append(local(gradient))
     if not groups and list(by_groups) == [()]:
-        return torch.nn.utils.get_total_norm(by_groups[()])
+        return torch.nn.utils.get_total_norm(by_groups[()]).to(device)
     squares = []
     for sharded_over, tensors in by_groups.items():
-        square = torch.nn.utils.get_total_norm(tensors).float() ** 2
+        square = torch.nn.utils.get_total_norm(tensors).to(device, torch.float32) ** 2
         for group in sharded_over:
             dist.all_reduce(square, group=group)
         squares.append(square)
     # With flat shards a rank may hold none of the trained parameters.
-    total = torch.stack(squares).sum() if squares else torch.zeros((), device=torch.get_default_device())
+    total = torch.stack(squares).sum() if squares else torch.zeros((), device=device)
     for group in groups:
         dist.all_reduce(total, group=group)
     return total.sqrt()
+
+
+def is_sharded(tensor: Any, dimension: str) -> bool:
+    """Whether a DTensor is divided along that mesh dimension; a plain tensor is not."""
+    mesh = getattr(tensor, "device_mesh", None)
+    if mesh is None or dimension not in (mesh.mesh_dim_names or ()):
+        return False
+    placement = tensor.placements[mesh.mesh_dim_names.index(dimension)]
+    return not placement.is_replicate() and not placement.is_partial()
 
 
 def clip(gradients: Iterable[torch.Tensor], norm: torch.Tensor, largest: float) -> None:
@@ -46,7 +56,9 @@ def clip(gradients: Iterable[torch.Tensor], norm: torch.Tensor, largest: float) 
     import torch
 
     factor = torch.clamp(largest / (norm + 1e-6), max=1.0)
-    torch._foreach_mul_([local(gradient) for gradient in gradients], factor)
+    kept = [local(gradient) for gradient in gradients]
+    if kept:  # a rank's flat shard may hold nothing that is trained
+        torch._foreach_mul_(kept, factor.to(kept[0].device))
 
 
 def _sharding_groups(tensor: Any) -> tuple[Any, ...]:

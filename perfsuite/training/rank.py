@@ -79,7 +79,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         rank=session.rank,
         readings=readings,
         engine=evidence,
-        versions=_versions(),
+        versions=_versions(session.strategy.packages),
         phases_seconds=phases_seconds,
     )
 
@@ -114,10 +114,12 @@ def run(folder: Path, rank: int) -> int:
     """Run one rank to its end and leave result or failure in the folder. Returns the exit status."""
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a rank that hangs where it is
     progress = ProgressWriter(folder / f"rank{rank}.progress")
+    packages: tuple[str, ...] = ()
     try:
         phases_seconds: dict[str, float] = {}
         job = records.read(folder / "job.json", Job)
         session = Session.open(job, rank, folder / records.SCRATCH)
+        packages = session.strategy.packages
         session.listeners.append(progress.mark)
         with _timed("join", session, phases_seconds):
             join(session, folder)
@@ -127,11 +129,11 @@ def run(folder: Path, rank: int) -> int:
         leave()
         return 0
     except BaseException as error:
-        _report(error, folder, rank, progress.where)
+        _report(error, folder, rank, progress.where, packages)
         return 1
 
 
-def _report(error: BaseException, folder: Path, rank: int, where: str) -> None:
+def _report(error: BaseException, folder: Path, rank: int, where: str, packages: Iterable[str]) -> None:
     """Say in a file why this rank ends; the first rank to do so is to blame."""
     if isinstance(error, RankError):
         print(error, file=sys.stderr)  # it says all that there is to say
@@ -145,7 +147,8 @@ def _report(error: BaseException, folder: Path, rank: int, where: str) -> None:
     )
     kind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
-    failure = Failure(kind=kind, rank=rank, message=message, missing_bytes=_missing(message), versions=_versions())
+    versions, missing = _versions(packages), _missing(message)
+    failure = Failure(kind=kind, rank=rank, message=message, missing_bytes=missing, versions=versions)
     records.write(folder / f"rank{rank}.failure.json", failure)
 
 
@@ -182,9 +185,9 @@ def _align(session: Session) -> None:
         dist.barrier()
 
 
-def _versions() -> dict[str, str]:
-    """The libraries' versions, and which kernels torch chooses on this CPU, since some of them need temporaries that
-    others do not (bf16 matmuls with and without oneDNN's).
+def _versions(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of the libraries and of the strategy's own packages, and which kernels torch chooses on this CPU,
+    since some of them need temporaries that others do not (bf16 matmuls with and without oneDNN's).
     """
     import torch
 
@@ -192,7 +195,7 @@ def _versions() -> dict[str, str]:
     if torch.ops.mkldnn._is_mkldnn_bf16_supported():
         kernels += "+bf16"
     versions = {"python": sys.version.split()[0], "cpu kernels": kernels}
-    for name in ("torch", "transformers", "accelerate", "deepspeed"):
+    for name in dict.fromkeys(("torch", "transformers", "accelerate", "deepspeed", *packages)):
         with contextlib.suppress(metadata.PackageNotFoundError):
             versions[name] = metadata.version(name)
     return versions

@@ -1,14 +1,16 @@
-"""Data parallelism beside other dimensions: gradients of replicas are averaged after the last backward."""
+"""Data parallelism beside other dimensions: replicas average gradients after the last backward, and stay equal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.training.norms import local
+from perfsuite.training.norms import is_sharded, local
 
 if TYPE_CHECKING:
     import torch
+
+    from perfsuite.training.session import Session
 
 
 def average_gradients(gradients: Iterable[torch.Tensor], group: Any) -> None:
@@ -21,3 +23,14 @@ def average_gradients(gradients: Iterable[torch.Tensor], group: Any) -> None:
     for gradient, work in zip(kept, works, strict=True):
         work.wait()
         gradient.div_(ranks)
+
+
+def replicas(session: Session, parameters: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, Any]]:
+    """What Trainer.replicated yields of a rank's parameters: each is the same in all replicas, and what a
+    tensor-parallel plan leaves whole (norms) is the same on all tensor-parallel ranks too.
+    """
+    for parameter in parameters:
+        if session.layout.replicas > 1:
+            yield parameter, session.mesh.get_group("replicas")
+        if session.layout.tensor > 1 and not is_sharded(parameter, "tensor"):
+            yield parameter, session.mesh.get_group("tensor")

@@ -16,6 +16,8 @@ from perfsuite.training.techniques import offload
 if TYPE_CHECKING:
     import torch
 
+    from perfsuite.training.session import Session
+
 _PRUNED = "torch's pruning makes weights the results of others, which stages can neither copy nor share"
 CUT_REFUSES = dict.fromkeys(offload.NAMES, "a stage keeps its layers on the device; zero2, zero3 and fsdp2 offload") | {
     "epochs": "perfsuite drives no evaluation through a pipeline",
@@ -90,3 +92,23 @@ def make_stage(
                 return hidden
 
     return Stage()
+
+
+def tied_weights(session: Session, cut: Cut, stages: int, module: torch.nn.Module) -> list[tuple[Any, Any]]:
+    """The parameter that the first and the last stage both hold, and the group of their two ranks; ``module`` has
+    this rank's stages by their numbers.
+    """
+    import torch.distributed as dist
+
+    ranks = session.layout.pipeline
+    if cut.tied is None or ranks == 1:
+        return []
+    mesh = session.mesh.mesh.flatten(1)
+    pairs = [[int(mesh[0, column]), int(mesh[-1, column])] for column in range(mesh.shape[1])]
+    group, _ = dist.new_subgroups_by_enumeration(pairs)
+    if 0 < session.stage < ranks - 1:
+        return []
+    names = dict(module.named_parameters())
+    first, last = f"0.model.{cut.tied[0]}", f"{stages - 1}.model.{cut.tied[1]}"
+    shared = names[first if session.stage == 0 else last]
+    return [(shared, group)] if shared.requires_grad else []

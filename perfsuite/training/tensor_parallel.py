@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Proposal
-from perfsuite.errors import RankError, WrongEngine
+from perfsuite.errors import WrongEngine
 
 if TYPE_CHECKING:
     import torch
@@ -95,8 +95,8 @@ def parameter_groups(parameters: list[torch.nn.Parameter]) -> list[dict[str, Any
     return [{"params": some} for some in by_mesh.values()]
 
 
-def traffic(session: Session, model: torch.nn.Module, plan: Plan, *, autocast: bool = True) -> dict[str, int]:
-    """Bytes of one step's messages between the tensor-parallel ranks.
+def traffic(session: Session, model: torch.nn.Module, plan: Plan, *, autocast: bool = True) -> dict[str, int] | None:
+    """Bytes of one step's messages between the tensor-parallel ranks; None for a plan of styles not written here.
 
     Megatron (arXiv 1909.08053, section 3) sends two all-reduces of the hidden states per layer in forward, behind
     attention and feed-forward, and two in backward, before them. transformers' plan has the same two in forward, one
@@ -112,8 +112,8 @@ def traffic(session: Session, model: torch.nn.Module, plan: Plan, *, autocast: b
     """
     styles = [style for name, style in plan.items() if not name.endswith((".weight", ".bias"))]
     known = {"colwise", "rowwise", "embedding_rowwise", "colwise_gather_output"}
-    if unknown := set(styles) - known:
-        raise RankError(f"The traffic of the tensor-parallel styles {sorted(unknown)} is not written down.")
+    if set(styles) - known:
+        return None
     hf: Any = model
     config, job, recipe = hf.config, session.job, session.recipe
     positions = job.workload.micro_batch * job.workload.sequence_length

@@ -85,10 +85,8 @@ class Trainer:
         """
         return None
 
-    def replicated(self) -> Iterator[torch.Tensor]:
-        """Tensors that other ranks must hold too, equal after every step; empty where nothing is replicated."""
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        """Tensors that other ranks must hold too, equal after every step, each with the process group of those ranks
+        (None: all). Empty where nothing is replicated; a tensor may come with several groups.
+        """
         return iter(())
-
-    def replica_group(self, tensor: torch.Tensor) -> Any:
-        """The process group over which one of ``replicated`` must be equal; None: all ranks."""
-        return None

@@ -39,7 +39,7 @@ def why_not(proposal: Proposal) -> str:
 def config(session: Session, model: torch.nn.Module) -> dict[str, Any]:
     """The sections of "zero_optimization" that the recipe asks for; empty without offload.
 
-    Raises Unsupported where the operator that reads and writes the disk cannot be had.
+    Raises Unsupported where the operator that reads and writes the disk cannot be had, or no parameter would go there.
     """
     recipe = session.recipe
     sections: dict[str, Any] = {}
@@ -52,9 +52,15 @@ def config(session: Session, model: torch.nn.Module) -> dict[str, Any]:
     if recipe.offload_parameters == DISK:
         largest = max(parameter.numel() for parameter in model.parameters())
         count = len(list(model.parameters()))
+        part = -(-largest // session.layout.data_ranks)
+        if part * session.compute_dtype.itemsize < SMALLEST_FILE:
+            raise Unsupported(
+                f"DeepSpeed keeps in memory whatever is smaller than {SMALLEST_FILE:,} bytes, and a rank's part of the "
+                f"largest parameter of {session.job.model.name} is {part * session.compute_dtype.itemsize:,} bytes."
+            )
         sections["offload_param"] |= {
             "max_in_cpu": 0,  # DeepSpeed's default would leave the first 10**9 elements in memory
-            "buffer_size": -(-largest // session.layout.data_ranks),  # one buffer holds one partition
+            "buffer_size": part,  # one buffer holds one partition
             "buffer_count": count,  # a parameter keeps its buffer for as long as it stays gathered
         }
     for section in sections.values():

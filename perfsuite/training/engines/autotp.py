@@ -81,7 +81,8 @@ class AutoTensorParallel(DeepSpeedTrainer):
             if parameter.grad is not None:
                 (parts if name in cut else whole).append(parameter.grad)
         group = self.module.mpu.get_tensor_model_parallel_group()
-        norms = torch.stack([gradient_norm(parts, [group]), gradient_norm(whole).float()])
+        device = self.session.device
+        norms = torch.stack([gradient_norm(parts, device, [group]), gradient_norm(whole, device).float()])
         self.norm = torch.linalg.vector_norm(norms) / getattr(self.optimizer, "cur_scale", 1.0)
 
     def gradient_norm(self) -> Any:
@@ -106,11 +107,11 @@ class AutoTensorParallel(DeepSpeedTrainer):
         that is cut by columns: DeepSpeed reduces the input's gradient of query, key, value, gate and up one by one,
         where arXiv 1909.08053 has one for attention and one for the feed-forward. The head gathers its logits.
 
-        Gradients are all-reduced over the replicas, by DeepSpeed even over one. Known for decoders alone; what
-        checkpointing computes again, at most two all-reduces per layer and micro-batch, comes on top.
+        Gradients are all-reduced over the replicas, by DeepSpeed even over one. Known for decoders alone, and
+        without checkpointing, which sends some of forward's again.
         """
         job = self.session.job
-        if job.model.task != "causal_lm":
+        if job.model.task != "causal_lm" or getattr(self.model, "is_gradient_checkpointing", False):
             return None
         config: Any = self.model.config
         kinds = Counter(type(module).__name__ for module in self.model.modules())
@@ -121,9 +122,9 @@ class AutoTensorParallel(DeepSpeedTrainer):
         logits = positions * config.vocab_size
         return {"all_reduce": micro_batches * hidden + gradients, "all_gather": micro_batches * logits}
 
-    def replicated(self) -> Iterator[torch.Tensor]:
-        cut = set(self._cut())
-        return (parameter.detach() for name, parameter in self.model.named_parameters() if name not in cut)
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        cut, group = self._cut(), self.module.mpu.get_data_parallel_group()
+        return ((one, group if name in cut else None) for name, one in self.model.named_parameters())
 
     def _cut(self) -> dict[str, Any]:
         return {name: p for name, p in self.model.named_parameters() if p.numel() < self.whole[name]}
@@ -148,6 +149,7 @@ ENGINES = (
         min_ranks=2,
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
+        packages=("deepspeed",),
         preload=("deepspeed",),
         refuses=dict.fromkeys(
             offload.NAMES, "DeepSpeed offloads in ZeRO alone, and this is tensor parallelism without it"

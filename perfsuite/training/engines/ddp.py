@@ -46,8 +46,8 @@ class DistributedDataParallel(LoopTrainer):
         """Every gradient once, in its parameter's dtype: 2Ψ(n-1)/n on a ring's wire (arXiv 1910.02054, section 7.1)."""
         return {"all_reduce": size(self.trainable())}
 
-    def replicated(self) -> Iterator[torch.Tensor]:
-        return (parameter.detach() for parameter in self.model.parameters())
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return ((parameter, None) for parameter in self.model.parameters())
 
 
 ENGINES = (

@@ -15,6 +15,7 @@ from perfsuite.training.blocks import blocks, elements
 from perfsuite.training.engines.fsdp2 import sharded_traffic
 from perfsuite.training.loop import LoopTrainer, storages
 from perfsuite.training.norms import gradient_norm
+from perfsuite.training.replicas import replicas
 from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
@@ -33,6 +34,11 @@ class Fsdp1(LoopTrainer):
         layers = blocks(model)
         self.elements = elements([model])
         self.outside_blocks = self.elements - elements(layers)
+        inside = {id(parameter) for layer in layers for parameter in layer.parameters()}
+        outside = [parameter for parameter in model.parameters() if id(parameter) not in inside]
+        units = [*(list(layer.parameters()) for layer in layers), outside]
+        # A unit is reduced whole as soon as anything in it is trained.
+        self.reduced = sum(one.numel() for unit in units if any(part.requires_grad for part in unit) for one in unit)
         hybrid = self.session.layout.replicas > 1
         return FullyShardedDataParallel(
             model,
@@ -68,7 +74,7 @@ class Fsdp1(LoopTrainer):
         return context
 
     def gradient_norm(self) -> torch.Tensor:
-        return gradient_norm(self.gradients(), [self.session.mesh.get_group("shards")])
+        return gradient_norm(self.gradients(), self.session.device, [self.session.mesh.get_group("shards")])
 
     def check(self) -> dict[str, str | int]:
         from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
@@ -90,7 +96,7 @@ class Fsdp1(LoopTrainer):
         return self.evidence(ranks=shards, elements_here=here, outside_blocks=self.outside_blocks)
 
     def traffic(self) -> dict[str, int]:
-        return sharded_traffic(self.session, self.elements, self.outside_blocks)
+        return sharded_traffic(self.session, self.elements, self.outside_blocks, self.reduced)
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for flat in self._flat_parameters():
@@ -102,6 +108,9 @@ class Fsdp1(LoopTrainer):
             yield "parameters", buffer
         for state in self.optimizer.state.values():
             yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
+
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return replicas(self.session, map(_shard, self._flat_parameters()))
 
     def _units(self) -> list[Any]:
         from torch.distributed.fsdp import FullyShardedDataParallel

@@ -15,7 +15,8 @@ from perfsuite.errors import WrongEngine
 from perfsuite.training import tensor_parallel
 from perfsuite.training.blocks import blocks, elements
 from perfsuite.training.loop import LoopTrainer
-from perfsuite.training.norms import local
+from perfsuite.training.norms import is_sharded, local
+from perfsuite.training.replicas import replicas
 from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ class Fsdp2(LoopTrainer):
 
         self.plan = tensor_parallel.apply(self.session, model) if self.session.layout.tensor > 1 else {}
         self.elements = elements([model])
+        self.reduced = sum(local(parameter).numel() for parameter in model.parameters() if parameter.requires_grad)
         layers = blocks(model)
         self.outside_blocks = self.elements - elements(layers)
         names = ("replicas", "shards") if self.session.layout.replicas > 1 else ("shards",)
@@ -77,6 +79,8 @@ class Fsdp2(LoopTrainer):
             kept, whole = local(parameter), parameter.numel()
             if self.session.recipe.offload_parameters and kept.device.type != "cpu":
                 raise WrongEngine(f"{name} must be offloaded to the host, it is on {kept.device}.")
+            if not is_sharded(parameter, "shards"):
+                raise WrongEngine(f"{name} must be sharded over {shards} ranks, FSDP does not hold it.")
             here += kept.numel()
             rows = -(-parameter.shape[0] // shards)  # the first ranks hold the larger share of rows
             if kept.numel() > rows * whole // parameter.shape[0]:
@@ -89,23 +93,29 @@ class Fsdp2(LoopTrainer):
     def parameter_groups(self) -> list[Any]:
         return tensor_parallel.parameter_groups(self.trainable())
 
-    def traffic(self) -> dict[str, int]:
-        volume = sharded_traffic(self.session, self.elements, self.outside_blocks)
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return replicas(self.session, self.parameters)
+
+    def traffic(self) -> dict[str, int] | None:
+        volume = sharded_traffic(self.session, self.elements, self.outside_blocks, self.reduced)
         if self.plan:
             messages = tensor_parallel.traffic(self.session, self.model, self.plan, autocast=False)
+            if messages is None:
+                return None
             volume |= {name: volume.get(name, 0) + size for name, size in messages.items()}
         return volume
 
 
-def sharded_traffic(session: Session, elements: int, outside_blocks: int) -> dict[str, int]:
+def sharded_traffic(session: Session, elements: int, outside_blocks: int, reduced: int) -> dict[str, int]:
     """In every micro-batch all layers are gathered twice, and what is outside of them once, since the model itself
-    keeps it until backward; gradients are reduced once, in fp32. On the wire that is 3Ψ(n-1)/n less that second time.
+    keeps it until backward; gradients (``reduced`` elements) are reduced once, in fp32. On the wire that is 3Ψ(n-1)/n
+    less that second time.
     """
     gathered = (2 * elements - outside_blocks) * session.recipe.accumulation
     gradient_bytes = session.compute_dtype.itemsize if session.recipe.pure else 4
-    volume = {"all_gather": gathered * session.compute_dtype.itemsize, "reduce_scatter": gradient_bytes * elements}
+    volume = {"all_gather": gathered * session.compute_dtype.itemsize, "reduce_scatter": gradient_bytes * reduced}
     if session.layout.replicas > 1:
-        volume["all_reduce"] = gradient_bytes * elements // session.layout.shards
+        volume["all_reduce"] = gradient_bytes * reduced // session.layout.shards
     return volume
 
 

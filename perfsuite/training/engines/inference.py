@@ -7,7 +7,7 @@ communicated.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import WrongEngine
@@ -61,8 +61,8 @@ class Forward(Trainer):
         yield from (("parameters", local(parameter)) for parameter in self.model.parameters())
         yield from (("parameters", local(buffer)) for buffer in self.model.buffers())
 
-    def replicated(self) -> Iterator[torch.Tensor]:
-        return (parameter.detach() for parameter in self.model.parameters())
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return ((parameter, None) for parameter in self.model.parameters())
 
 
 class Generate(Forward):

@@ -11,7 +11,7 @@ The micro-batches of a step are those of ``acc<n>``.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
@@ -20,8 +20,8 @@ from perfsuite.training import tensor_parallel
 from perfsuite.training.blocks import elements, size
 from perfsuite.training.loop import LoopTrainer
 from perfsuite.training.norms import gradient_norm, local
-from perfsuite.training.replicas import average_gradients
-from perfsuite.training.stages import CUT_REFUSES, make_stage, why_not_cut
+from perfsuite.training.replicas import average_gradients, replicas
+from perfsuite.training.stages import CUT_REFUSES, make_stage, tied_weights, why_not_cut
 from perfsuite.training.trainer import MicroBatch
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ class Pipeline(LoopTrainer):
         self.ranks = session.layout.pipeline
         self.stages = self.ranks * self.per_rank
         super().__init__(session, model)
-        self.tied = self._find_tied()
+        self.tied = tied_weights(session, self.cut, self.stages, self.module)
         self.schedule = self._make_schedule()
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
@@ -51,9 +51,10 @@ class Pipeline(LoopTrainer):
 
         numbers = range(self.session.stage, self.stages, self.ranks)
         copies = [copy.deepcopy(model) for _ in numbers[1:]]
-        self.whole = elements([model])
+        self.plan: tensor_parallel.Plan = {}
         for one in (*copies, model) if self.session.layout.tensor > 1 else ():
-            tensor_parallel.apply(self.session, one)
+            self.plan = tensor_parallel.apply(self.session, one)
+        self.whole = elements([model])
         pairs = zip([*copies, model], numbers, strict=True)
         return torch.nn.ModuleDict(
             {str(number): make_stage(one, self.cut, number, self.stages, self.autocast) for one, number in pairs}
@@ -144,32 +145,17 @@ class Pipeline(LoopTrainer):
         return self.session.stage == self.ranks - 1
 
     def reduce_gradients(self) -> None:
+        import torch.distributed as dist
+
         if self.session.layout.replicas > 1:
             average_gradients(self.gradients(), self.session.mesh.get_group("replicas"))
         for parameter, group in self.tied:
-            import torch.distributed as dist
-
             dist.all_reduce(local(parameter.grad), group=group)
 
     def gradient_norm(self) -> torch.Tensor:
         again = {id(parameter.grad) for parameter, _ in self.tied} if self.ends else set()  # the first stage counts it
-        return gradient_norm([one for one in self.gradients() if id(one) not in again], [self.group])
-
-    def _find_tied(self) -> list[tuple[Any, Any]]:
-        """The parameter that the first and the last stage both hold, and the group of the two ranks."""
-        import torch.distributed as dist
-
-        if self.cut.tied is None or self.ranks == 1:
-            return []
-        mesh = self.session.mesh.mesh.flatten(1)
-        pairs = [[int(mesh[0, column]), int(mesh[-1, column])] for column in range(mesh.shape[1])]
-        group, _ = dist.new_subgroups_by_enumeration(pairs)
-        if 0 < self.session.stage < self.ranks - 1:
-            return []
-        names = dict(self.module.named_parameters())
-        first, last = f"0.model.{self.cut.tied[0]}", f"{self.stages - 1}.model.{self.cut.tied[1]}"
-        shared = names[last if self.ends else first]
-        return [(shared, group)] if shared.requires_grad else []
+        gradients = [one for one in self.gradients() if id(one) not in again]
+        return gradient_norm(gradients, self.session.device, [self.group])
 
     def check(self) -> dict[str, str | int]:
         import torch.distributed as dist
@@ -186,7 +172,15 @@ class Pipeline(LoopTrainer):
         here = elements([self.module])
         if self.ranks > 1 and here >= self.whole:
             raise WrongEngine(f"This stage holds all {self.whole:,} parameters of the model.")
-        return self.evidence(schedule=wanted, ranks=self.ranks, stages=self.stages, layers=layers, elements_here=here)
+        divided: dict[str, str | int] = {}
+        for stage in stages if self.plan else ():
+            divided |= tensor_parallel.check(self.session, stage.model, self.plan)
+        divided |= {"ranks": self.ranks, "stages": self.stages, "layers": layers, "elements_here": here}
+        return self.evidence(schedule=wanted, **divided)
+
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        yield from replicas(self.session, self.parameters)
+        yield from self.tied
 
     def traffic(self) -> dict[str, int] | None:
         """Per micro-batch, hidden states go forward and their gradients back, between stages on different ranks.

@@ -123,6 +123,8 @@ class DeepSpeedPipeline(Zero):
             raise WrongEngine(f"A stage must hold {layers} layers in one body, this one holds {here} in {len(bodies)}.")
         if self.parameters >= self.whole:
             raise WrongEngine(f"This stage holds all {self.whole:,} parameters of the model.")
+        self.check_engine(self.stage, self.session.layout.replicas)
+        self.check_masters(self.session.layout.replicas)
         return {
             "module": type(self.module).__name__,
             "optimizer": f"{type(self.optimizer).__name__}({type(self.optimizer.optimizer).__name__})",
@@ -138,12 +140,17 @@ class DeepSpeedPipeline(Zero):
         for one in batch:
             weight = torch.tensor(one.weight, device=self.session.device)
             samples.append(((one.inputs["input_ids"], one.inputs["attention_mask"]), (one.inputs["labels"], weight)))
-        loss = self.module.train_batch(iter(samples))
+        with self.session.recipe.around():
+            loss = self.module.train_batch(iter(samples))
         self.session.mark("end")
-        return StepOutcome(loss, self.module.get_global_grad_norm())
+        skipped = bool(getattr(self.optimizer, "overflow", False))
+        return StepOutcome(loss, self.module.get_global_grad_norm(), skipped)
 
-    def replicated(self) -> Iterator[torch.Tensor]:
-        return iter(())
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        model: Any = self.model
+        yield from ((parameter, self.module.mpu.get_data_parallel_group()) for parameter in model.parameters())
+        for tied in model.tied_comms.values():
+            yield from ((parameter, tied["group"]) for parameter in tied["module"].parameters())
 
     def traffic(self) -> dict[str, int]:
         """As torch's pipelines, with the mask (int64) beside the hidden states; ZeRO-1 reduces over replicas even where
@@ -180,6 +187,7 @@ ENGINES = (
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer"}),
         keeps="pieces",
+        packages=("deepspeed",),
         preload=("deepspeed.pipe",),
         compile=build_extensions,
         why_not=why_not,

@@ -10,7 +10,7 @@ from perfsuite.training import tensor_parallel
 from perfsuite.training.blocks import size
 from perfsuite.training.loop import LoopTrainer
 from perfsuite.training.norms import local
-from perfsuite.training.replicas import average_gradients
+from perfsuite.training.replicas import average_gradients, replicas
 from perfsuite.training.techniques import offload
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ class TensorParallel(LoopTrainer):
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         self.plan = tensor_parallel.apply(self.session, model)
-        self.gradient_bytes = 0
         return model
 
     def parameter_groups(self) -> list[Any]:
@@ -31,28 +30,27 @@ class TensorParallel(LoopTrainer):
     def reduce_gradients(self) -> None:
         # The embedding's gradient is whole on every rank: from replicated ids and a replicated gradient of its output
         # DTensor computes all of its rows, and cuts them when the optimizer steps, or a tied head's gradient is added.
-        gradients = [local(gradient) for gradient in self.gradients()]
-        self.gradient_bytes = size(gradients)
         if self.session.layout.replicas > 1:
-            average_gradients(gradients, self.session.mesh["replicas"].get_group())
+            average_gradients(self.gradients(), self.session.mesh["replicas"].get_group())
 
     def check(self) -> dict[str, str | int]:
         evidence = tensor_parallel.check(self.session, self.model, self.plan)
         return self.evidence(**evidence, replicas=self.session.layout.replicas)
 
-    def traffic(self) -> dict[str, int]:
-        """The tensor-parallel ranks' messages, and with replicas all gradients that a rank holds."""
+    def traffic(self) -> dict[str, int] | None:
+        """The tensor-parallel ranks' messages, and with replicas the gradients of a rank's parts: of an embedding that
+        is not tied to the head, the whole gradient (see reduce_gradients).
+        """
         messages = tensor_parallel.traffic(self.session, self.model, self.plan)
-        if self.session.layout.replicas > 1:
-            messages["all_reduce"] += self.gradient_bytes
+        if messages is not None and self.session.layout.replicas > 1:
+            model: Any = self.model
+            ids, head = (module.weight for module in (model.get_input_embeddings(), model.get_output_embeddings()))
+            parts = [one if one is ids and ids is not head else local(one) for one in self.trainable()]
+            messages["all_reduce"] += size(parts)
         return messages
 
-    def replicated(self) -> Iterator[torch.Tensor]:
-        return (parameter.detach() for parameter in self.model.parameters())
-
-    def replica_group(self, tensor: torch.Tensor) -> Any:
-        """Norms are equal on all ranks, a part of a matrix on those that hold the same part."""
-        return self.session.mesh["replicas"].get_group() if hasattr(tensor, "placements") else None
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return replicas(self.session, self.model.parameters())
 
 
 ENGINES = (

@@ -42,18 +42,11 @@ class Zero(DeepSpeedTrainer):
         return super().config() | {"zero_optimization": zero}
 
     def check(self) -> dict[str, str | int]:
-        import torch
-
         ranks = self.session.world_size
         self.check_engine(self.stage, ranks)
         if self.stage < 3 and self.optimizer.partition_gradients != (self.stage == 2):
             raise WrongEngine(f"zero{self.stage} is asked for, but DeepSpeed shards other parts than the stage's.")
-        held = sum(tensor.numel() for tensor in self._master()) + offload.swapped_elements(self.optimizer)
-        self._check_share("master parameters", held, self.trained, ranks)
-        master_dtype = self.session.compute_dtype if self.session.recipe.pure else torch.float32
-        dtypes = {tensor.dtype for tensor in self._master()}
-        if dtypes != {master_dtype}:
-            raise WrongEngine(f"The master parameters must be in {master_dtype}, DeepSpeed has them in {dtypes}.")
+        held = self.check_masters(ranks)
         if self.stage == 3:
             partitions: list[Any] = list(self.model.parameters())
             held = sum(p.ds_tensor.ds_numel if offload.on_disk(p) else p.ds_tensor.numel() for p in partitions)
@@ -65,6 +58,18 @@ class Zero(DeepSpeedTrainer):
             "elements_here": held,
         }
         return evidence | offload.check(self.session, self.model, self.optimizer)
+
+    def check_masters(self, ranks: int) -> int:
+        """Prove that this rank holds 1/ranks of the master parameters, in their dtype; returns how many elements."""
+        import torch
+
+        held = sum(tensor.numel() for tensor in self._master()) + offload.swapped_elements(self.optimizer)
+        self._check_share("master parameters", held, self.trained, ranks)
+        wanted = self.session.compute_dtype if self.session.recipe.pure else torch.float32
+        dtypes = {tensor.dtype for tensor in self._master()}
+        if dtypes != {wanted}:
+            raise WrongEngine(f"The master parameters must be in {wanted}, DeepSpeed has them in {dtypes}.")
+        return held
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         for parameter in self.model.parameters():
@@ -109,8 +114,8 @@ class Zero(DeepSpeedTrainer):
         again = element * max(0, self.parameters - REUSE // 2)
         return {"all_gather": (whole + again) * micro_batches, "reduce_scatter": trained * micro_batches}
 
-    def replicated(self) -> Iterator[torch.Tensor]:
-        return iter(()) if self.stage == 3 else (parameter.detach() for parameter in self.model.parameters())
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return iter(()) if self.stage == 3 else ((parameter, None) for parameter in self.model.parameters())
 
     def _master(self) -> list[torch.Tensor]:
         """This rank's partition of the fp32 master parameters."""
@@ -149,6 +154,7 @@ ENGINES = tuple(
         shards=frozenset(SHARDS[:stage]),
         refuses=offload.BEFORE_STAGE_3 if stage < 3 else {},
         why_not=offload.why_not,
+        packages=("deepspeed",),
         preload=("deepspeed",),
         compile=build_extensions,
         source="arXiv 1910.02054, section 5",

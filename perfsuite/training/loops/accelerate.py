@@ -63,7 +63,7 @@ class Accelerated(LoopTrainer):
                         norm = self.accelerator.clip_grad_norm_(self.trainable(), clip)
                     else:
                         self.accelerator.unscale_gradients()
-                        norm = gradient_norm(self.gradients())
+                        norm = gradient_norm(self.gradients(), self.session.device)
                 self.optimizer.step()
                 if self.accelerator.sync_gradients:
                     mark("end")

@@ -64,7 +64,7 @@ class HfTrained(LoopTrainer):
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         import torch
 
-        self.given = batch
+        self.given, self.norm = batch, None  # a step without a norm must not tell the last one's
         self.loss_sum = torch.zeros((), device=self.session.device)
         self.resume()
         self.given = []

@@ -61,10 +61,10 @@ class Correctness(Meter):
         if not dist.is_initialized():
             return
         by_group: dict[Any, list[torch.Tensor]] = {}
-        for tensor in self.trainer.replicated():
-            by_group.setdefault(self.trainer.replica_group(tensor), []).append(local(tensor).double().sum())
+        for tensor, group in self.trainer.replicated():
+            by_group.setdefault(group, []).append(local(tensor.detach()).double().sum())
         for group, sums in by_group.items():
-            mine = torch.stack(sums)
+            mine = torch.stack(sums).to(self.session.device)  # what is offloaded is on the host
             gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
             dist.all_gather(gathered, mine, group=group)
             ranks = dist.get_process_group_ranks(group)

@@ -7,7 +7,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Proposal, Technique
 
-OPTIMIZER_ON_HOST = frozenset({"offload_optimizer", "offload"})  # techniques/offload.py
+STEPPED_ON_HOST = frozenset({"offload_optimizer", "offload", "nvme_optimizer", "nvme"})  # techniques/offload.py
 
 
 def adamw(parameters: Any, learning_rate: float, **options: Any) -> Any:
@@ -101,7 +101,7 @@ def needs_host(proposal: Proposal) -> str:
     reason = needs_plain(proposal, why="DeepSpeed's kernel reads the memory of a plain tensor, which they have not")
     if reason:
         return reason
-    if proposal.device is not None and not proposal.techniques.intersection(OPTIMIZER_ON_HOST):
+    if proposal.device is not None and not proposal.techniques.intersection(STEPPED_ON_HOST):
         return f"cpu_adam steps on the host, {proposal.engine.name} keeps parameters on the GPU: +offload_optimizer."
     return ""
 

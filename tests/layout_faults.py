@@ -1,0 +1,83 @@
+"""Faults of how ranks share a model, called as those of faults.py: what each rank holds, and who averages what."""
+
+
+def no_average(session, trainer, meters):
+    """Replicas keep their own gradients, and tied stages theirs."""
+    trainer.reduce_gradients = lambda: None
+
+
+def tp_wrong_norm(session, trainer, meters):
+    """A norm of rank 1, which every rank holds whole, is changed."""
+    import torch
+
+    if session.rank == 1:
+        with torch.no_grad():
+            trainer.model.model.norm.weight.mul_(1.5)
+
+
+def tp_whole_matrix(session, trainer, meters):
+    """One matrix becomes whole on every rank, and the engine is asked again what it is."""
+    import torch
+
+    layer = trainer.model.lm_head
+    layer.weight = torch.nn.Parameter(layer.weight.full_tensor().detach())
+    trainer.check()
+
+
+def fsdp_not_sharded(session, trainer, meters):
+    """One matrix is divided by the tensor-parallel plan alone, and the engine is asked again what it is."""
+    import torch
+    from torch.distributed.tensor import distribute_tensor
+
+    layer = trainer.model.lm_head
+    whole = layer.weight.full_tensor().detach()
+    layer.weight = torch.nn.Parameter(distribute_tensor(whole, session.mesh["tensor"]))
+    trainer.check()
+
+
+def stage_not_divided(session, trainer, meters):
+    """One matrix of every stage becomes whole on its tensor-parallel ranks, and the engine is asked again."""
+    import torch
+
+    for stage in trainer.module.children():
+        layer = stage.model.model.layers[0].mlp.up_proj
+        layer.weight = torch.nn.Parameter(layer.weight.full_tensor().detach())
+    trainer.check()
+
+
+def masters_not_sharded(session, trainer, meters):
+    """Every replica has all master parameters, and the engine is asked again what it is."""
+    masters = trainer.optimizer.single_partition_of_fp32_groups
+    masters[0] = masters[0].repeat(2)
+    trainer.check()
+
+
+def fsdp2_no_average(session, trainer, meters):
+    """Replicas of a sharded model keep their own gradients."""
+    from torch.distributed.fsdp import FSDPModule
+
+    for module in trainer.module.modules():
+        if isinstance(module, FSDPModule):
+            module._get_fsdp_state()._fsdp_param_group.mesh_info.replicate_process_group = session.mesh.get_group(
+                "tensor"
+            )
+
+
+def fsdp1_no_average(session, trainer, meters):
+    """Each replica of a flat shard sums its gradients over itself alone."""
+    for unit in trainer._units():
+        unit._inter_node_pg = session.mesh.get_group("tensor")
+
+
+def divided_part_drifts(session, trainer, meters):
+    """A part of a divided matrix is changed in the last replica."""
+    import torch
+
+    if session.rank == session.world_size - 1:
+        with torch.no_grad():
+            next(iter(trainer._cut().values())).mul_(1.5)
+
+
+def ties_not_reduced(session, trainer, meters):
+    """DeepSpeed's first and last stage keep their own gradients of the weight that they share."""
+    trainer.model.get_tied_weights_and_groups = list
