@@ -15,7 +15,7 @@ _INDEX = re.compile(r"(?:(?<=^)|(?<=\.))\d[\d,-]*(?=\.|$)")
 
 
 def locate(operator: str, module: str) -> str:
-    """``aten::mul`` in the module ``transformer.h.1.mlp`` or the phase ``(optimizer)``; no operator is Python itself."""
+    """``aten::mul`` in the module ``transformer.h.1.mlp`` or the phase ``(optimizer)``; no operator: Python."""
     return f"{operator or 'python'}{AT}{module}" if module else operator
 
 

@@ -43,7 +43,9 @@ def measure(runner: Runner, catalog: Catalog) -> Measure:
 
     def measure(cell_id: str, *faults: str) -> Measurement:
         if faults:
-            return runner.measure(parse_cell(cell_id, catalog), faults=[f"faults:{fault}" for fault in faults])
+            return runner.measure(
+                parse_cell(cell_id, catalog), faults=[fault if ":" in fault else f"faults:{fault}" for fault in faults]
+            )
         if cell_id not in known:
             known[cell_id] = runner.measure(parse_cell(cell_id, catalog))
         return known[cell_id]

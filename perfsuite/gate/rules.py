@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import UsageError
+from perfsuite.gate.explain import explain
 from perfsuite.gate.gather import is_number
 from perfsuite.gate.lines import Scope, say, text
 from perfsuite.gate.timing import hold_time
@@ -52,7 +53,7 @@ def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     elif (new.value < old.value and metric.worse == "higher") or (new.value > old.value and metric.worse == "lower"):
         status = "improved"
     if status != "ok":
-        note = _moved_part(metric, new, old)
+        note = explain(metric, new, old)
     return text(metric, status, old, new, show_change(old.value, new.value), "0", note)
 
 
@@ -96,22 +97,6 @@ def _agree(before: float | None, after: float | None, bound: float) -> bool:
     if before is None or after is None:
         return before is after
     return abs(after - before) <= bound * max(abs(before), FLOOR)
-
-
-def _moved_part(metric: Metric, new: Reading, old: Reading) -> str:
-    """The part that moved most in the direction of the value, or grew most where the value is equal; and the operator
-    that moved most in it, if the evidence names one.
-    """
-    moves = {name: new.parts.get(name, 0) - old.parts.get(name, 0) for name in sorted(old.parts | new.parts)}
-    if not moves:
-        return ""
-    sign = -1 if new.value < old.value else 1
-    name = max(moves, key=lambda name: sign * moves[name])
-    note = f"{name.replace('_', ' ')} {'-' if moves[name] < 0 else '+'}{metric.show(abs(moves[name]))}"
-    inside = {suspect for suspect in old.suspects | new.suspects if suspect.startswith(f"{name}: ")}
-    grown = {suspect: sign * (new.suspects.get(suspect, 0) - old.suspects.get(suspect, 0)) for suspect in inside}
-    suspect = max(sorted(grown), key=lambda suspect: grown[suspect], default="")
-    return note + suspect.removeprefix(name) if suspect and grown[suspect] > 0 else note
 
 
 def _step(metric: Metric, sample: float | None) -> str:

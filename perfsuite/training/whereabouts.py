@@ -1,4 +1,4 @@
-"""Where a step is: the phase, and the module whose forward runs or, in a backward, whose forward made the node that runs.
+"""Where a step is: the phase, and the module whose forward runs or, in a backward, whose forward made what runs.
 
 Global hooks watch modules and optimizers, so nothing is put into the model, and nothing into its graph: a node of the
 graph belongs to the module that was running when autograd numbered it. Hooks see nothing in compiled code and would
@@ -82,7 +82,7 @@ class Whereabouts:
         node: Any = None if self.module else torch._C._current_autograd_node()
         if node is not None:
             number = node._sequence_nr()
-            if not self.numbers or number < torch.autograd._get_sequence_nr():
+            if not self.numbers or number < torch._C._autograd._get_sequence_nr():
                 at = bisect.bisect_right(self.numbers, number)
                 self.last = self.makers[at - 1] if at else ""
         return self.module or (node is not None and self.last) or f"({self.phase})"
@@ -94,5 +94,5 @@ class Whereabouts:
         import torch
 
         self.module = name
-        self.numbers.append(torch.autograd._get_sequence_nr())
+        self.numbers.append(torch._C._autograd._get_sequence_nr())
         self.makers.append(name)
