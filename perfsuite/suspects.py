@@ -11,6 +11,13 @@ from collections.abc import Iterable, Mapping
 MOST = 48  # entries of a reading that are kept: the largest
 AT = " @ "
 LAYERS = "*"
+EXPOSED = "exposed_communication_seconds"  # waited for other ranks, in whatever phase
+PHASES = {  # of a step, whose times are "<phase>_seconds", and the kinds of cells that have them
+    "data": ("training", "inference"),
+    "forward": ("training", "inference"),
+    "backward": ("training",),
+    "optimizer": ("training",),
+}
 _INDEX = re.compile(r"(?:(?<=^)|(?<=\.))\d[\d,-]*(?=\.|$)")
 
 

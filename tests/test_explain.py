@@ -1,11 +1,11 @@
 """A red exact metric explains itself: by category, operator and module."""
 
 import pytest
-from gate_samples import METRICS
+from gate_samples import METRICS, measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsuite.gate.explain import explain
+from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.judge import judge
 from perfsuite.records import FORMAT, Baseline, Reading
 from perfsuite.report.verdict import render
@@ -116,3 +116,43 @@ def test_folding_loses_nothing(sizes):
 
     assert expand(folded) == sizes
     assert sum(folded.values()) == sum(sizes.values())
+
+
+def test_phases_make_up_the_step(measure):
+    """Forward, backward and optimizer of a lone rank are its step, but for the way between them."""
+    readings = measure("gpt2_tiny-single+ckpt-cpu_x1").readings
+    phases = [readings[f"{phase}_seconds"].value for phase in ("forward", "backward", "optimizer")]
+
+    assert min(phases) > 0
+    assert sum(phases) <= 1.2 * max(readings["step_time_seconds"].samples)
+
+
+def test_a_slower_step_names_the_phase_that_grew_most():
+    """The note of the step time tells the phase and by how much."""
+    old = measurement(forward_seconds=Reading(value=0.1), backward_seconds=Reading(value=0.2))
+    new = measurement(forward_seconds=Reading(value=0.101), backward_seconds=Reading(value=0.212))
+
+    assert explain_time(new, old) == "backward +12.0 ms"
+
+
+def test_a_wait_for_other_ranks_is_named():
+    """Where it is most of what a phase grew by, the phase is not to blame alone."""
+    exposed = "exposed_communication_seconds"
+    old = measurement(backward_seconds=Reading(value=0.2), **{exposed: Reading(value=0.01)})
+    new = measurement(backward_seconds=Reading(value=0.3), **{exposed: Reading(value=0.1)})
+
+    assert explain_time(new, old) == "backward +100 ms, exposed communication +90.0 ms"
+
+
+def test_a_lone_rank_waits_for_nobody(measure):
+    """Two ranks wait for each other, one rank never does: it sleeps for less than a tenth of what it steps."""
+    alone, two = (measure(f"gpt2_tiny-{rest}").readings for rest in ("single+ckpt-cpu_x1", "fsdp2-cpu_x2"))
+    name = "exposed_communication_seconds"
+
+    assert alone[name].value < 0.1 * alone["step_time_seconds"].value
+    assert alone[name].value < two[name].value < max(two["step_time_seconds"].samples)
+
+
+def test_a_baseline_without_phases_explains_no_time():
+    """A phase that one side does not know did not grow."""
+    assert explain_time(measurement(forward_seconds=Reading(value=0.1)), measurement()) == ""

@@ -1,11 +1,14 @@
-"""What explains a difference: the part that moved most, and the operators and modules that moved most in it."""
+"""What explains a difference: the part that moved most, and the operators and modules that moved most in it; of a time,
+the phase of a step.
+"""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.records import Reading
-from perfsuite.suspects import AT, expand, layer_of, with_layers, without_module
+from perfsuite.records import Measurement, Reading
+from perfsuite.suspects import AT, EXPOSED, PHASES, expand, layer_of, with_layers, without_module
+from perfsuite.units import show_seconds
 
 NAMED = 3  # at most so many operators
 SMALL = 0.1  # of the largest move: what moved by less is not named
@@ -33,6 +36,23 @@ def explain(metric: Metric, new: Reading, old: Reading) -> str:
     if len(named) == 1:
         return f"{note}: {_where(named[0][0])}"
     return f"{note}: {', '.join(f'{_where(suspect)} {_signed(metric, sign * size)}' for suspect, size in named)}"
+
+
+def explain_time(new: Measurement, old: Measurement) -> str:
+    """``backward +12.0 ms``: the phase of a step that grew most, and the exposed communication if that is half of it;
+    empty where no phase is known on both sides, or none grew.
+    """
+    grown = {}
+    for name in (*(f"{phase}_seconds" for phase in PHASES), EXPOSED):
+        after, before = (measurement.readings.get(name) for measurement in (new, old))
+        if after and before:
+            grown[name] = after.value - before.value
+    waited = grown.pop(EXPOSED, 0)
+    name = max(grown, key=lambda name: grown[name], default="")
+    if not name or grown[name] <= 0:
+        return ""
+    note = f"{name.removesuffix('_seconds')} +{show_seconds(grown[name])}"
+    return note + (f", exposed communication +{show_seconds(waited)}" if waited > grown[name] / 2 else "")
 
 
 def _moved(part: str, new: Reading, old: Reading) -> dict[str, int]:

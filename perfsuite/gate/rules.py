@@ -6,9 +6,11 @@ that NaN is red.
 
 from collections.abc import Callable
 
+import msgspec
+
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import UsageError
-from perfsuite.gate.explain import explain
+from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.gather import is_number
 from perfsuite.gate.lines import Scope, say, text
 from perfsuite.gate.timing import hold_time
@@ -34,9 +36,15 @@ def hold(metric: Metric, scope: Scope) -> Line:
             return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
     if new is None or old is None:
         needless = metric.optional and old is None
+        if needless and metric.hold == "shown":
+            return text(metric, "shown", old, new)
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
-    return RULES[metric.hold](metric, new, old, scope)
+    line = RULES[metric.hold](metric, new, old, scope)
+    if metric.hold == "time" and line.status in ("regressed", "suspected"):
+        notes = [note for note in (explain_time(scope.new, scope.old), line.note) if note]
+        return msgspec.structs.replace(line, note="; ".join(notes))
+    return line
 
 
 def _shown(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
