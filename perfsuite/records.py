@@ -19,6 +19,7 @@ from perfsuite.errors import FileError
 
 FORMAT = 2
 FORMATS = (1, 2)  # that are read
+SNAPSHOT = "{cell}-rank{rank}.pickle"  # a CUDA rank's memory snapshot, for docs.pytorch.org/memory_viz
 SCRATCH = "scratch"  # in a cell's working folder: what its ranks write there is removed when the cell ends
 
 
@@ -29,7 +30,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Job(Record, frozen=True, kw_only=True):
     """One cell as the ranks receive it. Written once to ``job.json``; every rank of the cell reads the same file.
 
-    ``capacity_bytes`` limits the tensors of each rank. A rank runs ``warmup`` steps, then ``steps`` timed ones.
+    ``capacity_bytes`` limits the tensors of each rank, ``snapshots`` is the folder into which CUDA ranks write their
+    memory snapshots, empty for none. A rank runs ``warmup`` steps, then ``steps`` timed ones.
     ``faults`` are ``"module:function"`` names, called with the
     rank's session after the engine is prepared: the way in which tests break a real cell on purpose.
     """
@@ -47,6 +49,7 @@ class Job(Record, frozen=True, kw_only=True):
     dense_flops: dict[str, float] = {}  # the hardware's dense peak by dtype; empty for a CPU
     catalogs: list[str] = []
     import_path: list[str] = []
+    snapshots: str = ""
     faults: list[str] = []
 
 

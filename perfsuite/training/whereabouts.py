@@ -82,7 +82,7 @@ class Whereabouts:
         node: Any = None if self.module else torch._C._current_autograd_node()
         if node is not None:
             number = node._sequence_nr()
-            if not self.numbers or number < torch._C._autograd._get_sequence_nr():
+            if number < torch._C._autograd._get_sequence_nr():
                 at = bisect.bisect_right(self.numbers, number)
                 self.last = self.makers[at - 1] if at else ""
         return self.module or (node is not None and self.last) or f"({self.phase})"

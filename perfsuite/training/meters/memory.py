@@ -11,11 +11,12 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
-from perfsuite.records import Reading
+from perfsuite.records import SNAPSHOT, Reading
 from perfsuite.suspects import fold
 from perfsuite.training.anatomy import Mark, dissect
 from perfsuite.training.meters._base import TRACED_STEPS, Meter
@@ -53,7 +54,11 @@ def open_source(session: Session) -> Source:
     from perfsuite.training.meters._cpu_allocator import CpuAllocator
     from perfsuite.training.meters._cuda_history import CudaHistory
 
-    return CpuAllocator() if session.job.device == "cpu" else CudaHistory()
+    if session.job.device == "cpu":
+        return CpuAllocator()
+    job = session.job
+    name = SNAPSHOT.format(cell=job.cell, rank=session.rank)
+    return CudaHistory(Path(job.snapshots, name) if job.snapshots else None)
 
 
 def live_bytes(source: Source) -> int:

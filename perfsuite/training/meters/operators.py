@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records import Reading
-from perfsuite.suspects import fold, locate
+from perfsuite.suspects import MOST, fold, locate
 from perfsuite.training.meters._base import Meter
 from perfsuite.training.whereabouts import Whereabouts
 from perfsuite.units import show_whole
@@ -57,7 +57,7 @@ class Operators(Meter):
         for (phase, _, _), count in self.calls.items():
             phases[phase] += count
         suspects = {f"{phase}: {locate(name, module)}": count for (phase, name, module), count in self.calls.items()}
-        return {"operators": Reading(value=sum(phases.values()), parts=dict(phases), suspects=fold(suspects))}
+        return {"operators": Reading(value=sum(phases.values()), parts=dict(phases), suspects=fold(suspects, 2 * MOST))}
 
 
 METER = Operators
