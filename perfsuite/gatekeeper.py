@@ -12,7 +12,7 @@ from pathlib import Path
 
 from perfsuite import records
 from perfsuite.cell import Cell
-from perfsuite.gate.judge import judge
+from perfsuite.gate.judge import RED, judge
 from perfsuite.gate.launches import merge
 from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES
 from perfsuite.gate.store import Store
@@ -50,6 +50,8 @@ class Gatekeeper:
         while verdict.status == "suspected" and len(measurements) <= CONFIRMATIONS:
             measurements.append(self._launch(cell, faults))
             verdict = self._judge(cell, measurements, baseline)
+        if verdict.status not in RED:
+            self.runner.forget_snapshots(cell)
         updated = ""
         if self._consents(baseline, verdict):
             while measurements[0].outcome == "fits" and len(measurements) < self.launches:

@@ -256,8 +256,10 @@ def _result(report: pytest.TestReport) -> Result | None:
 def _settings(config: pytest.Config) -> Settings:
     given = {name: setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout")}
     capacity = setting(config, "capacity")
+    snapshots = setting(config, "snapshots")
     settings = Settings(
         capacity_bytes=parse_bytes(capacity) if capacity else None,
+        snapshots=Path(config.invocation_params.dir, snapshots) if snapshots else None,
         **{name: value for name, value in given.items() if value is not None},
     )
     check_settings(settings)

@@ -19,6 +19,7 @@ from perfsuite.errors import FileError
 
 FORMAT = 2
 FORMATS = (1, 2)  # that are read
+SNAPSHOT = "{cell}-rank{rank}.pickle"  # a CUDA rank's memory snapshot, for docs.pytorch.org/memory_viz
 SCRATCH = "scratch"  # in a cell's working folder: what its ranks write there is removed when the cell ends
 
 
@@ -29,7 +30,8 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Job(Record, frozen=True, kw_only=True):
     """One cell as the ranks receive it. Written once to ``job.json``; every rank of the cell reads the same file.
 
-    ``capacity_bytes`` limits the tensors of each rank. A rank runs ``warmup`` steps, then ``steps`` timed ones.
+    ``capacity_bytes`` limits the tensors of each rank, ``snapshots`` is the folder into which CUDA ranks write their
+    memory snapshots, empty for none. A rank runs ``warmup`` steps, then ``steps`` timed ones.
     ``faults`` are ``"module:function"`` names, called with the
     rank's session after the engine is prepared: the way in which tests break a real cell on purpose.
     """
@@ -47,13 +49,15 @@ class Job(Record, frozen=True, kw_only=True):
     dense_flops: dict[str, float] = {}  # the hardware's dense peak by dtype; empty for a CPU
     catalogs: list[str] = []
     import_path: list[str] = []
+    snapshots: str = ""
     faults: list[str] = []
 
 
 class Reading(Record, frozen=True, kw_only=True):
     """One metric's value, with the parts that add up to it and the raw samples that it summarizes, where it has them.
 
-    ``suspects`` are what a part is made of, the largest only, as "part: operator": evidence, not held to anything.
+    ``suspects`` are what a part is made of, the largest only, as suspects.py writes them: evidence, not held to
+    anything.
     A sample is None where an fp16 step overflowed and was skipped. ``ranks`` holds each rank's value.
     """
 

@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -18,7 +19,7 @@ from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
 from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices
 from perfsuite.progress import Progress
-from perfsuite.records import Failure, Job, Launch, Measurement, timestamp
+from perfsuite.records import SNAPSHOT, Failure, Job, Launch, Measurement, timestamp
 from perfsuite.training.meters._base import COUNTED_STEPS, TRACED_STEPS
 from perfsuite.training.recipe import resolve
 
@@ -27,13 +28,14 @@ Watch = Callable[[Cell, list[Progress], float], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How every cell of a run is measured. Times in seconds."""
+    """How every cell of a run is measured. Times in seconds. ``snapshots`` is a folder for CUDA's."""
 
     steps: int = 10
     warmup: int = 5
     capacity_bytes: int | None = None
     start_timeout: float = 300.0
     step_timeout: float = 120.0
+    snapshots: Path | None = None
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     def all_steps_of(self, cell: Cell) -> int:
@@ -90,8 +92,15 @@ class Runner:
             dense_flops=dict(device.dense_flops) if device else {},
             catalogs=[str(folder) for folder in self.catalog.folders],
             import_path=[entry for entry in self.settings.import_path if entry],
+            snapshots=str(self.settings.snapshots or ""),
             faults=list(faults),
         )
+
+    def forget_snapshots(self, cell: Cell) -> None:
+        """Remove what the cell's ranks left in the folder of snapshots: they are kept of red cells only."""
+        if self.settings.snapshots:
+            for rank in range(cell.hardware.world_size):
+                (self.settings.snapshots / SNAPSHOT.format(cell=cell.id, rank=rank)).unlink(missing_ok=True)
 
     def close(self) -> None:
         """End the rank servers."""

@@ -30,6 +30,11 @@ def show_bytes(count: float) -> str:
     return f"{count:.0f} B"
 
 
+def show_whole(count: float) -> str:
+    """``12345`` → ``12,345``: of things so few that each counts."""
+    return f"{count:,.0f}"
+
+
 def show_seconds(seconds: float) -> str:
     """``0.412`` → ``412 ms``: three significant digits, in ms below ten seconds."""
     if abs(seconds) >= 10:

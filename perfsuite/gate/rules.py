@@ -7,8 +7,11 @@ that NaN is red.
 import math
 from collections.abc import Callable
 
+import msgspec
+
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import UsageError
+from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.gather import is_number
 from perfsuite.gate.lines import Scope, say, text
 from perfsuite.gate.timing import hold_time
@@ -34,9 +37,15 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
             return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
     if new is None or old is None:
         needless = metric.optional and old is None
+        if needless and metric.hold == "shown":
+            return text(metric, "shown", old, new)
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
-    return RULES[metric.hold](metric, new, old, scope)
+    line = RULES[metric.hold](metric, new, old, scope)
+    if metric.hold == "time" and line.status in ("regressed", "suspected"):
+        notes = [note for note in (explain_time(scope.new, scope.old), line.note) if note]
+        return msgspec.structs.replace(line, note="; ".join(notes))
+    return line
 
 
 def _is_finite(reading: Reading) -> bool:
@@ -63,7 +72,7 @@ def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     elif (new.value < old.value and metric.worse == "higher") or (new.value > old.value and metric.worse == "lower"):
         status = "improved"
     if status != "ok":
-        note = _moved_part(metric, new, old)
+        note = explain(metric, new, old)
     return text(metric, status, old, new, show_change(old.value, new.value), "0", note)
 
 
@@ -107,22 +116,6 @@ def _agree(before: float | None, after: float | None, bound: float) -> bool:
     if before is None or after is None:
         return before is after
     return abs(after - before) <= bound * max(abs(before), FLOOR)
-
-
-def _moved_part(metric: Metric, new: Reading, old: Reading) -> str:
-    """The part that moved most in the direction of the value, or grew most where the value is equal; and the operator
-    that moved most in it, if the evidence names one.
-    """
-    moves = {name: new.parts.get(name, 0) - old.parts.get(name, 0) for name in sorted(old.parts | new.parts)}
-    if not moves:
-        return ""
-    sign = -1 if new.value < old.value else 1
-    name = max(moves, key=lambda name: sign * moves[name])
-    note = f"{name.replace('_', ' ')} {'-' if moves[name] < 0 else '+'}{metric.show(abs(moves[name]))}"
-    inside = {suspect for suspect in old.suspects | new.suspects if suspect.startswith(f"{name}: ")}
-    grown = {suspect: sign * (new.suspects.get(suspect, 0) - old.suspects.get(suspect, 0)) for suspect in inside}
-    suspect = max(sorted(grown), key=lambda suspect: grown[suspect], default="")
-    return note + suspect.removeprefix(name) if suspect and grown[suspect] > 0 else note
 
 
 def _step(metric: Metric, sample: float | None) -> str:

@@ -74,7 +74,7 @@ class Exchange(Trainer):
                 f"{dist.get_world_size()}."
             )
         counted: Counter[str] = Counter()
-        with counting_mode(counted):
+        with counting_mode(lambda collective, operator, size, module: counted.update({collective: size})):
             self.send(*self.buffers(SIZES[0] // ELEMENT_BYTES))
         if counted != dict.fromkeys(self.collectives, SIZES[0]):
             raise WrongEngine(f"Must be {SIZES[0]} B of {' and '.join(self.collectives)}, it is {dict(counted)}.")

@@ -2,10 +2,11 @@
 //
 // torch tells the peak of live bytes for CUDA but not for a CPU. This file gives a CPU the same three things: the
 // peak to the byte, a capacity that raises torch.OutOfMemoryError at the allocation that crosses it, and, while
-// recording, a log of every allocation and release with the operator that caused it and the storages that a
-// collective read or wrote. It sees the releases of gloo's own threads too, which torch.profiler does not, and unlike
+// recording, a log of every allocation and release with the operator and the module that caused it and the storages
+// that a collective read or wrote. It sees the releases of gloo's own threads too, which torch.profiler does not, and unlike
 // a Python dispatch mode it leaves autograd's in-place accumulation as it is.
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
@@ -15,6 +16,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -30,12 +32,13 @@ struct Event {
   int64_t address;
   int64_t bytes;
   int64_t operation;
+  int64_t module;
 };
 
 std::mutex guard;
 std::unordered_map<void*, int64_t> blocks;
 std::vector<Event> events;
-std::unordered_map<std::string, int64_t> numbers;
+std::unordered_map<std::string, int64_t> numbers = {{"", 0}};
 std::vector<std::string> names = {""};
 int64_t live = 0, peak = 0, capacity = -1;
 bool recording = false;
@@ -44,7 +47,16 @@ c10::Allocator* inner = nullptr;
 bool collective_since = false;      // one was issued since the other threads last rested
 thread_local bool main_thread = false;
 thread_local int depth = 0;
-thread_local int64_t operation = 0;  // the outermost operator of this thread; 0 outside any
+// The outermost operator of this thread, and the outermost since a module's forward began: a module that is computed
+// again runs inside a backward's. 0 outside any.
+thread_local int64_t outermost = 0, operation = 0;
+thread_local int module_depth = 0;
+// The module whose forward runs, the one whose forward made the node that a backward runs, and the phase: 0 is none.
+thread_local int64_t forward_module = 0, backward_module = 0, last_module = 0, phase = 0;
+// From which sequence number on autograd's nodes were made by which module. They only grow.
+thread_local std::vector<std::pair<int64_t, int64_t>> makers;
+
+int64_t here() { return forward_module ? forward_module : backward_module ? backward_module : phase; }
 
 int64_t number_of(const char* name) {
   auto [found, added] = numbers.try_emplace(name, names.size());
@@ -59,7 +71,7 @@ void release(void* block) {
     auto found = blocks.find(block);
     if (found != blocks.end()) {
       live -= found->second;
-      if (recording) events.push_back({(int64_t)block, -found->second, 0});
+      if (recording) events.push_back({(int64_t)block, -found->second, 0, 0});
       blocks.erase(found);
     }
   }
@@ -90,7 +102,7 @@ struct CountingAllocator final : c10::Allocator {
     if (!block) return {nullptr, nullptr, &release, c10::DeviceType::CPU};
     if (live > peak) peak = live;
     blocks[block] = bytes;
-    if (recording) events.push_back({(int64_t)block, bytes, operation});
+    if (recording) events.push_back({(int64_t)block, bytes, operation, here()});
     return {block, block, &release, c10::DeviceType::CPU};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -98,16 +110,26 @@ struct CountingAllocator final : c10::Allocator {
 };
 
 void touch(const at::Tensor& tensor, int64_t collective) {
-  if (tensor.defined() && tensor.has_storage()) events.push_back({(int64_t)tensor.storage().data(), 0, collective});
+  if (tensor.defined() && tensor.has_storage()) events.push_back({(int64_t)tensor.storage().data(), 0, collective, 0});
+}
+
+// An accumulation of a gradient has no number of its own; it runs right behind the node whose gradient it takes.
+void enter_backward(int64_t sequence_number) {
+  auto next = std::upper_bound(makers.begin(), makers.end(), std::make_pair(sequence_number, INT64_MAX));
+  if (sequence_number >= 0) last_module = next == makers.begin() ? 0 : (next - 1)->second;
+  backward_module = last_module;
 }
 
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
   const char* name = function.name();
   bool collective = !std::strncmp(name, "c10d::", 6) || !std::strncmp(name, "_c10d_functional::", 18);
-  if (depth++ == 0 || collective) {
+  if (function.scope() == at::RecordScope::BACKWARD_FUNCTION) enter_backward(function.seqNr());
+  bool first = depth++ == 0, named = first || depth == module_depth + 1;
+  if (named || collective) {
     std::lock_guard<std::mutex> hold(guard);
     int64_t number = number_of(name);
-    if (depth == 1) operation = number;
+    if (first) outermost = number;
+    if (named) operation = number;
     if (collective) {
       collective_since = true;
       for (const c10::IValue& value : function.inputs()) {
@@ -125,7 +147,9 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
 }
 
 void leave(const at::RecordFunction&, at::ObserverContext*) {
-  if (depth > 0 && --depth == 0) operation = 0;
+  if (depth > 0) --depth;
+  if (depth == 0) outermost = backward_module = 0;
+  if (depth == 0 || depth == module_depth) operation = outermost;
 }
 
 // The state letter of a thread in /proc, e.g. 'S' for asleep, 'R' for running or waiting for a core.
@@ -196,7 +220,19 @@ void perfsuite_record(int on) {
 }
 void perfsuite_mark(int64_t number) {
   std::lock_guard<std::mutex> hold(guard);
-  if (recording) events.push_back({-1, number, 0});
+  if (recording) events.push_back({-1, number, 0, 0});
+}
+void perfsuite_phase(const char* name) {
+  std::lock_guard<std::mutex> hold(guard);
+  phase = number_of(name);
+}
+// The forward of this module begins or goes on; "" is none's.
+void perfsuite_module(const char* name) {
+  std::lock_guard<std::mutex> hold(guard);
+  forward_module = number_of(name);
+  module_depth = forward_module ? depth : 0;
+  operation = outermost;
+  makers.emplace_back((int64_t)at::sequence_number::peek(), forward_module);
 }
 int64_t perfsuite_peak() {
   std::lock_guard<std::mutex> hold(guard);

@@ -13,10 +13,12 @@ from typing import Any
 from filelock import FileLock
 
 from perfsuite.errors import RankError, Unsupported
+from perfsuite.suspects import locate
 
 _SOURCE = Path(__file__).with_name("_cpu_allocator.cpp")
 SETTLE_SECONDS = 30
-Event = tuple[int, int, str]  # address, bytes, operation: as the source file describes them
+FIELDS = 4  # of an event: address, bytes, operator, module
+Event = tuple[int, int, str]  # address, bytes, "operator @ module": as the source file describes them
 
 
 def cache_folder() -> Path:
@@ -92,6 +94,14 @@ class CpuAllocator:
         """Put a numbered mark into the log."""
         self._library.perfsuite_mark(ctypes.c_int64(number))
 
+    def enter_phase(self, phase: str) -> None:
+        """What no module does is done by this phase."""
+        self._library.perfsuite_phase(f"({phase})".encode())
+
+    def enter_module(self, name: str) -> None:
+        """The forward of this module begins or goes on; "": of none."""
+        self._library.perfsuite_module(name.encode())
+
     def settle(self) -> None:
         """Wait until no other thread of this process runs. Raises RankError if one never rests."""
         if not self._library.perfsuite_settle(SETTLE_SECONDS):
@@ -137,9 +147,13 @@ class CpuAllocator:
     def events(self) -> list[Event]:
         """The log so far, oldest first."""
         count = self._library.perfsuite_event_count()
-        buffer = (ctypes.c_int64 * (3 * count))()
+        buffer = (ctypes.c_int64 * (FIELDS * count))()
         self._library.perfsuite_copy_events(buffer)
-        names: dict[int, str] = {}
-        for number in set(buffer[2::3]):
-            names[number] = self._library.perfsuite_operation(ctypes.c_int64(number)).decode()
-        return [(buffer[i], buffer[i + 1], names[buffer[i + 2]]) for i in range(0, 3 * count, 3)]
+        texts: dict[int, str] = {}
+        for number in {*buffer[2::FIELDS], *buffer[3::FIELDS]}:
+            texts[number] = self._library.perfsuite_operation(ctypes.c_int64(number)).decode()
+        rows = zip(*(buffer[field::FIELDS] for field in range(FIELDS)), strict=True)
+        return [
+            (address, size, locate(texts[operator], texts[module]) if size > 0 else texts[operator])
+            for address, size, operator, module in rows
+        ]

@@ -1,22 +1,28 @@
 """What CUDA's caching allocator tells of live bytes: its history, event by event, proven against its snapshot."""
 
 import contextlib
+import pickle
 import time
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 from perfsuite.errors import RankError
+from perfsuite.records import write_bytes
 
 
 class CudaHistory:
     """The CUDA caching allocator. The peak is that of its history of requested sizes, since the allocator's own
     statistics count a block on another stream until that stream has passed; its end is proven against its snapshot.
 
-    Collectives are not in the history: their buffers are not told apart from other blocks.
+    Collectives are not in the history: their buffers are not told apart from other blocks. ``keep`` is the file into
+    which the snapshot is written, with the Python stack of every allocation.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, keep: Path | None = None) -> None:
         import torch
+
+        self._keep = keep
 
         self._cuda = torch.cuda
         self._marks: list[tuple[int, int]] = []
@@ -24,12 +30,15 @@ class CudaHistory:
 
     def record(self, on: bool) -> None:
         if on:
-            self._cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context=None)
+            context = "all" if self._keep else None
+            self._cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context=context)
             return
         self._cuda.synchronize()
         device, snapshot = self._cuda.current_device(), self._cuda.memory._snapshot()
         self._cuda.memory._record_memory_history(enabled=None)
         self._events = events_of_history(snapshot["device_traces"][device], self._marks)
+        if self._keep:
+            write_bytes(self._keep, pickle.dumps(snapshot))
         segments = (segment for segment in snapshot["segments"] if segment["device"] == device)
         blocks = [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
         told, there = sum(size for at, size, _ in self._events if at != -1), sum(b["requested_size"] for b in blocks)
@@ -39,6 +48,12 @@ class CudaHistory:
     def mark(self, number: int) -> None:
         self._cuda.synchronize()
         self._marks.append((time.time_ns() // 1000, number))
+
+    def enter_phase(self, phase: str) -> None:
+        """The history's entries name neither operators nor modules."""
+
+    def enter_module(self, name: str) -> None:
+        """As above."""
 
     def reset_peak(self) -> None:
         self._cuda.reset_peak_memory_stats()

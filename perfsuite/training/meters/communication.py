@@ -2,20 +2,24 @@
 
 A collective's bytes are those of the whole message: all-reduce, broadcast and point to point count their tensor,
 all-gather its output, reduce-scatter its input. What a ring puts on the wire per rank follows from it:
-2(n-1)/n of an all-reduce, (n-1)/n of the others.
+2(n-1)/n of an all-reduce, (n-1)/n of the others. The evidence is who called: the operator, in which phase and module.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records import Reading
+from perfsuite.suspects import fold, locate
 from perfsuite.training.meters._base import Meter
-from perfsuite.units import show_bytes
+from perfsuite.training.whereabouts import Whereabouts
+from perfsuite.units import show_bytes, show_whole
 
 if TYPE_CHECKING:
     from perfsuite.training.session import Session
@@ -60,24 +64,35 @@ class Communication(Meter):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
+        self.whereabouts = Whereabouts(session)
         self.bytes: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
 
-    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+    @contextlib.contextmanager
+    def step(self, kind: str) -> Iterator[None]:
         if kind != "counted":
-            return contextlib.nullcontext()
-        mode: contextlib.AbstractContextManager[object] = counting_mode(self.bytes)
-        return mode
+            yield
+            return
+        with self.whereabouts.watch(self.trainer.model), counting_mode(self._count, self.whereabouts.here):
+            yield
+
+    def _count(self, collective: str, operator: str, size: int, module: str) -> None:
+        call = locate(f"{self.whereabouts.phase}'s {operator}", module)
+        suspect = f"{collective}: {call}"
+        self.bytes[suspect] += size
+        self.calls[suspect] += 1
 
     def readings(self) -> dict[str, Reading]:
-        readings = {"communication_bytes": _reading(self.bytes)}
+        readings = {"communication_bytes": _counted(self.bytes), "collectives": _counted(self.calls)}
         theory = self.trainer.traffic()
         if theory is not None:
             readings["communication_theory_bytes"] = _reading(theory)
         return readings
 
 
-def counting_mode(counted: Counter[str]) -> Any:
-    """A TorchDispatchMode that adds the bytes of every collective to ``counted``.
+def counting_mode(count: Callable[[str, str, int, str], None], here: Callable[[], str] = str) -> Any:
+    """A TorchDispatchMode that calls ``count`` for every collective with its name, its operator, its bytes and where it
+    was called.
 
     Raises NotImplementedError at a collective that it does not know: a count must not silently miss one.
     """
@@ -85,6 +100,7 @@ def counting_mode(counted: Counter[str]) -> Any:
 
     class Counting(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            module = here()  # asked at every operator
             result = function(*args, **(kwargs or {}))
             namespace, name = function.namespace, function._opname
             if name not in _SILENT:
@@ -92,18 +108,26 @@ def counting_mode(counted: Counter[str]) -> Any:
                     if name not in _COLLECTIVES:
                         raise NotImplementedError(f"The collective c10d::{name} is not in communication.py's table.")
                     kind, position = _COLLECTIVES[name]
-                    counted[kind] += _size(args[position])
+                    count(kind, name, _size(args[position]), module)
                 elif namespace == "_c10d_functional":
                     if name not in _FUNCTIONAL:
                         raise NotImplementedError(
                             f"The collective {namespace}::{name} is not in communication.py's table."
                         )
                     kind = _FUNCTIONAL[name]
-                    counted[kind] += _size(result if kind == "all_gather" else args[0])
+                    count(kind, name, _size(result if kind == "all_gather" else args[0]), module)
             return result
 
     mode: Any = Counting
     return mode()
+
+
+def _counted(suspects: Mapping[str, int]) -> Reading:
+    """The sums by collective, with who called it."""
+    sizes: Counter[str] = Counter()
+    for suspect, size in suspects.items():
+        sizes[suspect.partition(":")[0]] += size
+    return msgspec.structs.replace(_reading(sizes), suspects=fold(suspects))
 
 
 def _reading(sizes: Mapping[str, int]) -> Reading:
@@ -132,6 +156,15 @@ METRICS = (
         show=show_bytes,
         fold="max",
         hold="exact",
+        processes=PROCESSES,
+    ),
+    Metric(
+        name="collectives",
+        title="collectives/step",
+        show=show_whole,
+        fold="max",
+        hold="exact",
+        optional=True,  # baselines from before it was counted lack it
         processes=PROCESSES,
     ),
 )

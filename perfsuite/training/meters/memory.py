@@ -11,14 +11,17 @@ from __future__ import annotations
 import contextlib
 import gc
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
-from perfsuite.records import Reading
+from perfsuite.records import SNAPSHOT, Reading
+from perfsuite.suspects import fold
 from perfsuite.training.anatomy import Mark, dissect
 from perfsuite.training.meters._base import TRACED_STEPS, Meter
 from perfsuite.training.trainer import Trainer
+from perfsuite.training.whereabouts import watch
 from perfsuite.units import show_bytes
 
 if TYPE_CHECKING:
@@ -30,6 +33,8 @@ class Source(Protocol):
 
     def record(self, on: bool) -> None: ...
     def mark(self, number: int) -> None: ...
+    def enter_phase(self, phase: str) -> None: ...
+    def enter_module(self, name: str) -> None: ...
     def reset_peak(self) -> None: ...
     @property
     def peak_bytes(self) -> int: ...
@@ -49,7 +54,11 @@ def open_source(session: Session) -> Source:
     from perfsuite.training.meters._cpu_allocator import CpuAllocator
     from perfsuite.training.meters._cuda_history import CudaHistory
 
-    return CpuAllocator() if session.job.device == "cpu" else CudaHistory()
+    if session.job.device == "cpu":
+        return CpuAllocator()
+    job = session.job
+    name = SNAPSHOT.format(cell=job.cell, rank=session.rank)
+    return CudaHistory(Path(job.snapshots, name) if job.snapshots else None)
 
 
 def live_bytes(source: Source) -> int:
@@ -70,7 +79,7 @@ class Memory(Meter):
         self.trainer: Any = None
         self.marks: dict[int, Mark] = {}
         self.recording = True
-        self.settled = contextlib.ExitStack()
+        self.settled, self.watched = contextlib.ExitStack(), contextlib.ExitStack()
         self.stepping = self.evaluated_once = False
         self.setup_peak = self.recorded_peak = self.recorded_live = 0
         self.reserved: int | None = None
@@ -80,6 +89,7 @@ class Memory(Meter):
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
         self.settled.enter_context(self.source.settled())
+        self.watched.enter_context(watch(trainer.model, self.source.enter_module))
         # A tensor in a reference cycle lives until Python collects it, which happens when enough objects were made, of
         # whatever kind. Recorded steps collect at their beginning and nowhere else, so that a peak repeats.
         gc.disable()
@@ -108,7 +118,10 @@ class Memory(Meter):
         if phase == "evaluation" and not self.evaluated_once:
             self.evaluated_once = True
             self._check_growth()
-        if not self.recording or self.trainer is None:
+        if not self.recording:
+            return
+        self.source.enter_phase(phase)
+        if self.trainer is None:
             return
         if phase == "batch" and not self.stepping:
             self.stepping = True
@@ -127,6 +140,7 @@ class Memory(Meter):
     def stop_recording(self) -> None:
         """Stop the log. From here on only what stays alive is watched."""
         self.recording = False
+        self.watched.close()
         if self.session.job.capacity_bytes is None:  # under a capacity every step must use what the recorded ones did
             self.settled.close()
         self.source.record(False)
@@ -136,7 +150,9 @@ class Memory(Meter):
     def readings(self) -> dict[str, Reading]:
         anatomy = dissect(self.source.events(), self.marks)
         self.source.prove_peak(anatomy.peak_bytes, self.recorded_peak)
-        peak = Reading(value=anatomy.peak_bytes, parts=_some(anatomy.categories), suspects=_largest(anatomy.operations))
+        peak = Reading(
+            value=anatomy.peak_bytes, parts=_some(anatomy.categories), suspects=_suspects(anatomy.operations)
+        )
         readings = {"peak_memory_bytes": peak}
         readings["setup_memory_bytes"] = Reading(value=self.setup_peak)
         process = self.session.strategy.engine.process
@@ -158,18 +174,16 @@ class Memory(Meter):
             )
 
 
-def _largest(operations: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """The operators that allocated most of what is alive at the peak; backward's are named by their autograd node."""
-    largest = sorted(operations.items(), key=lambda item: (-item[1], item[0]))[:SUSPECTS]
+def _suspects(operations: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """What allocated what is alive at the peak; backward's operators are named by their autograd node."""
     prefix = "autograd::engine::evaluate_function: "
-    return {f"{part}: {name.removeprefix(prefix)}": size for (part, name), size in largest if name}
+    return fold({f"{part}: {name.removeprefix(prefix)}": size for (part, name), size in operations.items() if name})
 
 
 def _some(sizes: dict[str, int]) -> dict[str, int]:
     return {category: size for category, size in sizes.items() if size}
 
 
-SUSPECTS = 16
 _BOTH, _TRAINING = ("training", "inference"), ("training",)
 HELD = {
     "parameters": _BOTH,

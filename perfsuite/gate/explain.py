@@ -1,0 +1,100 @@
+"""What explains a difference: the part that moved most, and the operators and modules that moved most in it; of a time,
+the phase of a step.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.records import Measurement, Reading
+from perfsuite.suspects import AT, EXPOSED, PHASES, expand, layer_of, with_layers, without_module
+from perfsuite.units import show_seconds
+
+NAMED = 3  # at most so many operators
+SMALL = 0.1  # of the largest move: what moved by less is not named
+
+
+def explain(metric: Metric, new: Reading, old: Reading) -> str:
+    """``activations +1.94 GiB: aten::softmax in transformer.h.0-11.attn``; empty where the metric has no parts.
+
+    The part moved most in the direction of the value, or grew most where the value is equal; so did the operators in
+    it, of which the evidence names the largest. Layers that moved alike are one.
+    """
+    moves = {name: new.parts.get(name, 0) - old.parts.get(name, 0) for name in sorted(old.parts | new.parts)}
+    if not moves:
+        return ""
+    sign = -1 if new.value < old.value else 1
+    part = max(moves, key=lambda name: sign * moves[name])
+    note = f"{part.replace('_', ' ')} {_signed(metric, moves[part])}"
+    moved = [(suspect, sign * size) for suspect, size in _moved(part, new, old).items()]
+    moved.sort(key=lambda item: (-item[1], item[0]))
+    if not moved or moved[0][1] <= 0:
+        return note
+    enough = SMALL * moved[0][1]
+    named = [(suspect, size) for suspect, size in moved[:NAMED] if size >= enough]
+    named += [(suspect, size) for suspect, size in moved[-1:] if size <= -enough]  # in the place of what came
+    if len(named) == 1:
+        return f"{note}: {_where(named[0][0])}"
+    return f"{note}: {', '.join(f'{_where(suspect)} {_signed(metric, sign * size)}' for suspect, size in named)}"
+
+
+def explain_time(new: Measurement, old: Measurement) -> str:
+    """``backward +12.0 ms``: the phase of a step that grew most, and the exposed communication if that is half of it;
+    empty where no phase is known on both sides, or none grew.
+    """
+    grown = {}
+    for name in (*(f"{phase}_seconds" for phase in PHASES), EXPOSED):
+        after, before = (measurement.readings.get(name) for measurement in (new, old))
+        if after and before:
+            grown[name] = after.value - before.value
+    waited = grown.pop(EXPOSED, 0)
+    name = max(grown, key=lambda name: grown[name], default="")
+    if not name or grown[name] <= 0:
+        return ""
+    note = f"{name.removesuffix('_seconds')} +{show_seconds(grown[name])}"
+    return note + (f", exposed communication +{show_seconds(waited)}" if waited > grown[name] / 2 else "")
+
+
+def _moved(part: str, new: Reading, old: Reading) -> dict[str, int]:
+    """By how much each "operator @ module" in the part moved, the layers that moved alike as one.
+
+    A baseline from before modules were recorded is compared by operators alone. Where one side keeps only its largest
+    entries, what it does not have may have been as large as the smallest that it has.
+    """
+    sides = [expand(reading.suspects) for reading in (new, old)]
+    if not any(AT in suspect for suspect in sides[1]):
+        sides = [_by_operator(side) for side in sides]
+    inside = [{name: size for name, size in side.items() if name.startswith(f"{part}: ")} for side in sides]
+    most = [
+        0 if sum(here.values()) >= reading.parts.get(part, 0) else min(reading.suspects.values(), default=0)
+        for here, reading in zip(inside, (new, old), strict=True)
+    ]
+    layers: dict[tuple[str, int], list[int]] = defaultdict(list)
+    moved: dict[str, int] = {}
+    for suspect in inside[0] | inside[1]:
+        after, before = (here.get(suspect) for here in inside)
+        size = max(0, (after or 0) - (most[1] if before is None else before))
+        size = size or min(0, (most[0] if after is None else after) - (before or 0))
+        pattern, layer = layer_of(suspect.removeprefix(f"{part}: "))
+        if layer is None:
+            moved[pattern] = size
+        else:
+            layers[pattern, size].append(layer)
+    for (pattern, size), indices in layers.items():
+        moved[with_layers(pattern, indices)] = size * len(indices)
+    return moved
+
+
+def _by_operator(suspects: Mapping[str, int]) -> dict[str, int]:
+    summed: Counter[str] = Counter()
+    for suspect, size in suspects.items():
+        summed[without_module(suspect)] += size
+    return dict(summed)
+
+
+def _where(suspect: str) -> str:
+    return suspect.replace(AT, " in ", 1)
+
+
+def _signed(metric: Metric, size: int) -> str:
+    return f"{'-' if size < 0 else '+'}{metric.show(abs(size))}"

@@ -1,0 +1,92 @@
+"""How evidence is written down: what every byte or call of a part was for, as "part: operator @ module" -> number.
+
+Where no module's forward or backward runs, the phase stands in its place: "(optimizer)". Layers that have the same
+number are one entry with their sum: "activations: aten::mul @ transformer.h.0-3,6.mlp".
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+
+MOST = 48  # entries of a reading that are kept: the largest
+AT = " @ "
+LAYERS = "*"
+EXPOSED = "exposed_communication_seconds"  # waited for other ranks, in whatever phase
+PHASES = {  # of a step, whose times are "<phase>_seconds", and the kinds of cells that have them
+    "data": ("training", "inference"),
+    "forward": ("training", "inference"),
+    "backward": ("training",),
+    "optimizer": ("training",),
+}
+_INDEX = re.compile(r"(?:(?<=^)|(?<=\.))\d[\d,-]*(?=\.|$)")
+
+
+def locate(operator: str, module: str) -> str:
+    """``aten::mul`` in the module ``transformer.h.1.mlp`` or the phase ``(optimizer)``; no operator: Python."""
+    return f"{operator or 'python'}{AT}{module}" if module else operator
+
+
+def fold(sizes: Mapping[str, int], most: int = MOST) -> dict[str, int]:
+    """The largest entries, the layers of equal size as one."""
+    layers: dict[tuple[str, int], list[int]] = defaultdict(list)
+    folded: dict[str, int] = {}
+    for suspect, size in sizes.items():
+        pattern, index = _without_index(suspect)
+        if index is None or not index.isdecimal():
+            folded[suspect] = size
+        else:
+            layers[pattern, size].append(int(index))
+    for (pattern, size), indices in layers.items():
+        folded[with_layers(pattern, indices)] = size * len(indices)
+    return dict(sorted(folded.items(), key=lambda item: (-item[1], item[0]))[:most])
+
+
+def expand(suspects: Mapping[str, int]) -> dict[str, int]:
+    """What was folded, layer by layer."""
+    sizes: dict[str, int] = {}
+    for suspect, size in suspects.items():
+        pattern, index = _without_index(suspect)
+        indices = list(_indices(index)) if index else []
+        for layer in indices:
+            sizes[with_layers(pattern, [layer])] = size // len(indices)
+        if not indices:
+            sizes[suspect] = size
+    return sizes
+
+
+def layer_of(suspect: str) -> tuple[str, int | None]:
+    """The suspect with ``*`` in place of its layer's index, and the index; None if it is in no layer."""
+    pattern, index = _without_index(suspect)
+    return pattern, int(index) if index and index.isdecimal() else None
+
+
+def with_layers(pattern: str, indices: Iterable[int]) -> str:
+    """``…h.*.mlp`` with 0, 1, 2 and 5 -> ``…h.0-2,5.mlp``."""
+    ranges: list[list[int]] = []
+    for index in sorted(indices):
+        if ranges and ranges[-1][1] == index - 1:
+            ranges[-1][1] = index
+        else:
+            ranges.append([index, index])
+    text = ",".join(f"{first}-{last}" if last > first else str(first) for first, last in ranges)
+    return pattern.replace(LAYERS, text, 1)
+
+
+def without_module(suspect: str) -> str:
+    """The part and the operator alone."""
+    return suspect.partition(AT)[0]
+
+
+def _without_index(suspect: str) -> tuple[str, str | None]:
+    """The first index in the module's path is that of its layer."""
+    operator, at, module = suspect.partition(AT)
+    found = _INDEX.search(module)
+    if not found:
+        return suspect, None
+    return operator + at + module[: found.start()] + LAYERS + module[found.end() :], found[0]
+
+
+def _indices(text: str) -> Iterable[int]:
+    for part in text.split(","):
+        first, _, last = part.partition("-")
+        yield from range(int(first), int(last or first) + 1)

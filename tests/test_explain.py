@@ -1,0 +1,171 @@
+"""A red exact metric explains itself: by category, operator and module."""
+
+import pytest
+from gate_samples import METRICS, measurement
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfsuite.cell import parse_cell
+from perfsuite.gate.explain import explain, explain_time
+from perfsuite.gate.judge import judge
+from perfsuite.records import FORMAT, Baseline, Reading
+from perfsuite.report.verdict import render
+from perfsuite.runner import Runner, Settings
+from perfsuite.selftest.explained import EXPLAINED
+from perfsuite.suspects import MOST, expand, fold
+
+MIB = 2**20
+
+
+def activations(**sizes):
+    """A peak of activations alone, in MiB by operator and module; ``__`` is a dot, a leading number a layer's."""
+    suspects = {f"activations: {name}": size * MIB for name, size in sizes.items()}
+    total = sum(suspects.values())
+    return Reading(value=total, parts={"activations": total}, suspects=fold(suspects))
+
+
+def note(new, old):
+    """What is said of a peak."""
+    return explain(METRICS[0], new, old)
+
+
+@pytest.mark.parametrize("fault", EXPLAINED)
+def test_a_regression_names_category_operator_and_module(measure, catalog, fault):
+    """The verdict on a real cell into which a fault was put."""
+    cell, named = EXPLAINED[fault]
+    good, bad = measure(cell), measure(cell, f"perfsuite.selftest.explained:{fault}")
+    baseline = Baseline(format=FORMAT, cell=cell, date="", commit="", measurement=good)
+    strategy = cell.split("-")[1]
+    verdict = judge(bad, baseline, catalog.metrics("training"), strategy=strategy, time_tolerance=9.0)
+    red = [line for line in render(verdict).splitlines() if "REGRESSED" in line]
+
+    assert any(all(word in line for word in named) for line in red), render(verdict, bad.failure)
+
+
+def test_modules_name_everything_that_is_alive_at_the_peak(measure):
+    """The evidence of a small cell is whole: it sums to the peak, and each entry names a module or a phase."""
+    peak = measure("gpt2_tiny-single+ckpt-cpu_x1").readings["peak_memory_bytes"]
+
+    assert sum(peak.suspects.values()) == peak.value
+    assert [suspect for suspect in peak.suspects if " @ " not in suspect] == []
+
+
+def test_backward_is_told_by_the_module_whose_forward_made_it(measure):
+    """Gradients are made by backward's operators, in the modules that own the parameters."""
+    peak = measure("gpt2_tiny-single+ckpt-cpu_x1").readings["peak_memory_bytes"]
+
+    assert "gradients: AddmmBackward0 @ transformer.h.1.mlp.c_fc" in peak.suspects
+
+
+def test_what_is_computed_again_is_told_by_its_own_operator(measure):
+    """A checkpointed layer runs inside a backward's operator, but is not named by it."""
+    peak = measure("gpt2_tiny-single+ckpt-cpu_x1").readings["peak_memory_bytes"]
+
+    assert "temporaries: aten::addmm @ transformer.h.0.mlp.c_fc" in peak.suspects
+
+
+def test_layers_that_grew_alike_are_one():
+    """Four layers of one size are one entry, and so are the two that grew."""
+    old = activations(**{f"mul @ h.{layer}.mlp": 4 for layer in range(4)})
+    new = activations(**{f"mul @ h.{layer}.mlp": 4 + (layer > 1) for layer in range(4)})
+
+    assert old.suspects == {"activations: mul @ h.0-3.mlp": 16 * MIB}
+    assert note(new, old) == "activations +2.00 MiB: mul in h.2-3.mlp"
+
+
+def test_what_took_the_place_of_what_is_named():
+    """A kernel that another one replaced is named with it."""
+    old = activations(**{"sdpa @ h.0.attn": 4, "mul @ h.0.mlp": 4})
+    new = activations(**{"softmax @ h.0.attn": 6, "mul @ h.0.mlp": 4})
+
+    assert note(new, old) == "activations +2.00 MiB: softmax in h.0.attn +6.00 MiB, sdpa in h.0.attn -4.00 MiB"
+
+
+def test_an_improvement_names_what_shrank():
+    """The signs are those of the bytes."""
+    old = activations(**{"mul @ h.0.mlp": 4, "add @ h.0.mlp": 4})
+    new = activations(**{"mul @ h.0.mlp": 1, "add @ h.0.mlp": 2})
+
+    assert note(new, old) == "activations -5.00 MiB: mul in h.0.mlp -3.00 MiB, add in h.0.mlp -2.00 MiB"
+
+
+def test_a_baseline_without_modules_is_compared_by_operators():
+    """What was recorded before modules were is told by operators alone, and moved nothing by being told otherwise."""
+    old = activations(mul=8, add=4)
+    new = activations(**{"mul @ h.0.mlp": 4, "mul @ h.1.mlp": 4, "add @ h.0.mlp": 6})
+
+    assert note(new, old) == "activations +2.00 MiB: add"
+
+
+def test_what_a_full_list_left_out_did_not_grow():
+    """A baseline that keeps only its largest entries may have had the others as large as its smallest."""
+    sizes = {f"op{number:02} @ head": 2 for number in range(MOST + 1)}
+    old, new = activations(**sizes), activations(**sizes | {"op00 @ head": 5, f"op{MOST} @ head": 3})
+
+    assert len(old.suspects) == MOST
+    assert f"activations: op{MOST} @ head" not in old.suspects
+    assert note(new, old).startswith("activations +4.00 MiB: op00 in head +3.00 MiB")
+
+
+paths = st.lists(st.sampled_from(["h", "0", "1", "2", "7", "attn"]), min_size=1, max_size=4).map(".".join)
+names = st.builds("{}: {} @ {}".format, st.sampled_from(["a", "b"]), st.sampled_from(["x", "conv2d.1"]), paths)
+
+
+@given(st.dictionaries(names, st.integers(0, 9), max_size=40))
+def test_folding_loses_nothing(sizes):
+    """What is folded can be told layer by layer again, and sums to the same."""
+    folded = fold(sizes)
+
+    assert expand(folded) == sizes
+    assert sum(folded.values()) == sum(sizes.values())
+
+
+def test_phases_make_up_the_step(measure):
+    """Forward, backward and optimizer of a lone rank are its step, but for the way between them."""
+    readings = measure("gpt2_tiny-single+ckpt-cpu_x1").readings
+    phases = [readings[f"{phase}_seconds"].value for phase in ("forward", "backward", "optimizer")]
+
+    assert min(phases) > 0
+    assert sum(phases) <= 1.2 * max(readings["step_time_seconds"].samples)
+
+
+def test_a_slower_step_names_the_phase_that_grew_most():
+    """The note of the step time tells the phase and by how much."""
+    old = measurement(forward_seconds=Reading(value=0.1), backward_seconds=Reading(value=0.2))
+    new = measurement(forward_seconds=Reading(value=0.101), backward_seconds=Reading(value=0.212))
+
+    assert explain_time(new, old) == "backward +12.0 ms"
+
+
+def test_a_wait_for_other_ranks_is_named():
+    """Where it is most of what a phase grew by, the phase is not to blame alone."""
+    exposed = "exposed_communication_seconds"
+    old = measurement(backward_seconds=Reading(value=0.2), **{exposed: Reading(value=0.01)})
+    new = measurement(backward_seconds=Reading(value=0.3), **{exposed: Reading(value=0.1)})
+
+    assert explain_time(new, old) == "backward +100 ms, exposed communication +90.0 ms"
+
+
+def test_a_lone_rank_waits_for_nobody(measure):
+    """Two ranks wait for each other, one rank never does: it sleeps for less than a tenth of what it steps."""
+    alone, two = (measure(f"gpt2_tiny-{rest}").readings for rest in ("single+ckpt-cpu_x1", "fsdp2-cpu_x2"))
+    name = "exposed_communication_seconds"
+
+    assert alone[name].value < 0.1 * alone["step_time_seconds"].value
+    assert alone[name].value < two[name].value < max(two["step_time_seconds"].samples)
+
+
+def test_a_baseline_without_phases_explains_no_time():
+    """A phase that one side does not know did not grow."""
+    assert explain_time(measurement(forward_seconds=Reading(value=0.1)), measurement()) == ""
+
+
+def test_snapshots_of_green_cells_are_forgotten(catalog, tmp_path):
+    """Every rank's is removed, and nothing of another cell."""
+    for name in ("gpt2_tiny-ddp-cpu_x2-rank0", "gpt2_tiny-ddp-cpu_x2-rank1", "gpt2_tiny-zero1-cpu_x2-rank0"):
+        (tmp_path / f"{name}.pickle").touch()
+    runner = Runner(catalog, Settings(snapshots=tmp_path))
+    runner.forget_snapshots(parse_cell("gpt2_tiny-ddp-cpu_x2", catalog))
+    runner.close()
+
+    assert [path.name for path in tmp_path.iterdir()] == ["gpt2_tiny-zero1-cpu_x2-rank0.pickle"]
