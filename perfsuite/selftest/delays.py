@@ -19,7 +19,7 @@ _now = time.perf_counter
 
 
 def own_time(session: Session, trainer: Any, meters: Any) -> None:
-    """Meters and delays tell the time by the processor time of the rank, which neighbours on a busy machine do not take.
+    """The clock is the rank's own processor time, most of which neighbours on a busy machine leave as it is.
 
     A slower step is seen all the same; what a rank waits for its siblings counts for them alone.
     """
@@ -28,7 +28,7 @@ def own_time(session: Session, trainer: Any, meters: Any) -> None:
 
     _now = time.process_time
     for module in (clock, control):
-        module.time = SimpleNamespace(perf_counter_ns=time.process_time_ns)  # type: ignore[attr-defined]
+        vars(module)["time"] = SimpleNamespace(perf_counter_ns=time.process_time_ns)
 
 
 def _spin(seconds: float) -> None:

@@ -6,6 +6,7 @@ import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -75,15 +76,14 @@ def backward_clock(session: Session, trainer: Any, meters: Any) -> None:
     from perfsuite.training.meters import clock
 
     ticks = iter(range(10**6, 0, -1))
-    clock.time = type("Clock", (), {"perf_counter_ns": staticmethod(lambda: next(ticks))})  # type: ignore[attr-defined]
+    vars(clock)["time"] = SimpleNamespace(perf_counter_ns=lambda: next(ticks))
 
 
 def _write(change: Callable[[Path, RankSample], object]) -> None:
     """From now on this rank writes its result like that."""
     import perfsuite.training.rank as rank_module
 
-    functions = {"write": staticmethod(change), "Reading": None}
-    rank_module.records = type("Records", (), functions)  # type: ignore[attr-defined]
+    vars(rank_module)["records"] = SimpleNamespace(write=change, Reading=None)
 
 
 def torn_result(session: Session, trainer: Any, meters: Any) -> None:
@@ -119,4 +119,4 @@ def full_disk(session: Session, trainer: Any, meters: Any) -> None:
 
     synchronize = os.fsync
     if session.rank == 1:
-        os.fsync = full
+        os.fsync = full  # type: ignore[assignment]

@@ -23,7 +23,7 @@ from perfsuite.runner import Runner, Settings, Watch
 from perfsuite.selftest.cases import REFUSED, Case, control
 from perfsuite.selftest.effects import TOLERANCE
 
-SETTINGS = Settings(steps=10, warmup=1, step_timeout=10.0)
+SETTINGS = Settings(steps=10, warmup=1, step_timeout=6.0)
 OWN_TIME = "perfsuite.selftest.delays:own_time"
 ATTEMPTS = 3  # at a baseline of times, and at a fault in them: the machine can change its mood in between
 
@@ -125,7 +125,9 @@ class Bench:
             status, text = result.verdict.status, render(result.verdict, result.measurement.failure)
         except PerfsuiteError as error:
             status, text = REFUSED, str(error)
-        expected = before if case.meanwhile is None else {path: case.meanwhile(before[path])}
+        except Exception as error:  # the other faults shall be tried all the same
+            status, text = "crashed", f"{type(error).__name__}: {error}"
+        expected = before if case.meanwhile is None else before | {path: case.meanwhile(before[path])}
         if _files(folder) != expected:
             status, text = "lost", f"{path.name} or what lies beside it is not what it was"
         return _row(case, size.text if size else "", status, text.replace(f"{folder}/", ""))
@@ -188,11 +190,13 @@ def _clock(timed: bool) -> list[str]:
 
 
 def _edit(path: Path, edit: Callable[[bytes], bytes | None] | None) -> None:
-    content = edit(path.read_bytes()) if edit else path.read_bytes()
+    if edit is None:
+        return
+    content = edit(path.read_bytes())
     path.unlink()
     if content is not None:
         path.write_bytes(content)
 
 
-def _files(folder: Path) -> dict[Path, bytes | None]:
+def _files(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
