@@ -60,7 +60,10 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
             _evaluate(session, trainer, meters)
             continue
         session.mark("batch")
-        batch = trainer.batch(number)
+        with contextlib.ExitStack() as around:
+            for meter in meters:
+                around.enter_context(meter.feed(kind))
+            batch = trainer.batch(number)
         _align(session)
         with contextlib.ExitStack() as around:
             for meter in meters:

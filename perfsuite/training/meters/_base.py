@@ -36,6 +36,10 @@ class Meter:
         """The engine is ready and proven; no step has run."""
         self.trainer = trainer
 
+    def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        """A context around the making of one step's batch."""
+        return contextlib.nullcontext()
+
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         """A context around one step."""
         return contextlib.nullcontext()

@@ -1,4 +1,7 @@
-"""Step time: one optimizer step, all micro-batches included, on this rank, with the device synchronized."""
+"""Step time: one optimizer step, all micro-batches included, on this rank, with the device synchronized.
+
+Iteration time: the same and the making of its batch before it, so that slow data is seen too.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +26,14 @@ class Clock(Meter):
     def __init__(self, session: object) -> None:
         super().__init__(session)  # type: ignore[arg-type]
         self.seconds: list[float] = []
+        self.batch_seconds: list[float] = []
+
+    @contextlib.contextmanager
+    def feed(self, kind: str) -> Iterator[None]:
+        begin = time.perf_counter_ns()
+        yield
+        if kind == "timed":
+            self.batch_seconds.append((time.perf_counter_ns() - begin) / 1e9)
 
     @contextlib.contextmanager
     def step(self, kind: str) -> Iterator[None]:
@@ -38,7 +49,9 @@ class Clock(Meter):
 
     def readings(self) -> dict[str, Reading]:
         tokens = positions(self.session.job.workload) * self.session.recipe.accumulation * self.session.leads_replica
+        iterations = [batch + step for batch, step in zip(self.batch_seconds, self.seconds, strict=True)]
         return {
+            "iteration_time_seconds": Reading(value=statistics.median(iterations), samples=list(iterations)),
             "step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds)),
             "tokens": Reading(value=tokens),
         }
@@ -59,6 +72,15 @@ METRICS = (
         hold="time",
         worse="higher",
         column=2,
+    ),
+    Metric(
+        name="iteration_time_seconds",
+        title="iteration time",
+        show=show_seconds,
+        fold="max",
+        hold="time",
+        worse="higher",
+        optional=True,  # baselines of format 1 have none
     ),
     Metric(name="tokens", title="tokens/step", show=show_count, fold="sum", hold="exact", worse="different"),
     Metric(

@@ -1,0 +1,95 @@
+"""``perfsuite selftest``: put faults into real cells on purpose, and show that the gate says of each what is wrong."""
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from perfsuite import records
+from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.errors import UsageError
+from perfsuite.records import Record
+from perfsuite.report.live import LiveLine
+from perfsuite.report.tables import bare_table, print_table
+from perfsuite.selftest.cases import CASES, Case
+from perfsuite.selftest.proof import SETTINGS, Bench, Row, chosen, prove_all
+
+SAID = 100  # columns, at most
+
+
+class Report(Record, frozen=True, kw_only=True):
+    """What ``--json`` holds."""
+
+    date: str
+    rows: list[Row]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("-k", default="", metavar="EXPR", help="Only faults in whose row all of these words stand.")
+    parser.add_argument("--list", action="store_true", help="Say which faults there are, and measure nothing.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the rows there too.")
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Prove every fault. Exit code 1 where one passes, is caught for another reason, or a cell without one is red."""
+    cases = chosen(CASES, arguments.k)
+    if not cases:
+        raise UsageError(f"No fault has all of {arguments.k!r} in its row: see perfsuite selftest --list.")
+    if arguments.list:
+        print_table(_list(cases))
+        return 0
+    if arguments.json and (arguments.json.is_dir() or not arguments.json.absolute().parent.is_dir()):
+        raise UsageError(f"--json names {arguments.json}, which is not a file in a folder that exists.")
+    live, begin = LiveLine(SETTINGS.all_steps_of), time.monotonic()
+    bench = Bench(catalog_of(arguments), live.show)
+    try:
+        rows = list(prove_all(cases, bench))
+    finally:
+        live.clear()
+        bench.close()
+    print_table(table(rows))
+    if arguments.json:
+        records.write(arguments.json, Report(date=records.timestamp(), rows=rows))
+    return tell(rows, time.monotonic() - begin)
+
+
+def tell(rows: list[Row], seconds: float) -> int:
+    """The sentence behind the table, the reasons of what is wrong, and the exit code."""
+    wrong = [row for row in rows if not row.caught]
+    faults = [row for row in rows if row.kind != "control"]
+    caught = sum(row.caught for row in faults)
+    print(f"{caught} of {len(faults)} faults caught for the right reason in {seconds:.0f} s.")
+    for row in wrong:
+        what = "is not green without a fault" if row.kind == "control" else f"does not catch: {row.name}, {row.where}"
+        text = f"{row.cell} {what}. It said {row.status}: {row.said} Expected {row.expected}"
+        print(f"perfsuite: {text}", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+def table(rows: list[Row]) -> Table:
+    """One row per fault, and the cells without one."""
+    shown = bare_table("fault", "cell", "where it is put", "verdict", "what was said", "caught")
+    for row in rows:
+        said = row.said if len(row.said) <= SAID else f"{row.said[:SAID]}…"
+        good = "green" if row.kind == "control" else "yes"
+        caught = Text(good, "green") if row.caught else Text("NO", "bold red")
+        texts = [Text(text) for text in (row.name, row.cell, row.where, row.status, said)]
+        shown.add_row(*texts, caught)
+    return shown
+
+
+def _list(cases: list[Case]) -> Table:
+    shown = bare_table("kind", "fault", "cell", "where it is put", "must be")
+    for case in cases:
+        shown.add_row(*(Text(text) for text in (case.kind, case.name, case.cell, case.where, case.status)))
+    return shown
+
+
+COMMAND = Command(
+    name="selftest", help="Inject faults, and show that the gate sees them.", arguments=arguments, run=run
+)

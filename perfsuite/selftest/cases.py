@@ -1,0 +1,254 @@
+"""All faults: where each is put and what must then be said of the cell. Red is not enough: the reason must be right."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+
+from perfsuite.records import Measurement
+from perfsuite.selftest import edits
+from perfsuite.selftest.effects import Effect, bytes_of_peak, slow_step, slow_tail
+
+DDP = "gpt2_tiny-ddp-cpu_x2"
+FSDP = "gpt2_tiny-fsdp2-cpu_x2"
+ZERO = "t5_tiny-zero3-cpu_x2"
+CELLS = (DDP, FSDP, ZERO)
+REFUSED = "refused"  # in place of a verdict's status: the gate says why it cannot judge, and judges nothing
+
+
+@dataclass(frozen=True, kw_only=True)
+class Case:
+    """One fault. ``fault`` names what ranks suffer, its name ending in the number that ``effect`` finds in the cell's
+    baseline; ``edit`` changes the bytes of the baseline's file (None: deletes it) before the cell is measured,
+    ``meanwhile`` while it is; ``told`` changes what was measured, of launches that were really made. ``disk`` is
+    around all that the gate does.
+
+    The verdict's status must be ``status``, and its text must have ``says``, a regular expression. ``timed`` cells are
+    held in time too, to a baseline of several launches; all others to one of one launch, so that no noise can help or
+    harm.
+    """
+
+    name: str
+    kind: str
+    where: str
+    status: str
+    says: str
+    cell: str = DDP
+    timed: bool = False
+    fault: str = ""
+    effect: Effect | None = None
+    edit: Callable[[bytes], bytes | None] | None = None
+    meanwhile: Callable[[bytes], bytes] | None = None
+    told: Callable[[Measurement], Measurement] | None = None
+    disk: Callable[[], AbstractContextManager[object]] | None = None
+    consent: str | None = None
+
+
+def control(cell: str, timed: bool) -> Case:
+    """The cell without a fault, without which a red cell would prove nothing."""
+    says = r"step time .* ok\b" if timed else "step time .* not held .*the baseline is of one launch"
+    return Case(name="no fault", kind="control", where="nowhere", cell=cell, timed=timed, status="ok", says=says)
+
+
+def _delay(name: str, kind: str, where: str, says: str, effect: Effect = slow_step, status: str = "regressed") -> Case:
+    fault = f"perfsuite.selftest.delays:{kind}_"
+    return Case(name=name, kind="time", where=where, status=status, says=says, timed=True, fault=fault, effect=effect)
+
+
+def _fault(kind: str, name: str, where: str, status: str, says: str, fault: str, cell: str = DDP) -> Case:
+    module = "falsehoods" if fault in _FALSEHOODS else "faults"
+    fault = f"perfsuite.selftest.{module}:{fault}"
+    return Case(name=name, kind=kind, where=where, status=status, says=says, fault=fault, cell=cell)
+
+
+_FALSEHOODS = {
+    "missing_metric",
+    "no_samples",
+    "fewer_samples",
+    "parts_lost",
+    "in_kibibytes",
+    "nan_metric",
+    "backward_clock",
+    "torn_result",
+    "no_result",
+    "twice_rank_0",
+    "other_library",
+    "full_disk",
+}
+_memory, _ranks, _training, _work, _engine, _result = (
+    functools.partial(_fault, kind) for kind in ("memory", "ranks", "training", "work", "engine", "result")
+)
+
+
+def _baseline(name: str, where: str, status: str, says: str, edit: Callable[[bytes], bytes | None]) -> Case:
+    return Case(name=name, kind="baseline", where=where, status=status, says=says, edit=edit)
+
+
+TIME = (
+    _delay("slow step", "slow", "every step of every rank", "step time .*REGRESSED"),
+    _delay("one slow step in ten", "tail", "every rank", "step time .*REGRESSED .*the slowest steps alone", slow_tail),
+    _delay("slow rank", "rank", "every step of rank 1", "step time .*REGRESSED"),
+    _delay("slow data", "data", "the making of batches", r"step time .* ok\b.*\n *iteration time .*REGRESSED"),
+    _delay(
+        "slow machine",
+        "machine",
+        "steps and control alike",
+        r"step time .* not held .*the machine: its control workload is \d+.\d % slower too",
+        status="ok",
+    ),
+)
+RANKS = (
+    _ranks("killed rank", "rank 1, backward", "failed", "Rank 1 was killed by SIGKILL", "killed"),
+    _ranks("segmentation fault", "rank 1, optimizer", "failed", "Rank 1 was killed by SIGSEGV", "segfault"),
+    _ranks("silent exit", "rank 1, forward", "failed", "Rank 1 exited with status 3 and said nothing", "exits"),
+    _ranks(
+        "exception",
+        "rank 1, forward",
+        "failed",
+        "Rank 1: ValueError in forward of step 2: a fault put here on purpose",
+        "raises",
+    ),
+    _ranks("hung rank", "rank 1, forward", "failed", "Rank 1 hangs in forward of step 2", "hangs"),
+    _ranks("stopped rank", "rank 1, forward", "failed", "Rank 1 hangs in .*does not even answer a signal", "stopped"),
+    _ranks("missing rank", "rank 1's result", "failed", "Rank 1 ended well but left no whole result", "no_result"),
+    _ranks(
+        "duplicated rank",
+        "rank 1's result",
+        "failed",
+        "Rank 0 of 2 left 2 results instead of one",
+        "twice_rank_0",
+    ),
+    _ranks("another library", "rank 1", "failed", "Rank 1 runs .*, but rank 0 runs", "other_library"),
+)
+RESULTS = (
+    _result("truncated result", "rank 1's file", "failed", "Rank 1 ended well but left no whole", "torn_result"),
+    _result("full disk of a rank", "rank 1's file", "failed", "Rank 1: .*No space left on device", "full_disk"),
+    _result("missing metric", "rank 1", "failed", "step_time_seconds is missing on rank 1", "missing_metric"),
+    _result("zero samples", "step time", "failed", "step_time_seconds has no sample on rank 0", "no_samples"),
+    _result("lost sample", "loss of rank 1", "failed", r"loss has \d+ samples on rank 1, but \d+", "fewer_samples"),
+    _result("NaN metric", "rank 1", "failed", "peak_flops.* is nan", "nan_metric"),
+    _result("parts do not add up", "peak of rank 1", "failed", "peak_memory_bytes on rank 1 .*parts sum", "parts_lost"),
+    _result("another unit", "bytes in KiB", "improved", "parameters +.*-99.9 %.* IMPROVED", "in_kibibytes"),
+    _result("clock going backwards", "every rank", "failed", "The clock went from", "backward_clock"),
+    Case(
+        name="milliseconds for seconds",
+        kind="result",
+        where="step time",
+        status="regressed",
+        says=r"step time .*\+\d{5,6}\.\d % .*REGRESSED",
+        timed=True,
+        told=edits.milliseconds,
+    ),
+)
+MEMORY = (
+    Case(
+        name="extra tensor",
+        kind="memory",
+        where="alive throughout",
+        status="regressed",
+        says=r"peak memory .*\+0\.1 % .*REGRESSED",
+        fault="perfsuite.selftest.faults:extra_",
+        effect=bytes_of_peak,
+    ),
+    _memory("leak", "a tensor per step", "failed", "Memory leaks: ", "leak"),
+    _memory(
+        "doubled activations", "autograd", "regressed", r"peak memory .*REGRESSED .*activations \+", "keeps_copies"
+    ),
+    _memory("out of memory", "a device of 4 MB", "regressed", "fits -> oom, at least .* missing: Rank", "small_device"),
+)
+TRAINING = (
+    _training("NaN loss", "a weight of rank 0", "failed", r"The loss is nan in step \d", "nan"),
+    _training("infinite loss", "every rank", "failed", "The loss is inf in step 0", "infinite_loss"),
+    _training("loss off by 0.05 %", "every step", "regressed", "loss .*REGRESSED .*differs in step 0", "loss_off"),
+    _training(
+        "gradient norm off by 1 %", "every step", "regressed", r"gradient norm .*\+1.0 % .*REGRESSED", "norm_off"
+    ),
+    _training("data shifted by a step", "batches", "regressed", "loss .*REGRESSED .*differs in step 0", "data_shifted"),
+    _training("gradients not reduced", "DDP", "failed", "gradients are not reduced over the ranks", "no_reduction"),
+    _training(
+        "gradients not reduced",
+        "ZeRO-3, no replicas",
+        "regressed",
+        "gradient norm .*REGRESSED .*differs in step 0",
+        "zero_no_reduction",
+        ZERO,
+    ),
+    _training(
+        "gradients summed, not averaged",
+        "DDP",
+        "regressed",
+        r"gradient norm .*\+100.0 % .*REGRESSED .*differs in step 0",
+        "sum_not_mean",
+    ),
+)
+WORK = (
+    _work("layer lost", "the model's last", "regressed", r"hardware FLOP/step .*-\d+.\d % ", "layer_lost"),
+    _work("half a batch", "every step", "regressed", r"hardware FLOP/step .*-50.0 % ", "half_batch"),
+    _work("forward twice", "all layers", "regressed", r"hardware FLOP/step .*\+\d+.\d % .*REGRESSED", "forward_twice"),
+    _work(
+        "communication doubled",
+        "DDP's gradients",
+        "regressed",
+        r"communication .*\+100.0 % .*REGRESSED .*all reduce \+",
+        "reduced_twice",
+    ),
+)
+ENGINES = (
+    _engine("engine lost", "DDP", "failed", "ddp must run in DistributedDataParallel, this is GPT2LMHead", "unwrapped"),
+    _engine("world size lost", "DDP", "failed", "ddp must reduce over 2 ranks, its process group has 1", "alone"),
+    _engine("sharding lost", "FSDP2", "failed", "fsdp2 must hold 1/2 of .* holds all of it", "whole_shards", FSDP),
+)
+BASELINES = (
+    _baseline("deleted baseline", "the file", "missing", "there is no baseline", lambda text: None),
+    _baseline("torn baseline", "half of the file", REFUSED, "is not a baseline: ", edits.torn),
+    _baseline("empty baseline", "the file", REFUSED, "is not a baseline: ", lambda text: b""),
+    _baseline("newer format", "the file", REFUSED, "format 999, written by a newer perfsuite: upgrade", edits.newer),
+    _baseline("another cell's baseline", "the file", REFUSED, "is not the baseline of .*: cell is", edits.renamed),
+    _baseline("another world size", "the file", REFUSED, "world_size is 4, the cell has 2 ranks", edits.world_of_four),
+    _baseline("edited number", "its peak", REFUSED, "peak_memory_bytes.parts sum to .*, not to the", edits.peak_edited),
+    _baseline("edited number", "its step time", REFUSED, "neither the median nor the last", edits.time_edited),
+    _baseline("NaN", "its loss", REFUSED, "is not a baseline: ", edits.nan),
+    _baseline("zero samples", "its loss", "missing", "loss .*MISSING .*no step in common", edits.no_samples),
+    _baseline("metric deleted", "its peak", "missing", "peak memory .*MISSING .*baseline lacks it", edits.peak_deleted),
+    _baseline("stale baseline", "a larger peak", "improved", "peak memory .* IMPROVED", edits.peak_larger),
+    _baseline("lowered peak", "a smaller peak", "regressed", "peak memory .*REGRESSED", edits.peak_smaller),
+    _baseline(
+        "other libraries",
+        "smaller peak, other transformers",
+        "regressed",
+        "(?s)peak memory .*REGRESSED.*changed since the baseline: transformers 1.0.0 -> ",
+        edits.other_library,
+    ),
+    Case(
+        name="foreign hardware",
+        kind="baseline",
+        where="its times, a tenth",
+        status="ok",
+        says="step time .* not held .*recorded on another machine",
+        timed=True,
+        edit=edits.foreign,
+    ),
+    Case(
+        name="changed by another writer",
+        kind="baseline",
+        where="while the cell runs",
+        status=REFUSED,
+        says="was changed by another writer since it was read",
+        edit=edits.peak_larger,
+        meanwhile=edits.peak_smaller,
+        consent="all",
+    ),
+    Case(
+        name="full disk",
+        kind="baseline",
+        where="as it is written",
+        status=REFUSED,
+        says="cannot be written: No space left on device",
+        edit=edits.peak_larger,
+        disk=edits.full_disk,
+        consent="all",
+    ),
+)
+CASES = (*TIME, *MEMORY, *TRAINING, *WORK, *ENGINES, *RANKS, *RESULTS, *BASELINES)

@@ -1,0 +1,87 @@
+"""Faults of what has been recorded: functions of a baseline's file or of a measurement, and a disk that is full."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+import statistics
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import msgspec
+
+from perfsuite.records import Measurement, Reading
+
+Edit = Callable[[bytes], bytes]
+
+
+def _edit(change: Callable[[dict[str, Any]], object]) -> Edit:
+    """Change the baseline as anyone would with an editor."""
+
+    def edit(text: bytes) -> bytes:
+        baseline = json.loads(text)
+        change(baseline)
+        return json.dumps(baseline).encode()
+
+    return edit
+
+
+def _reading(name: str, change: Callable[[dict[str, Any]], object]) -> Edit:
+    return _edit(lambda baseline: change(baseline["measurement"]["readings"][name]))
+
+
+def _grow_peak(baseline: dict[str, Any], size: int) -> None:
+    """In value and parts, so that the file stays sound."""
+    peak = baseline["measurement"]["readings"]["peak_memory_bytes"]
+    peak["value"] += size
+    peak["parts"]["activations"] += size
+
+
+def _other_library(baseline: dict[str, Any]) -> None:
+    _grow_peak(baseline, -1)
+    baseline["measurement"]["versions"]["transformers"] = "1.0.0"
+
+
+def _foreign(baseline: dict[str, Any]) -> None:
+    """Ten times as fast a machine, in all that is timed."""
+    baseline["measurement"]["machine"]["identity"] = "another"
+    for name, reading in baseline["measurement"]["readings"].items():
+        if name.endswith("_seconds"):
+            reading["samples"] = [sample / 10 for sample in reading["samples"]]
+            reading["value"] = statistics.median(reading["samples"])
+
+
+def torn(text: bytes) -> bytes:
+    return text[: len(text) // 2]
+
+
+newer = _edit(lambda baseline: baseline.update(format=999))
+renamed = _edit(lambda baseline: baseline.update(cell="t5_tiny-ddp-cpu_x2"))
+world_of_four = _edit(lambda baseline: baseline["measurement"].update(world_size=4))
+peak_edited = _reading("peak_memory_bytes", lambda peak: peak.update(value=peak["value"] + 1))
+time_edited = _reading("step_time_seconds", lambda time: time.update(value=2 * time["value"]))
+nan = _reading("loss", lambda loss: loss.update(value=float("nan")))
+no_samples = _reading("loss", lambda loss: loss.update(samples=[]))
+peak_deleted = _edit(lambda baseline: baseline["measurement"]["readings"].pop("peak_memory_bytes"))
+peak_larger = _edit(lambda baseline: _grow_peak(baseline, 1))
+peak_smaller = _edit(lambda baseline: _grow_peak(baseline, -1))
+other_library = _edit(_other_library)
+foreign = _edit(_foreign)
+
+
+def milliseconds(measurement: Measurement) -> Measurement:
+    """The step time in another unit."""
+    seconds = measurement.readings["step_time_seconds"]
+    samples = [None if sample is None else 1e3 * sample for sample in seconds.samples]
+    told = Reading(value=1e3 * seconds.value, samples=samples, ranks=[1e3 * value for value in seconds.ranks])
+    return msgspec.structs.replace(measurement, readings=measurement.readings | {"step_time_seconds": told})
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """What is written does not reach the disk."""
+    with mock.patch.object(os, "fsync", side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))):
+        yield

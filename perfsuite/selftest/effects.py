@@ -1,0 +1,55 @@
+"""How large a fault must be to be seen: at least as large as the cell's baseline says that it detects."""
+
+import math
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perfsuite.gate.noise import TAIL_TOLERANCE, Level, level_of, tail_of
+from perfsuite.records import Measurement
+from perfsuite.selftest.delays import ONE_STEP_IN
+from perfsuite.units import show_bytes, show_ratio
+
+TOLERANCE = 0.05  # of time, in the selftest: what is allowed on top of the noise
+SLOW_STEP = 0.1  # the slow-down to be found on a quiet machine
+MARGIN = 1.3  # of the smallest effect that is found 95 times in a hundred
+SHARE_OF_PEAK = 1000
+
+
+@dataclass(frozen=True)
+class Size:
+    """The number behind a fault's name, and what it means."""
+
+    number: int
+    text: str
+
+
+Effect = Callable[[Measurement], Size]
+
+
+def slow_step(baseline: Measurement) -> Size:
+    """Percent of every step: 10, or what the baseline detects and a margin."""
+    level = _level(baseline)
+    detects = level.smallest_effect(TOLERANCE)
+    percent = math.ceil(100 * max(SLOW_STEP, MARGIN * detects))
+    return Size(percent, f"+{percent} %, detects +{show_ratio(detects)}")
+
+
+def slow_tail(baseline: Measurement) -> Size:
+    """Percent of one step in ten, such that an ordinary step, so delayed, lies above the bound of the slowest."""
+    level, launches = _level(baseline), baseline.by_launch("step_time_seconds")
+    slowest = max(tail_of(launch) for launch in launches)
+    least = statistics.NormalDist().inv_cdf(0.01) * level.spread  # of the new launches' levels
+    detects = math.expm1(slowest + level.noise + math.log1p(max(TOLERANCE, TAIL_TOLERANCE)) - level.mean - least)
+    percent = math.ceil(100 * MARGIN * detects)
+    return Size(percent, f"+{percent} % in 1 of {ONE_STEP_IN}, detects +{show_ratio(detects)}")
+
+
+def bytes_of_peak(baseline: Measurement) -> Size:
+    """A thousandth of the peak."""
+    size = math.ceil(baseline.readings["peak_memory_bytes"].value / SHARE_OF_PEAK)
+    return Size(size, f"{show_bytes(size)}, 0.1 % of the peak")
+
+
+def _level(baseline: Measurement) -> Level:
+    return Level.of([level_of(launch) for launch in baseline.by_launch("step_time_seconds")])

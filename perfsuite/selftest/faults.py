@@ -1,0 +1,257 @@
+"""Faults that ranks suffer or that falsify what they compute: each is called in every rank once its engine is prepared.
+
+Those that falsify what a rank says of itself are in falsehoods.py, those that only take time in delays.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perfsuite.training.session import Session
+
+
+def at(session: Session, phase: str, step: int, action: Callable[[], object], rank: int = 1) -> None:
+    """Do it on one rank when that phase of that step begins (steps count from 1)."""
+    steps = 0
+
+    def listen(now: str) -> None:
+        nonlocal steps
+        steps += now == "batch"
+        if now == phase and steps == step and session.rank == rank:
+            action()
+
+    session.listeners.append(listen)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def harmless(session: Session, trainer: Any, meters: Any) -> None:
+    """No fault at all: whatever catches it cries wolf."""
+
+
+def killed(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 gets SIGKILL in the backward of step 3."""
+    at(session, "backward", 3, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def segfault(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 dies of a segmentation fault in the optimizer of step 2."""
+    at(session, "optimizer", 2, lambda: os.kill(os.getpid(), signal.SIGSEGV))
+
+
+def stopped(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 is stopped, as by a debugger, in the forward of step 2."""
+    at(session, "forward", 2, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+def hangs(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 sleeps for ever in the forward of step 2."""
+    at(session, "forward", 2, lambda: time.sleep(10_000))
+
+
+def raises(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 raises in the forward of step 2."""
+    at(session, "forward", 2, lambda: _raise(ValueError("a fault put here on purpose")))
+
+
+def exits(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 leaves without a word."""
+    at(session, "forward", 2, lambda: os._exit(3))
+
+
+def nan(session: Session, trainer: Any, meters: Any) -> None:
+    """A weight of rank 0 becomes NaN in step 3."""
+
+    def poison() -> None:
+        import torch
+
+        with torch.no_grad():
+            next(iter(trainer.model.parameters())).fill_(float("nan"))
+
+    at(session, "forward", 3, poison, rank=0)
+
+
+def _tell(trainer: Any, **factors: float) -> None:
+    """From now on a step's loss or gradient norm is told as so many times what it is."""
+    step = trainer.step
+
+    def falsified(batch: Any) -> Any:
+        outcome = step(batch)
+        told = {name: getattr(outcome, name) * factor for name, factor in factors.items()}
+        return dataclasses.replace(outcome, **told)
+
+    trainer.step = falsified
+
+
+def infinite_loss(session: Session, trainer: Any, meters: Any) -> None:
+    """The loss overflows."""
+    _tell(trainer, loss=float("inf"))
+
+
+def loss_off(session: Session, trainer: Any, meters: Any) -> None:
+    """The loss is 0.05 % too large, and nothing else is another."""
+    _tell(trainer, loss=1.0005)
+
+
+def norm_off(session: Session, trainer: Any, meters: Any) -> None:
+    """The gradient norm is 1 % too large, and nothing else is another."""
+    _tell(trainer, gradient_norm=1.01)
+
+
+def data_shifted(session: Session, trainer: Any, meters: Any) -> None:
+    """Every step trains on the batch of the next."""
+    make = trainer.batch
+    trainer.batch = lambda number: make(number + 1)
+
+
+def half_batch(session: Session, trainer: Any, meters: Any) -> None:
+    """Half of the samples are lost on their way to the model."""
+    make = trainer.batch
+
+    def halved(number: int) -> Any:
+        return [
+            dataclasses.replace(part, inputs={name: rows[: len(rows) // 2] for name, rows in part.inputs.items()})
+            for part in make(number)
+        ]
+
+    trainer.batch = halved
+
+
+def leak(session: Session, trainer: Any, meters: Any) -> None:
+    """One tensor more stays alive after every step."""
+    import torch
+
+    kept: list[Any] = []
+    session.listeners.append(lambda phase: kept.append(torch.zeros(16)) if phase == "end" else None)
+
+
+def _extra(size: int, session: Session, trainer: Any, meters: Any) -> None:
+    import torch
+
+    trainer.model.register_forward_pre_hook(
+        functools.partial(lambda kept, module, arguments: None, torch.zeros(size, dtype=torch.uint8))
+    )
+
+
+def keeps_copies(session: Session, trainer: Any, meters: Any) -> None:
+    """Autograd keeps a copy of every tensor that it would keep, as offloading does."""
+    import torch
+
+    def around() -> Any:
+        return torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda kept: kept)
+
+    session.recipe = dataclasses.replace(session.recipe, around=around)
+
+
+def small_device(session: Session, trainer: Any, meters: Any) -> None:
+    """The device has 4 MB."""
+    for meter in meters:
+        if hasattr(meter, "recorded_peak"):
+            meter.source.set_capacity(4_000_000)
+
+
+def layer_lost(session: Session, trainer: Any, meters: Any) -> None:
+    """The model's last layer passes on what it is given; its parameters get gradients of zero."""
+    from perfsuite.training.blocks import blocks
+
+    layer: Any = blocks(trainer.model)[-1]
+    layer.forward = lambda hidden, *_, **__: hidden + 0 * sum(p.sum() for p in layer.parameters())
+
+
+def forward_twice(session: Session, trainer: Any, meters: Any) -> None:
+    """Every layer's forward runs twice."""
+    import torch
+
+    from perfsuite.training.blocks import blocks
+
+    def again(layer: Any, arguments: Any, keywords: Any) -> None:
+        with torch.no_grad():
+            type(layer).forward(layer, *arguments, **keywords)
+
+    for layer in blocks(trainer.model):
+        layer.register_forward_pre_hook(again, with_kwargs=True)
+
+
+def unwrapped(session: Session, trainer: Any, meters: Any) -> None:
+    """DDP is silently gone, as accelerate and the Trainer can lose an engine."""
+    trainer.module = trainer.model
+    trainer.accumulating = contextlib.nullcontext
+
+
+def alone(session: Session, trainer: Any, meters: Any) -> None:
+    """DDP's process group has one rank, as where the world size was lost."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    groups = [dist.new_group([rank]) for rank in range(session.world_size)]
+    trainer.module = DistributedDataParallel(trainer.model, process_group=groups[session.rank])
+
+
+def whole_shards(session: Session, trainer: Any, meters: Any) -> None:
+    """FSDP2 divides every parameter over one rank, as where the world size was lost: every rank holds all."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from perfsuite.training.build import build_model
+
+    mesh = init_device_mesh(session.job.device, (session.world_size, 1), mesh_dim_names=("lost", "shards"))
+    session.__dict__["mesh"] = mesh  # a cached property
+    trainer.__init__(session, build_model(session))
+
+
+def _done(bucket: Any) -> Any:
+    """What a DDP hook returns when the gradients are as they shall be."""
+    import torch
+
+    future: Any = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def no_reduction(session: Session, trainer: Any, meters: Any) -> None:
+    """DDP's gradients are not reduced over the ranks."""
+    trainer.module.register_comm_hook(None, lambda state, bucket: _done(bucket))
+
+
+def sum_not_mean(session: Session, trainer: Any, meters: Any) -> None:
+    """DDP's gradients are summed over the ranks and not averaged: replicas stay equal, the training is wrong."""
+    import torch.distributed as dist
+
+    def add(state: Any, bucket: Any) -> Any:
+        dist.all_reduce(bucket.buffer())
+        return _done(bucket)
+
+    trainer.module.register_comm_hook(None, add)
+
+
+def reduced_twice(session: Session, trainer: Any, meters: Any) -> None:
+    """DDP's gradients are averaged, and then once more, which changes nothing but what is sent."""
+    import torch.distributed as dist
+
+    def average_twice(state: Any, bucket: Any) -> Any:
+        for _ in range(2):
+            dist.all_reduce(bucket.buffer().div_(session.world_size))
+        return _done(bucket)
+
+    trainer.module.register_comm_hook(None, average_twice)
+
+
+def zero_no_reduction(session: Session, trainer: Any, meters: Any) -> None:
+    """ZeRO's gradient averaging does nothing."""
+    trainer.optimizer.average_tensor = lambda *arguments, **keywords: None
+
+
+def __getattr__(name: str) -> Callable[..., None]:
+    kind, _, size = name.partition("_")
+    if kind != "extra" or not size.isdecimal():
+        raise AttributeError(f"no fault is named {name!r}")
+    return functools.partial(_extra, int(size))
