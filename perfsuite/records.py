@@ -200,6 +200,38 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
         raise FileError(f"{where} is not a {kind.__name__.lower()}: {error}.") from error
 
 
+class _Head(msgspec.Struct):
+    """The one field that every format has."""
+
+    format: int
+
+
+def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
+    """Raise FileError for a format that only a later perfsuite knows, before anything else of the text is believed.
+
+    A text without a format number is left to whoever decodes the whole, which says more.
+    """
+    try:
+        found = msgspec.json.decode(text, type=_Head).format
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if found > known:
+        raise FileError(f"{where} has format {found}, written by a newer perfsuite: upgrade (this knows {known}).")
+
+
+def read_lines(path: Path, kind: type[T], known: int = FORMAT) -> list[T]:
+    """Read one record per line. Raises FileError, naming file and line, for one that is torn, malformed or newer."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        refuse_newer(line, f"{path}:{number}", known)
+        found.append(decode(line, kind, f"{path}:{number}"))
+    return found
+
+
 def read(path: Path, kind: type[T]) -> T:
     """Read one record. Raises FileError if the file is missing, torn or malformed."""
     try:

@@ -28,6 +28,7 @@ from perfsuite.units import show_bytes, show_number
 ORDER = ("failed", "incomparable", "missing", "regressed", "suspected", "unstable", "improved", "ok", "unsupported")
 RED = frozenset(ORDER) - {"ok", "unsupported"}  # statuses that fail a test
 OUTCOMES = ("unsupported", "oom", "fits")  # worst first
+NEED_A_REASON = ("regressed", "all")  # consents that lower the bar: the ledger says why
 CONSENTS = {"incomparable": "all", "missing": "all", "regressed": "regressed", "improved": "improved"}
 
 
@@ -155,12 +156,12 @@ def _verdict(
         status=status,
         headline=f"{measurement.cell}: {headline}",
         lines=list(lines),
-        changed=_changed(measurement, baseline.measurement) if baseline and status in RED else [],
+        changed=what_changed(measurement, baseline.measurement) if baseline and status in RED else [],
         accept=f"pytest --perf -k {measurement.cell} --perf-update={accept}" if accept else "",
     )
 
 
-def _changed(new: Measurement, old: Measurement) -> list[str]:
+def what_changed(new: Measurement, old: Measurement) -> list[str]:
     """What may be to blame: versions, the driver, the device. A cell without a measurement knows no versions."""
     pairs: dict[str, tuple[str, str]] = {}
     if new.versions:

@@ -5,8 +5,6 @@ and the machine are the same; what failed is tried again.
 """
 
 import functools
-import importlib.metadata
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, parse_cell, parse_hardware
 from perfsuite.errors import FileError, Refused, UsageError
 from perfsuite.gate.launches import merge
-from perfsuite.launch.machine import describe, missing_packages, why_absent
+from perfsuite.launch.machine import describe, missing_packages, other_versions, why_absent
 from perfsuite.records import Job, Measurement, Record
 from perfsuite.runner import Runner, Watch
 from perfsuite.studies._rows import Row, steps_of
@@ -222,13 +220,4 @@ def _comparable(job: Job) -> Job:
 
 def _is_sound(measurement: Measurement) -> bool:
     """Whether it did not fail, and the libraries that it names are installed in those versions."""
-    for name, version in measurement.versions.items():
-        if name == "cpu kernels":  # the machine's
-            continue
-        try:
-            here = sys.version.split()[0] if name == "python" else importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            return False
-        if here != version:
-            return False
-    return measurement.outcome != "failed"
+    return measurement.outcome != "failed" and not other_versions(measurement.versions)
