@@ -1,7 +1,8 @@
 """What crosses a process or a file, frozen and versioned. Raw samples are kept for ever.
 
 Format history of Baseline and of the report's lines
-    2   2026-11   a measurement may be of several launches, whose timed samples stand one behind the other; the control
+    2   2026-11   a measurement may be of several launches, whose timed samples stand one behind the other; the control;
+                what was alive when memory ran out
     1   2026-11   first; read as a measurement of one launch
 """
 
@@ -75,13 +76,18 @@ class RankSample(Record, frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """Why a cell has no measurement: which rank failed first, how, and its last lines."""
+    """Why a cell has no measurement: which rank failed first, how, and its last lines.
+
+    Out of memory, ``parts`` are what was alive on that rank by category, with what was asked for then; empty where
+    that is not known, as before the first step.
+    """
 
     kind: str  # "oom", "unsupported", "raised", "killed", "hung", "result"
     rank: int | None
     message: str
     tail: str = ""
     missing_bytes: int | None = None
+    parts: dict[str, int] = {}
     versions: dict[str, str] = {}
 
 
@@ -156,7 +162,7 @@ class Line(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """What the judge says of one cell. ``status`` is the worst of its lines'."""
+    """What the judge says of one cell: ``status`` is the worst of its lines', ``headroom`` what is left of memory."""
 
     cell: str
     status: str
@@ -164,6 +170,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     lines: list[Line] = []
     changed: list[str] = []
     accept: str = ""
+    headroom: str = ""
 
 
 class Result(Record, frozen=True, kw_only=True):

@@ -141,6 +141,8 @@ def _outcome_problem(measurement: Measurement) -> str:
         return "measurement.failure stands beside a cell that fits"
     if outcome != "fits" and (failure is None or failure.kind != outcome):
         return f"measurement.failure does not say why the outcome is {outcome!r}"
+    if failure and (min(failure.parts.values(), default=0) < 0 or (failure.missing_bytes or 0) < 0):
+        return "measurement.failure counts bytes below nothing"
     if outcome != "fits" and measurement.readings:
         return f"measurement.readings has numbers although the outcome is {outcome!r}"
     return ""

@@ -18,6 +18,8 @@ GAP = "   "
 def render(verdict: Verdict, failure: Failure | None = None) -> str:
     """Return the whole text. ``failure`` is the measurement's: its last lines are the end of the text."""
     lines = [verdict.headline, *_table(verdict)]
+    if verdict.headroom:
+        lines.append(f"headroom: {verdict.headroom}")
     if verdict.changed:
         lines.append(f"changed since the baseline: {', '.join(verdict.changed)}")
     if verdict.accept:
