@@ -94,8 +94,12 @@ def test_life_of_a_baseline(repository):
     assert CELL in junit.text and "peak memory" in junit.text and "REGRESSED" in junit.text
     wrong_consent.assert_outcomes(failed=1)
     accepted.assert_outcomes(passed=1)
-    accepted.stdout.fnmatch_lines([f"baseline changed: baselines/cpu_x1/{CELL}.json"])
+    accepted.stdout.fnmatch_lines([f"baseline changed: baselines/cpu_x1/{CELL}.json", "  peak memory  *%*"])
     assert json.loads(path.read_text())["measurement"]["readings"]["peak_memory_bytes"]["value"] == peak
+    ledger = [json.loads(line) for line in (pytester.path / "baselines" / "ledger.jsonl").read_text().splitlines()]
+    assert [(entry["change"], entry["reason"]) for entry in ledger] == [("new", ""), ("changed", "a byte more")]
+    magnitude = ledger[1]["metrics"]["peak_memory_bytes"]
+    assert (magnitude["old"], magnitude["new"], magnitude["ratio"]) == (peak - 1, peak, peak / (peak - 1))
 
 
 @pytest.mark.parametrize(
