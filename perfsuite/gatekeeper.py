@@ -14,6 +14,7 @@ from perfsuite import records
 from perfsuite.cell import Cell
 from perfsuite.gate.judge import RED, judge
 from perfsuite.gate.launches import merge
+from perfsuite.gate.ledger import Consent
 from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES
 from perfsuite.gate.store import Store
 from perfsuite.records import Baseline, Measurement, Result, Verdict
@@ -29,13 +30,15 @@ def unwatched(cell: Cell, progress: object, seconds: float) -> None:
 @dataclass(frozen=True)
 class Gatekeeper:
     """``consent`` is what may be accepted: "new", "regressed", "improved", "all" or nothing. ``launches`` is the number
-    that a baseline is recorded from; ``tolerance`` the relative slow-down that is allowed on top of the noise.
+    that a baseline is recorded from; ``tolerance`` the relative slow-down that is allowed on top of the noise;
+    ``reason`` is what the ledger says of every baseline that is accepted.
     """
 
     runner: Runner
     store: Store
     tolerance: float
     consent: str | None = None
+    reason: str = ""
     launches: int = LAUNCHES
     watch: Watch = unwatched
 
@@ -58,7 +61,7 @@ class Gatekeeper:
                 measurements.append(self._launch(cell, faults))
             verdict = self._judge(cell, measurements, baseline)
             if self._consents(baseline, verdict):
-                updated = str(self._accept(self._merged(cell, measurements), baseline))
+                updated = str(self._accept(cell, self._merged(cell, measurements), baseline))
         return Result(measurement=self._merged(cell, measurements), baseline=baseline, verdict=verdict, updated=updated)
 
     def _launch(self, cell: Cell, faults: Sequence[str]) -> Measurement:
@@ -85,16 +88,24 @@ class Gatekeeper:
             self.consent in kinds or (self.consent == "all" and bool(kinds & ACCEPTABLE))
         )
 
-    def _accept(self, measurement: Measurement, baseline: Baseline | None) -> Path:
-        new = Baseline(
-            format=records.FORMAT,
-            cell=measurement.cell,
-            date=records.timestamp(),
-            commit=commit_of(self.store.root),
-            measurement=measurement,
+    def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None) -> Path:
+        new = baseline_of(measurement, self.store)
+        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        self.store.save(
+            new, baseline, Consent(how=f"--perf-update={self.consent}", metrics=metrics, reason=self.reason)
         )
-        self.store.save(new, replaces=baseline)
         return self.store.path(measurement.cell)
+
+
+def baseline_of(measurement: Measurement, store: Store) -> Baseline:
+    """The measurement as a baseline of the store's repository, dated by its last launch."""
+    return Baseline(
+        format=records.FORMAT,
+        cell=measurement.cell,
+        date=measurement.launches[-1].date if measurement.launches else records.timestamp(),
+        commit=commit_of(store.root),
+        measurement=measurement,
+    )
 
 
 @functools.cache

@@ -22,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("perfsuite", "training performance")
     group.addoption("--perf", action="store_true", help="Train the perf cells, and only them.")
     group.addoption("--perf-update", choices=UPDATES, metavar="|".join(UPDATES), help=_UPDATE_HELP)
+    group.addoption("--perf-reason", default="", metavar="TEXT", help=_REASON_HELP)
     for name, kind, text in SETTINGS:
         metavar = name.upper()
         parser.addini(f"perf_{name}", f"{text} Option: --perf-{name.replace('_', '-')}.", default=None)
@@ -35,6 +36,10 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 _UPDATE_HELP = (
     "Accept measurements into baselines: of cells without a baseline (new), of cells that got worse (regressed) or "
     "better (improved), or of all that differ. What changes is printed."
+)
+_REASON_HELP = (
+    "Why the baselines change, for the ledger (ledger.jsonl beside them). --perf-update=regressed and all need it, "
+    "since they may lower the bar; new and improved do not."
 )
 SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("hardware", str, "Comma-separated hardware for the grid's cells, e.g. cpu_x2,h200_x1, in place of their own."),
@@ -73,8 +78,9 @@ def pytest_configure(config: pytest.Config) -> None:
         from perfsuite.pytest_session import PerfSession
 
         config.pluginmanager.register(PerfSession(config), "perfsuite.session")
-    elif config.getoption("--perf-update"):
-        raise pytest.UsageError("--perf-update needs --perf: nothing is measured without it.")
+    elif config.getoption("--perf-update") or config.getoption("--perf-reason"):
+        option = "--perf-update" if config.getoption("--perf-update") else "--perf-reason"
+        raise pytest.UsageError(f"{option} needs --perf: nothing is measured without it.")
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:

@@ -17,7 +17,7 @@ from perfsuite import records
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError, UsageError
-from perfsuite.gate.judge import RED
+from perfsuite.gate.judge import NEED_A_REASON, RED
 from perfsuite.gate.noise import LAUNCHES
 from perfsuite.gate.store import Store
 from perfsuite.gatekeeper import Gatekeeper
@@ -25,6 +25,7 @@ from perfsuite.launch.machine import missing_packages, why_absent
 from perfsuite.plugin import FIXTURE
 from perfsuite.pytest_cells import catalog_of, setting
 from perfsuite.records import Measurement, Result
+from perfsuite.report.life import moved
 from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import line, render_summary
 from perfsuite.report.verdict import render
@@ -123,6 +124,13 @@ class PerfSession:
             raise pytest.UsageError(
                 "--perf-update with --perf-capacity: a baseline is of the hardware, not of a cap on it."
             )
+        self.reason = " ".join(config.getoption("--perf-reason").split())
+        if self.update in NEED_A_REASON and not self.reason:
+            raise pytest.UsageError(
+                f'--perf-update={self.update} may accept what got worse: say why in --perf-reason="…", for the ledger.'
+            )
+        if self.reason and not self.update:
+            raise pytest.UsageError("--perf-reason needs --perf-update: nothing is accepted without it.")
         self.verbose = config.getoption("verbose", 0) > 0
         self.store = Store(config.rootpath / config.getini("perf_baselines"))
         self.results: list[Result] = []
@@ -143,6 +151,7 @@ class PerfSession:
             store=self.store,
             tolerance=self.tolerance,
             consent=self.update,
+            reason=self.reason,
             launches=LAUNCHES if launches is None else launches,
             watch=self.live.show,
         )
@@ -235,6 +244,9 @@ class PerfSession:
             if result.updated:
                 kind = "changed" if result.baseline else "new"
                 terminalreporter.write_line(f"baseline {kind}: {result.updated}")
+                old = result.baseline.measurement if result.baseline else None
+                for told in moved(old, result.measurement, self.catalog.all("metric").values()):
+                    terminalreporter.write_line(f"  {told}")
 
     def pytest_sessionfinish(self) -> None:
         """End the rank servers; write the report whole, or not at all."""

@@ -1,7 +1,8 @@
 """What crosses a process or a file, frozen and versioned. Raw samples are kept for ever.
 
 Format history of Baseline and of the report's lines
-    2   2026-11   a measurement may be of several launches, whose timed samples stand one behind the other; the control
+    2   2026-11   a measurement may be of several launches, whose timed samples stand one behind the other; the control;
+                what was alive when memory ran out
     1   2026-11   first; read as a measurement of one launch
 """
 
@@ -79,13 +80,18 @@ class RankSample(Record, frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """Why a cell has no measurement: which rank failed first, how, and its last lines."""
+    """Why a cell has no measurement: which rank failed first, how, and its last lines.
+
+    Out of memory, ``parts`` are what was alive on that rank by category, with what was asked for then; empty where
+    that is not known, as before the first step.
+    """
 
     kind: str  # "oom", "unsupported", "raised", "killed", "hung", "result"
     rank: int | None
     message: str
     tail: str = ""
     missing_bytes: int | None = None
+    parts: dict[str, int] = {}
     versions: dict[str, str] = {}
 
 
@@ -160,7 +166,7 @@ class Line(Record, frozen=True, kw_only=True):
 
 
 class Verdict(Record, frozen=True, kw_only=True):
-    """What the judge says of one cell. ``status`` is the worst of its lines'."""
+    """What the judge says of one cell: ``status`` is the worst of its lines', ``headroom`` what is left of memory."""
 
     cell: str
     status: str
@@ -168,6 +174,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     lines: list[Line] = []
     changed: list[str] = []
     accept: str = ""
+    headroom: str = ""
 
 
 class Result(Record, frozen=True, kw_only=True):
@@ -202,6 +209,38 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise FileError(f"{where} is not a {kind.__name__.lower()}: {error}.") from error
+
+
+class _Head(msgspec.Struct):
+    """The one field that every format has."""
+
+    format: int
+
+
+def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
+    """Raise FileError for a format that only a later perfsuite knows, before anything else of the text is believed.
+
+    A text without a format number is left to whoever decodes the whole, which says more.
+    """
+    try:
+        found = msgspec.json.decode(text, type=_Head).format
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if found > known:
+        raise FileError(f"{where} has format {found}, written by a newer perfsuite: upgrade (this knows {known}).")
+
+
+def read_lines(path: Path, kind: type[T], known: int = FORMAT) -> list[T]:
+    """Read one record per line. Raises FileError, naming file and line, for one that is torn, malformed or newer."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    found = []
+    for number, line in enumerate(lines, 1):
+        refuse_newer(line, f"{path}:{number}", known)
+        found.append(decode(line, kind, f"{path}:{number}"))
+    return found
 
 
 def read(path: Path, kind: type[T]) -> T:

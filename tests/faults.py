@@ -1,6 +1,6 @@
 """Faults that tests put into real cells, some from the selftest: called in every rank once its engine is prepared."""
 
-from perfsuite.selftest.faults import at, keeps_copies, killed, leak, sum_not_mean, zero_no_reduction
+from perfsuite.selftest.faults import _raise, at, keeps_copies, killed, leak, sum_not_mean, zero_no_reduction
 
 __all__ = ["keeps_copies", "killed", "leak", "sum_not_mean", "zero_no_reduction"]
 

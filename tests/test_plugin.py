@@ -80,7 +80,7 @@ def test_life_of_a_baseline(repository):
     path.write_text(json.dumps(smaller))
     regressed = perf(pytester, f"--junitxml={pytester.path}/junit.xml")
     wrong_consent = perf(pytester, "--perf-update=improved")
-    accepted = perf(pytester, "--perf-update=regressed")
+    accepted = perf(pytester, "--perf-update=regressed", "--perf-reason=a byte more")
 
     missing.assert_outcomes(failed=1)
     missing.stdout.fnmatch_lines([f"*pytest --perf -k {CELL} --perf-update=new*"])
@@ -94,8 +94,12 @@ def test_life_of_a_baseline(repository):
     assert CELL in junit.text and "peak memory" in junit.text and "REGRESSED" in junit.text
     wrong_consent.assert_outcomes(failed=1)
     accepted.assert_outcomes(passed=1)
-    accepted.stdout.fnmatch_lines([f"baseline changed: baselines/cpu_x1/{CELL}.json"])
+    accepted.stdout.fnmatch_lines([f"baseline changed: baselines/cpu_x1/{CELL}.json", "  peak memory  *%*"])
     assert json.loads(path.read_text())["measurement"]["readings"]["peak_memory_bytes"]["value"] == peak
+    ledger = [json.loads(line) for line in (pytester.path / "baselines" / "ledger.jsonl").read_text().splitlines()]
+    assert [(entry["change"], entry["reason"]) for entry in ledger] == [("new", ""), ("changed", "a byte more")]
+    magnitude = ledger[1]["metrics"]["peak_memory_bytes"]
+    assert (magnitude["old"], magnitude["new"], magnitude["ratio"]) == (peak - 1, peak, peak / (peak - 1))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +120,7 @@ def test_damaged_baseline_is_red_and_kept(repository, damage, complaint):
     path.parent.mkdir(parents=True)
     whole = (Path(__file__).parents[1] / "baselines" / "cpu_x1" / f"{CELL}.json").read_text()
     path.write_text(damage(whole))
-    result = perf(pytester, "--perf-update=all")
+    result = perf(pytester, "--perf-update=all", "--perf-reason=whatever it is")
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([complaint])
@@ -244,6 +248,8 @@ def test_unknown_names_teach(repository, cell, complaint):
         (("--perf-steps=0",), "*at least 1 timed step*"),
         (("--perf-hardware=h20_x1",), "*Did you mean 'h200'?*"),
         (("--perf-update=new", "--perf-capacity=1GiB"), "*a baseline is of the hardware*"),
+        (("--perf-update=regressed",), "*say why in --perf-reason*"),
+        (("--perf-reason=why",), "*--perf-reason needs --perf-update*"),
         (("-o", "perf_steps=many"), "*perf_steps is 'many', which is not a number*"),
         (("-o", "perf_catalog=nowhere"), "*nowhere, which is not a folder*"),
     ],
@@ -313,7 +319,7 @@ def test_faster_steps_are_accepted_by_name(repository):
         reading[key] = [100 * seconds for seconds in reading[key]]
     reading["value"] *= 100
     path.write_text(json.dumps(slow))
-    kept = perf(pytester, "--perf-time-tolerance=9", "--perf-update=regressed")
+    kept = perf(pytester, "--perf-time-tolerance=9", "--perf-update=regressed", "--perf-reason=no")
     kept_text = path.read_text()
     accepted = perf(pytester, "--perf-time-tolerance=9", "--perf-update=improved")
 

@@ -10,16 +10,18 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gate_samples import CELL, GIB, OOM, baseline, memory, with_measurement
+from gate_samples import CELL, GIB, METRICS, OOM, baseline, memory, with_measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite import records
 from perfsuite.errors import FileError
+from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
 from perfsuite.records import Baseline, Reading
 
 BASELINE = baseline()
+CONSENT = Consent(how="a test", metrics=METRICS)
 BETTER = baseline(peak_memory_bytes=memory(GIB))
 
 
@@ -31,7 +33,7 @@ def store(tmp_path):
 @pytest.fixture
 def saved(store):
     """A store that holds the baseline."""
-    store.save(BASELINE, replaces=None)
+    store.save(BASELINE, replaces=None, consent=CONSENT)
     return store
 
 
@@ -52,10 +54,10 @@ def test_a_baseline_reads_back_as_it_was_saved(saved):
 
 
 def test_a_baseline_lies_in_its_hardware_s_folder(saved):
-    """root/<hardware>/<id>.json, and nothing else lies beside it."""
-    files = [path.relative_to(saved.root) for path in saved.root.rglob("*") if path.is_file()]
+    """root/<hardware>/<id>.json and the ledger, and nothing else lies beside them."""
+    files = {path.relative_to(saved.root) for path in saved.root.rglob("*") if path.is_file()}
 
-    assert files == [Path("cpu_x2", f"{CELL}.json")]
+    assert files == {Path("cpu_x2", f"{CELL}.json"), Path("ledger.jsonl")}
 
 
 def test_the_hardware_of_an_id_with_a_workload_is_its_third_part(store):
@@ -154,7 +156,7 @@ def test_a_malformed_file_is_an_error_that_names_file_and_field(saved, field, va
 def test_a_loss_may_be_negative(store):
     """A user's own loss can be a log likelihood."""
     negative = baseline(loss=Reading(value=-5.0, samples=[-4.0, -5.0]))
-    store.save(negative, replaces=None)
+    store.save(negative, replaces=None, consent=CONSENT)
 
     assert store.load(CELL) == negative
 
@@ -178,7 +180,7 @@ def test_a_folder_in_the_place_of_a_file_is_an_error(store):
 
 def test_an_oom_is_a_baseline(store):
     """Out of memory is an outcome with a baseline like any other."""
-    store.save(baseline("oom"), replaces=None)
+    store.save(baseline("oom"), replaces=None, consent=CONSENT)
 
     assert store.load(CELL).measurement.failure == OOM
 
@@ -196,14 +198,14 @@ def test_an_oom_is_a_baseline(store):
 def test_an_unsound_baseline_is_never_written(saved, unsound):
     """What could not be loaded is not saved, and the file stays as it is."""
     with pytest.raises(FileError, match="is not written: "):
-        saved.save(unsound, replaces=BASELINE)
+        saved.save(unsound, replaces=BASELINE, consent=CONSENT)
 
     assert saved.load(CELL) == BASELINE
 
 
 def test_a_baseline_is_replaced_by_who_has_seen_it(saved):
     """The writer that judged by the file on disk may replace it."""
-    saved.save(BETTER, replaces=BASELINE)
+    saved.save(BETTER, replaces=BASELINE, consent=CONSENT)
 
     assert saved.load(CELL) == BETTER
 
@@ -214,7 +216,7 @@ def test_a_baseline_is_replaced_by_who_has_seen_it(saved):
 def test_the_second_writer_is_told(saved, replaces, text):
     """A writer that has judged by something else than what is on disk loses nothing of the other's."""
     with pytest.raises(FileError, match=text):
-        saved.save(BETTER, replaces=replaces)
+        saved.save(BETTER, replaces=replaces, consent=CONSENT)
 
     assert saved.load(CELL) == BASELINE
 
@@ -222,7 +224,7 @@ def test_the_second_writer_is_told(saved, replaces, text):
 def test_a_baseline_that_was_removed_is_not_replaced(store):
     """Whoever deleted the file meanwhile meant it."""
     with pytest.raises(FileError, match="was removed by another writer"):
-        store.save(BETTER, replaces=BASELINE)
+        store.save(BETTER, replaces=BASELINE, consent=CONSENT)
 
 
 def test_a_torn_file_is_not_overwritten(saved):
@@ -230,7 +232,7 @@ def test_a_torn_file_is_not_overwritten(saved):
     saved.path(CELL).write_bytes(b'{"format": 1')
 
     with pytest.raises(FileError, match="is not a baseline"):
-        saved.save(BETTER, replaces=BASELINE)
+        saved.save(BETTER, replaces=BASELINE, consent=CONSENT)
 
 
 def _refused_by_the_system(*_):
@@ -241,7 +243,7 @@ def test_a_full_disk_leaves_the_old_file(saved, monkeypatch):
     """A write that fails is one sentence, and neither half a file nor clutter remains."""
     monkeypatch.setattr(os, "replace", _refused_by_the_system)
     with pytest.raises(FileError, match="cannot be written: No space left on device"):
-        saved.save(BETTER, replaces=BASELINE)
+        saved.save(BETTER, replaces=BASELINE, consent=CONSENT)
 
     assert saved.load(CELL) == BASELINE
     assert [path.name for path in saved.path(CELL).parent.iterdir()] == [f"{CELL}.json"]
@@ -258,7 +260,7 @@ def test_of_many_threads_one_writes(store):
     def write(number: int) -> None:
         gate.wait()
         try:
-            store.save(_candidate(number), replaces=None)
+            store.save(_candidate(number), replaces=None, consent=CONSENT)
         except FileError as error:
             told.append(str(error))
 
@@ -277,9 +279,11 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[3], sys.argv[4]]
-from gate_samples import CELL, GIB, baseline, memory
+from gate_samples import CELL, GIB, METRICS, baseline, memory
 from perfsuite.errors import FileError
+from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
+CONSENT = Consent(how='a test', metrics=METRICS)
 store, mine = Store(Path(sys.argv[1])), baseline(peak_memory_bytes=memory(GIB + int(sys.argv[2])))
 print("ready", flush=True)
 sys.stdin.readline()
@@ -287,7 +291,7 @@ won = 0
 for _ in range(40):
     seen = store.load(CELL)
     try:
-        store.save(mine, replaces=seen)
+        store.save(mine, replaces=seen, consent=CONSENT)
         won += 1
     except FileError as error:
         assert "by another writer" in str(error), error

@@ -34,7 +34,8 @@ t5_base-zero3+bf16-h200_x1: 1 of 4 metrics regressed
   step time         412 ms ->    408 ms   -1.0 %   allowed +3 %     ok
   TFLOP/s/rank       402.1 ->     406.0   +1.0 %   allowed -3 %     ok
 changed since the baseline: transformers 5.22.0 -> 5.23.0
-accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed"""
+accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed --perf-reason="…"\
+"""
 
 
 def style_line(title: str, old: str, new: str, change: str, allowed: str, state: str, note: str = "") -> Line:
@@ -90,7 +91,7 @@ def test_a_regression_reads_as_a_whole():
         "  tokens/step         192 ->       192    +0.0 %   allowed 0         ok\n"
         "  loss                  5 ->         5    +0.0 %   allowed ±0.01 %   ok\n"
         "changed since the baseline: transformers 5.22.0 -> 5.23.0\n"
-        "accept:  pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-update=regressed"
+        'accept:  pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-update=regressed --perf-reason="…"'
     )
 
 
@@ -118,7 +119,7 @@ def test_an_oom_reads_as_a_change_of_the_outcome():
     assert text_of(measurement("oom")) == (
         "t5_tiny-zero3-cpu_x2: fits -> oom, at least 2.00 GiB missing: Rank 1: 2.00 GiB do not fit.\n"
         "  outcome   fits -> oom   REGRESSED\n"
-        "accept:  pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-update=regressed"
+        'accept:  pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-update=regressed --perf-reason="…"'
     )
 
 

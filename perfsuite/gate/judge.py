@@ -20,6 +20,7 @@ time is another machine's or of one launch, or the machine itself got slower, by
 from collections.abc import Iterable
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.capacity import most_of, say_headroom, what_grew
 from perfsuite.gate.lines import Scope
 from perfsuite.gate.rules import hold
 from perfsuite.records import Baseline, Line, Measurement, Verdict
@@ -28,6 +29,7 @@ from perfsuite.units import show_bytes, show_number
 ORDER = ("failed", "incomparable", "missing", "regressed", "suspected", "unstable", "improved", "ok", "unsupported")
 RED = frozenset(ORDER) - {"ok", "unsupported"}  # statuses that fail a test
 OUTCOMES = ("unsupported", "oom", "fits")  # worst first
+NEED_A_REASON = ("regressed", "all")  # consents that lower the bar: the ledger says why
 CONSENTS = {"incomparable": "all", "missing": "all", "regressed": "regressed", "improved": "improved"}
 
 
@@ -96,7 +98,8 @@ def _ending(measurement: Measurement) -> str:
     failure = measurement.failure
     if measurement.outcome != "oom" or failure is None or failure.missing_bytes is None:
         return measurement.outcome
-    return f"oom, at least {show_bytes(failure.missing_bytes)} missing"
+    where = f", most of it {most_of(failure.parts)}" if failure.parts else ""
+    return f"oom, at least {show_bytes(failure.missing_bytes)} missing{where}"
 
 
 def _without_baseline(measurement: Measurement) -> Verdict:
@@ -136,6 +139,7 @@ def _judge_outcome(new: Measurement, baseline: Baseline) -> Verdict:
         new=new.outcome,
         change="",
         allowed="",
+        note=what_grew(new, old) if new.outcome == "oom" else "",
     )
     return _verdict(new, baseline, status, f"{old.outcome} -> {_ending(new)}{reason}", [line])
 
@@ -155,12 +159,13 @@ def _verdict(
         status=status,
         headline=f"{measurement.cell}: {headline}",
         lines=list(lines),
-        changed=_changed(measurement, baseline.measurement) if baseline and status in RED else [],
+        changed=what_changed(measurement, baseline.measurement) if baseline and status in RED else [],
         accept=f"pytest --perf -k {measurement.cell} --perf-update={accept}" if accept else "",
+        headroom=say_headroom(measurement),
     )
 
 
-def _changed(new: Measurement, old: Measurement) -> list[str]:
+def what_changed(new: Measurement, old: Measurement) -> list[str]:
     """What may be to blame: versions, the driver, the device. A cell without a measurement knows no versions."""
     pairs: dict[str, tuple[str, str]] = {}
     if new.versions:

@@ -4,33 +4,22 @@ A baseline that cannot be read is never the same as one that does not exist: the
 may be recorded.
 """
 
-import contextlib
-import hashlib
-import os
 import re
 import statistics
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-from filelock import FileLock, Timeout
-
 from perfsuite import records
 from perfsuite.errors import FileError
+from perfsuite.gate import ledger
 from perfsuite.gate.gather import is_number, ranks_of
-from perfsuite.records import FORMAT, FORMATS, Baseline, Measurement, Reading
+from perfsuite.gate.ledger import Consent
+from perfsuite.gate.locks import locked
+from perfsuite.records import FORMATS, Baseline, Measurement, Reading
 
-LOCK_SECONDS = 60.0  # a writer holds the lock for milliseconds
 OUTCOMES = ("fits", "oom", "unsupported")  # a cell that failed has nothing to be held to
 # Whatever counts or lasts cannot be negative. A loss can, so a name without one of these units may be.
 _UNSIGNED = ("_bytes", "_seconds", "_per_second", "_per_rank", "_flop", "_flops", "_norm")
-
-
-class _Head(msgspec.Struct):
-    """The one field that every format has."""
-
-    format: int
 
 
 class Store:
@@ -60,64 +49,62 @@ class Store:
             return None
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror}.") from error
-        found = _format_of(text)
-        if found is not None and found > FORMAT:
-            raise FileError(f"{path} has format {found}, written by a newer perfsuite: upgrade (this knows {FORMAT}).")
-        baseline = records.decode(text, Baseline, str(path))
+        return self.decode(text, cell_id, str(path))
+
+    def decode(self, text: bytes, cell_id: str, where: str) -> Baseline:
+        """The text of a baseline's file. Raises FileError, naming ``where`` and the field, as ``load`` does."""
+        records.refuse_newer(text, where)
+        baseline = records.decode(text, Baseline, where)
         problem = _problem(baseline, cell_id)
         if problem:
-            raise FileError(f"{path} is not the baseline of {cell_id}: {problem}.")
+            raise FileError(f"{where} is not the baseline of {cell_id}: {problem}.")
         return baseline
 
-    def save(self, baseline: Baseline, replaces: Baseline | None) -> None:
-        """Write a baseline in place of ``replaces``, the one that was judged by (None: there was none).
+    @property
+    def ledger(self) -> Path:
+        """The file in which every change of a baseline stands."""
+        return self.root / ledger.NAME
 
-        Raises FileError, and leaves the file as it is, if another writer was faster or the baseline is not sound.
+    def save(self, baseline: Baseline, replaces: Baseline | None, consent: Consent) -> None:
+        """Write a baseline in place of ``replaces``, the one that was judged by (None: there was none), and its line
+        in the ledger.
+
+        Raises FileError, and leaves both as they are, if another writer was faster or the baseline is not sound.
         """
         path = self.path(baseline.cell)
         problem = _problem(baseline, baseline.cell)
         if problem:
             raise FileError(f"{path} is not written: {problem}.")
-        with _locked(path):
-            there = self.load(baseline.cell)
-            if there != replaces:
-                raise FileError(
-                    f"{path} was {_what_happened(there, replaces)} by another writer since it was read, and is left as "
-                    "it is: run the cell again."
-                )
-            try:
-                records.write(path, baseline)
-            except OSError as error:
-                raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+        with locked(path):
+            self._check(baseline.cell, replaces)
+            with ledger.entered(self.ledger, ledger.entry_of(replaces, baseline, consent)):
+                try:
+                    records.write(path, baseline)
+                except OSError as error:
+                    raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+
+    def remove(self, baseline: Baseline, consent: Consent) -> None:
+        """Remove the baseline that was read, with a line in the ledger. Raises FileError if another is there now."""
+        path = self.path(baseline.cell)
+        with locked(path):
+            self._check(baseline.cell, baseline)
+            with ledger.entered(self.ledger, ledger.entry_of(baseline, None, consent)):
+                try:
+                    path.unlink()
+                except OSError as error:
+                    raise FileError(f"{path} cannot be removed: {error.strerror}.") from error
+
+    def _check(self, cell_id: str, seen: Baseline | None) -> None:
+        there = self.load(cell_id)
+        if there != seen:
+            raise FileError(
+                f"{self.path(cell_id)} was {_what_happened(there, seen)} by another writer since it was read, and is "
+                "left as it is: run the cell again."
+            )
 
     def all(self) -> Iterator[Path]:
         """Every baseline's file, in order."""
         yield from sorted(self.root.glob("*/*.json"))
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Keep other writers of this file out. The lock lies outside the repository, which it would clutter."""
-    folder = Path(tempfile.gettempdir()) / f"perfsuite-locks-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
-    key = hashlib.sha256(bytes(path.resolve())).hexdigest()[:24]
-    lock = FileLock(folder / f"{key}.lock", timeout=LOCK_SECONDS)
-    try:
-        lock.acquire()
-    except Timeout as error:
-        raise FileError(f"{path} has been locked by another writer for more than {LOCK_SECONDS:g} s.") from error
-    try:
-        yield
-    finally:
-        lock.release()
-
-
-def _format_of(text: bytes) -> int | None:
-    """The format number, before anything else of the file is believed; None where decoding the whole says more."""
-    try:
-        return msgspec.json.decode(text, type=_Head).format
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
 
 
 def _what_happened(there: Baseline | None, replaces: Baseline | None) -> str:
@@ -154,6 +141,8 @@ def _outcome_problem(measurement: Measurement) -> str:
         return "measurement.failure stands beside a cell that fits"
     if outcome != "fits" and (failure is None or failure.kind != outcome):
         return f"measurement.failure does not say why the outcome is {outcome!r}"
+    if failure and (min(failure.parts.values(), default=0) < 0 or (failure.missing_bytes or 0) < 0):
+        return "measurement.failure counts bytes below nothing"
     if outcome != "fits" and measurement.readings:
         return f"measurement.readings has numbers although the outcome is {outcome!r}"
     return ""

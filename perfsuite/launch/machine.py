@@ -2,12 +2,15 @@
 
 import functools
 import hashlib
+import importlib.metadata
 import importlib.util
 import os
 import platform
 import shutil
 import subprocess
+import sys
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +21,7 @@ from perfsuite.cell import Hardware
 from perfsuite.records import Machine
 
 MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
+KERNELS = "cpu kernels"  # beside the versions of a measurement
 RANKS_PER_CORE = 4  # more ranks than this per core say nothing about anything
 
 
@@ -98,6 +102,24 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
 def missing_packages(strategy: Strategy) -> list[str]:
     """What the strategy needs and is not installed here, by the name under which it is imported."""
     return [name for name in strategy.packages if importlib.util.find_spec(name) is None]
+
+
+def other_versions(recorded: Mapping[str, str]) -> list[str]:
+    """``torch 2.12 -> 2.13`` for what was recorded with another version than is installed here, by its metadata.
+
+    Which kernels torch chooses is the machine's, and only a rank can ask for it.
+    """
+    differing = []
+    for name, version in recorded.items():
+        if name == KERNELS:
+            continue
+        try:
+            here = sys.version.split()[0] if name == "python" else importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            here = "none"
+        if here != version:
+            differing.append(f"{name} {version} -> {here}")
+    return differing
 
 
 def local_hardware(catalog: Catalog) -> list[str]:

@@ -13,11 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.capacity import headroom_of
 from perfsuite.gate.judge import RED
 from perfsuite.records import Result
-from perfsuite.units import show_change
+from perfsuite.units import show_bytes, show_change
 
 ABSENT = "–"
+HEADROOM = "headroom"
 DETECTS = "detects"
 COLORS = {"regressed": "red", "failed": "red", "ok": "green", "improved": "cyan", "unsupported": "dim"}
 
@@ -25,8 +27,8 @@ COLORS = {"regressed": "red", "failed": "red", "ok": "green", "improved": "cyan"
 def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]]:
     """The head and one row per result: cell, status, then each column as ``value (change since the baseline)``.
 
-    A column that no cell of the run has, since cells of another kind do, is left out. The last is the smallest
-    slow-down that the cell's baseline can show.
+    A column that no cell of the run has, since cells of another kind do, is left out. The last are what is left of
+    the capacity, where there is one, and the smallest slow-down that the cell's baseline can show.
     """
     measured = {name for result in results for name in result.measurement.readings}
     columns = [metric for metric in _columns(metrics) if metric.name in measured or not measured]
@@ -34,9 +36,10 @@ def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]
     for result in results:
         body.append([result.measurement.cell, status(result), *(_entry(result, metric) for metric in columns)])
     head = ["cell", "status", *(metric.title for metric in columns)]
-    detected = [_detects(result) for result in results]
-    if any(text != ABSENT for text in detected):
-        head, body = [*head, DETECTS], [[*row, text] for row, text in zip(body, detected, strict=True)]
+    for title, tell in ((HEADROOM, _headroom), (DETECTS, _detects)):
+        told = [tell(result) for result in results]
+        if any(text != ABSENT for text in told):
+            head, body = [*head, title], [[*row, text] for row, text in zip(body, told, strict=True)]
     return [head, *body]
 
 
@@ -104,6 +107,12 @@ def _entry(result: Result, metric: Metric) -> str:
 def _detects(result: Result) -> str:
     """``+12.3 %``: the first time that is held tells it."""
     return next((f"+{line.detects}" for line in result.verdict.lines if line.detects), ABSENT)
+
+
+def _headroom(result: Result) -> str:
+    """``2.94 GiB``; ``-1.06 GiB`` where at least that was missing."""
+    left = headroom_of(result.measurement)
+    return ABSENT if left is None else f"{'-' if left < 0 else ''}{show_bytes(abs(left))}"
 
 
 def _whole(body: list[list[str]]) -> list[list[str]]:

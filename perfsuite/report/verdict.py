@@ -4,12 +4,12 @@ t5_base-zero3+bf16-h200_x1: 1 of 4 metrics regressed
   peak memory    20.00 GiB -> 21.94 GiB   +9.7 %   allowed 0      REGRESSED   (activations +1.94 GiB)
   step time         412 ms ->    408 ms   -1.0 %   allowed +3 %   ok          detects +5 %
 changed since the baseline: transformers 5.22.0 -> 5.23.0
-accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed
+accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed --perf-reason="…"
 """
 
 from collections.abc import Callable, Sequence
 
-from perfsuite.gate.judge import RED
+from perfsuite.gate.judge import NEED_A_REASON, RED
 from perfsuite.records import Failure, Line, Verdict
 
 GAP = "   "
@@ -18,10 +18,13 @@ GAP = "   "
 def render(verdict: Verdict, failure: Failure | None = None) -> str:
     """Return the whole text. ``failure`` is the measurement's: its last lines are the end of the text."""
     lines = [verdict.headline, *_table(verdict)]
+    if verdict.headroom:
+        lines.append(f"headroom: {verdict.headroom}")
     if verdict.changed:
         lines.append(f"changed since the baseline: {', '.join(verdict.changed)}")
     if verdict.accept:
-        lines.append(f"accept:  {verdict.accept}")
+        reason = ' --perf-reason="…"' if verdict.accept.rpartition("=")[2] in NEED_A_REASON else ""
+        lines.append(f"accept:  {verdict.accept}{reason}")
     if failure is not None and failure.tail:
         whose = "the rank server" if failure.rank is None else f"rank {failure.rank}"
         lines.append(f"the last lines of {whose}:")

@@ -5,8 +5,6 @@ and the machine are the same; what failed, or was not supported, is tried again.
 """
 
 import functools
-import importlib.metadata
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +17,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, parse_cell, parse_hardware
 from perfsuite.errors import FileError, Refused, UsageError
 from perfsuite.gate.launches import merge
-from perfsuite.launch.machine import describe, missing_packages, why_absent
+from perfsuite.launch.machine import describe, missing_packages, other_versions, why_absent
 from perfsuite.records import Job, Measurement, Record
 from perfsuite.runner import Runner, Watch
 from perfsuite.studies._rows import Row, rounds_of
@@ -225,14 +223,7 @@ def _comparable(job: Job) -> Job:
 
 
 def _is_sound(measurement: Measurement) -> bool:
-    """Whether it has an answer, and the libraries that it names are installed in those versions."""
-    for name, version in measurement.versions.items():
-        if name == "cpu kernels":  # the machine's
-            continue
-        try:
-            here = sys.version.split()[0] if name == "python" else importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            return False
-        if here != version:
-            return False
-    return measurement.outcome in ("fits", "oom")  # another machine's or version's lack is none for ever
+    """Whether it has an answer, and the libraries that it names are installed in those versions. A lack is none for ever:
+    what was not supported is tried again.
+    """
+    return measurement.outcome in ("fits", "oom") and not other_versions(measurement.versions)

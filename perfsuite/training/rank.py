@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import faulthandler
 import os
-import re
 import signal
 import statistics
 import sys
@@ -26,6 +25,7 @@ from perfsuite.progress import ProgressWriter
 from perfsuite.records import Failure, Job, RankSample
 from perfsuite.training.build import build_model, resolve
 from perfsuite.training.meters._base import COUNTED_STEPS, MOST_TRACED_STEPS, TRACED_STEPS, Meter
+from perfsuite.training.meters._cpu_allocator import refusal
 from perfsuite.training.process_group import join, leave
 from perfsuite.training.session import Session
 from perfsuite.training.trainer import Trainer
@@ -117,12 +117,11 @@ def run(folder: Path, rank: int) -> int:
     """Run one rank to its end and leave result or failure in the folder. Returns the exit status."""
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a rank that hangs where it is
     progress = ProgressWriter(folder / f"rank{rank}.progress")
-    packages: tuple[str, ...] = ()
+    session = None
     try:
         phases_seconds: dict[str, float] = {}
         job = records.read(folder / "job.json", Job)
         session = Session.open(job, rank, folder / records.SCRATCH)
-        packages = session.strategy.packages
         session.listeners.append(progress.mark)
         with _timed("join", session, phases_seconds):
             join(session, folder)
@@ -132,11 +131,11 @@ def run(folder: Path, rank: int) -> int:
         leave()
         return 0
     except BaseException as error:
-        _report(error, folder, rank, progress.where, packages)
+        _report(error, folder, rank, progress.where, session)
         return 1
 
 
-def _report(error: BaseException, folder: Path, rank: int, where: str, packages: Iterable[str]) -> None:
+def _report(error: BaseException, folder: Path, rank: int, where: str, session: Session | None) -> None:
     """Say in a file why this rank ends; the first rank to do so is to blame."""
     if isinstance(error, RankError):
         print(error, file=sys.stderr)  # it says all that there is to say
@@ -150,15 +149,27 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, packages:
     )
     kind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
-    versions, missing = _versions(packages), _missing(message)
-    failure = Failure(kind=kind, rank=rank, message=message, missing_bytes=missing, versions=versions)
+    refused = refusal(message)  # CUDA's message does not tell it exactly
+    failure = Failure(
+        kind=kind,
+        rank=rank,
+        message=message,
+        missing_bytes=sum(refused[:2]) - refused[2] if refused else None,
+        parts=_alive(session, message) if out_of_memory else {},
+        versions=_versions(session.strategy.packages if session else ()),
+    )
     records.write(folder / f"rank{rank}.failure.json", failure)
 
 
-def _missing(message: str) -> int | None:
-    """How many bytes too few there were, from the counting allocator's sentence; CUDA's does not tell it exactly."""
-    found = re.search(r"tried to allocate (\d+) bytes with (\d+) bytes in use; the capacity is (\d+) bytes", message)
-    return int(found[1]) + int(found[2]) - int(found[3]) if found else None
+def _alive(session: Session | None, message: str) -> dict[str, int]:
+    """What was alive when memory ran out. Evidence only: whatever goes wrong here must not hide the real failure."""
+    if session is None or session.at_refusal is None:
+        return {}
+    try:
+        return session.at_refusal(message)
+    except Exception:
+        traceback.print_exc()
+        return {}
 
 
 def seed_steps(session: Session) -> None:

@@ -36,6 +36,7 @@ class Session:
     layout: Layout
     scratch: Path | None = None  # for files that are removed when the cell ends
     listeners: list[Listener] = field(default_factory=list)
+    at_refusal: Callable[[str], dict[str, int]] | None = None  # what was alive when memory ran out, by its message
 
     @classmethod
     def open(cls, job: Job, rank: int, scratch: Path | None = None) -> Session:

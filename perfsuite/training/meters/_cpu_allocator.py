@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from filelock import FileLock
 
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.suspects import locate
+from perfsuite.training.refusal import last_with
 
 _SOURCE = Path(__file__).with_name("_cpu_allocator.cpp")
 SETTLE_SECONDS = 30
@@ -60,6 +62,12 @@ def _compile(library: Path, torch_folder: Path) -> None:
     if done.returncode:
         raise Unsupported(f"{compiler} cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
     part.replace(library)
+
+
+def refusal(message: str) -> tuple[int, int, int] | None:
+    """The bytes that were asked for, in use and to be had, from the sentence with which the allocator refuses."""
+    found = re.search(r"tried to allocate (\d+) bytes with (\d+) bytes in use; the capacity is (\d+) bytes", message)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
 class CpuAllocator:
@@ -134,6 +142,12 @@ class CpuAllocator:
 
     def reset_peak(self) -> None:
         self._library.perfsuite_reset_peak()
+
+    def refused(self, message: str) -> tuple[int, int] | None:
+        """The index of the last event before the allocation that the message tells of, and its bytes."""
+        told = refusal(message)
+        index = last_with(self.events(), told[1]) if told else None
+        return None if told is None or index is None else (index, told[0])
 
     @property
     def peak_bytes(self) -> int:

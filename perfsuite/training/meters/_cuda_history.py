@@ -9,6 +9,7 @@ from typing import Any
 
 from perfsuite.errors import RankError
 from perfsuite.records import write_bytes
+from perfsuite.training.refusal import REFUSED
 
 
 class CudaHistory:
@@ -41,7 +42,7 @@ class CudaHistory:
             write_bytes(self._keep, pickle.dumps(snapshot))
         segments = (segment for segment in snapshot["segments"] if segment["device"] == device)
         blocks = [block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated"]
-        told, there = sum(size for at, size, _ in self._events if at != -1), sum(b["requested_size"] for b in blocks)
+        told, there = sum(size for at, size, _ in self.events() if at != -1), sum(b["requested_size"] for b in blocks)
         if told != there:
             raise RankError(f"CUDA's memory history ends with {told:,} bytes alive, its snapshot with {there:,}.")
 
@@ -89,7 +90,22 @@ class CudaHistory:
         return contextlib.nullcontext()
 
     def events(self) -> list[tuple[int, int, str]]:
-        return self._events
+        return [event for event in self._events if event[0] != REFUSED]
+
+    def refused(self, message: str) -> tuple[int, int] | None:
+        """The index of the last event before the last allocation that was refused, and its bytes."""
+        return last_refusal(self._events)
+
+
+def last_refusal(events: Iterable[tuple[int, int, str]]) -> tuple[int, int] | None:
+    """Where the last refusal stands among the other events, as the index of the one before it; and its bytes."""
+    found, index = None, -1
+    for address, size, _ in events:
+        if address == REFUSED:
+            found = (index, size)
+        else:
+            index += 1
+    return found
 
 
 def events_of_history(
@@ -108,4 +124,6 @@ def events_of_history(
             events.append((-1, waiting.pop(0)[1], ""))
         if entry["action"] in signs:
             events.append((entry["addr"], signs[entry["action"]] * entry["size"], ""))
+        elif entry["action"] == "oom":
+            events.append((REFUSED, entry["size"], ""))
     return events + [(-1, number, "") for _, number in waiting]

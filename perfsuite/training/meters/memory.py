@@ -20,6 +20,7 @@ from perfsuite.records import SNAPSHOT, Reading
 from perfsuite.suspects import fold
 from perfsuite.training.anatomy import Mark, dissect
 from perfsuite.training.meters._base import TRACED_STEPS, Meter
+from perfsuite.training.refusal import parts_at_refusal
 from perfsuite.training.trainer import Trainer
 from perfsuite.training.whereabouts import watch
 from perfsuite.units import show_bytes
@@ -47,6 +48,7 @@ class Source(Protocol):
     def settle(self) -> None: ...
     def settled(self) -> contextlib.AbstractContextManager[None]: ...
     def events(self) -> list[tuple[int, int, str]]: ...
+    def refused(self, message: str) -> tuple[int, int] | None: ...
 
 
 def open_source(session: Session) -> Source:
@@ -85,6 +87,7 @@ class Memory(Meter):
         self.reserved: int | None = None
         self.source.record(True)
         session.listeners.append(self.mark)
+        session.at_refusal = self.at_refusal
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
@@ -129,13 +132,26 @@ class Memory(Meter):
             self.source.reset_peak()
         self.source.settle()
         number = len(self.marks)
+        self.marks[number] = Mark(phase, self._named())
+        self.source.mark(number)
+
+    def _named(self) -> dict[int, str]:
+        """The storages that the trainer knows by name, by address."""
         named: dict[int, str] = {}
         for category, tensor in self.trainer.tensors():
             address = tensor.untyped_storage().data_ptr()
             if address:
                 named.setdefault(address, category)
-        self.marks[number] = Mark(phase, named)
-        self.source.mark(number)
+        return named
+
+    def at_refusal(self, message: str) -> dict[str, int]:
+        """What was alive when memory ran out in a recorded step, by category; empty where that is not known."""
+        if not self.recording or not self.stepping:
+            return {}
+        named = self._named()
+        self.source.record(False)
+        refused = self.source.refused(message)
+        return parts_at_refusal(self.source.events(), self.marks, named, refused) if refused else {}
 
     def stop_recording(self) -> None:
         """Stop the log. From here on only what stays alive is watched."""

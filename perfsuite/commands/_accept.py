@@ -1,0 +1,128 @@
+"""``perfsuite baseline diff`` and ``accept``: what a saved report would change in the baselines, and its acceptance."""
+
+import argparse
+import math
+import subprocess
+from collections import Counter
+from pathlib import Path
+
+import msgspec
+
+from perfsuite import records
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.strategies import parse_strategy
+from perfsuite.commands._base import catalog_of
+from perfsuite.commands._select import matcher
+from perfsuite.errors import UsageError
+from perfsuite.gate.judge import judge
+from perfsuite.gate.ledger import Consent
+from perfsuite.gate.store import OUTCOMES, Store
+from perfsuite.gatekeeper import baseline_of
+from perfsuite.records import Baseline, Measurement, Result
+from perfsuite.report.life import moved
+from perfsuite.report.verdict import render
+
+
+def diff(arguments: argparse.Namespace) -> int:
+    """Every metric of the cells, new against old."""
+    if not 0 <= arguments.time_tolerance < math.inf:
+        raise UsageError(f"--time-tolerance must be a number of 0 or more, not {arguments.time_tolerance}.")
+    store, catalog = Store(arguments.baselines), catalog_of(arguments)
+    if not arguments.what.endswith(".jsonl"):
+        if arguments.expression:
+            raise UsageError("-k picks cells of a report; a cell is compared by its id alone.")
+        before, after = _at_revision(store, arguments.what, arguments.git or "HEAD"), store.load(arguments.what)
+        if after is None:
+            raise UsageError(f"{store.path(arguments.what)} does not exist.")
+        print(compare(after.measurement, before, catalog, arguments.time_tolerance))
+        return 0
+    if arguments.git:
+        raise UsageError("--git compares a cell's baseline with an older one; a report is compared with what is there.")
+    for number, measurement in enumerate(_chosen(Path(arguments.what), arguments.expression)):
+        if number:
+            print()
+        print(compare(measurement, store.load(measurement.cell), catalog, arguments.time_tolerance))
+        if not why_unfit(measurement, catalog, one_launch=True):
+            print(f'accept:  perfsuite baseline accept {arguments.what} -k {measurement.cell} --reason "…"')
+    return 0
+
+
+def accept(arguments: argparse.Namespace) -> int:
+    """All of the chosen measurements, or none: each is looked at before the first is taken."""
+    reason = " ".join(arguments.reason.split())
+    if not reason:
+        raise UsageError("baseline accept needs a --reason, for the ledger.")
+    store, catalog = Store(arguments.baselines), catalog_of(arguments)
+    chosen = [(one, store.load(one.cell)) for one in _chosen(arguments.report, arguments.expression)]
+    for measurement, _ in chosen:
+        problem = why_unfit(measurement, catalog, arguments.one_launch)
+        if problem:
+            raise UsageError(f"{measurement.cell} in {arguments.report} {problem}. Nothing was accepted.")
+    for measurement, old in chosen:
+        metrics = _metrics(measurement.cell, catalog)
+        if old is not None and old.measurement == measurement:
+            print(f"baseline kept, it is this measurement already: {store.path(measurement.cell)}")
+            continue
+        consent = Consent(how="baseline accept", metrics=metrics, reason=reason)
+        store.save(baseline_of(measurement, store), old, consent)
+        print(f"baseline {'changed' if old else 'new'}: {store.path(measurement.cell)}")
+        for told in moved(old.measurement if old else None, measurement, metrics):
+            print(f"  {told}")
+    return 0
+
+
+def why_unfit(measurement: Measurement, catalog: Catalog, one_launch: bool) -> str:
+    """Why the measurement cannot be a baseline; empty if it can."""
+    if measurement.outcome not in OUTCOMES:
+        return "has failed: there is nothing to hold anything to"
+    if measurement.capacity_bytes is not None:
+        return "was measured under --perf-capacity, and a baseline is of the hardware, not of a cap on it"
+    timed = [metric.name for metric in _metrics(measurement.cell, catalog) if metric.hold == "time"]
+    launches = min((len(measurement.by_launch(name)) for name in timed if name in measurement.readings), default=2)
+    if launches < 2 and not one_launch:
+        return (
+            "is of one launch, which says nothing of the noise of its time: record it with pytest --perf --perf-update,"
+            " or accept it with --one-launch for its exact metrics alone"
+        )
+    return ""
+
+
+def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalog, tolerance: float) -> str:
+    """The verdict's text, without the command that would measure once more."""
+    cell = measurement.cell
+    verdict = judge(
+        measurement, baseline, _metrics(cell, catalog), strategy=cell.split("-")[1], time_tolerance=tolerance
+    )
+    return render(msgspec.structs.replace(verdict, accept=""), measurement.failure)
+
+
+def _chosen(report: Path, expression: str) -> list[Measurement]:
+    """The measurements that -k picks, each cell once."""
+    wanted = matcher(expression)
+    found = [result.measurement for result in records.read_lines(report, Result) if wanted(result.measurement.cell)]
+    if not found:
+        raise UsageError(f"{report} has no cell that fits -k {expression!r}.")
+    cell, count = Counter(measurement.cell for measurement in found).most_common(1)[0]
+    if count > 1:
+        raise UsageError(f"{report} has {cell} {count} times: which one is meant?")
+    return found
+
+
+def _metrics(cell_id: str, catalog: Catalog) -> list[Metric]:
+    """By the strategy alone: the model may be a conftest's, which the catalog does not know."""
+    return catalog.metrics(parse_strategy(cell_id.split("-")[1], catalog).engine.process)
+
+
+def _at_revision(store: Store, cell_id: str, revision: str) -> Baseline:
+    """The baseline as git has it. Raises UsageError, with git's words, where it has none."""
+    path = store.path(cell_id)
+    name = f"{revision}:./{path.relative_to(store.root).as_posix()}"
+    try:
+        done = subprocess.run(["git", "-C", store.root, "show", name], capture_output=True, check=False)
+    except OSError as error:
+        raise UsageError(f"git cannot be asked for {name}: {error.strerror}.") from error
+    if done.returncode:
+        words = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
+        raise UsageError(f"git has no {name}: {''.join(words)}")
+    return store.decode(done.stdout, cell_id, f"{path} at {revision}")

@@ -1,0 +1,211 @@
+"""``perfsuite baseline show`` and ``prune``: what each stored baseline is still worth.
+
+Whether a baseline is an orphan is known without torch: its id does not parse with the catalog any more or, where tests
+are named, pytest collects no cell of it. A baseline of hardware that is not here is no orphan by the tests: they have
+cells for ``gpus`` only where there are some.
+"""
+
+import argparse
+import math
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell, parse_hardware
+from perfsuite.commands._base import catalog_of
+from perfsuite.commands._select import matcher
+from perfsuite.errors import FileError, UsageError
+from perfsuite.gate.ledger import Consent
+from perfsuite.gate.standing import ORDER, Standing, moved_machine, standing
+from perfsuite.gate.store import Store
+from perfsuite.gatekeeper import commit_of
+from perfsuite.launch.machine import describe, other_versions, why_absent
+from perfsuite.records import Baseline
+from perfsuite.report.tables import bare_table, print_table
+from perfsuite.units import show_bytes, show_ratio, show_seconds
+
+MOST_NAMED = 3
+ABSENT = "–"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One file of the store; ``baseline`` is None where it cannot be read."""
+
+    path: Path
+    baseline: Baseline | None
+    standing: Standing
+
+    @property
+    def cell(self) -> str:
+        return self.path.stem
+
+
+def survey(
+    store: Store,
+    catalog: Catalog,
+    wanted: Callable[[str], bool],
+    tolerance: float,
+    known: set[str] | None,
+    all_tests: bool,
+) -> list[Stored]:
+    """Every wanted baseline in order. ``known`` are the ids that pytest collects; ``all_tests``: of all tests."""
+    found = []
+    for path in store.all():
+        if not wanted(path.stem):
+            continue
+        try:
+            if store.path(path.stem) != path:
+                raise FileError(f"{path} does not lie where it is looked for, {store.path(path.stem)}.")
+            baseline = store.load(path.stem)
+            assert baseline is not None
+        except FileError as error:
+            found.append(Stored(path, None, Standing((("refused", str(error).rstrip(".")),))))
+            continue
+        orphan = why_orphaned(path.stem, catalog, known, all_tests)
+        worth = standing(
+            baseline,
+            catalog.all("metric").values(),
+            tolerance=tolerance,
+            orphan=orphan,
+            elsewhere=_elsewhere(baseline, catalog),
+            stale=other_versions(baseline.measurement.versions),
+        )
+        found.append(Stored(path, baseline, worth))
+    return found
+
+
+def why_orphaned(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
+    """Why nothing can be measured that this is the baseline of; empty if something can."""
+    if known is not None and any(f"-{cell_id}-" in f"-{text}-" for text in known):
+        return ""  # its model may be a conftest's, which the catalog does not know
+    try:
+        cell = parse_cell(cell_id, catalog)
+    except UsageError as error:
+        return str(error).split(" Known: ")[0].rstrip(".")
+    if cell.id != cell_id:
+        return f"its cell is {cell.id} now"
+    if known is not None and all_tests and not why_absent(cell.hardware, catalog):
+        return "no test has its cell"
+    return ""
+
+
+def collect(tests: Sequence[str]) -> set[str]:
+    """The parameters of every cell that pytest collects from the tests; no torch is imported. Raises UsageError."""
+    command = [sys.executable, "-m", "pytest", "--perf", "--collect-only", "-q", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = set(re.findall(r"::\S+\[(\S+)\]$", done.stdout, re.MULTILINE))
+    if done.returncode or not found:
+        last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]
+        raise UsageError(f"pytest collects no cells from {' '.join(tests) or 'this folder'}: {''.join(last)}")
+    return found
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """The table, then the reasons with what to do."""
+    if not 0 <= arguments.time_tolerance < math.inf:
+        raise UsageError(f"--time-tolerance must be a number of 0 or more, not {arguments.time_tolerance}.")
+    found = _found(arguments, collect(arguments.tests) if arguments.tests else None, arguments.time_tolerance)
+    table = bare_table("cell", "standing", "recorded", "commit", "launches", "step time", "peak memory", "shows")
+    for stored in found:
+        table.add_row(stored.cell, stored.standing.status, *_facts(stored))
+    print_table(table)
+    counts = {status: sum(stored.standing.status == status for stored in found) for status in ORDER}
+    print(f"\n{len(found)} baselines: {', '.join(f'{count} {status}' for status, count in counts.items() if count)}")
+    for (status, why), cells in _grouped(found).items():
+        print(f"\n{status}: {why}\n  {_named(cells)}")
+        if status != "orphaned":
+            print(f'  record here: pytest --perf -k {_expression(cells)} --perf-update=all --perf-reason="…"')
+        else:
+            print('  remove: perfsuite baseline prune --yes --reason "…"')
+    return 0
+
+
+def prune(arguments: argparse.Namespace) -> int:
+    """List the orphans; with --yes remove them."""
+    reason = " ".join(arguments.reason.split())
+    if arguments.yes and not reason:
+        raise UsageError('baseline prune --yes needs --reason "…", for the ledger.')
+    found = _found(arguments, collect(arguments.tests), 0.0)
+    orphans = [
+        stored
+        for stored in found
+        if stored.baseline is not None and any(status == "orphaned" for status, _ in stored.standing.reasons)
+    ]
+    for stored in orphans:
+        print(f"{stored.path}: {dict(stored.standing.reasons)['orphaned']}")
+    unread = [stored for stored in found if stored.baseline is None]
+    for stored in unread:
+        print(f"{stored.path}: kept, since nobody can read it: {stored.standing.reasons[0][1]}")
+    store, catalog = Store(arguments.baselines), catalog_of(arguments)
+    if not arguments.yes:
+        print(
+            f"{len(orphans)} orphaned. " + ('Remove them: add --yes --reason "…"' if orphans else "Nothing to remove.")
+        )
+        return 0
+    metrics = list(catalog.all("metric").values())
+    consent = Consent(how="baseline prune", metrics=metrics, reason=reason, commit=commit_of(store.root))
+    for stored in orphans:
+        assert stored.baseline is not None
+        store.remove(stored.baseline, consent)
+        print(f"baseline removed: {stored.path}")
+    return 0
+
+
+def _found(arguments: argparse.Namespace, known: set[str] | None, tolerance: float) -> list[Stored]:
+    if not arguments.baselines.is_dir():
+        raise UsageError(f"--baselines names {arguments.baselines}, which is not a folder.")
+    wanted, catalog = matcher(arguments.expression), catalog_of(arguments)
+    found = survey(Store(arguments.baselines), catalog, wanted, tolerance, known, bool(arguments.tests))
+    if not found:
+        raise UsageError(f"{arguments.baselines} has no baseline that fits -k {arguments.expression!r}.")
+    return found
+
+
+def _elsewhere(baseline: Baseline, catalog: Catalog) -> str:
+    """Why this machine is not the one that recorded it."""
+    try:
+        hardware = parse_hardware(baseline.cell.split("-")[2], catalog)
+    except UsageError as error:
+        return str(error).split(" Known: ")[0].rstrip(".")
+    absent = why_absent(hardware, catalog)
+    return absent.rstrip(".") or moved_machine(baseline.measurement.machine, describe(hardware, catalog))
+
+
+def _facts(stored: Stored) -> list[str]:
+    if stored.baseline is None:
+        return [ABSENT] * 6
+    measurement, detects = stored.baseline.measurement, stored.standing.detects
+    time, peak = (measurement.readings.get(name) for name in ("step_time_seconds", "peak_memory_bytes"))
+    return [
+        stored.baseline.date[:10],
+        stored.baseline.commit or ABSENT,
+        str(len(measurement.launches) or 1),
+        show_seconds(time.value) if time else ABSENT,
+        show_bytes(peak.value) if peak else measurement.outcome if measurement.outcome != "fits" else ABSENT,
+        ABSENT if detects is None else f"+{show_ratio(detects)}",
+    ]
+
+
+def _grouped(found: Iterable[Stored]) -> dict[tuple[str, str], list[str]]:
+    """The cells of every reason, the worst first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for stored in found:
+        for reason in stored.standing.reasons:
+            groups.setdefault(reason, []).append(stored.cell)
+    return dict(sorted(groups.items(), key=lambda item: ORDER.index(item[0][0])))
+
+
+def _named(cells: Sequence[str]) -> str:
+    more = f" and {len(cells) - MOST_NAMED} more" if len(cells) > MOST_NAMED else ""
+    return ", ".join(cells[:MOST_NAMED]) + more
+
+
+def _expression(cells: Sequence[str]) -> str:
+    if len(cells) == 1:
+        return cells[0]
+    return f'"{" or ".join(cells)}"' if len(cells) <= MOST_NAMED else "CELL"

@@ -1,0 +1,57 @@
+"""How far baselines have moved by consent, read off the ledger: small accepted steps add up to a large one."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from perfsuite.gate.ledger import Entry, Magnitude
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drift:
+    """How far one metric of one cell has moved by consent: the product of all accepted ratios since it was new.
+
+    ``points`` are (date, product so far). ``gaps`` counts the entries whose old value is not the last one's new value:
+    there a baseline was changed past the ledger.
+    """
+
+    cell: str
+    metric: str
+    first: int | float
+    last: int | float
+    accepted: int
+    product: float
+    gaps: int
+    points: tuple[tuple[str, float], ...]
+    reason: str
+
+
+def drifts(entries: Iterable[Entry]) -> list[Drift]:
+    """Every metric that was ever recorded and whose baseline was not removed, in the order of the ledger."""
+    found: dict[tuple[str, str], Drift] = {}
+    for entry in entries:
+        if entry.change != "changed":  # it begins again, or is gone
+            found = {key: drift for key, drift in found.items() if key[0] != entry.cell}
+        for name, magnitude in entry.metrics.items():
+            if magnitude.new is not None:
+                found[entry.cell, name] = _moved(found.get((entry.cell, name)), entry, name, magnitude, magnitude.new)
+    return list(found.values())
+
+
+def _moved(before: Drift | None, entry: Entry, name: str, accepted: Magnitude, last: int | float) -> Drift:
+    """A metric without a ratio, since it is new or another machine recorded it, begins again."""
+    begins = accepted.ratio is None
+    start = last if begins or accepted.old is None else accepted.old
+    before = None if begins else before
+    product = (before.product if before else 1.0) * (accepted.ratio or 1.0)
+    changes = not begins and accepted.ratio != 1.0
+    return Drift(
+        cell=entry.cell,
+        metric=name,
+        first=before.first if before else start,
+        last=last,
+        accepted=(before.accepted if before else 0) + changes,
+        product=product,
+        gaps=(before.gaps if before else 0) + (before is not None and before.last != accepted.old),
+        points=(*(before.points if before else ()), (entry.date, product)),
+        reason=entry.reason if changes or before is None else before.reason,
+    )

@@ -1,0 +1,181 @@
+"""The ledger: ``baselines/ledger.jsonl``, one line for every change of a baseline, oldest first, never rewritten.
+
+Each line says who may have moved the goal and how far: the consent, the reason, the versions that changed, and every
+held metric's old and new value. A baseline that gives way by 1 % every month shows here and nowhere else.
+
+Format history of a line
+    1   2026-11   first
+"""
+
+import contextlib
+import math
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfsuite import records
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import FileError
+from perfsuite.gate.judge import what_changed
+from perfsuite.gate.locks import locked
+from perfsuite.records import Baseline, Measurement, Record
+
+NAME = "ledger.jsonl"
+FORMAT = 1
+HELD = ("exact", "close", "time")  # rules whose metrics are held to the baseline
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consent:
+    """Why a baseline may change: ``how`` that was agreed to, the reason, and the metrics whose values are told.
+
+    ``commit`` is that of the tree when a baseline is removed; a new one carries its own.
+    """
+
+    how: str
+    metrics: Sequence[Metric]
+    reason: str = ""
+    commit: str = ""
+
+
+class Magnitude(Record, frozen=True, kw_only=True):
+    """What was accepted of one metric. ``ratio`` is new / old; None where one is missing, zero or of another sign, and
+    for a time of another machine.
+    """
+
+    old: int | float | None
+    new: int | float | None
+    ratio: float | None
+
+
+class Entry(Record, frozen=True, kw_only=True):
+    """One ``change`` of a baseline: "new", "changed" or "removed". ``outcome`` is of what was written or removed."""
+
+    format: int = FORMAT
+    date: str
+    cell: str
+    change: str
+    consent: str
+    reason: str
+    outcome: str
+    changed: list[str]
+    metrics: dict[str, Magnitude]
+    commit: str
+
+
+def magnitudes(old: Measurement | None, new: Measurement | None, metrics: Iterable[Metric]) -> dict[str, Magnitude]:
+    """Every held metric that either of the two has."""
+    found = {}
+    for metric in metrics:
+        before, after = (one.readings.get(metric.name) if one else None for one in (old, new))
+        if metric.hold in HELD and (before or after):
+            told = old is None or new is None or metric.hold != "time" or _same_machine(old, new)
+            values = (before.value if before else None, after.value if after else None)
+            found[metric.name] = Magnitude(old=values[0], new=values[1], ratio=_ratio(*values) if told else None)
+    return found
+
+
+def entry_of(old: Baseline | None, new: Baseline | None, consent: Consent) -> Entry:
+    """The line for a baseline that is written (no ``old``: a new one) or removed (no ``new``)."""
+    one = new or old
+    assert one is not None
+    return Entry(
+        date=records.timestamp(),
+        cell=one.cell,
+        change="removed" if new is None else "new" if old is None else "changed",
+        consent=consent.how,
+        reason=consent.reason,
+        outcome=one.measurement.outcome,
+        changed=what_changed(new.measurement, old.measurement) if new and old else [],
+        metrics=magnitudes(old.measurement if old else None, new.measurement if new else None, consent.metrics),
+        commit=new.commit if new else consent.commit,
+    )
+
+
+@contextlib.contextmanager
+def entered(path: Path, entry: Entry) -> Iterator[None]:
+    """Append the line of what is done inside; if that fails the line is taken back.
+
+    The line comes first, so that no baseline ever changes without one. Raises FileError, before anything is done, for
+    a ledger that cannot be written or whose last line is torn.
+    """
+    line = records.encode_line(entry).encode() + b"\n"
+    with locked(path), _opened(path) as handle:
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            lines = path.read_bytes().count(b"\n")
+            raise FileError(f"{_torn(path, lines + 1)} Nothing was changed: mend it first.")
+        try:
+            try:
+                written = os.write(handle, line)  # at once, at the end: O_APPEND
+                os.fsync(handle)
+            except OSError as error:
+                raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+            if written != len(line):
+                raise FileError(f"{path} cannot be written: only {written} of {len(line)} bytes went in.")
+            yield
+        except BaseException:
+            os.ftruncate(handle, size)
+            if not size:
+                path.unlink()
+            raise
+
+
+@contextlib.contextmanager
+def _opened(path: Path) -> Iterator[int]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def read(path: Path) -> tuple[list[Entry], str]:
+    """Every line that is whole, and a sentence that names file and line of the first that is not; empty if all are.
+
+    One bad line takes none of the others along. Raises FileError for a file that cannot be read at all.
+    """
+    try:
+        *lines, rest = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return [], ""
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    entries: list[Entry] = []
+    problem = ""
+    for number, line in enumerate(lines, 1):
+        try:
+            entries.append(_decode(line, f"{path}:{number}"))
+        except FileError as error:
+            problem = problem or str(error)
+    return entries, problem or (_torn(path, len(lines) + 1) if rest else "")
+
+
+def _decode(line: bytes, where: str) -> Entry:
+    records.refuse_newer(line, where, FORMAT)
+    return records.decode(line, Entry, where)
+
+
+def _torn(path: Path, number: int) -> str:
+    return f"{path}:{number} is torn: the line has no end."
+
+
+def _same_machine(one: Measurement, other: Measurement) -> bool:
+    here, there = one.machine, other.machine
+    return (here.identity, here.device) == (there.identity, there.device)
+
+
+def _ratio(old: int | float | None, new: int | float | None) -> float | None:
+    if old is None or new is None:
+        return None
+    if old == new:
+        return 1.0
+    if old == 0 or new == 0 or (old < 0) != (new < 0):
+        return None
+    ratio = new / old
+    return ratio if 0 < ratio < math.inf else None

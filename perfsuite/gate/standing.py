@@ -1,0 +1,85 @@
+"""What a stored baseline is still worth, without measuring anything.
+
+Standings, worst first
+    refused       it holds no time: of one launch, or its launches spread too wide; or the file cannot be read
+    orphaned      nothing can be measured that it is the baseline of
+    incomparable  recorded on another machine or driver: its time is not held here
+    stale         recorded with other library versions than are installed here
+    sound         none of these
+"""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.noise import Level, level_of
+from perfsuite.gate.timing import UNSTABLE
+from perfsuite.records import Baseline, Machine, Measurement
+from perfsuite.units import show_ratio
+
+ORDER = ("refused", "orphaned", "incomparable", "stale", "sound")
+
+
+@dataclass(frozen=True)
+class Standing:
+    """``reasons`` are (standing, why) for all that apply, the worst first; none for a sound baseline. ``detects`` is
+    the largest of the smallest relative slow-downs that its times show, None where they show none.
+    """
+
+    reasons: tuple[tuple[str, str], ...]
+    detects: float | None = None
+
+    @property
+    def status(self) -> str:
+        return self.reasons[0][0] if self.reasons else "sound"
+
+
+def standing(
+    baseline: Baseline,
+    metrics: Iterable[Metric],
+    *,
+    tolerance: float,
+    orphan: str,
+    elsewhere: str,
+    stale: Sequence[str],
+) -> Standing:
+    """``orphan`` and ``elsewhere`` say why it is an orphan, and why this is not where it was recorded, or nothing;
+    ``stale`` are the versions that are others here.
+    """
+    timed = [metric.name for metric in metrics if metric.hold == "time"]
+    detects, refused = _times(baseline.measurement, timed, tolerance)
+    told = {
+        "refused": refused,
+        "orphaned": orphan,
+        "incomparable": elsewhere,
+        "stale": ", ".join(stale),
+    }
+    return Standing(tuple((status, told[status]) for status in ORDER[:-1] if told[status]), detects)
+
+
+def moved_machine(recorded: Machine, here: Machine) -> str:
+    """How the machine here is another one than the recorded; empty if it is the same."""
+    if (recorded.identity, recorded.device) != (here.identity, here.device):
+        return f"recorded on another machine ({recorded.device}, {recorded.cores} cores, {recorded.identity})"
+    if recorded.driver != here.driver:
+        return f"recorded with driver {recorded.driver or 'none'}, here is {here.driver or 'none'}"
+    return ""
+
+
+def _times(measurement: Measurement, timed: Sequence[str], tolerance: float) -> tuple[float | None, str]:
+    """The smallest effect that the least of the timed metrics shows, and why they hold nothing, or nothing."""
+    detects = None
+    for name in timed:
+        if name not in measurement.readings:
+            continue
+        launches = measurement.by_launch(name)
+        if not launches or not all(launch and min(launch) > 0 for launch in launches):
+            return None, f"{name} has no timed steps"
+        if len(launches) < 2:
+            return None, "of one launch, which says nothing of the noise: its time is not held"
+        level = Level.of([level_of(launch) for launch in launches])
+        effect = level.smallest_effect(tolerance)
+        detects = max(effect, detects or 0.0)
+        if not level.smallest_effect(0) <= UNSTABLE:
+            return detects, f"its launches spread by {show_ratio(level.spread)}: a step twice as slow would not show"
+    return detects, ""

@@ -1,0 +1,452 @@
+"""``perfsuite baseline``: what it says of each baseline, what it takes from a report, what it removes and remembers."""
+
+import importlib.util
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from gate_samples import CELL, ELSEWHERE, GIB, LAUNCH, METRICS, baseline, measurement, memory, times, with_measurement
+from test_formats import FIRST
+
+from perfsuite import records
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_hardware
+from perfsuite.cli import main
+from perfsuite.commands._select import matcher
+from perfsuite.commands._survey import why_orphaned
+from perfsuite.errors import UsageError
+from perfsuite.gate import ledger
+from perfsuite.gate.judge import judge
+from perfsuite.gate.ledger import Consent
+from perfsuite.gate.store import Store
+from perfsuite.launch.machine import describe
+from perfsuite.records import Result
+
+PYTHON = {"python": sys.version.split()[0]}
+CONSENT = Consent(how="a test", metrics=METRICS, reason="the first")
+
+
+def here(record):
+    """The baseline as this machine would have recorded it with these versions."""
+    catalog = Catalog()
+    machine = describe(parse_hardware(record.cell.split("-")[2], catalog), catalog)
+    return with_measurement(record, machine=machine, versions=PYTHON)
+
+
+def named(record, cell):
+    """The same baseline under another cell's name."""
+    return msgspec.structs.replace(with_measurement(record, cell=cell), cell=cell)
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A store that the commands find by default."""
+    monkeypatch.chdir(tmp_path)
+    Path("baselines").mkdir()
+    return Store(Path("baselines"))
+
+
+@pytest.fixture
+def run(capsys):
+    """Run ``perfsuite baseline`` and return its exit code, its lines, and what stands on stderr."""
+
+    def run(*arguments):
+        try:
+            status = main(["baseline", *arguments])
+        except SystemExit as end:
+            status = end.code
+        captured = capsys.readouterr()
+        return status, captured.out.splitlines(), captured.err
+
+    return run
+
+
+# show
+
+
+def shown(store, run, record):
+    """The row and the reasons of one baseline."""
+    store.save(record, None, CONSENT)
+    status, lines, _ = run("show")
+
+    assert status == 0
+    assert lines[3] == f"1 baselines: 1 {lines[1].split()[1]}"
+    return lines[1].split(), "\n".join(lines[4:])
+
+
+def test_a_baseline_of_this_machine_and_these_versions_is_sound(store, run):
+    """Its row tells when, of what commit, of how many launches, the numbers and the smallest slow-down it shows."""
+    row, reasons = shown(store, run, here(baseline()))
+
+    assert row[:8] == [CELL, "sound", "2026-11-02", "abc", "3", "410", "ms", "20.00"]
+    assert row[-2].startswith("+") and row[-1] == "%"
+    assert reasons == ""
+
+
+def test_other_versions_make_it_stale(store, run):
+    """What is installed here is named beside what recorded it; what only a rank can tell is left out."""
+    versions = {"python": "3.9.0", "cpu kernels": "AVX2", "no-such-library": "1.0"}
+    row, reasons = shown(store, run, with_measurement(here(baseline()), versions=versions))
+
+    assert row[1] == "stale"
+    assert f"stale: python 3.9.0 -> {PYTHON['python']}, no-such-library 1.0 -> none\n" in reasons
+
+
+def test_another_machine_makes_it_incomparable(store, run):
+    """With the command that records one here."""
+    row, reasons = shown(store, run, with_measurement(here(baseline()), machine=ELSEWHERE))
+
+    assert row[1] == "incomparable"
+    assert "incomparable: recorded on another machine (Xeon, 2 cores, ba9876543210)" in reasons
+    assert f'record here: pytest --perf -k {CELL} --perf-update=all --perf-reason="…"' in reasons
+
+
+def test_another_driver_makes_it_incomparable(store, run):
+    """The driver's kernels are another library."""
+    sound = here(baseline())
+    machine = msgspec.structs.replace(sound.measurement.machine, driver="550.1")
+    row, reasons = shown(store, run, with_measurement(sound, machine=machine))
+
+    assert row[1] == "incomparable" and "recorded with driver 550.1, here is none" in reasons
+
+
+def test_hardware_that_is_not_here_makes_it_incomparable(store, run):
+    """An accelerator's baseline on a machine without one is no orphan."""
+    row, reasons = shown(store, run, named(here(baseline()), "t5_tiny-zero3-t4_x2"))
+
+    assert row[1] == "incomparable" and "t4_x2 is not here" in reasons
+
+
+def test_one_launch_is_refused(store, run):
+    """It says nothing of the noise, so it holds no time."""
+    row, reasons = shown(store, run, with_measurement(here(baseline()), launches=[LAUNCH]))
+
+    assert row[1] == "refused" and "refused: of one launch" in reasons
+
+
+def test_a_spread_too_wide_is_refused(store, run):
+    """Launches of which one takes three times as long show no slow-down at all."""
+    wide = baseline(step_time_seconds=times(0.1, 0.1, 0.2, 0.2, 0.4, 0.4))
+    row, reasons = shown(store, run, here(wide))
+
+    assert row[1] == "refused" and "refused: its launches spread by 69" in reasons
+
+
+def test_a_cell_that_no_longer_parses_is_orphaned(store, run):
+    """The catalog's sentence says what is gone, and how to remove the file."""
+    row, reasons = shown(store, run, named(here(baseline()), "t5_tiny-zero4-cpu_x2"))
+
+    assert row[1] == "orphaned"
+    assert "orphaned: No engine named 'zero4'. Did you mean 'zero" in reasons
+    assert "perfsuite baseline prune --yes" in reasons
+
+
+def test_damaged_files_are_refused_with_their_sentence(store, run):
+    """A torn file, one in another's place and one that is no cell's stand in the table like all others."""
+    path = store.path(CELL)
+    path.parent.mkdir()
+    path.write_text("{")
+    (path.parent / "notes.json").write_text("{}")
+    (store.root / "cpu_x1").mkdir()
+    (store.root / "cpu_x1" / path.name).write_text("{}")
+    status, lines, _ = run("show")
+    text = "\n".join(lines)
+
+    assert status == 0 and "3 baselines: 3 refused" in lines
+    assert f"{path} is not a baseline: Input data was truncated" in text
+    assert "'notes' is not a cell's id" in text
+    assert f"cpu_x1/{CELL}.json does not lie where it is looked for" in text
+
+
+def test_the_first_format_stands_in_the_table(store, run):
+    """A baseline of git's history is read: of one launch."""
+    cell = "gpt2_tiny-single-cpu_x1"
+    store.path(cell).parent.mkdir()
+    store.path(cell).write_text(FIRST.replace("0.0055202135", "0.005535957"))
+    row = run("show", "-k", "gpt2_tiny and not zero3")[1][1].split()
+
+    assert row[:5] == [cell, "refused", "2026-11-20", "32cc3a08c6b3", "1"]
+
+
+@pytest.mark.parametrize(
+    ("expression", "cells"),
+    [
+        ("", "abcd"),
+        ("zero3", "ac"),
+        ("T5 and zero3", "a"),
+        ("not zero3", "bd"),
+        ("(t5_tiny or gpt2) and ddp", "bd"),
+        ("zero3+bf16", "c"),
+    ],
+)
+def test_k_picks_as_pytest_does(expression, cells):
+    """Substrings with and, or, not and parentheses, in upper or lower case."""
+    names = dict(zip("abcd", ("t5_tiny-zero3", "t5_tiny-ddp", "gpt2-zero3+bf16", "gpt2-ddp"), strict=True))
+
+    assert "".join(letter for letter, name in names.items() if matcher(expression)(name)) == cells
+
+
+@pytest.mark.parametrize("expression", ["a b", "and", "(a", "a or"])
+def test_k_that_is_no_expression_teaches(expression):
+    """One sentence, and no traceback."""
+    with pytest.raises(UsageError, match="is no expression"):
+        matcher(expression)
+
+
+# orphans
+
+
+def test_tests_know_models_that_the_catalog_does_not():
+    """A conftest's model is no orphan where pytest collects its cell; a cell that no test has is one."""
+    catalog, mine = Catalog(), "my_model-ddp-cpu_x2"
+
+    assert why_orphaned(mine, catalog, None, False).startswith("No model named 'my_model'")
+    assert why_orphaned(mine, catalog, {mine, CELL}, True) == ""
+    assert why_orphaned(CELL, catalog, {mine}, True) == "no test has its cell"
+    assert why_orphaned(CELL, catalog, {mine}, False) == ""
+
+
+def test_hardware_that_is_not_here_is_no_orphan_of_the_tests():
+    """Tests have cells for GPUs only where there are some."""
+    assert why_orphaned("t5_tiny-zero3-t4_x2", Catalog(), {CELL}, True) == ""
+
+
+def test_another_spelling_is_orphaned():
+    """A baseline under a name that its cell does not have is never looked for."""
+    assert why_orphaned("t5_tiny-zero3-cpu_x2-b2", Catalog(), None, False) == f"its cell is {CELL} now"
+
+
+def test_prune_lists_and_removes_only_with_yes(store, run):
+    """pytest is asked for the cells; the orphan is listed, then removed, with a line in the ledger."""
+    gone = named(here(baseline()), "t5_tiny-zero4-cpu_x2")
+    for record in (here(baseline()), gone):
+        store.save(record, None, CONSENT)
+    Path("test_cells.py").write_text(
+        f"import pytest\n@pytest.mark.perf_cell('{CELL}')\ndef test_cell(perf_cell): perf_cell.check()\n"
+    )
+    listed = run("prune")
+    without_reason = run("prune", "--yes")
+    there = store.load(gone.cell)
+    removed = run("prune", "--yes", "--reason", "zero4 never was")
+
+    assert listed[0] == 0 and "No engine named 'zero4'" in listed[1][0] and "1 orphaned. Remove them" in listed[1][-1]
+    assert without_reason[0] == 2 and "--reason" in without_reason[2]
+    assert there == gone
+    assert removed[1][-1] == f"baseline removed: {store.path(gone.cell)}"
+    assert store.load(gone.cell) is None and store.load(CELL) is not None
+    last = ledger.read(store.ledger)[0][-1]
+    assert (last.change, last.reason, last.consent) == ("removed", "zero4 never was", "baseline prune")
+
+
+def test_prune_asks_pytest_before_anything(store, run):
+    """Where no test has a cell nothing is called an orphan."""
+    store.save(here(baseline()), None, CONSENT)
+    status, _, errors = run("prune")
+
+    assert status == 2 and "pytest collects no cells from this folder" in errors
+
+
+# diff and accept
+
+
+def report(*measurements, old=None):
+    """A report of these measurements."""
+    lines = [
+        records.encode_line(
+            Result(
+                measurement=one, baseline=old, verdict=judge(one, old, METRICS, strategy="zero3", time_tolerance=0.1)
+            )
+        )
+        for one in measurements
+    ]
+    Path("run.jsonl").write_text("".join(f"{line}\n" for line in lines))
+
+
+def grown(gib=22, launches=3, **fields):
+    """A measurement of so many launches with a larger peak."""
+    one = here(baseline(peak_memory_bytes=memory(gib * GIB))).measurement
+    return msgspec.structs.replace(one, launches=[LAUNCH] * launches, **fields)
+
+
+def test_diff_says_what_a_report_would_change(store, run):
+    """The verdict, metric by metric, against what is there now, and the command that accepts it."""
+    store.save(here(baseline()), None, CONSENT)
+    report(grown())
+    status, lines, _ = run("diff", "run.jsonl")
+    text = "\n".join(lines)
+
+    assert status == 0
+    assert "20.00 GiB -> 22.00 GiB   +10.0 %" in text and "REGRESSED" in text
+    assert lines[-1] == f'accept:  perfsuite baseline accept run.jsonl -k {CELL} --reason "…"'
+    assert store.load(CELL) == here(baseline())
+
+
+def test_diff_with_git_says_what_has_changed_since(store, run):
+    """The working tree against a revision."""
+
+    def git(*words):
+        subprocess.run(["git", "-c", "user.name=a", "-c", "user.email=a@b", *words], check=True, capture_output=True)
+
+    store.save(here(baseline()), None, CONSENT)
+    git("init")
+    git("add", ".")
+    git("commit", "-m", "first")
+    store.save(here(baseline(peak_memory_bytes=memory(19 * GIB))), here(baseline()), CONSENT)
+    status, lines, _ = run("diff", CELL)
+    unknown = run("diff", CELL, "--git", "no-such-revision")
+
+    assert status == 0 and any("20.00 GiB -> 19.00 GiB" in line for line in lines)
+    assert unknown[0] == 2 and f"git has no no-such-revision:./cpu_x2/{CELL}.json" in unknown[2]
+
+
+def test_accept_takes_a_measurement_and_says_by_how_much(store, run):
+    """The baseline is the report's, with its launches; what changed is printed and stands in the ledger."""
+    store.save(here(baseline()), None, CONSENT)
+    report(grown())
+    status, lines, _ = run("accept", "run.jsonl", "-k", CELL, "--reason", "a wider cache")
+    last = ledger.read(store.ledger)[0][-1]
+
+    assert status == 0
+    assert lines == [f"baseline changed: {store.path(CELL)}", "  peak memory  20.00 GiB -> 22.00 GiB  +10.0 %"]
+    assert store.load(CELL).measurement == grown()
+    assert (last.change, last.consent, last.reason) == ("changed", "baseline accept", "a wider cache")
+    assert last.metrics["peak_memory_bytes"].ratio == 1.1
+
+
+def test_accept_keeps_what_is_the_same(store, run):
+    """Taking a report twice changes nothing the second time."""
+    report(grown())
+    first, second = (run("accept", "run.jsonl", "-k", CELL, "--reason", "why")[1] for _ in range(2))
+
+    assert first == [f"baseline new: {store.path(CELL)}"]
+    assert second == [f"baseline kept, it is this measurement already: {store.path(CELL)}"]
+    assert len(ledger.read(store.ledger)[0]) == 1
+
+
+def test_one_launch_is_accepted_by_name_alone(store, run):
+    """It would hold no time any more, which --one-launch agrees to."""
+    report(grown(launches=1))
+    refused = run("accept", "run.jsonl", "-k", CELL, "--reason", "why")
+    accepted = run("accept", "run.jsonl", "-k", CELL, "--reason", "why", "--one-launch")
+
+    assert refused[0] == 2 and "is of one launch" in refused[2] and "Nothing was accepted" in refused[2]
+    assert accepted[0] == 0 and len(store.load(CELL).measurement.launches) == 1
+
+
+@pytest.mark.parametrize(
+    ("bad", "sentence"),
+    [
+        (lambda: grown(capacity_bytes=GIB), "was measured under --perf-capacity"),
+        (lambda: measurement("failed"), "has failed: there is nothing"),
+    ],
+)
+def test_accept_is_all_or_nothing(store, run, bad, sentence):
+    """One measurement that cannot be a baseline keeps the sound one beside it out too."""
+    other = msgspec.structs.replace(grown(), cell=f"{CELL}-b8")
+    report(other, bad())
+    status, lines, errors = run("accept", "run.jsonl", "-k", "t5_tiny", "--reason", "why")
+
+    assert status == 2 and lines == [] and sentence in errors
+    assert list(store.all()) == [] and not store.ledger.exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["accept", "run.jsonl", "--reason", "why"], "arguments are required: -k"),
+        (["accept", "run.jsonl", "-k", CELL], "arguments are required: --reason"),
+        (["accept", "run.jsonl", "-k", CELL, "--reason", " "], "needs a --reason"),
+        (["accept", "run.jsonl", "-k", "ddp", "--reason", "x"], "run.jsonl has no cell that fits -k 'ddp'"),
+        (["accept", "gone.jsonl", "-k", "ddp", "--reason", "x"], "gone.jsonl cannot be read: No such file"),
+        (
+            ["accept", "torn.jsonl", "-k", "ddp", "--reason", "x"],
+            "torn.jsonl:2 is not a result: Input data was truncated",
+        ),
+        (["accept", "newer.jsonl", "-k", "ddp", "--reason", "x"], "newer.jsonl:1 has format 99, written by a newer"),
+        (["accept", "twice.jsonl", "-k", "t5", "--reason", "x"], f"twice.jsonl has {CELL} 2 times"),
+        (["diff", "t5_tiny-zero3"], "is not a cell's id"),
+        (["diff", "run.jsonl", "--git", "HEAD"], "--git compares a cell's baseline"),
+        (["diff", "run.jsonl", "--time-tolerance", "nan"], "--time-tolerance must be a number of 0 or more"),
+        (["show", "--baselines", "gone"], "--baselines names gone, which is not a folder"),
+        (["show"], "has no baseline that fits"),
+        (["history"], "baselines/ledger.jsonl has no cell that fits -k ''"),
+        (["shwo"], "invalid choice: 'shwo'"),
+    ],
+)
+def test_bad_input_is_one_sentence(store, run, arguments, sentence):
+    """Exit code 2, one line on stderr, nothing written."""
+    report(grown())
+    text = Path("run.jsonl").read_text()
+    Path("torn.jsonl").write_text(text + text[: len(text) // 2])
+    Path("newer.jsonl").write_text('{"format": 99}\n')
+    Path("twice.jsonl").write_text(text * 2)
+    status, lines, errors = run(*arguments)
+
+    assert status == 2 and lines == []
+    assert errors.count("\n") == 1 and sentence in errors
+    assert list(store.all()) == []
+
+
+# history
+
+
+def accepted(store, *gibs):
+    """A baseline that was accepted with these peaks, one after another."""
+    some = [here(baseline(peak_memory_bytes=memory(gib * GIB))) for gib in gibs]
+    for old, new in zip([None, *some], some, strict=False):
+        store.save(new, old, Consent(how="a test", metrics=METRICS, reason=f"now {new.measurement.readings}"[:4]))
+
+
+def test_history_adds_up_what_was_accepted(store, run):
+    """20, 21, 22 GiB: twice, +10 % altogether; metrics that never moved are counted and not listed."""
+    accepted(store, 20, 21, 22)
+    status, lines, _ = run("history")
+
+    assert status == 0
+    assert lines[1].split() == f"{CELL} peak memory 2 times 20.00 GiB 22.00 GiB +10.0 % now".split()
+    assert lines[-1] == "3 changes of 1 baselines; 1 of their 4 metrics have moved."
+
+
+def test_history_finds_what_was_changed_past_the_ledger(store, run):
+    """A baseline edited by hand is named: its product is not all of its drift."""
+    accepted(store, 20, 21)
+    records.write(store.path(CELL), here(baseline(peak_memory_bytes=memory(25 * GIB))))
+
+    assert f"{CELL}: peak_memory_bytes is not what the ledger last accepted" in "\n".join(run("history")[1])
+
+
+def test_history_of_a_torn_ledger_shows_the_rest_and_fails(store, run):
+    """What is whole is shown; the torn line is one sentence and exit code 2."""
+    accepted(store, 20, 21)
+    with store.ledger.open("a") as file:
+        file.write('{"format": 1')
+    status, lines, errors = run("history")
+
+    assert status == 2 and any("+5.0 %" in line for line in lines)
+    assert errors == "perfsuite: baselines/ledger.jsonl:3 is torn: the line has no end.\n"
+
+
+@pytest.mark.skipif(not importlib.util.find_spec("plotly"), reason="needs plotly")
+def test_history_is_plotted(store, run):
+    """A line per metric that has moved, from 1 to its product, in a page that needs no network."""
+    accepted(store, 20, 21, 22)
+    status, lines, _ = run("history", "--html", "drift.html")
+    page = Path("drift.html").read_text()
+
+    assert status == 0 and lines[-1] == "Written: drift.html"
+    assert f"{CELL} peak memory" in page and "1.1" in page and "http" not in page.split("<script")[0]
+    assert Path("plotly.min.js").stat().st_size > 10**6
+
+
+def test_no_torch():
+    """The process of the command imports none of the heavy libraries."""
+    code = (
+        "import sys; from perfsuite.cli import main; main(['baseline', 'show', '--baselines', sys.argv[1]]);"
+        "print(sorted({'torch', 'transformers', 'deepspeed', 'numpy', 'plotly'} & set(sys.modules)))"
+    )
+    folder = Path(__file__).parents[1] / "baselines"
+    done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
+
+    assert done.stdout.splitlines()[-1] == "[]"

@@ -1,0 +1,95 @@
+"""Older formats of a baseline are read and judged; a newer one is refused."""
+
+import json
+from pathlib import Path
+
+import msgspec
+import pytest
+from gate_samples import METRICS
+
+from perfsuite import records
+from perfsuite.errors import FileError
+from perfsuite.gate.judge import judge
+from perfsuite.gate.store import Store
+
+CELL = "gpt2_tiny-single-cpu_x1"
+# As git has it before launches and controls: baselines/cpu_x1/gpt2_tiny-single-cpu_x1.json at 32cc3a08c6b3, shortened.
+FIRST = """{
+ "format": 1, "cell": "gpt2_tiny-single-cpu_x1", "date": "2026-11-20T13:37:52+00:00", "commit": "32cc3a08c6b3",
+ "measurement": {
+  "cell": "gpt2_tiny-single-cpu_x1", "outcome": "fits", "world_size": 1,
+  "readings": {
+   "step_time_seconds": {"value": 0.0055202135, "parts": {}, "suspects": {},
+    "samples": [0.005950846, 0.005535957, 0.005504470], "ranks": [0.0055202135]},
+   "tokens": {"value": 128, "parts": {}, "suspects": {}, "samples": [], "ranks": [128]},
+   "loss": {"value": 6.2, "parts": {}, "suspects": {}, "samples": [6.3, 6.2], "ranks": [6.2]},
+   "tokens_per_second": {"value": 23187.5, "parts": {}, "suspects": {}, "samples": [], "ranks": []},
+   "peak_memory_bytes": {"value": 5338804, "parts": {"parameters": 564224, "activations": 4774580},
+    "suspects": {"activations: aten::mm": 262144}, "samples": [], "ranks": [5338804]}
+  },
+  "versions": {"python": "3.11.7", "cpu kernels": "AVX512+bf16", "torch": "2.13.0+cpu"},
+  "machine": {"identity": "6d2f46c6eb5f", "device": "AMD EPYC", "cores": 2, "memory_bytes": 25276502016, "driver": ""},
+  "engine": {"module": "GPT2LMHeadModel"}, "phases_seconds": {"build": 0.1}, "wall_seconds": 3.1,
+  "capacity_bytes": null, "failure": null
+ }
+}"""
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    """A store with the first format's file."""
+    store = Store(tmp_path)
+    store.path(CELL).parent.mkdir()
+    store.path(CELL).write_text(FIRST.replace("0.0055202135", "0.005535957"))
+    return store
+
+
+def judged(store, **fields):
+    """The verdict on the same numbers, measured in three launches now."""
+    old = store.load(CELL)
+    new = msgspec.structs.replace(
+        old.measurement, launches=[records.Launch(date="2026-11-21T10:00:00+00:00")], **fields
+    )
+    return judge(new, old, METRICS, strategy="single", time_tolerance=0.1)
+
+
+def test_the_first_format_is_read_as_of_one_launch(store):
+    """All samples are that launch's."""
+    measurement = store.load(CELL).measurement
+
+    assert measurement.launches == []
+    assert measurement.by_launch("step_time_seconds") == [[0.005950846, 0.005535957, 0.005504470]]
+
+
+def test_the_first_format_holds_what_is_exact_and_no_time(store):
+    """Memory, tokens and loss are held; the time is not, and says why."""
+    verdict = judged(store)
+    lines = {line.metric: (line.status, line.note) for line in verdict.lines}
+
+    assert verdict.status == "ok"
+    assert lines["peak_memory_bytes"][0] == lines["tokens"][0] == lines["loss"][0] == "ok"
+    assert lines["step_time_seconds"][0] == "not held" and "of one launch" in lines["step_time_seconds"][1]
+
+
+def test_the_first_format_still_finds_a_byte(store):
+    """An exact metric is red against a baseline of any format that is read."""
+    readings = store.load(CELL).measurement.readings
+    more = records.Reading(value=5338805, parts={"parameters": 564225, "activations": 4774580})
+
+    assert judged(store, readings=readings | {"peak_memory_bytes": more}).status == "regressed"
+
+
+@pytest.mark.parametrize("newer", [records.FORMAT + 1, 99])
+def test_a_newer_format_is_refused(store, newer):
+    """Whatever else it holds: it asks for a newer perfsuite."""
+    store.path(CELL).write_text(json.dumps(json.loads(FIRST) | {"format": newer, "surprise": 1}))
+
+    with pytest.raises(FileError, match=f"has format {newer}, written by a newer perfsuite: upgrade"):
+        store.load(CELL)
+
+
+def test_every_format_that_is_read_stands_in_the_history(store):
+    """The format's history at the top of records.py names each, the one that is written last."""
+    assert records.FORMATS[-1] == records.FORMAT
+    for number in records.FORMATS:
+        assert f"\n    {number}   20" in records.__doc__
