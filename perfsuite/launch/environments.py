@@ -77,7 +77,12 @@ def with_releases(texts: Sequence[str]) -> Environment:
     there = {_key(found.name): found for found in metadata.distributions(path=inherited)}
     folder = _kept(
         "environments",
-        [*sorted(map(str, requirements)), sys.version, *inherited, *sorted(f"{n}=={d.version}" for n, d in there.items())],
+        [
+            *sorted(map(str, requirements)),
+            sys.version,
+            *inherited,
+            *sorted(f"{n}=={d.version}" for n, d in there.items()),
+        ],
         lambda part: _install(part, requirements, inherited, list(there.values())),
     )
     environment = Environment(python=str(folder / "bin" / "python"))

@@ -17,19 +17,23 @@ GAP = "   "
 
 def render(verdict: Verdict, failure: Failure | None = None) -> str:
     """Return the whole text. ``failure`` is the measurement's: its last lines are the end of the text."""
-    lines = [verdict.headline, *_table(verdict)]
+    lines = [verdict.headline, *table(verdict)]
     if verdict.changed:
         lines.append(f"changed since the baseline: {', '.join(verdict.changed)}")
     if verdict.accept:
         lines.append(f"accept:  {verdict.accept}")
-    if failure is not None and failure.tail:
-        whose = "the rank server" if failure.rank is None else f"rank {failure.rank}"
-        lines.append(f"the last lines of {whose}:")
-        lines += [f"  | {line}".rstrip() for line in failure.tail.splitlines()]
-    return "\n".join(lines)
+    return "\n".join([*lines, *last_lines(failure)])
 
 
-def _table(verdict: Verdict) -> list[str]:
+def last_lines(failure: Failure | None) -> list[str]:
+    """What the rank that failed said last, if it said anything."""
+    if failure is None or not failure.tail:
+        return []
+    whose = "the rank server" if failure.rank is None else f"rank {failure.rank}"
+    return [f"the last lines of {whose}:", *(f"  | {line}".rstrip() for line in failure.tail.splitlines())]
+
+
+def table(verdict: Verdict) -> list[str]:
     """One row per metric that has a limit, in columns as wide as their widest text; numbers stand right, words left."""
     lines = [line for line in verdict.lines if line.status != "shown"]
     allowed = [f"allowed {line.allowed}" if line.allowed else "" for line in lines]
