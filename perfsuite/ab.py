@@ -98,18 +98,25 @@ def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revis
 
 
 class Session:
-    """The two runners of an A/B; ``close()`` ends their rank servers."""
+    """The two runners of an A/B of some cells; ``close()`` ends their rank servers. Raises UsageError for a cell that a
+    side cannot have.
+    """
 
-    def __init__(self, a: Side, b: Side, settings: Settings, threshold: float, blocks: int) -> None:
-        self.sides = (a, b)
+    def __init__(
+        self, a: Side, b: Side, cells: Iterable[str], settings: Settings, threshold: float, blocks: int
+    ) -> None:
+        self.cells = [(a.cell(text), b.cell(text)) for text in cells]
+        self.catalog = b.catalog
         self.threshold = threshold
         self.blocks = blocks
-        self._runners = [Runner(side.catalog, settings, side.environment) for side in (a, b)]
+        first = Runner(a.catalog, settings, a.environment)
+        # Two strategies share a server; two environments are told apart even where they are equal, since ranks inherit
+        # the server's memory layout, and an A/B of the same twice must show what that alone makes of times.
+        self._runners = (first, first if a.strategy else Runner(b.catalog, settings, b.environment))
 
-    def compare(self, text: str, watch: Watch) -> Comparison:
-        """Launch a cell on both sides until its times are told apart or the blocks are used up."""
-        cells = [side.cell(text) for side in self.sides]
-        known = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
+    def compare(self, cells: tuple[Cell, Cell], watch: Watch) -> Comparison:
+        """Launch a cell on both sides until its times are told well enough or the blocks are used up."""
+        known = self.catalog.metrics(cells[1].strategy.engine.process)
         timed = [metric.name for metric in known if metric.hold == "time"]
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
         for _ in range(max(1, self.blocks)):

@@ -69,14 +69,13 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.report and (arguments.report.is_dir() or not arguments.report.absolute().parent.is_dir()):
         raise UsageError(f"--report names {arguments.report}, where no file can be.")
     cells = _cells(arguments, catalog)
-    session = Session(
-        *sides((arguments.a, arguments.b), catalog, Path.cwd()), settings, arguments.threshold, arguments.blocks
-    )
+    a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
+    session = Session(a, b, cells, settings, arguments.threshold, arguments.blocks)
     live = LiveLine(settings.all_steps_of)
     print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
     found: list[Comparison] = []
     try:
-        for cell in cells:
+        for cell in session.cells:
             comparison = session.compare(cell, live.show)
             live.clear()
             found.append(comparison)

@@ -16,7 +16,6 @@ Both lie below perfsuite's cache folder, named by a hash of all that they follow
 
 import hashlib
 import importlib.util
-import io
 import json
 import os
 import shutil
@@ -24,7 +23,6 @@ import site
 import subprocess
 import sys
 import sysconfig
-import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -103,9 +101,9 @@ def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Pat
     inside = _git(repository, "rev-parse", "--show-prefix")
 
     def extract(part: Path) -> None:
-        done = subprocess.run(["git", "-C", root, "archive", "--format=tar", commit], capture_output=True, check=True)
-        with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
-            archive.extractall(part, filter="data")
+        part.mkdir()
+        _git(root, "archive", "--format=tar", f"--output={part}.tar", commit)
+        _output(["tar", "-xf", f"{part}.tar", "-C", str(part)])
 
     copy = _kept("revisions", [str(root), commit], extract)
     return Environment(path=tuple(map(str, sources(copy / inside)))), root, copy
@@ -180,6 +178,8 @@ def _kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None])
     folder = root / hashlib.sha256("\n".join(follows_from).encode()).hexdigest()[:16]
     with FileLock(f"{folder}.lock"):
         if not folder.is_dir():
+            for left in root.glob(f"{folder.name}.*.part"):  # by a process that was killed
+                shutil.rmtree(left)
             part = Path(tempfile.mkdtemp(dir=root, prefix=f"{folder.name}.", suffix=".part"))
             try:
                 build(part / "whole")
