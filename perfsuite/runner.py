@@ -15,6 +15,7 @@ from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.gather import GatherError, failed, gather
 from perfsuite.launch.conditions import Moment, conditions
+from perfsuite.launch.environments import HERE, Environment
 from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
 from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices
@@ -44,12 +45,12 @@ class Settings:
 
 
 class Runner:
-    """Measures cells one after another with warm rank servers; ``close()`` ends them."""
+    """Measures cells one after another with warm rank servers in one environment; ``close()`` ends them."""
 
-    def __init__(self, catalog: Catalog, settings: Settings) -> None:
+    def __init__(self, catalog: Catalog, settings: Settings, environment: Environment = HERE) -> None:
         self.catalog = catalog
         self.settings = settings
-        self._launcher = Launcher(Timeouts(settings.start_timeout, settings.step_timeout))
+        self._launcher = Launcher(Timeouts(settings.start_timeout, settings.step_timeout), environment)
 
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
         """Train the cell and return its measurement; a failure is a measurement too, with its outcome."""

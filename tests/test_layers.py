@@ -17,7 +17,7 @@ FLOORS = (
     {"cell", "training", "gate", "report"},
     {"launch", "predict", "history"},
     {"runner"},
-    {"gatekeeper"},
+    {"gatekeeper", "ab"},
     {"studies", "support", "selftest"},
     {"plugin", "pytest_cells", "pytest_session", "commands"},  # plain pytest imports plugin alone
     {"cli"},

@@ -8,7 +8,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -20,6 +19,7 @@ from perfsuite import records
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
+from perfsuite.launch.environments import HERE, Environment
 from perfsuite.progress import Progress, read_progress
 from perfsuite.records import Failure, Job, RankSample
 from perfsuite.training.meters._cpu_allocator import cache_folder
@@ -50,10 +50,11 @@ Watcher = Callable[[list[Progress], float], None]  # every rank's progress, seco
 
 
 class Launcher:
-    """Owns the rank servers of one process. ``close()`` leaves nothing behind."""
+    """Owns the rank servers of one process, all in one environment. ``close()`` leaves nothing behind."""
 
-    def __init__(self, timeouts: Timeouts | None = None) -> None:
+    def __init__(self, timeouts: Timeouts | None = None, environment: Environment = HERE) -> None:
         self.timeouts = timeouts or Timeouts()
+        self.environment = environment
         self._servers: dict[tuple[str, ...], _ServerProcess] = {}
 
     def run(
@@ -95,7 +96,7 @@ class Launcher:
         if key in self._servers and not self._servers[key].alive():
             self._servers.pop(key).close()
         if key not in self._servers:
-            self._servers[key] = _ServerProcess(device, visible)
+            self._servers[key] = _ServerProcess(device, visible, self.environment)
         return self._servers[key]
 
     def _start(self, server: "_ServerProcess", request: dict[str, Any]) -> list[int]:
@@ -166,11 +167,11 @@ class Launcher:
 class _ServerProcess:
     """The parent's end of one rank server. ``alive()`` is False once it has died."""
 
-    def __init__(self, device: str, visible: str) -> None:
+    def __init__(self, device: str, visible: str, environment: Environment) -> None:
         self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
         self._connection, theirs = socket.socketpair()
-        environment = dict(os.environ)
-        environment |= {
+        variables = environment.variables()
+        variables |= {
             "DS_ACCELERATOR": device,
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() then asks NVML and touches no CUDA
             "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
@@ -182,16 +183,16 @@ class _ServerProcess:
             "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the one that is installed
         }
         if device == "cpu":
-            environment |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+            variables |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
         elif visible:
-            environment |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts
+            variables |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts
         with (self.workspace / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "perfsuite.launch.server", device, str(self.workspace)],
+                [environment.python, "-m", "perfsuite.launch.server", device, str(self.workspace)],
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env=variables,
                 start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends everything in order
             )
         theirs.close()

@@ -17,7 +17,7 @@ GAP = "   "
 
 def render(verdict: Verdict, failure: Failure | None = None) -> str:
     """Return the whole text. ``failure`` is the measurement's: its last lines are the end of the text."""
-    lines = [verdict.headline, *_table(verdict)]
+    lines = [verdict.headline, *table(verdict)]
     if verdict.headroom:
         lines.append(f"headroom: {verdict.headroom}")
     if verdict.changed:
@@ -25,14 +25,18 @@ def render(verdict: Verdict, failure: Failure | None = None) -> str:
     if verdict.accept:
         reason = ' --perf-reason="…"' if verdict.accept.rpartition("=")[2] in NEED_A_REASON else ""
         lines.append(f"accept:  {verdict.accept}{reason}")
-    if failure is not None and failure.tail:
-        whose = "the rank server" if failure.rank is None else f"rank {failure.rank}"
-        lines.append(f"the last lines of {whose}:")
-        lines += [f"  | {line}".rstrip() for line in failure.tail.splitlines()]
-    return "\n".join(lines)
+    return "\n".join([*lines, *last_lines(failure)])
 
 
-def _table(verdict: Verdict) -> list[str]:
+def last_lines(failure: Failure | None) -> list[str]:
+    """What the rank that failed said last, if it said anything."""
+    if failure is None or not failure.tail:
+        return []
+    whose = "the rank server" if failure.rank is None else f"rank {failure.rank}"
+    return [f"the last lines of {whose}:", *(f"  | {line}".rstrip() for line in failure.tail.splitlines())]
+
+
+def table(verdict: Verdict) -> list[str]:
     """One row per line, in columns as wide as their widest text; numbers stand right, words left."""
     lines = verdict.lines
     allowed = [f"allowed {line.allowed}" if line.allowed else "" for line in lines]

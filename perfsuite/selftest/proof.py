@@ -133,7 +133,7 @@ class Bench:
         return _row(case, size.text if size else "", status, text.replace(f"{folder}/", ""))
 
     def _gatekeeper(self, store: Store, runner: Runner, consent: str | None = None, launches: int = 1) -> Gatekeeper:
-        return Gatekeeper(runner, store, TOLERANCE, consent, launches, self.watch)
+        return Gatekeeper(runner, store, TOLERANCE, consent, launches=launches, watch=self.watch)
 
 
 class Replay(Runner):

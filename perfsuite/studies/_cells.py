@@ -223,7 +223,5 @@ def _comparable(job: Job) -> Job:
 
 
 def _is_sound(measurement: Measurement) -> bool:
-    """Whether it has an answer, and the libraries that it names are installed in those versions. A lack is none for ever:
-    what was not supported is tried again.
-    """
+    """Whether it has an answer of the libraries that are installed; what was not supported is tried again."""
     return measurement.outcome in ("fits", "oom") and not other_versions(measurement.versions)

@@ -1,0 +1,145 @@
+"""Same-session A/B: two sides of a cell, each with a warm rank server of its own, launched in turn A B B A.
+
+A side is the environment of the ranks (other releases, or a revision of the repository) or, in the same environment,
+another strategy of one model.
+"""
+
+import contextlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell, make_cell, parse_cell
+from perfsuite.errors import UsageError
+from perfsuite.gate.compare import Comparison, compare, differences
+from perfsuite.gate.paired import enough
+from perfsuite.launch.environments import HERE, Environment, at_revision, sources, with_releases
+from perfsuite.records import Measurement
+from perfsuite.runner import Runner, Settings, Watch
+
+REVISION = "git:"
+RUNNING = "here"
+ORDER = "abba"
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side. ``strategy`` replaces the cells'; ``copy`` is the revision's root, if it is one."""
+
+    name: str
+    catalog: Catalog
+    environment: Environment = HERE
+    strategy: str | None = None
+    copy: Path | None = None
+
+    def cell(self, text: str) -> Cell:
+        """The cell as this side has it. Raises UsageError if nothing of it comes from the side's revision."""
+        cell = parse_cell(text, self.catalog)
+        if self.strategy is not None:
+            suffixes = text.split("-")[3:]
+            return make_cell(cell.model.name, self.strategy, cell.hardware.name, self.catalog, suffixes)
+        if self.copy is not None:
+            modules = [cell.model.build.split(":")[0].split(".")[0], "perfsuite"]
+            origins = [Path(origin) for origin in self.environment.origins(modules)]
+            if not any(path.is_relative_to(self.copy) for path in [*origins, *self.catalog.folders]):
+                raise UsageError(
+                    f"{self.name}: {cell.id} imports nothing of this repository, so both sides would be the same. Its "
+                    f"model is built by {cell.model.build}, its definition is in none of the repository's --catalog."
+                )
+        return cell
+
+
+def sides(texts: tuple[str, str], catalog: Catalog, repository: Path) -> tuple[Side, Side]:
+    """The sides that ``name==version …``, ``git:REVISION``, ``here`` or a strategy name.
+
+    Beside a revision "here" is the repository as it lies there, with what is not committed. Raises UsageError for sides
+    of two kinds, and for what cannot be had.
+    """
+    kinds = [_kind(text) for text in texts]
+    named = {kind for kind in kinds if kind != RUNNING}
+    if len(named) > 1:
+        raise UsageError(
+            f"{texts[0]!r} is a {kinds[0]}, {texts[1]!r} a {kinds[1]}: compare two of one kind, or one and here."
+        )
+    if named == {"strategy"} and RUNNING in kinds:
+        raise UsageError("A strategy is compared with another strategy: give both --a and --b.")
+    one, other = (
+        _side(text, kind, catalog, repository, "revision" in named) for text, kind in zip(texts, kinds, strict=True)
+    )
+    return one, other
+
+
+def _kind(text: str) -> str:
+    if text.startswith(REVISION):
+        return "revision"
+    if text == RUNNING:
+        return RUNNING
+    return "release" if "=" in text or "@" in text else "strategy"
+
+
+def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revision: bool) -> Side:
+    if kind == "release":
+        return Side(text, catalog, with_releases([text] if "@" in text else text.split()))
+    if kind == "strategy":
+        return Side(text, catalog, strategy=text)
+    if kind == "revision":
+        environment, root, copy = at_revision(text.removeprefix(REVISION), repository)
+        folders = [
+            copy / folder.relative_to(root) if folder.is_relative_to(root) else folder for folder in catalog.folders
+        ]
+        missing = [str(folder) for folder in folders if not folder.is_dir()]
+        if missing:
+            raise UsageError(f"{text} has no folder {missing[0]}, which --catalog names.")
+        return Side(text, Catalog(tuple(folders), catalog.extra_models), environment, copy=copy)
+    if beside_revision:
+        return Side(text, catalog, Environment(path=tuple(map(str, sources(repository)))))
+    return Side(text, catalog)
+
+
+class Session:
+    """The two runners of an A/B of some cells; ``close()`` ends their rank servers. Raises UsageError for a cell that a
+    side cannot have.
+    """
+
+    def __init__(
+        self, a: Side, b: Side, cells: Iterable[str], settings: Settings, threshold: float, blocks: int
+    ) -> None:
+        self.cells = [(a.cell(text), b.cell(text)) for text in cells]
+        self.catalog = b.catalog
+        self.threshold = threshold
+        self.blocks = blocks
+        first = Runner(a.catalog, settings, a.environment)
+        # Two strategies share a server; two environments are told apart even where they are equal, since ranks inherit
+        # the server's memory layout, and an A/B of the same twice must show what that alone makes of times.
+        self._runners = (first, first if a.strategy else Runner(b.catalog, settings, b.environment))
+
+    def compare(self, cells: tuple[Cell, Cell], watch: Watch) -> Comparison:
+        """Launch a cell on both sides until its times are told well enough or the blocks are used up."""
+        known = self.catalog.metrics(cells[1].strategy.engine.process)
+        timed = [metric.name for metric in known if metric.hold == "time"]
+        launches: tuple[list[Measurement], list[Measurement]] = ([], [])
+        for _ in range(max(1, self.blocks)):
+            for letter in ORDER if self.blocks else ORDER[:2]:
+                number = ORDER.index(letter)
+                launches[number].append(self._runners[number].measure(cells[number], watch))
+            if _ended(launches, timed):
+                break
+        return compare(
+            *launches,
+            known,
+            strategies=(cells[0].strategy.name, cells[1].strategy.name),
+            threshold=self.threshold,
+        )
+
+    def close(self) -> None:
+        """End both rank servers."""
+        with contextlib.ExitStack() as stack:
+            for runner in self._runners:
+                stack.callback(runner.close)
+
+
+def _ended(launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Iterable[str]) -> bool:
+    if any(one.outcome != "fits" for side in launches for one in side):
+        return True
+    return all(enough(differences(*launches, metric)) for metric in timed)

@@ -1,0 +1,71 @@
+"""Which cells a command measures: those it is given, or those with a baseline that an expression fits."""
+
+import argparse
+import re
+from pathlib import Path
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.errors import UsageError
+from perfsuite.gate.store import Store
+from perfsuite.launch.machine import missing_packages, why_absent
+
+
+def add_cells(parser: argparse.ArgumentParser) -> None:
+    """``CELL …``, ``-k`` and ``--baselines``."""
+    parser.add_argument("cells", nargs="*", metavar="CELL", help="Cells, e.g. gpt2_tiny-single-cpu_x1.")
+    parser.add_argument("-k", metavar="EXPRESSION", help="Cells with a baseline whose id it fits: 't5_tiny and bf16'.")
+    parser.add_argument("--baselines", type=Path, default=Path("baselines"), metavar="FOLDER", help="(baselines)")
+
+
+def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
+    """The ids. Raises UsageError for none, and for a named one that this machine cannot run.
+
+    Of the cells that -k picks, those for other hardware are left out, as pytest skips them, and are printed.
+    """
+    if bool(arguments.cells) == (arguments.k is not None):
+        raise UsageError("Name the cells, or pick some by -k: one of the two.")
+    if arguments.cells:
+        named = list(dict.fromkeys(parse_cell(text, catalog).id for text in arguments.cells))
+        for cell in named:
+            reason = _why_not(cell, catalog)
+            if reason:
+                raise UsageError(f"{cell}: {reason}")
+        return named
+    known = [path.stem for path in Store(arguments.baselines).all()]
+    picked = [cell for cell in known if fits(arguments.k, cell)]
+    if not picked:
+        raise UsageError(
+            f"-k {arguments.k!r} fits none of the {len(known)} cells with a baseline in {arguments.baselines}/."
+        )
+    absent = {cell: reason for cell in picked if (reason := _why_not(cell, catalog))}
+    for cell, reason in absent.items():
+        print(f"{cell}: skipped, {reason}")
+    return [cell for cell in picked if cell not in absent]
+
+
+def fits(expression: str, cell: str) -> bool:
+    """Whether the expression of words, ``and``, ``or``, ``not`` and parentheses holds where a word is true if the id
+    contains it, as in pytest's -k. Raises UsageError for what is no such expression.
+    """
+    operators = {"and", "or", "not"}
+
+    def truth(match: re.Match[str]) -> str:
+        word = match[0]
+        return word if word.lower() in operators else str(word.lower() in cell.lower())
+
+    try:
+        # Nothing but True, False, the operators and parentheses is left to be evaluated.
+        return bool(eval(re.sub(r"[^\s()]+", truth, expression), {"__builtins__": {}}))
+    except (SyntaxError, TypeError) as error:
+        raise UsageError(f"-k {expression!r} is no expression: write words, and, or, not, parentheses.") from error
+
+
+def _why_not(text: str, catalog: Catalog) -> str:
+    cell = parse_cell(text, catalog)
+    missing = missing_packages(cell.strategy)
+    if missing:
+        return (
+            f"{cell.strategy.name} needs {' and '.join(missing)}, not installed here: pip install 'perfsuite[suite]'."
+        )
+    return why_absent(cell.hardware, catalog)

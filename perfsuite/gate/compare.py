@@ -1,0 +1,194 @@
+"""Two sides of an A/B, launched in turn on one machine: what B is worse or better in than A, and what explains it.
+
+Exact metrics and losses by the judge's own rules, with A in the place of the baseline; times by paired.py.
+
+Statuses, worst first
+    failed      a side ended without a measurement, or measured what the other did not
+    regressed   B needs more, is slower beyond doubt, or computes something else
+    undecided   a time whose interval is too wide, or has the threshold in it; the line says what to do
+    improved    B needs less or is faster beyond doubt
+    same
+A line can also be "shown" (no limit), "not held", or "differs": two strategies may count and compute differently
+without one being worse.
+"""
+
+import math
+from collections.abc import Iterable, Sequence
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.judge import OUTCOMES
+from perfsuite.gate.launches import merge
+from perfsuite.gate.lines import Scope, say
+from perfsuite.gate.noise import level_of
+from perfsuite.gate.paired import CONFIDENCE, NARROW, PAIRS, conclude, interval, least_blocks
+from perfsuite.gate.rules import hold
+from perfsuite.records import Line, Measurement, Reading, Record, Verdict
+from perfsuite.units import show_change, show_ratio
+
+ORDER = ("failed", "regressed", "undecided", "improved", "same")
+_STATUS = {"ok": "same", "missing": "failed"}  # the judge's words, where they are not ours
+
+
+class Paired(Record, frozen=True, kw_only=True):
+    """A time of B relative to A's, with its interval. ``differences`` are those of neighbours, in logarithms."""
+
+    metric: str
+    ratio: float
+    low: float
+    high: float
+    confidence: float
+    differences: list[float]
+
+
+class Comparison(Record, frozen=True, kw_only=True):
+    """One cell of an A/B; ``a`` and ``b`` keep every raw sample."""
+
+    a: Measurement
+    b: Measurement
+    verdict: Verdict
+    times: list[Paired]
+    explanation: list[str]
+
+
+def compare(
+    a: Sequence[Measurement],
+    b: Sequence[Measurement],
+    metrics: Iterable[Metric],
+    *,
+    strategies: tuple[str, str],
+    threshold: float,
+) -> Comparison:
+    """Compare all launches of both sides, in their order. One launch of each compares no times."""
+    metrics = list(metrics)
+    old, new = merge(a, metrics), merge(b, metrics)
+    cell = new.cell if old.cell == new.cell else f"{old.cell} -> {new.cell}"
+    changed = [
+        f"{name} {old.versions.get(name, 'none')} -> {new.versions.get(name, 'none')}"
+        for name in old.versions | new.versions
+        if old.versions and new.versions and old.versions.get(name) != new.versions.get(name)
+    ]
+    if old.outcome != "fits" or new.outcome != "fits":
+        status, headline = _outcomes(old, new)
+        verdict = Verdict(cell=cell, status=status, headline=f"{cell}: {headline}", changed=changed)
+        return Comparison(a=old, b=new, verdict=verdict, times=[], explanation=[])
+    # The precision's bound of the losses is the wider of the two: the rules look for it among all the techniques.
+    scope = Scope(new, old, "+".join(strategies), 0.0)
+    lines, times, explanation = [], [], []
+    for metric in metrics:
+        before, after = old.readings.get(metric.name), new.readings.get(metric.name)
+        if before is None and after is None and metric.optional:
+            continue
+        if metric.hold == "time" and before and after:
+            line, paired = _time(metric, old, new, threshold)
+            times += [paired] if paired else []
+        else:
+            found = hold(metric, scope)
+            if found is None:
+                continue
+            line = _ours(found, metric, rivals=strategies[0] != strategies[1])
+        lines.append(line)
+        if line.status in ("regressed", "improved") and before and after and after.parts:
+            explanation += [f"{metric.title}:", *_explain(metric, before, after)]
+    status = min((line.status for line in lines if line.status in ORDER), key=ORDER.index, default="failed")
+    verdict = Verdict(cell=cell, status=status, headline=f"{cell}: {_headline(lines)}", lines=lines, changed=changed)
+    return Comparison(a=old, b=new, verdict=verdict, times=times, explanation=explanation)
+
+
+def differences(a: Sequence[Measurement], b: Sequence[Measurement], metric: str) -> list[float]:
+    """Of each launch of B from A's beside it, in logarithms."""
+    levels = [[level_of(launch) for one in side for launch in one.by_launch(metric)] for side in (a, b)]
+    return [after - before for before, after in zip(*levels, strict=True)]
+
+
+def _outcomes(old: Measurement, new: Measurement) -> tuple[str, str]:
+    """Where a side did not fit the outcome is all there is to compare."""
+    reasons = [one.failure.message if one.failure else "" for one in (old, new)]
+    for side, one, reason in zip("AB", (old, new), reasons, strict=True):
+        if one.outcome not in OUTCOMES:
+            return "failed", f"{side} failed: {reason}"
+    by = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
+    status = "same" if by == 0 else "improved" if by > 0 else "regressed"
+    return status, f"{status}: {old.outcome} -> {new.outcome}: {reasons[1] or reasons[0]}"
+
+
+def _ours(line: Line, metric: Metric, rivals: bool) -> Line:
+    status = _STATUS.get(line.status, line.status)
+    if rivals and (line.status == "missing" or (line.status == "regressed" and metric.worse == "different")):
+        status = "differs"
+    return Line(
+        metric=line.metric,
+        title=line.title,
+        status=status,
+        old=line.old,
+        new=line.new,
+        change=line.change,
+        allowed=line.allowed,
+        note=line.note,
+    )
+
+
+def _time(metric: Metric, old: Measurement, new: Measurement, threshold: float) -> tuple[Line, Paired | None]:
+    """The ratio's line. Of a rate more is better, so it is held by its reciprocal and shown as it is."""
+    sign = -1 if metric.worse == "lower" else 1
+    found = differences([old], [new], metric.name)
+    before, after = (metric.show(one.readings[metric.name].value) for one in (old, new))
+    if len(found) < PAIRS:
+        note = f"one launch of each side says nothing of time: --blocks {least_blocks()} or more"
+        return say(metric, "not held", before, after, "", "", note), None
+    here = interval([sign * one for one in found])
+    status = conclude(here, threshold)
+    if here is None:
+        note = f"{len(found) // PAIRS} blocks have no interval: --blocks {least_blocks()} or more"
+        return say(metric, status, before, after, "", "", note), None
+    low, high = sorted(math.exp(sign * end) for end in (here.low, here.high))
+    ratio = math.exp(sign * here.estimate)
+    note = f"{CONFIDENCE:.0%}: {show_change(1, low)} to {show_change(1, high)}, {len(found) // PAIRS} blocks"
+    if status == "undecided":
+        wide = f"wider than ±{NARROW:.0%}: more --blocks, or a quieter machine"
+        note += (
+            f"; {wide if not here.narrow else f'too near to the threshold of {show_ratio(threshold)}: more --blocks'}"
+        )
+    line = say(metric, status, before, after, show_change(1, ratio), f"±{show_ratio(threshold)}", note)
+    paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, confidence=CONFIDENCE, differences=found)
+    return line, paired
+
+
+def _headline(lines: Sequence[Line]) -> str:
+    """``regressed: step time; improved: peak memory``."""
+    told = [*ORDER[:-1], "differs"]
+    parts = [
+        f"{status}: {', '.join(titles)}"
+        for status in told
+        if (titles := [line.title for line in lines if line.status == status])
+    ]
+    return "; ".join(parts) or "same"
+
+
+def _explain(metric: Metric, old: Reading, new: Reading) -> list[str]:
+    """The parts that differ, and below each the operators that do, the largest difference first.
+
+    A reading names its largest operators only, so one that a side does not name may be there, but smaller than all
+    that it does.
+    """
+    rows = []
+    for part in sorted(old.parts | new.parts, key=lambda part: -_moved(old.parts, new.parts, part)):
+        inside = [name for name in old.suspects | new.suspects if name.startswith(f"{part}: ")]
+        moved = [name for name in inside if _moved(old.suspects, new.suspects, name)]
+        if moved or _moved(old.parts, new.parts, part):
+            title = f"  {part.replace('_', ' ')}"
+            rows.append(_row(metric, title, old.parts.get(part, 0), new.parts.get(part, 0)))
+        for name in sorted(moved, key=lambda name: -_moved(old.suspects, new.suspects, name)):
+            sizes = old.suspects.get(name), new.suspects.get(name)
+            rows.append(_row(metric, f"    {name.removeprefix(f'{part}: ')}", *sizes))
+    return rows
+
+
+def _moved(old: dict[str, int], new: dict[str, int], name: str) -> int:
+    return abs(new.get(name, 0) - old.get(name, 0))
+
+
+def _row(metric: Metric, title: str, before: int | None, after: int | None) -> str:
+    sizes = ["–" if size is None else metric.show(size) for size in (before, after)]
+    by = (after or 0) - (before or 0)
+    change = f"{'-' if by < 0 else '+'}{metric.show(abs(by))}" if by else "0"
+    return f"{title:<40} {sizes[0]:>12} -> {sizes[1]:>12}   {change}"

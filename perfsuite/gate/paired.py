@@ -1,0 +1,98 @@
+"""Two sides launched in turn, A B B A, and the ratio of their times. Pure functions of logarithms of seconds.
+
+A block is four launches, told by the median step of each, and has two differences of neighbours, b₁ - a₁ and b₂ - a₂.
+A machine that gets slower evenly adds as much to one as it takes from the other, so it cancels. The ratio is exp of the
+differences' median, estimated by Hodges and Lehmann, the median of all Walsh averages (dᵢ + dⱼ) / 2 with i ≤ j, and its
+interval reaches from the k-th smallest to the k-th largest of them, where k comes from the exact distribution of
+Wilcoxon's signed-rank statistic (Hollander, Wolfe and Chicken 2014, "Nonparametric Statistical Methods", 3rd edition,
+sections 3.1 to 3.3). It asks of the noise only that it is symmetric, which a difference of launches that could have
+been exchanged is, and not that it is normal: the tails of a shared machine are heavy. The mean of the two differences
+would spread one bad launch over both: of 12 blocks with a spread of 2 % and one launch in twenty 20 % slower, means
+find +5 % in 45 % of cases, the differences themselves in 87 % (simulated; both are quiet where there is nothing).
+
+Blocks are added until the interval is narrow. That looks at its width alone and never at where it lies, so that nobody
+goes on until a difference shows up by luck.
+"""
+
+import functools
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+CONFIDENCE = 0.99
+NARROW = 0.02  # half the interval's width, relative, at which no further block is needed
+THRESHOLD = 0.01  # a relative change that nobody needs to hear of
+MOST_BLOCKS = 12
+PAIRS = 2  # of neighbours, one launch of each side, in a block
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Of the median of the differences, in logarithms."""
+
+    estimate: float
+    low: float
+    high: float
+
+    @property
+    def half_width(self) -> float:
+        """Relative: 0.02 is ±2 %."""
+        return math.expm1((self.high - self.low) / 2)
+
+    @property
+    def narrow(self) -> bool:
+        return self.half_width < NARROW
+
+
+def least_blocks(confidence: float = CONFIDENCE) -> int:
+    """The fewest blocks that have an interval at all: with fewer, all differences on one side can still be luck."""
+    return math.ceil(math.log2(2 / (1 - confidence)) / PAIRS)
+
+
+def interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
+    """None where there are too few differences."""
+    count = len(differences)
+    left_out = _left_out(count, confidence)
+    if left_out is None:
+        return None
+    walsh = sorted((one + other) / 2 for at, one in enumerate(differences) for other in differences[at:])
+    return Interval(statistics.median(walsh), walsh[left_out], walsh[-1 - left_out])
+
+
+def enough(differences: Sequence[float]) -> bool:
+    """Whether the interval is so narrow that no further block is needed."""
+    found = interval(differences)
+    return found is not None and found.narrow
+
+
+def conclude(found: Interval | None, threshold: float) -> str:
+    """ "regressed" or "improved" only if the whole interval lies beyond the threshold. "same" if it is narrow and has
+    no difference in it; else "undecided".
+    """
+    if found is None:
+        return "undecided"
+    limit = math.log1p(threshold)
+    if found.low > limit:
+        return "regressed"
+    if found.high < -limit:
+        return "improved"
+    return "same" if found.narrow and found.low <= 0 <= found.high else "undecided"
+
+
+@functools.cache
+def _left_out(count: int, confidence: float) -> int | None:
+    """How many Walsh averages lie outside on each side; None where not even the whole range has that confidence.
+
+    The statistic is the sum of a random subset of the ranks 1 … n, each rank in it or not with even chances.
+    """
+    subsets = [1] + [0] * (count * (count + 1) // 2)
+    for rank in range(1, count + 1):
+        for total in range(len(subsets) - 1, rank - 1, -1):
+            subsets[total] += subsets[total - rank]
+    most, below = (1 - confidence) / 2 * 2**count, 0
+    for total, ways in enumerate(subsets):
+        below += ways
+        if below > most:
+            return total - 1 if total else None
+    return None

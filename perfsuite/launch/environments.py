@@ -1,0 +1,208 @@
+"""Environments in which ranks run: this process' own, one with other releases, one with a revision of a repository.
+
+An environment with other releases inherits the running one and differs in nothing but what was asked for and what that
+forces: a virtual environment whose .pth adds the running site-packages behind its own, so that torch is the same file
+on both sides and nothing of gigabytes is downloaded twice. uv does not look at what is inherited, so while it resolves
+the environment claims to have it: a .dist-info with the metadata of each inherited package and none of its files. uv
+then keeps every package that fits, and the claims that are left are taken away again. A CPU build of torch is asked of
+uv by UV_TORCH_BACKEND=cpu.
+
+A revision of a repository is what ``git archive`` gives of it, in front of everything else by PYTHONPATH: unlike a git
+worktree it leaves nothing behind in the user's repository, however this process ends.
+
+Both lie below perfsuite's cache folder, named by a hash of all that they follow from, and are built once; the folders
+``environments`` and ``revisions`` there may be deleted at any time.
+"""
+
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import site
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from filelock import FileLock
+from packaging.requirements import InvalidRequirement, Requirement
+
+from perfsuite.errors import UsageError
+from perfsuite.training.meters._cpu_allocator import cache_folder
+
+CLAIM = "perfsuite"  # the INSTALLER of an inherited package's metadata
+_VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps([m.version(n) for n in sys.argv[1:]]))"
+_ORIGINS = (
+    "import importlib.util as u, json, sys; found = [u.find_spec(n) for n in sys.argv[1:]];"
+    "print(json.dumps([s.origin or list(s.submodule_search_locations or [''])[0] if s else '' for s in found]))"
+)
+
+
+@dataclass(frozen=True)
+class Environment:
+    """``python`` runs the ranks; the folders ``path`` come before all others."""
+
+    python: str = sys.executable
+    path: tuple[str, ...] = ()
+
+    def variables(self) -> dict[str, str]:
+        """This process' environment variables, with the path in front."""
+        known = os.environ.get("PYTHONPATH", "")
+        path = os.pathsep.join([*self.path, *([known] if known else [])])
+        return {**os.environ, "PYTHONPATH": path} if path else dict(os.environ)
+
+    def origins(self, modules: Sequence[str]) -> list[str]:
+        """The file that each module is imported from there; empty where there is none."""
+        found: list[str] = json.loads(_output([self.python, "-c", _ORIGINS, *modules], self.variables()))
+        return found
+
+
+HERE = Environment()
+
+
+def with_releases(texts: Sequence[str]) -> Environment:
+    """The running environment with these requirements, ``name==version`` or ``name @ url`` each.
+
+    Raises UsageError for what names no one version, and for what uv cannot find or install.
+    """
+    requirements = [_pinned(text) for text in texts]
+    inherited = _site_folders()
+    there = {_key(found.name): found for found in metadata.distributions(path=inherited)}
+    folder = _kept(
+        "environments",
+        [
+            *sorted(map(str, requirements)),
+            sys.version,
+            *inherited,
+            *sorted(f"{n}=={d.version}" for n, d in there.items()),
+        ],
+        lambda part: _install(part, requirements, inherited, list(there.values())),
+    )
+    environment = Environment(python=str(folder / "bin" / "python"))
+    names = [requirement.name for requirement in requirements]
+    found = json.loads(_output([environment.python, "-c", _VERSIONS, *names], environment.variables()))
+    for requirement, version in zip(requirements, found, strict=True):
+        if not requirement.specifier.contains(version, prereleases=True):
+            raise UsageError(f"{requirement} was installed in {folder}, but {version} is what is imported there.")
+    return environment
+
+
+def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Path]:
+    """The running environment with that revision of the repository in front; the repository's root, and the root of its
+    copy. A package in ``src`` is found too. Raises UsageError for what git does not know.
+    """
+    root = Path(_git(repository, "rev-parse", "--show-toplevel"))
+    commit = _git(repository, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+    inside = _git(repository, "rev-parse", "--show-prefix")
+
+    def extract(part: Path) -> None:
+        part.mkdir()
+        _git(root, "archive", "--format=tar", f"--output={part}.tar", commit)
+        _output(["tar", "-xf", f"{part}.tar", "-C", str(part)])
+
+    copy = _kept("revisions", [str(root), commit], extract)
+    return Environment(path=tuple(map(str, sources(copy / inside)))), root, copy
+
+
+def sources(folder: Path) -> list[Path]:
+    """Where a repository's packages lie: its ``src``, if it has one, and itself."""
+    return [path for path in (folder / "src", folder) if path.is_dir()]
+
+
+def _pinned(text: str) -> Requirement:
+    """A requirement that means the same tomorrow."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(f"{text!r} is not a requirement: write name==version.") from error
+    exact = [part for part in requirement.specifier if part.operator == "==" and not part.version.endswith("*")]
+    if not requirement.url and len(exact) != 1:
+        raise UsageError(f"{text!r} names no one version: write {requirement.name}==version.")
+    return requirement
+
+
+def _site_folders() -> list[str]:
+    """Where the running environment's packages lie."""
+    known = [*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("purelib")]
+    return [folder for folder in dict.fromkeys(known) if folder in sys.path]
+
+
+def _key(name: str) -> str:
+    return name.lower().replace("-", "_").replace(".", "_")
+
+
+def _install(
+    folder: Path, requirements: Sequence[Requirement], inherited: Sequence[str], there: Sequence[metadata.Distribution]
+) -> None:
+    """Build the environment in the folder."""
+    uv = _uv()
+    _output([*uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
+    python = str(folder / "bin" / "python")
+    packages = Path(_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
+    for found in there:
+        _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found)
+    _output([*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)])
+    for installer in packages.glob("*.dist-info/INSTALLER"):
+        if installer.read_text() == CLAIM:
+            shutil.rmtree(installer.parent)
+    adds = "".join(f"import site; site.addsitedir({folder!r})\n" for folder in inherited)
+    (packages / "perfsuite_inherits.pth").write_text(adds)
+
+
+def _claim(folder: Path, found: metadata.Distribution) -> None:
+    folder.mkdir(exist_ok=True)
+    texts = {"METADATA": found.read_text("METADATA") or "", "INSTALLER": CLAIM}
+    texts["RECORD"] = "".join(f"{folder.name}/{name},,\n" for name in [*texts, "RECORD"])
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+
+
+def _uv() -> list[str]:
+    if importlib.util.find_spec("uv"):
+        return [sys.executable, "-m", "uv"]
+    found = shutil.which("uv")
+    if not found:
+        raise UsageError("uv, which builds environments, is not installed here: pip install uv.")
+    return [found]
+
+
+def _kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None]) -> Path:
+    """The folder of that kind, built now unless it is there. Whole or not at all, and by one process at a time."""
+    root = cache_folder() / kind
+    root.mkdir(parents=True, exist_ok=True)
+    folder = root / hashlib.sha256("\n".join(follows_from).encode()).hexdigest()[:16]
+    with FileLock(f"{folder}.lock"):
+        if not folder.is_dir():
+            for left in root.glob(f"{folder.name}.*.part"):  # by a process that was killed
+                shutil.rmtree(left)
+            part = Path(tempfile.mkdtemp(dir=root, prefix=f"{folder.name}.", suffix=".part"))
+            try:
+                build(part / "whole")
+                os.rename(part / "whole", folder)
+            finally:
+                shutil.rmtree(part, ignore_errors=True)
+    return folder
+
+
+def _git(repository: Path, *arguments: str) -> str:
+    return _output(["git", "-C", str(repository), *arguments]).strip()
+
+
+def _output(command: Sequence[str], variables: dict[str, str] | None = None) -> str:
+    """What the command prints. Raises UsageError with what it says of its failure, in one line."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+    except OSError as error:
+        raise UsageError(f"{command[0]} cannot be run: {error.strerror}.") from error
+    if done.returncode:
+        said = " ".join(done.stderr.translate(_FRAMES).split())
+        raise UsageError(f"{' '.join(command[:3])} … failed: {said or f'exit code {done.returncode}'}")
+    return done.stdout
+
+
+_FRAMES = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree

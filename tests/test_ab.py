@@ -1,0 +1,332 @@
+"""A/B in one session: the statistics of pairs, what is said of two sides, the environments, and two real runs."""
+
+import json
+import math
+import os
+import random
+import subprocess
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import gate_samples as samples
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfsuite.cli import main
+from perfsuite.commands._cells import fits
+from perfsuite.errors import UsageError
+from perfsuite.gate.compare import Comparison, compare
+from perfsuite.gate.paired import MOST_BLOCKS, conclude, enough, interval, least_blocks
+from perfsuite.launch.environments import Environment, with_releases
+from perfsuite.records import Launch, Measurement, Reading
+
+BADNESS = {"improved": 0, "same": 1, "undecided": 1, "regressed": 2}
+some_differences = st.lists(st.floats(-0.5, 0.5), min_size=8, max_size=2 * MOST_BLOCKS)
+
+
+def test_textbook_interval() -> None:
+    """Hollander, Wolfe and Chicken, examples 3.1, 3.3 and 3.4: depression before and after therapy."""
+    found = interval([-0.952, 0.147, -1.022, -0.430, -0.620, -0.590, -0.490, 0.080, -0.010], confidence=0.96)
+
+    assert found is not None
+    assert (round(found.estimate, 3), round(found.low, 3), round(found.high, 3)) == (-0.46, -0.786, -0.01)
+
+
+def test_too_few_blocks_decide_nothing() -> None:
+    """Seven differences on one side happen by luck in more than 1 % of cases, eight do not."""
+    assert least_blocks() == 4
+    assert interval([0.5] * 7) is None and conclude(None, 0.01) == "undecided"
+    assert conclude(interval([0.5] * 8), 0.01) == "regressed"
+
+
+@given(some_differences, st.data())
+def test_slower_never_looks_better(differences: list[float], data: st.DataObject) -> None:
+    """A block in which B was slower still makes the verdict no better."""
+    at, by = data.draw(st.integers(0, len(differences) - 1)), data.draw(st.floats(0, 1))
+    slower = [one + by * (number == at) for number, one in enumerate(differences)]
+
+    assert BADNESS[conclude(interval(slower), 0.01)] >= BADNESS[conclude(interval(differences), 0.01)]
+
+
+@given(some_differences, st.integers(-16, 16))
+def test_stopping_does_not_look_at_the_effect(differences: list[float], quarters: int) -> None:
+    """Differences that lie elsewhere but spread alike need as many blocks."""
+    coarse = [round(one * 1024) / 1024 for one in differences]  # exact in binary, so that adding loses nothing
+
+    assert enough(coarse) == enough([one + quarters / 4 for one in coarse])
+
+
+def experiment(noise: Callable[[], float], effect: float) -> str:
+    """The verdict on blocks of launches that drift and have that noise, as the command would add them."""
+    differences: list[float] = []
+    launch = 0
+    while len(differences) < 2 * MOST_BLOCKS and not enough(differences):
+        levels = []
+        for slower in (0, effect, effect, 0):
+            launch += 1
+            levels.append(0.001 * launch + math.log1p(slower) + noise())
+        differences += [levels[1] - levels[0], levels[2] - levels[3]]
+    return conclude(interval(differences), 0.01)
+
+
+@pytest.mark.parametrize("scale", [0.003, 0.02, 0.2])
+def test_null_is_quiet(scale: float) -> None:
+    """Of 1,000 comparisons of a side with itself at most 1 % are red, with tails as heavy as Student's t with 2."""
+    chance = random.Random(1)
+
+    def noise() -> float:
+        return scale * chance.gauss(0, 1) / math.sqrt(chance.expovariate(1))
+
+    verdicts = Counter(experiment(noise, 0) for _ in range(1000))
+
+    assert verdicts["regressed"] <= 10 and verdicts["improved"] <= 10
+
+
+def test_five_percent_is_found() -> None:
+    """Launches that spread by 2 %, one in fifty of them 20 % slower, show a slow-down of 5 % in 95 % of cases."""
+    chance = random.Random(2)
+
+    def noise() -> float:
+        return chance.gauss(0, 0.02) + (0.2 if chance.random() < 0.02 else 0)
+
+    verdicts = Counter(experiment(noise, 0.05) for _ in range(400))
+
+    assert verdicts["regressed"] >= 380
+
+
+def launched(count: int, **readings: Reading | None) -> list[Measurement]:
+    """Launches of a side, one after another."""
+    one = samples.measurement(**readings)
+    return [msgspec.structs.replace(one, launches=[Launch(date="2026-11-21")]) for _ in range(count)]
+
+
+def compared(a: list[Measurement], b: list[Measurement], *strategies: str) -> Comparison:
+    """What is said of the sides."""
+    names = (strategies[0], strategies[-1]) if strategies else ("zero3", "zero3")
+    return compare(a, b, samples.METRICS, strategies=names, threshold=0.01)
+
+
+def status_of(comparison: Comparison, metric: str) -> str:
+    return next(line.status for line in comparison.verdict.lines if line.metric == metric)
+
+
+def test_the_same_twice_is_the_same() -> None:
+    """Equal metrics and equal times are the same, with an interval."""
+    found = compared(launched(8), launched(8))
+
+    assert (found.verdict.status, found.verdict.headline) == ("same", f"{samples.CELL}: same")
+    assert [(one.ratio, len(one.differences)) for one in found.times] == [(1.0, 8)]
+
+
+def test_a_slower_side_regresses() -> None:
+    """Every block 5 % slower: regressed, by that ratio."""
+    slow = samples.times(*(1.05 * seconds for seconds in (0.40, 0.41, 0.42, 0.41)))
+    found = compared(launched(8), launched(8, step_time_seconds=slow))
+
+    assert found.verdict.status == "regressed"
+    assert found.times[0].low <= 1.05 <= found.times[0].high + 1e-9
+
+
+def test_one_launch_says_nothing_of_time() -> None:
+    """Exact metrics are held all the same."""
+    found = compared(launched(1), launched(1, step_time_seconds=samples.times(9.0)))
+
+    assert (found.verdict.status, status_of(found, "step_time_seconds")) == ("same", "not held")
+
+
+def test_memory_is_explained_by_operators() -> None:
+    """Parts and operators that moved are named, the largest first; one that a side does not name is told from 0 B."""
+    a, b = (
+        msgspec.structs.replace(samples.memory(1000 + more, activations=more), suspects=suspects)
+        for more, suspects in (
+            (10, {"activations: aten::mul": 8}),
+            (40, {"activations: aten::mul": 9, "activations: aten::softmax": 30}),
+        )
+    )
+    found = compared(launched(1, peak_memory_bytes=a), launched(1, peak_memory_bytes=b))
+
+    assert status_of(found, "peak_memory_bytes") == "regressed"
+    assert [" ".join(row.split()) for row in found.explanation] == [
+        "peak memory:",
+        "activations 10 B -> 40 B +30 B",
+        "aten::softmax – -> 30 B +30 B",
+        "aten::mul 8 B -> 9 B +1 B",
+    ]
+
+
+def test_another_loss_is_red_but_for_strategies() -> None:
+    """A release that computes something else is red; two strategies may, and it is told."""
+    a, b = launched(1), launched(1, loss=Reading(value=5.1, samples=[6.0, 5.5, 5.1]))
+
+    assert compared(a, b).verdict.status == "regressed"
+    assert status_of(compared(a, b, "zero3", "zero3+lora"), "loss") == "differs"
+
+
+def test_a_missing_metric_is_red() -> None:
+    """What one side does not measure is never the same."""
+    assert compared(launched(1), launched(1, loss=None)).verdict.status == "failed"
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "status"),
+    [
+        ("failed", "fits", "failed"),
+        ("fits", "failed", "failed"),
+        ("fits", "oom", "regressed"),
+        ("oom", "fits", "improved"),
+        ("oom", "oom", "same"),
+    ],
+)
+def test_outcomes(a: str, b: str, status: str) -> None:
+    """Where a side does not fit, the outcome decides."""
+    found = compared([samples.measurement(a)], [samples.measurement(b)])
+
+    assert found.verdict.status == status and status in found.verdict.headline
+
+
+def test_expressions_pick_like_pytest() -> None:
+    """Words are parts of the id; anything but words and operators is no expression."""
+    assert fits("zero3", "t5_tiny-zero3+bf16-cpu_x2") and not fits("zero3 and not BF16", "t5_tiny-zero3+bf16-cpu_x2")
+    with pytest.raises(UsageError, match="is no expression"):
+        fits("zero3 bf16", "t5_tiny-zero3-cpu_x2")
+    with pytest.raises(UsageError, match="is no expression"):
+        fits("__import__('os').abort()", "t5_tiny-zero3-cpu_x2")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--a", "zero2", "--b", "zero3"], "Name the cells, or pick some by -k"),
+        (["--a", "zero2", "--b", "zero3", "--model", "gpt2_tiny"], "need --model and --hardware"),
+        (["--a", "zero2", "--b", "zero9", "--model", "gpt2_tiny", "--hardware", "cpu_x2"], "Did you mean 'zero3'?"),
+        (["--a", "zero2", "--b", "here", "--model", "gpt2_tiny", "--hardware", "cpu_x2"], "another strategy"),
+        (["--a", "transformers==1", "--b", "git:HEAD", "gpt2_tiny-ddp-cpu_x2"], "compare two of one kind"),
+        (["--a", "transformers>=5", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "names no one version"),
+        (["--a", "git:nowhere", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "failed: fatal:"),
+        (["--a", "here", "--b", "here", "-k", "zero3"], "fits none of the 0 cells"),
+        (["--a", "here", "--b", "here", "gpt2_tiny-ddp-t4_x8"], "is not here"),
+        (["--a", "here", "--b", "here", "--blocks", "3", "gpt2_tiny-ddp-cpu_x2"], "--blocks must be 0, or 4 or more"),
+        (["--a", "here", "--b", "here", "--report", "no/where", "gpt2_tiny-ddp-cpu_x2"], "where no file can be"),
+    ],
+)
+def test_bad_input_is_one_sentence(
+    arguments: list[str],
+    sentence: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """What cannot be had is one line on stderr and exit code 2, before anything is measured."""
+    monkeypatch.chdir(tmp_path)
+
+    assert main(["ab", *arguments]) == 2
+    captured = capsys.readouterr()
+
+    assert captured.err.startswith("perfsuite: ") and captured.err.count("\n") == 1 and sentence in captured.err
+
+
+def wheel(folder: Path, name: str, version: str) -> str:
+    """A requirement of a package that is one module with its version."""
+    path = folder / f"{name}-{version}-py3-none-any.whl"
+    info = f"{name}-{version}.dist-info"
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(f"{name}/__init__.py", f"__version__ = {version!r}\n")
+        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        archive.writestr(f"{info}/RECORD", "")
+    return f"{name} @ {path.as_uri()}"
+
+
+def test_an_environment_differs_in_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The package is the one asked for, everything else the running environment's; building it again takes the kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    environment = with_releases([wheel(tmp_path, "iniconfig", "0.1")])
+    mine, theirs = (side.origins(["iniconfig", "torch"]) for side in (Environment(), environment))
+    code = "import importlib.metadata as m; print(m.version('iniconfig'), m.version('msgspec'))"
+    said = subprocess.run([environment.python, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+
+    assert theirs[0] != mine[0] and theirs[1] == mine[1]
+    assert said == ["0.1", msgspec.__version__]
+    assert with_releases([wheel(tmp_path, "iniconfig", "0.1")]) == environment
+
+
+def test_two_strategies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Real ranks: checkpointing saves memory and computes more, at equal losses; the report holds both measurements."""
+    report = tmp_path / "ab.json"
+    command = ["ab", "--a", "single", "--b", "single+ckpt", "--model", "gpt2_tiny", "--hardware", "cpu_x1"]
+    status = main([*command, "--blocks", "0", "--steps", "2", "--warmup", "0", "--report", str(report)])
+    printed = capsys.readouterr().out
+    found = json.loads(report.read_text())["comparisons"][0]
+    lines = {line["metric"]: line["status"] for line in found["verdict"]["lines"]}
+
+    assert status == 1 and "regressed: hardware FLOP/step; improved: peak memory\n" in printed
+    assert (lines["peak_memory_bytes"], lines["loss"]) == ("improved", "same")
+    assert found["a"]["readings"]["step_time_seconds"]["samples"]
+
+
+MODEL = """
+from perfsuite import Model, Workload
+
+MODELS = (
+    Model(
+        name="mine", family="mine", task="causal_lm", source="this test", parameters=1088, vocabulary=64,
+        workload=Workload(micro_batch=2, sequence_length=16), build="my_package:build",
+    ),
+)
+"""
+PACKAGE = """
+from types import SimpleNamespace
+
+
+def build(definition):
+    import torch
+
+    class Mine(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = torch.nn.Embedding(64, 8)
+            self.head = torch.nn.Linear(8, 64)
+
+        def forward(self, input_ids, attention_mask, labels):
+            hidden = self.embedding(input_ids)
+            {line}
+            logits = self.head(hidden)
+            return SimpleNamespace(loss=torch.nn.functional.cross_entropy(logits.flatten(0, 1), labels.flatten()))
+
+    return Mine()
+"""
+
+
+def commit(repository: Path, line: str) -> None:
+    """One more revision of the package."""
+    (repository / "my_package.py").write_text(PACKAGE.replace("{line}", line))
+    identity = ["-c", "user.name=t", "-c", "user.email=t@t"]
+    subprocess.run(["git", "add", "-A"], cwd=repository, check=True)
+    subprocess.run(["git", *identity, "commit", "-qm", line], cwd=repository, check=True)
+
+
+def test_two_revisions(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Real ranks: each side imports its own revision; what the new one keeps alive is named, and the exit code is 1.
+
+    The repository is left as it was, and a cell that imports nothing of it is refused.
+    """
+    (tmp_path / "catalog" / "models").mkdir(parents=True)
+    (tmp_path / "catalog" / "models" / "mine.py").write_text(MODEL)
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    commit(tmp_path, "pass")
+    commit(tmp_path, "hidden = hidden.repeat(1, 1, 64).sigmoid().unflatten(-1, (64, 8)).mean(-2)")
+    monkeypatch.chdir(tmp_path)
+    command = ["ab", "--a", "git:HEAD~1", "--b", "here", "--blocks", "0", "--steps", "2", "--warmup", "0"]
+    before = sorted(os.listdir(tmp_path / ".git"))
+    status = main([*command, "--catalog", "catalog", "mine-single-cpu_x1"])
+    printed = capsys.readouterr().out
+
+    assert status == 1 and "aten::sigmoid" in printed and "regressed: loss, gradient norm, peak memory" in printed
+    assert sorted(os.listdir(tmp_path / ".git")) == before
+    assert main([*command, "gpt2_tiny-single-cpu_x1"]) == 2
+    assert "both sides would be the same" in capsys.readouterr().err
