@@ -17,6 +17,7 @@ from perfsuite import records
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.gather import GatherError, gather
 from perfsuite.gate.judge import RED, judge
+from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
 from perfsuite.records import RankSample
 
@@ -119,7 +120,7 @@ def test_no_broken_baseline_passes(tmp_path):
             named += path.name in sentence(error)
             counts["refused"] += 1
             with pytest.raises(PerfsuiteError):
-                store.save(baseline(), replaces=baseline())
+                store.save(baseline(), replaces=baseline(), consent=Consent("all", METRICS))
         else:
             verdict = judge(new, loaded, METRICS, strategy="zero3", time_tolerance=0.03)
             if verdict.status in RED:

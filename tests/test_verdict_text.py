@@ -196,7 +196,7 @@ def test_a_cell_without_a_measurement_has_dashes():
     """Nothing measured is not zero."""
     _, row = rows([result(measurement("oom"))], METRICS)
 
-    assert row == [CELL, "oom, regressed", "–", "–", "–"]
+    assert row == [CELL, "oom, regressed", "–", "–", "–", "-2.00 GiB"]
 
 
 def test_a_new_cell_has_no_change():
@@ -247,10 +247,10 @@ NUMBERS = ("20.00 GiB", "22.00 GiB", "410 ms", "900 ms", "468", "(=)", "(+10.0 %
 def test_a_wide_table_has_one_line_per_cell():
     """Where there is room, a cell is a line."""
     assert render_summary(RESULTS, METRICS, 120) == (
-        "cell                  status                  peak memory          step time  tokens/s  detects\n"
-        "t5_tiny-zero3-cpu_x2  ok                    20.00 GiB (=)         410 ms (=)   468 (=)   +8.8 %\n"
-        "t5_tiny-zero3-cpu_x2  regressed       22.00 GiB (+10.0 %)  900 ms (+119.5 %)   468 (=)   +8.8 %\n"
-        "t5_tiny-zero3-cpu_x2  oom, regressed                    –                  –         –        –"
+        "cell                  status                  peak memory          step time  tokens/s   headroom  detects\n"
+        "t5_tiny-zero3-cpu_x2  ok                    20.00 GiB (=)         410 ms (=)   468 (=)          –   +8.8 %\n"
+        "t5_tiny-zero3-cpu_x2  regressed       22.00 GiB (+10.0 %)  900 ms (+119.5 %)   468 (=)          –   +8.8 %\n"
+        "t5_tiny-zero3-cpu_x2  oom, regressed                    –                  –         –  -2.00 GiB        –"
     )
 
 
@@ -288,7 +288,7 @@ def test_the_table_is_rich_s_own():
     """A terminal with colors gets the same table, with the status colored."""
     table = summary_table(RESULTS, METRICS, 120)
 
-    assert (table.row_count, len(table.columns)) == (3, 6)
+    assert (table.row_count, len(table.columns)) == (3, 7)
 
 
 def test_an_id_is_not_read_as_markup(monkeypatch):
