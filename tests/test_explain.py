@@ -1,14 +1,16 @@
 """A red exact metric explains itself: by category, operator and module."""
 
+import msgspec
 import pytest
-from gate_samples import METRICS, measurement
+from gate_samples import METRICS, baseline, measurement, times, with_measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.judge import judge
-from perfsuite.records import FORMAT, Baseline, Reading
+from perfsuite.records import FORMAT, Baseline, Launch, Reading
 from perfsuite.report.verdict import render
 from perfsuite.runner import Runner, Settings
 from perfsuite.selftest.explained import EXPLAINED
@@ -34,9 +36,9 @@ def test_a_regression_names_category_operator_and_module(measure, catalog, fault
     """The verdict on a real cell into which a fault was put."""
     cell, named = EXPLAINED[fault]
     good, bad = measure(cell), measure(cell, f"perfsuite.selftest.explained:{fault}")
-    baseline = Baseline(format=FORMAT, cell=cell, date="", commit="", measurement=good)
+    old = Baseline(format=FORMAT, cell=cell, date="", commit="", measurement=good)
     strategy = cell.split("-")[1]
-    verdict = judge(bad, baseline, catalog.metrics("training"), strategy=strategy, time_tolerance=9.0)
+    verdict = judge(bad, old, catalog.metrics("training"), strategy=strategy, time_tolerance=9.0)
     red = [line for line in render(verdict).splitlines() if "REGRESSED" in line]
 
     assert any(all(word in line for word in named) for line in red), render(verdict, bad.failure)
@@ -97,6 +99,13 @@ def test_a_baseline_without_modules_is_compared_by_operators():
     assert note(new, old) == "activations +2.00 MiB: add"
 
 
+def test_a_baseline_without_evidence_names_the_part_alone():
+    """What it does not tell is not taken for nothing."""
+    old = Reading(value=MIB, parts={"activations": MIB})
+
+    assert note(activations(**{"mul @ h.0.mlp": 2}), old) == "activations +1.00 MiB"
+
+
 def test_what_a_full_list_left_out_did_not_grow():
     """A baseline that keeps only its largest entries may have had the others as large as its smallest."""
     sizes = {f"op{number:02} @ head": 2 for number in range(MOST + 1)}
@@ -135,6 +144,19 @@ def test_a_slower_step_names_the_phase_that_grew_most():
     new = measurement(forward_seconds=Reading(value=0.101), backward_seconds=Reading(value=0.212))
 
     assert explain_time(new, old) == "backward +12.0 ms"
+
+
+def test_a_red_step_time_carries_its_phase():
+    """The verdict's line of a suspected step time."""
+    metrics = (*METRICS, *Catalog().metrics("training"))
+    slow = measurement(step_time_seconds=times(*[0.8] * 4), backward_seconds=Reading(value=0.5))
+    old = baseline(step_time_seconds=times(0.4, 0.41, 0.39, 0.4, 0.41, 0.4), backward_seconds=Reading(value=0.2))
+    old = with_measurement(old, launches=[Launch(date="")] * 3)
+    slow = msgspec.structs.replace(slow, launches=[Launch(date="")])
+    said = judge(slow, old, metrics, strategy="zero3", time_tolerance=0.1)
+    line = next(line for line in said.lines if line.metric == "step_time_seconds")
+
+    assert (line.status, line.note) == ("suspected", "backward +300 ms")
 
 
 def test_a_wait_for_other_ranks_is_named():

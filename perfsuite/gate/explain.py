@@ -26,6 +26,8 @@ def explain(metric: Metric, new: Reading, old: Reading) -> str:
     sign = -1 if new.value < old.value else 1
     part = max(moves, key=lambda name: sign * moves[name])
     note = f"{part.replace('_', ' ')} {_signed(metric, moves[part])}"
+    if not new.suspects or not old.suspects:
+        return note
     moved = [(suspect, sign * size) for suspect, size in _moved(part, new, old).items()]
     moved.sort(key=lambda item: (-item[1], item[0]))
     if not moved or moved[0][1] <= 0:
@@ -62,19 +64,19 @@ def _moved(part: str, new: Reading, old: Reading) -> dict[str, int]:
     entries, what it does not have may have been as large as the smallest that it has.
     """
     sides = [expand(reading.suspects) for reading in (new, old)]
-    if not any(AT in suspect for suspect in sides[1]):
+    by_operator = not any(AT in suspect for suspect in sides[1])
+    if by_operator:
         sides = [_by_operator(side) for side in sides]
     inside = [{name: size for name, size in side.items() if name.startswith(f"{part}: ")} for side in sides]
-    most = [
-        0 if sum(here.values()) >= reading.parts.get(part, 0) else min(reading.suspects.values(), default=0)
-        for here, reading in zip(inside, (new, old), strict=True)
-    ]
+    untold = [reading.parts.get(part, 0) - sum(here.values()) for here, reading in zip(inside, (new, old), strict=True)]
+    most = [min(here, *reading.suspects.values()) for here, reading in zip(untold, (new, old), strict=True)]
+    rest = untold[0] if by_operator else 0  # an operator may have more in modules that are too small to be told
     layers: dict[tuple[str, int], list[int]] = defaultdict(list)
     moved: dict[str, int] = {}
     for suspect in inside[0] | inside[1]:
         after, before = (here.get(suspect) for here in inside)
         size = max(0, (after or 0) - (most[1] if before is None else before))
-        size = size or min(0, (most[0] if after is None else after) - (before or 0))
+        size = size or min(0, (most[0] if after is None else after + rest) - (before or 0))
         pattern, layer = layer_of(suspect.removeprefix(f"{part}: "))
         if layer is None:
             moved[pattern] = size
