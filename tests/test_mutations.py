@@ -120,7 +120,7 @@ def test_no_broken_baseline_passes(tmp_path):
             named += path.name in sentence(error)
             counts["refused"] += 1
             with pytest.raises(PerfsuiteError):
-                store.save(baseline(), replaces=baseline(), consent=Consent("all", METRICS))
+                store.save(baseline(), replaces=baseline(), consent=Consent(how="all", metrics=METRICS))
         else:
             verdict = judge(new, loaded, METRICS, strategy="zero3", time_tolerance=0.03)
             if verdict.status in RED:
