@@ -12,7 +12,7 @@ from perfsuite.cell import parse_cell
 from perfsuite.records import Measurement
 from perfsuite.runner import Runner, Settings
 
-if worker := os.environ.get("PYTEST_XDIST_WORKER"):
+if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test starts is no worker
     # No test compares times of two runs, so cells need not wait for another worker's: leases lie in the TMPDIR.
     own = Path(tempfile.gettempdir(), f"perfsuite-tests-{os.getuid()}-{worker}")
     own.mkdir(exist_ok=True)

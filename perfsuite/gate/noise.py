@@ -24,6 +24,7 @@ CONFIRMATIONS = 4  # further launches that a suspicion must survive, all of them
 COVERAGE = 0.9  # one-sided, of the prediction bound
 POWER = 0.95  # with which the smallest detectable effect is found
 LEAST_SPREAD = 0.005  # of launches: three of them can agree by luck
+MOST = 700.0  # whose exponential is still a float
 TAIL_TOLERANCE = 0.25  # least, relative: a slowest step is a noisy thing
 
 
@@ -50,7 +51,12 @@ class Level:
         lowest of all launches still lies above the bound.
         """
         lowest = statistics.NormalDist().inv_cdf(POWER ** (1 / (1 + CONFIRMATIONS)))
-        return (1 + tolerance) * math.exp(self.noise + lowest * self.spread) - 1
+        return relative(math.log1p(tolerance) + self.noise + lowest * self.spread)
+
+
+def relative(logarithm: float) -> float:
+    """By how much more that is, as a share; a number too large for any float stays below it."""
+    return math.expm1(min(logarithm, MOST))
 
 
 def level_of(steps: Sequence[float]) -> float:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, say, text
-from perfsuite.gate.noise import CONFIRMATIONS, TAIL_TOLERANCE, Level, level_of, tail_of
+from perfsuite.gate.noise import CONFIRMATIONS, TAIL_TOLERANCE, Level, level_of, relative, tail_of
 from perfsuite.records import Line, Reading
 from perfsuite.units import show_change, show_ratio
 
@@ -49,7 +49,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     slowest = max(tail_of(launch) for launch in before) + level.noise + math.log1p(max(tolerance, TAIL_TOLERANCE))
     tail = _excess([tail_of(launch) for launch in after], slower, slowest)
     faster = level.mean - level.noise - math.log1p(tolerance) - max(level_of(launch) for launch in after)
-    allowed = ("-" if sign < 0 else "+") + show_ratio(math.expm1(level.noise + math.log1p(tolerance)))
+    allowed = ("-" if sign < 0 else "+") + show_ratio(relative(level.noise + math.log1p(tolerance)))
     change = show_change(old.value, new.value)
     detects = level.smallest_effect(tolerance)
 
@@ -59,13 +59,13 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         )
 
     if not detects <= (1 + tolerance) * (1 + UNSTABLE) - 1:
-        return line("unstable", _ADVICE.format(spread=show_ratio(math.expm1(level.spread))))
+        return line("unstable", _ADVICE.format(spread=show_ratio(relative(level.spread))))
     if not (median.net <= 0 and tail.net <= 0):
         what = "" if not median.net <= 0 else "the slowest steps alone"
         confirmed = len(after) > CONFIRMATIONS
         return line("regressed" if confirmed else "suspected", what)
     if median.raw > 0 or tail.raw > 0:
-        share = show_ratio(math.expm1(statistics.median(slower)))
+        share = show_ratio(relative(statistics.median(slower)))
         return line("not held", f"the machine: its control workload is {share} slower too")
     if faster > 0:
         return line("regressed" if metric.worse == "different" else "improved")
@@ -77,7 +77,7 @@ _ADVICE = "the baseline's launches spread by {spread}: record it on a quieter ma
 
 def _signed(launch: list[float], sign: int) -> list[float]:
     """The launch such that larger is worse: rates by their reciprocals, which have the same noise."""
-    return [sample**sign for sample in launch]
+    return launch if sign > 0 else [1 / sample for sample in launch]
 
 
 def _slower_control(scope: Scope) -> list[float]:
@@ -87,7 +87,8 @@ def _slower_control(scope: Scope) -> list[float]:
     """
     old, new = (measurement.by_launch("control_seconds") for measurement in (scope.old, scope.new))
     torch = [measurement.versions.get("torch") for measurement in (scope.old, scope.new)]
-    if not all([*old, *new]) or not old or torch[0] != torch[1]:
+    sound = all(launch and min(launch) > 0 for launch in (*old, *new))
+    if not (old and new and sound) or torch[0] != torch[1]:
         return [0.0] * max(1, len(scope.new.launches))
     usual = statistics.fmean(level_of(launch) for launch in old)
     return [max(0.0, level_of(launch) - usual) for launch in new]

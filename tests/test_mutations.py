@@ -1,0 +1,195 @@
+"""Ten thousand broken files: never a traceback, never a pass, never a lost file.
+
+A mutation changes a sound file at one place, as a text (a bit rots, a write is torn, an editor slips) or as JSON (a
+field goes, comes, or holds what it never should). What is read must be refused in one sentence, or be red, or hold the
+same numbers as before.
+"""
+
+import copy
+import json
+import random
+from pathlib import Path
+
+import pytest
+from gate_samples import CELL, METRICS, baseline, measurement, rank_sample, with_measurement
+
+from perfsuite import records
+from perfsuite.errors import PerfsuiteError
+from perfsuite.gate.gather import GatherError, gather
+from perfsuite.gate.judge import RED, judge
+from perfsuite.gate.ledger import Consent
+from perfsuite.gate.store import Store
+from perfsuite.records import RankSample
+
+CONSENT = Consent(how="a test", metrics=METRICS)
+BASELINES, RESULTS, SETTINGS = 5000, 3000, 2000
+JUNK = (
+    None,
+    True,
+    -1,
+    0,
+    10**400,
+    -(10**30),
+    1e308,
+    float("nan"),
+    float("inf"),
+    "",
+    "1",
+    "x" * 1000,
+    [],
+    {},
+    [[]],
+    [None],
+)
+"""What a field can hold that it should not; NaN and infinity are written as Python writes them."""
+
+
+def mutate_text(text: bytes, draw: random.Random) -> bytes:
+    """Cut, flip, drop, double or replace some bytes."""
+    at = draw.randrange(len(text))
+    return draw.choice(
+        [
+            lambda: text[:at],
+            lambda: text[:at] + bytes([text[at] ^ (1 << draw.randrange(8))]) + text[at + 1 :],
+            lambda: text[:at] + text[at + draw.randrange(1, 20) :],
+            lambda: text + text[at:],
+            lambda: text[:at] + draw.randbytes(4) + text[at:],
+            lambda: (
+                text[:at] + draw.choice([b'"', b"}", b"[", b",", b"\0", b"\xff", b"9", b"-", b"e9"]) + text[at + 1 :]
+            ),
+        ]
+    )()
+
+
+def mutate_json(text: bytes, draw: random.Random) -> bytes:
+    """Replace, remove or add one field anywhere."""
+    root = json.loads(text)
+    places = []
+
+    def walk(node):
+        for key in node if isinstance(node, dict) else range(len(node)):
+            places.append((node, key))
+            if isinstance(node[key], dict | list):
+                walk(node[key])
+
+    walk(root)
+    node, key = draw.choice(places)
+    action = draw.randrange(4)
+    if action == 0:
+        del node[key]
+    elif action == 1 and isinstance(node, dict):
+        node[draw.choice(["surprise", f"{key}x"])] = copy.deepcopy(node[key])
+    elif action == 2 and isinstance(node[key], int | float) and not isinstance(node[key], bool):
+        node[key] = draw.choice([node[key] + 1, -node[key], node[key] * 2, node[key] * 1000, node[key] / 3])
+    else:
+        node[key] = draw.choice(JUNK)
+    return json.dumps(root).encode()
+
+
+def mutations(text: bytes, count: int, seed: int):
+    """So many broken versions of the text; the seed makes a failure repeat."""
+    draw = random.Random(seed)
+    for number in range(count):
+        yield (mutate_text if number % 2 else mutate_json)(text, draw)
+
+
+def held(measured) -> dict:
+    """The numbers that are held to equality, whose change no pass may hide."""
+    exact = [metric.name for metric in METRICS if metric.hold == "exact"]
+    return {name: (measured.readings[name].value, measured.readings[name].parts) for name in exact}
+
+
+def sentence(error: PerfsuiteError) -> str:
+    """The error's text, which must be one line that says something."""
+    text = str(error)
+    assert text.strip()
+    assert "Traceback" not in text
+    return text
+
+
+def test_no_broken_baseline_passes(tmp_path):
+    """Refused with the file's name, or red, or the same numbers; and the file stays as it is."""
+    store, new, whole = Store(tmp_path), measurement(), records.encode(baseline())
+    path = store.path(CELL)
+    path.parent.mkdir()
+    named, counts = 0, {"refused": 0, "red": 0, "same": 0}
+    for broken in mutations(whole, BASELINES, seed=1):
+        path.write_bytes(broken)
+        try:
+            loaded = store.load(CELL)
+        except PerfsuiteError as error:
+            named += path.name in sentence(error)
+            counts["refused"] += 1
+            with pytest.raises(PerfsuiteError):
+                store.save(baseline(), replaces=baseline(), consent=CONSENT)
+        else:
+            verdict = judge(new, loaded, METRICS, strategy="zero3", time_tolerance=0.03)
+            if verdict.status in RED:
+                counts["red"] += 1
+            else:
+                assert held(loaded.measurement) == held(new), broken
+                counts["same"] += 1
+        assert path.read_bytes() == broken
+
+    assert sum(counts.values()) == BASELINES
+    assert named == counts["refused"] > BASELINES / 2
+    assert counts["red"] > 20
+
+
+def test_no_broken_result_passes():
+    """A rank's result that is damaged is refused, or makes the cell red, or has the same numbers."""
+    sound = [rank_sample(0), rank_sample(1)]
+    conditions = {"machine": measurement().machine, "wall_seconds": 1.0, "capacity_bytes": None}
+    reference = gather(CELL, sound, METRICS, **conditions)
+    old = with_measurement(baseline(), readings=reference.readings, launches=[])
+    refused = 0
+    for broken in mutations(records.encode(sound[1]), RESULTS, seed=2):
+        try:
+            sample = records.decode(broken, RankSample, "rank1.json")
+            new = gather(CELL, [sound[0], sample], METRICS, **conditions)
+        except (PerfsuiteError, GatherError) as error:
+            sentence(error)
+            refused += 1
+            continue
+        verdict = judge(new, old, METRICS, strategy="zero3", time_tolerance=0.03)
+
+        assert verdict.status in RED or held(new) == held(reference), broken
+    assert refused > RESULTS / 2
+
+
+class Ini:
+    """A pytest config that has ini settings and no options."""
+
+    inipath = Path("pytest.ini")
+
+    def __init__(self, **values):
+        self.values = values
+
+    def getoption(self, name):
+        """No option is given."""
+
+    def getini(self, name):
+        return self.values.get(name, "")
+
+
+def test_no_broken_setting_is_a_traceback():
+    """Every ini value gives settings that can measure, or one sentence."""
+    from perfsuite.pytest_session import _settings
+
+    sound = {"steps": "10", "warmup": "5", "capacity": "24GiB", "start_timeout": "300", "step_timeout": "1.5"}
+    draw, accepted = random.Random(3), 0
+    for _ in range(SETTINGS):
+        name = draw.choice(list(sound))
+        value = draw.choice([str(junk) for junk in JUNK] + [mutate_text(sound[name].encode(), draw).decode("latin-1")])
+        try:
+            settings = _settings(Ini(**{f"perf_{name}": value}))
+        except PerfsuiteError as error:
+            sentence(error)
+        else:
+            accepted += 1
+
+            assert settings.steps >= 1
+            assert settings.warmup >= 0
+            assert settings.step_timeout > 0
+            assert settings.capacity_bytes is None or settings.capacity_bytes > 0
+    assert 0 < accepted < SETTINGS
