@@ -21,6 +21,7 @@ from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
 from perfsuite.records import RankSample
 
+CONSENT = Consent(how="a test", metrics=METRICS)
 BASELINES, RESULTS, SETTINGS = 5000, 3000, 2000
 JUNK = (
     None,
