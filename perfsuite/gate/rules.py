@@ -36,8 +36,6 @@ def hold(metric: Metric, scope: Scope) -> Line:
             return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
     if new is None or old is None:
         needless = metric.optional and old is None
-        if needless and metric.hold == "shown":
-            return text(metric, "shown", old, new)
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
     line = RULES[metric.hold](metric, new, old, scope)
