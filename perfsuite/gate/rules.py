@@ -39,7 +39,7 @@ def hold(metric: Metric, scope: Scope) -> Line:
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
     line = RULES[metric.hold](metric, new, old, scope)
-    if metric.hold == "time" and line.status in ("regressed", "suspected"):
+    if line and metric.hold == "time" and line.status in ("regressed", "suspected"):
         notes = [note for note in (explain_time(scope.new, scope.old), line.note) if note]
         return msgspec.structs.replace(line, note="; ".join(notes))
     return line
