@@ -18,7 +18,8 @@ PHASES = {  # of a step, whose times are "<phase>_seconds", and the kinds of cel
     "backward": ("training",),
     "optimizer": ("training",),
 }
-_INDEX = re.compile(r"(?:(?<=^)|(?<=\.))\d[\d,-]*(?=\.|$)")
+_RANGE = r"\d{1,4}(?:-\d{1,4})?"  # of layers; no model has more
+_INDEX = re.compile(rf"(?:(?<=^)|(?<=\.)){_RANGE}(?:,{_RANGE})*(?=\.|$)", re.ASCII)
 
 
 def locate(operator: str, module: str) -> str:

@@ -120,6 +120,14 @@ paths = st.lists(st.sampled_from(["h", "0", "1", "2", "7", "attn"]), min_size=1,
 names = st.builds("{}: {} @ {}".format, st.sampled_from(["a", "b"]), st.sampled_from(["x", "conv2d.1"]), paths)
 
 
+@given(*[st.dictionaries(st.text("a: @*.,-019", max_size=20), st.integers(0, 9), max_size=9)] * 2)
+def test_no_evidence_breaks_the_explanation(after, before):
+    """Whatever a file holds for evidence, the part that grew is named."""
+    new, old = (Reading(value=size, parts={"a": size}, suspects=side) for size, side in ((2, after), (1, before)))
+
+    assert note(new, old).startswith("a +1 B")
+
+
 @given(st.dictionaries(names, st.integers(0, 9), max_size=40))
 def test_folding_loses_nothing(sizes):
     """What is folded can be told layer by layer again, and sums to the same."""

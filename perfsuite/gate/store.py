@@ -174,5 +174,6 @@ def _readings_problem(measurement: Measurement) -> str:
 def _numbers(reading: Reading) -> Iterator[tuple[str, int | float]]:
     yield "value", reading.value
     yield from ((f"parts.{name}", size) for name, size in reading.parts.items())
+    yield from ((f"suspects.{name}", size) for name, size in reading.suspects.items())
     yield from ((f"samples[{index}]", item) for index, item in enumerate(reading.samples) if item is not None)
     yield from ((f"ranks[{index}]", item) for index, item in enumerate(reading.ranks))
