@@ -50,7 +50,7 @@ def generate(model: Any, inputs: dict[str, torch.Tensor], count: int) -> torch.T
 
     A greedy token is the likeliest, so its likelihood is known while the logits are there, and none are kept for it.
     Raises WrongEngine if there are not as many tokens, or not all in the cache but the last; Unsupported without
-    ``generate``.
+    ``generate``, or where the cache does not tell its length.
     """
     import torch
     from transformers import LogitsProcessor, LogitsProcessorList
@@ -81,7 +81,10 @@ def generate(model: Any, inputs: dict[str, torch.Tensor], count: int) -> torch.T
         1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
     )  # a decoder begins with its start token
     made = output.sequences.shape[1] - seen
-    cached = output.past_key_values.get_seq_length() if output.past_key_values else 0
+    cache = output.past_key_values
+    if cache and not hasattr(cache, "get_seq_length"):  # transformers 4 with the older models
+        raise Unsupported(f"{type(model).__name__} gives its cache as a {type(cache).__name__}, which tells no length.")
+    cached = cache.get_seq_length() if cache else 0
     if made != count:
         raise WrongEngine(f"generate must make {count} tokens for each prompt, it made {made}.")
     if cached != seen + made - 1:

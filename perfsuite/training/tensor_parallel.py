@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Proposal
-from perfsuite.errors import WrongEngine
+from perfsuite.errors import Unsupported, WrongEngine
 
 if TYPE_CHECKING:
     import torch
@@ -43,9 +43,13 @@ def apply(session: Session, model: torch.nn.Module) -> Plan:
     """Divide the model over this rank's tensor-parallel group, in place, and return the plan by which it was done.
 
     Every rank holds the whole model with equal weights before and keeps its part of each, so nothing is sent.
+    Raises Unsupported with a transformers that cannot divide a model that is there already.
     """
-    from transformers.distributed import DistributedConfig
-    from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+    try:
+        from transformers.distributed import DistributedConfig
+        from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+    except ImportError as error:
+        raise Unsupported(f"Tensor parallelism needs a newer transformers: {error}.") from error
 
     hf: Any = model
     # The public way to the plan with its wildcards replaced leads through from_pretrained, which wants a checkpoint.

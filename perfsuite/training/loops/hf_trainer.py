@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.errors import RankError, WrongEngine
+from perfsuite.errors import RankError, Unsupported, WrongEngine
 from perfsuite.training.loop import LoopTrainer
 from perfsuite.training.loops.accelerate import as_launched, prove
 from perfsuite.training.trainer import MicroBatch, StepOutcome, Trainer
@@ -68,6 +68,8 @@ class HfTrained(LoopTrainer):
         self.loss_sum = torch.zeros((), device=self.session.device)
         self.resume()
         self.given = []
+        if self.norm is None:  # transformers 4
+            raise Unsupported("This Trainer computes no gradient norm unless it clips: add +clip.")
         return StepOutcome(self.loss_sum, self.norm, self.hf.accelerator.optimizer_step_was_skipped)
 
     def make_trainer(self) -> Any:
