@@ -49,7 +49,8 @@ class Case:
 def control(cell: str, timed: bool) -> Case:
     """The cell without a fault, without which a red cell would prove nothing."""
     says = r"step time .* ok\b" if timed else "step time .* not held .*the baseline is of one launch"
-    return Case(name="no fault", kind="control", where="nowhere", cell=cell, timed=timed, status="ok", says=says)
+    where = "nowhere; time is held" if timed else "nowhere; time is not held"
+    return Case(name="no fault", kind="control", where=where, cell=cell, timed=timed, status="ok", says=says)
 
 
 def _delay(name: str, kind: str, where: str, says: str, effect: Effect = slow_step, status: str = "regressed") -> Case:
