@@ -22,7 +22,7 @@ def headroom_of(measurement: Measurement) -> int | None:
     None where there is no capacity, or nobody knows how much was missing.
     """
     capacity, failure = capacity_of(measurement), measurement.failure
-    if measurement.outcome == "oom":
+    if capacity is not None and measurement.outcome == "oom":
         missing = failure.missing_bytes if failure else None
         return None if missing is None else -missing
     if capacity is None or PEAK not in measurement.readings:
