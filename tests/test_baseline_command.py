@@ -131,7 +131,7 @@ def test_a_spread_too_wide_is_refused(store, run):
     wide = baseline(step_time_seconds=times(0.1, 0.1, 0.2, 0.2, 0.4, 0.4))
     row, reasons = shown(store, run, here(wide))
 
-    assert row[1] == "refused" and "refused: its launches spread by 69" in reasons
+    assert row[1] == "refused" and "refused: its launches spread by 100.0 %" in reasons
 
 
 def test_a_cell_that_no_longer_parses_is_orphaned(store, run):
@@ -450,3 +450,16 @@ def test_no_torch():
     done = subprocess.run([sys.executable, "-c", code, folder], capture_output=True, text=True, check=True)
 
     assert done.stdout.splitlines()[-1] == "[]"
+
+
+def test_a_byte_more_is_printed_with_all_digits(store, run):
+    """What differs never reads alike."""
+    store.save(here(baseline()), None, CONSENT)
+    one = grown()
+    more = memory(20 * GIB + 1, activations=8 * GIB)
+    report(msgspec.structs.replace(one, readings=one.readings | {"peak_memory_bytes": more}))
+
+    assert (
+        "  peak memory  21,474,836,480 B -> 21,474,836,481 B  +5e-09 %"
+        in run("accept", "run.jsonl", "-k", CELL, "--reason", "why")[1]
+    )

@@ -38,9 +38,7 @@ def history(arguments: argparse.Namespace) -> int:
         print()
     for drift in found:
         if drift.gaps:
-            print(
-                f"{drift.cell}: {drift.metric} was changed past the ledger {drift.gaps} times: its product is not all."
-            )
+            print(f"{drift.cell}: {drift.metric} was changed past the ledger too ({drift.gaps}×): this is not all.")
     for text in _past_the_ledger(store, found):
         print(text)
     cells = len({drift.cell for drift in found})

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.noise import Level, level_of
+from perfsuite.gate.noise import Level, level_of, relative
 from perfsuite.gate.timing import UNSTABLE
 from perfsuite.records import Baseline, Machine, Measurement
 from perfsuite.units import show_ratio
@@ -81,5 +81,8 @@ def _times(measurement: Measurement, timed: Sequence[str], tolerance: float) -> 
         effect = level.smallest_effect(tolerance)
         detects = max(effect, detects or 0.0)
         if not level.smallest_effect(0) <= UNSTABLE:
-            return detects, f"its launches spread by {show_ratio(level.spread)}: a step twice as slow would not show"
+            return (
+                detects,
+                f"its launches spread by {show_ratio(relative(level.spread))}: a step twice as slow would not show",
+            )
     return detects, ""

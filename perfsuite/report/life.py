@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.ledger import magnitudes
 from perfsuite.records import Measurement
-from perfsuite.units import show_change
+from perfsuite.units import show_bytes, show_change
 
 
 def moved(old: Measurement | None, new: Measurement, metrics: Iterable[Metric]) -> list[str]:
@@ -22,6 +22,9 @@ def moved(old: Measurement | None, new: Measurement, metrics: Iterable[Metric]) 
         if magnitude.old is None or magnitude.new is None:
             lines.append(f"{known[name].title}  {before} -> {after}")
         elif magnitude.old != magnitude.new:
+            if before == after:  # they differ but read alike
+                unit = " B" if show is show_bytes else ""
+                before, after = (f"{value:,}{unit}" for value in (magnitude.old, magnitude.new))
             change = show_change(magnitude.old, magnitude.new)
             note = "  (of another machine)" if known[name].hold == "time" and magnitude.ratio is None else ""
             lines.append(f"{known[name].title}  {before} -> {after}  {change}{note}")
