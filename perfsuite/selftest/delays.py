@@ -19,16 +19,16 @@ _now = time.perf_counter
 
 
 def own_time(session: Session, trainer: Any, meters: Any) -> None:
-    """The clock is the rank's own processor time, most of which neighbours on a busy machine leave as it is.
+    """The clock is the processor time of the rank's thread, most of which neighbours on a busy machine leave as it is.
 
     A slower step is seen all the same; what a rank waits for its siblings counts for them alone.
     """
     global _now
     from perfsuite.training.meters import clock, control
 
-    _now = time.process_time
+    _now = time.thread_time
     for module in (clock, control):
-        vars(module)["time"] = SimpleNamespace(perf_counter_ns=time.process_time_ns)
+        vars(module)["time"] = SimpleNamespace(perf_counter_ns=time.thread_time_ns)
 
 
 def _spin(seconds: float) -> None:

@@ -13,6 +13,7 @@ from perfsuite.units import show_bytes, show_ratio
 TOLERANCE = 0.05  # of time, in the selftest: what is allowed on top of the noise
 SLOW_STEP = 0.1  # the slow-down to be found on a quiet machine
 MARGIN = 1.3  # of the smallest effect that is found 95 times in a hundred
+TAIL_MARGIN = 2.0  # of a single step's, which is as noisy as steps are
 SHARE_OF_PEAK = 1000
 
 
@@ -41,7 +42,7 @@ def slow_tail(baseline: Measurement) -> Size:
     slowest = max(tail_of(launch) for launch in launches)
     least = statistics.NormalDist().inv_cdf(0.01) * level.spread  # of the new launches' levels
     detects = math.expm1(slowest + level.noise + math.log1p(max(TOLERANCE, TAIL_TOLERANCE)) - level.mean - least)
-    percent = math.ceil(100 * MARGIN * detects)
+    percent = math.ceil(100 * TAIL_MARGIN * detects)
     return Size(percent, f"+{percent} % in 1 of {ONE_STEP_IN}, detects +{show_ratio(detects)}")
 
 

@@ -219,34 +219,39 @@ def _done(bucket: Any) -> Any:
 
 def no_reduction(session: Session, trainer: Any, meters: Any) -> None:
     """DDP's gradients are not reduced over the ranks."""
-    trainer.module.register_comm_hook(None, lambda state, bucket: _done(bucket))
+    _reduce_by(_done, trainer)
 
 
 def sum_not_mean(session: Session, trainer: Any, meters: Any) -> None:
     """DDP's gradients are summed over the ranks and not averaged: replicas stay equal, the training is wrong."""
     import torch.distributed as dist
 
-    def add(state: Any, bucket: Any) -> Any:
+    def add(bucket: Any) -> Any:
         dist.all_reduce(bucket.buffer())
         return _done(bucket)
 
-    trainer.module.register_comm_hook(None, add)
+    _reduce_by(add, trainer)
 
 
 def reduced_twice(session: Session, trainer: Any, meters: Any) -> None:
     """DDP's gradients are averaged, and then once more, which changes nothing but what is sent."""
     import torch.distributed as dist
 
-    def average_twice(state: Any, bucket: Any) -> Any:
+    def average_twice(bucket: Any) -> Any:
         for _ in range(2):
             dist.all_reduce(bucket.buffer().div_(session.world_size))
         return _done(bucket)
 
-    trainer.module.register_comm_hook(None, average_twice)
+    _reduce_by(average_twice, trainer)
+
+
+def _reduce_by(reduce: Callable[[Any], Any], trainer: Any) -> None:
+    """DDP reads the annotations of its hook, where it has any."""
+    trainer.module.register_comm_hook(None, lambda state, bucket: reduce(bucket))
 
 
 def zero_no_reduction(session: Session, trainer: Any, meters: Any) -> None:
-    """ZeRO's gradient averaging does nothing."""
+    """The gradient averaging of ZeRO's stages 1 and 2 does nothing."""
     trainer.optimizer.average_tensor = lambda *arguments, **keywords: None
 
 
