@@ -65,7 +65,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         confirmed = len(after) > CONFIRMATIONS
         return line("regressed" if confirmed else "suspected", what)
     if median.raw > 0 or tail.raw > 0:
-        share = show_ratio(relative(statistics.median(slower)))
+        share = show_ratio(relative(slower))
         return line("not held", f"the machine: its control workload is {share} slower too")
     if faster > 0:
         return line("regressed" if metric.worse == "different" else "improved")
@@ -80,8 +80,9 @@ def _signed(launch: list[float], sign: int) -> list[float]:
     return launch if sign > 0 else [1 / sample for sample in launch]
 
 
-def _slower_control(scope: Scope) -> list[float]:
-    """For each new launch, by how much its control is slower than the baseline's, in logarithms, never below 0.
+def _slower_control(scope: Scope) -> float:
+    """By how much the control is slower than the baseline's in the launch that slowed it least, in logarithms; never
+    below 0. All launches are too slow where one excuses them, so what one of them had not is no excuse.
 
     Without a control nothing is excused, and neither with another torch, whose kernels the control consists of.
     """
@@ -89,11 +90,11 @@ def _slower_control(scope: Scope) -> list[float]:
     torch = [measurement.versions.get("torch") for measurement in (scope.old, scope.new)]
     sound = all(launch and min(launch) > 0 for launch in (*old, *new))
     if not (old and new and sound) or torch[0] != torch[1]:
-        return [0.0] * max(1, len(scope.new.launches))
+        return 0.0
     usual = statistics.fmean(level_of(launch) for launch in old)
-    return [max(0.0, level_of(launch) - usual) for launch in new]
+    return max(0.0, min(level_of(launch) for launch in new) - usual)
 
 
-def _excess(values: list[float], slower: list[float], bound: float) -> Excess:
-    pairs = list(zip(values, slower, strict=True))
-    return Excess(min(value for value, _ in pairs) - bound, min(value - by for value, by in pairs) - bound)
+def _excess(values: list[float], slower: float, bound: float) -> Excess:
+    raw = min(values) - bound
+    return Excess(raw, raw - slower)
