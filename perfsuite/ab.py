@@ -1,10 +1,11 @@
-"""Same-session A/B: two sides of a cell, each with a warm rank server of its own, launched in turn A B B A.
+"""Same-session A/B: two sides of a cell, each with a warm rank server of its own, launched in pairs, A B or B A by lot.
 
 A side is the environment of the ranks (other releases, or a revision of the repository) or, in the same environment,
 another strategy of one model.
 """
 
 import contextlib
+import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,14 +14,14 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_cell, parse_cell
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison, compare, differences
-from perfsuite.gate.paired import enough
+from perfsuite.gate.paired import PAIRS, enough
 from perfsuite.launch.environments import HERE, Environment, at_revision, sources, with_releases
 from perfsuite.records import Measurement
 from perfsuite.runner import Runner, Settings, Watch
 
 REVISION = "git:"
 RUNNING = "here"
-ORDER = "abba"
+ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B
 
 
 @dataclass(frozen=True)
@@ -119,9 +120,8 @@ class Session:
         known = self.catalog.metrics(cells[1].strategy.engine.process)
         timed = [metric.name for metric in known if metric.hold == "time"]
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
-        for _ in range(max(1, self.blocks)):
-            for letter in ORDER if self.blocks else ORDER[:2]:
-                number = ORDER.index(letter)
+        for _ in range(max(1, PAIRS * self.blocks)):
+            for number in random.choice(ORDERS):
                 launches[number].append(self._runners[number].measure(cells[number], watch))
             if _ended(launches, timed):
                 break

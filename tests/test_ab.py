@@ -60,28 +60,34 @@ def test_stopping_does_not_look_at_the_effect(differences: list[float], quarters
     assert enough(coarse) == enough([one + quarters / 4 for one in coarse])
 
 
-def experiment(noise: Callable[[], float], effect: float) -> str:
-    """The verdict on blocks of launches that drift and have that noise, as the command would add them."""
+def experiment(noise: Callable[[], float], effect: float, chance: random.Random) -> str:
+    """The verdict on pairs of launches that drift and have that noise, as the command would add them."""
     differences: list[float] = []
-    launch = 0
+    drift = 0.0
     while len(differences) < 2 * MOST_BLOCKS and not enough(differences):
-        levels = []
-        for slower in (0, effect, effect, 0):
-            launch += 1
-            levels.append(0.001 * launch + math.log1p(slower) + noise())
-        differences += [levels[1] - levels[0], levels[2] - levels[3]]
+        levels = {}
+        for side in chance.choice(("ab", "ba")):
+            drift += 0.001
+            levels[side] = drift + math.log1p(effect * (side == "b")) + noise()
+        differences.append(levels["b"] - levels["a"])
     return conclude(interval(differences), 0.01)
 
 
 @pytest.mark.parametrize("scale", [0.003, 0.02, 0.2])
-def test_null_is_quiet(scale: float) -> None:
-    """Of 1,000 comparisons of a side with itself at most 1 % are red, with tails as heavy as Student's t with 2."""
+@pytest.mark.parametrize("lasting", [0.0, 0.9])
+def test_null_is_quiet(scale: float, lasting: float) -> None:
+    """Of 1,000 comparisons of a side with itself at most 1 % are red, with tails as heavy as Student's t with 2, and
+    where a launch keeps nine tenths of the noise of the one before it.
+    """
     chance = random.Random(1)
+    before = 0.0
 
     def noise() -> float:
-        return scale * chance.gauss(0, 1) / math.sqrt(chance.expovariate(1))
+        nonlocal before
+        before = lasting * before + scale * chance.gauss(0, 1) / math.sqrt(chance.expovariate(1))
+        return before
 
-    verdicts = Counter(experiment(noise, 0) for _ in range(1000))
+    verdicts = Counter(experiment(noise, 0, chance) for _ in range(1000))
 
     assert verdicts["regressed"] <= 10 and verdicts["improved"] <= 10
 
@@ -93,7 +99,7 @@ def test_five_percent_is_found() -> None:
     def noise() -> float:
         return chance.gauss(0, 0.02) + (0.2 if chance.random() < 0.02 else 0)
 
-    verdicts = Counter(experiment(noise, 0.05) for _ in range(400))
+    verdicts = Counter(experiment(noise, 0.05, chance) for _ in range(400))
 
     assert verdicts["regressed"] >= 380
 

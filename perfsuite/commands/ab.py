@@ -52,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 _SIDE = "'name==version …', git:REVISION of the repository here, a strategy, or here: what is installed and lies here."
 _BLOCKS = (
-    f"The most blocks of four launches, A B B A ({MOST_BLOCKS}); fewer where the {CONFIDENCE:.0%} interval is within "
+    f"Most blocks of two launches of each side ({MOST_BLOCKS}); fewer once the {CONFIDENCE:.0%} interval is within "
     f"±{NARROW:.0%}. At least {least_blocks()}; or 0: one launch of each, which compares no times.".replace("%", "%%")
 )
 _THRESHOLD = f"Relative change of a time that is allowed ({THRESHOLD})."

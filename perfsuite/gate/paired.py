@@ -1,14 +1,16 @@
-"""Two sides launched in turn, A B B A, and the ratio of their times. Pure functions of logarithms of seconds.
+"""Two sides launched in pairs, and the ratio of their times. Pure functions of logarithms of seconds.
 
-A block is four launches, told by the median step of each, and has two differences of neighbours, b₁ - a₁ and b₂ - a₂.
-A machine that gets slower evenly adds as much to one as it takes from the other, so it cancels. The ratio is exp of the
-differences' median, estimated by Hodges and Lehmann, the median of all Walsh averages (dᵢ + dⱼ) / 2 with i ≤ j, and its
-interval reaches from the k-th smallest to the k-th largest of them, where k comes from the exact distribution of
-Wilcoxon's signed-rank statistic (Hollander, Wolfe and Chicken 2014, "Nonparametric Statistical Methods", 3rd edition,
-sections 3.1 to 3.3). It asks of the noise only that it is symmetric, which a difference of launches that could have
-been exchanged is, and not that it is normal: the tails of a shared machine are heavy. The mean of the two differences
-would spread one bad launch over both: of 12 blocks with a spread of 2 % and one launch in twenty 20 % slower, means
-find +5 % in 45 % of cases, the differences themselves in 87 % (simulated; both are quiet where there is nothing).
+A pair is a launch of each side, neighbours in time, told by the median step of each; which of them comes first is drawn
+by lot. Its difference is d = b - a. The ratio is exp of the differences' median, estimated by Hodges and Lehmann, the
+median of all Walsh averages (dᵢ + dⱼ) / 2 with i ≤ j, and its interval reaches from the k-th smallest to the k-th
+largest of them, where k comes from the exact distribution of Wilcoxon's signed-rank statistic (Hollander, Wolfe and
+Chicken 2014, "Nonparametric Statistical Methods", 3rd edition, sections 3.1 to 3.3).
+
+That distribution is the lot's: where the sides are equal each difference has either sign with even chances, whatever
+the noise is (Fisher 1935, "The Design of Experiments", section 21). A fixed order A B B A cancels a drift too, but a
+slow spell of the machine that covers B B moves both differences alike, and 5 % of comparisons of real launches of one
+version were red. Means of the whole block are better there, but spread one bad launch over both of its pairs: of 12
+blocks with a spread of 2 % and one launch in twenty 20 % slower, they find +5 % in 45 % of cases, pairs in 87 %.
 
 Blocks are added until the interval is narrow. That looks at its width alone and never at where it lies, so that nobody
 goes on until a difference shows up by luck.
@@ -24,7 +26,7 @@ CONFIDENCE = 0.99
 NARROW = 0.02  # half the interval's width, relative, at which no further block is needed
 THRESHOLD = 0.01  # a relative change that nobody needs to hear of
 MOST_BLOCKS = 12
-PAIRS = 2  # of neighbours, one launch of each side, in a block
+PAIRS = 2  # in a block
 
 
 @dataclass(frozen=True)
