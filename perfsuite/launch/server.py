@@ -72,7 +72,7 @@ class Server:
         except Exception as error:
             self.send({"error": f"{type(error).__name__}: {error}"})
             return
-        gc.freeze()  # ranks collect cycles several times: what was imported need not be looked through, nor copied, again
+        gc.freeze()  # ranks collect cycles many times: what was imported need not be looked through, nor copied, again
         folder = Path(request["start"])
         pids = [self.fork(folder, rank) for rank in range(request["ranks"])]
         self.send({"started": pids})
