@@ -21,7 +21,7 @@ from perfsuite import records
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope
 from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES
-from perfsuite.gate.paired import MOST_BLOCKS, THRESHOLD, conclude, enough, interval
+from perfsuite.gate.paired import MOST_BLOCKS, PAIRS, THRESHOLD, conclude, enough, interval
 from perfsuite.gate.timing import hold_time
 from perfsuite.records import Launch, Machine, Measurement, Reading
 from perfsuite.units import show_ratio, show_seconds
@@ -35,15 +35,17 @@ Rounds = list[dict[float, list[Recorded]]]  # by round, then by delay: two launc
 
 def load() -> dict[str, Rounds]:
     """The recorded rounds of each cell, oldest first; a round that was cut off is left out."""
-    cells: dict[str, Rounds] = defaultdict(list)
+    cells: dict[str, dict[str, dict[float, list[Recorded]]]] = defaultdict(
+        lambda: defaultdict(lambda: defaultdict(list))
+    )
     for line in FILE.read_text().splitlines():
         one = records.decode(line.encode(), Recorded, str(FILE))
-        rounds = cells[one.cell]
-        if not rounds or (one.delay == 0 and any(delay > 0 for delay in rounds[-1])):
-            rounds.append(defaultdict(list))
-        rounds[-1][one.delay].append(one)
-    size = max(len(rounds[0]) for rounds in cells.values())
-    return {cell: [one for one in rounds if len(one) == size and len(one[0.0]) == 2] for cell, rounds in cells.items()}
+        cells[one.cell][one.round][one.delay].append(one)
+    size = max(sum(map(len, one.values())) for rounds in cells.values() for one in rounds.values())
+    return {
+        cell: [one for _, one in sorted(rounds.items()) if sum(map(len, one.values())) == size]
+        for cell, rounds in cells.items()
+    }
 
 
 def measurement(launches: list[Recorded]) -> Measurement:
@@ -68,11 +70,10 @@ def stored(rounds: Rounds, delay: float, draw: random.Random) -> str:
     """A baseline of neighbouring rounds, and new launches, of rounds that follow one another elsewhere in time."""
     needed = 1 + CONFIRMATIONS
     at = draw.randrange(len(rounds) - LAUNCHES - needed + 1)
-    windows = [rounds[at : at + LAUNCHES], rounds[at + LAUNCHES : at + LAUNCHES + needed]]
-    gap = draw.randrange(len(rounds) - LAUNCHES - needed - at + 1)
-    windows[1] = rounds[at + LAUNCHES + gap : at + LAUNCHES + gap + needed]
-    old = measurement([one[0.0][0] for one in windows[0]])
-    launches = [one[delay][-1] for one in windows[1]]
+    later = draw.randrange(at + LAUNCHES, len(rounds) - needed + 1)
+    before, after = rounds[at : at + LAUNCHES], rounds[later : later + needed]
+    old = measurement([one[0.0][0] for one in before])
+    launches = [one[delay][-1] for one in after]
     for count in range(1, needed + 1):
         new = measurement(launches[:count])
         readings = (side.readings["step_time_seconds"] for side in (new, old))
@@ -83,15 +84,12 @@ def stored(rounds: Rounds, delay: float, draw: random.Random) -> str:
 
 
 def paired(rounds: Rounds, delay: float, draw: random.Random) -> str:
-    """Blocks of two neighbouring rounds, A B B A, added as ``perfsuite ab`` adds them."""
-    blocks = draw.sample(range(len(rounds) - 1), min(MOST_BLOCKS, len(rounds) - 1))
+    """Rounds, each a server of its own and one pair; as many as ``perfsuite ab`` adds, in an order that is drawn."""
     differences: list[float] = []
-    for at in blocks:
-        first, second = rounds[at], rounds[at + 1]
-        for one in (first, second):
-            a, b = (math.log(statistics.median(side.step_seconds)) for side in (one[0.0][0], one[delay][-1]))
-            differences.append(b - a)
-        if enough(differences):
+    for one in draw.sample(rounds, min(PAIRS * MOST_BLOCKS, len(rounds))):
+        a, b = (math.log(statistics.median(side.step_seconds)) for side in (one[0.0][0], one[delay][-1]))
+        differences.append(b - a)
+        if len(differences) % PAIRS == 0 and enough(differences):
             break
     return conclude(interval(differences), THRESHOLD)
 
@@ -130,7 +128,7 @@ def main() -> None:
         f"load was {min(loads):.1f} to {max(loads):.1f}, median {statistics.median(loads):.1f}.",
         "\n".join(lines),
         f"A stored baseline is of {LAUNCHES} launches, its tolerance {show_ratio(TOLERANCE)}; a suspicion is confirmed "
-        f"by {CONFIRMATIONS} further launches. A/B takes at most {MOST_BLOCKS} blocks of four launches, and calls it a "
+        f"by {CONFIRMATIONS} further launches. A/B takes at most {MOST_BLOCKS} blocks of four launches,  and calls it a "
         f"regression if the whole 99 % interval lies above +{show_ratio(THRESHOLD)}.",
         "![Detection curves](detection.png)",
         "Made by `python benchmarks/record_launches.py` and `python benchmarks/detection.py`.",

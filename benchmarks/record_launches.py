@@ -2,10 +2,12 @@
 
     python benchmarks/record_launches.py [ROUNDS]
 
-A round is, for each cell, two launches as they are and one with each delay; rounds are appended, so that recordings of
-several hours and machines' moods can follow one another. Each line of benchmarks/data/launches.jsonl is one launch.
+A round is, for each cell, two launches as they are and one with each delay, in an order drawn by lot, from a rank server
+of their own: what a server's memory is like is part of the noise. Rounds are appended, so that recordings of several
+hours and machines' moods can follow one another. Each line of benchmarks/data/launches.jsonl is one launch.
 """
 
+import random
 import sys
 from pathlib import Path
 
@@ -24,6 +26,7 @@ class Recorded(Record, frozen=True, kw_only=True):
     """One launch: its steps and control rounds in seconds, the share of each step that was added, the load."""
 
     cell: str
+    round: str
     date: str
     delay: float
     step_seconds: list[float]
@@ -34,11 +37,12 @@ class Recorded(Record, frozen=True, kw_only=True):
 def main(rounds: int) -> None:
     """Append the rounds, launch by launch."""
     catalog = Catalog()
-    runner = Runner(catalog, Settings())
     cells = [parse_cell(text, catalog) for text in CELLS]
     plan = [(), (), *((fault,) for fault in SHARES)]
     for number in range(rounds):
+        runner, round_id = Runner(catalog, Settings()), records.timestamp()
         for cell in cells:
+            random.shuffle(plan)
             for faults in plan:
                 one = runner.measure(cell, faults=faults)
                 if one.outcome != "fits":
@@ -46,6 +50,7 @@ def main(rounds: int) -> None:
                 launch = one.launches[0]
                 line = Recorded(
                     cell=cell.id,
+                    round=round_id,
                     date=launch.date,
                     delay=SHARES[faults[0]] if faults else 0.0,
                     step_seconds=[round(seconds, 7) for seconds in one.by_launch("step_time_seconds")[0]],
@@ -54,8 +59,8 @@ def main(rounds: int) -> None:
                 )
                 with FILE.open("a") as file:
                     file.write(records.encode_line(line) + "\n")
+        runner.close()
         print(f"round {number + 1} of {rounds}", flush=True)
-    runner.close()
 
 
 if __name__ == "__main__":

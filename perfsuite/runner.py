@@ -14,7 +14,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.gather import GatherError, failed, gather
-from perfsuite.launch.conditions import Moment, conditions
+from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.environments import HERE, Environment
 from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
 from perfsuite.launch.leases import lease
@@ -60,17 +60,18 @@ class Runner:
             "capacity_bytes": self.settings.capacity_bytes,
         }
         with lease(device_indices(hardware, self.catalog), hardware.ranks) as devices:
-            begin, before = time.monotonic(), Moment.now()
+            begin, conditions = time.monotonic(), Conditions(devices)
+
+            def look(progress: list[Progress], seconds: float) -> None:
+                if all(rank.step for rank in progress):  # until then accelerators idle
+                    conditions.look()
+                watch(cell, progress, seconds)
+
             try:
-                samples = self._launcher.run(
-                    self.job(cell, faults),
-                    cell.strategy,
-                    devices,
-                    lambda progress, seconds: watch(cell, progress, seconds),
-                )
+                samples = self._launcher.run(self.job(cell, faults), cell.strategy, devices, look)
                 wall_seconds = time.monotonic() - begin
                 measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
-                launch = Launch(date=timestamp(), conditions=conditions(before, devices))
+                launch = Launch(date=timestamp(), conditions=conditions.told())
                 return msgspec.structs.replace(measurement, launches=[launch])
             except (CellFailed, GatherError) as error:
                 failure = getattr(error, "failure", None) or Failure(kind="result", rank=None, message=str(error))

@@ -11,7 +11,7 @@ import random
 from pathlib import Path
 
 import pytest
-from gate_samples import CELL, METRICS, baseline, measurement, rank_sample, with_measurement
+from gate_samples import CELL, LAUNCH, METRICS, baseline, measurement, rank_sample, with_measurement
 
 from perfsuite import records
 from perfsuite.errors import PerfsuiteError
@@ -141,7 +141,7 @@ def test_no_broken_result_passes():
     sound = [rank_sample(0), rank_sample(1)]
     conditions = {"machine": measurement().machine, "wall_seconds": 1.0, "capacity_bytes": None}
     reference = gather(CELL, sound, METRICS, **conditions)
-    old = with_measurement(baseline(), readings=reference.readings, launches=[])
+    old = with_measurement(baseline(), readings=reference.readings, launches=[LAUNCH] * 3)
     refused = 0
     for broken in mutations(records.encode(sound[1]), RESULTS, seed=2):
         try:

@@ -92,7 +92,7 @@ def test_a_slow_machine_is_told_from_a_slow_library():
     controls = [[0.02] * 3] * ALL, [[0.01] * 3] * 3
     line = held(scaled(2.0, ALL), controls=controls)
 
-    assert line.status == "not held"
+    assert line.status == "excused"
     assert "its control workload is 100.0 % slower too" in line.note
 
 
@@ -123,23 +123,24 @@ def test_what_can_be_detected_is_printed():
     """The smallest slow-down that is found with 95 %, beside what is allowed."""
     line = held(scaled(1.0))
 
-    assert line.detects == "5.3 %"
+    assert line.detects == "7.5 %"
     assert line.allowed == "+4.1 %"
     assert (line.old, line.new, line.change) == ("410 ms", "410 ms", "+0.0 %")
 
 
 def test_what_is_said_to_be_detected_is_detected():
-    """Launches drawn from the baseline's own noise, slower by the stated effect, are red in about 95 % of cases."""
-    draw = random.Random(5)
-    logs = [-0.03, 0.0, 0.03]
-    old = [[math.exp(log)] * 3 for log in logs]
-    effect = Level.of([level_of(launch) for launch in old]).smallest_effect(0.03)
-    found = sum(
-        held([[math.exp(draw.gauss(0, 0.03)) * (1 + effect)] * 3 for _ in range(ALL)], old).status == "regressed"
-        for _ in range(400)
-    )
+    """Baselines and launches drawn from one noise, the launches slower by what the baseline states: 95 % are red."""
+    draw, found = random.Random(5), 0
 
-    assert found >= 0.92 * 400
+    def launches(count, factor=1.0):
+        return [[math.exp(draw.gauss(0, 0.03)) * factor] * 3 for _ in range(count)]
+
+    for _ in range(2000):
+        old = launches(LAUNCHES)
+        effect = Level.of([level_of(launch) for launch in old]).smallest_effect(0.03)
+        found += held(launches(ALL, 1 + effect), old).status != "ok"
+
+    assert 0.93 * 2000 <= found <= 0.97 * 2000
 
 
 def test_launches_like_the_baseline_s_are_seldom_red():

@@ -13,8 +13,8 @@ Statuses, worst first
     improved      a deterministic metric is better: the baseline is stale until that is accepted
     ok            as good as the baseline; a faster step is ok too
     unsupported   this machine or these versions cannot run the cell, and never could
-A metric without a limit has no line as long as it is there and finite. A line can also be "not held": the baseline's
-time is another machine's or of one launch, or the machine itself got slower, by its control workload.
+A metric without a limit has no line as long as it is there and finite. A line can also be "not held", the baseline's
+time is another machine's or of one launch, or "excused", the machine itself got slower, by its control workload.
 """
 
 from collections.abc import Iterable
@@ -27,10 +27,17 @@ from perfsuite.records import Baseline, Line, Measurement, Verdict
 from perfsuite.units import show_bytes, show_number
 
 ORDER = ("failed", "incomparable", "missing", "regressed", "suspected", "unstable", "improved", "ok", "unsupported")
+LET_GO = frozenset({"not held", "excused"})  # of lines: neither good nor bad
 RED = frozenset(ORDER) - {"ok", "unsupported"}  # statuses that fail a test
 OUTCOMES = ("unsupported", "oom", "fits")  # worst first
 NEED_A_REASON = ("regressed", "all")  # consents that lower the bar: the ledger says why
-CONSENTS = {"incomparable": "all", "missing": "all", "regressed": "regressed", "improved": "improved"}
+CONSENTS = {
+    "incomparable": "all",
+    "missing": "all",
+    "unstable": "all",
+    "regressed": "regressed",
+    "improved": "improved",
+}
 
 
 def judge(
@@ -63,7 +70,7 @@ def judge(
         if line is None:
             continue
         lines.append(line)
-        harmless = line.status == "not held" or (metric.hold == "time" and line.status == "improved")
+        harmless = line.status in LET_GO or (metric.hold == "time" and line.status == "improved")
         statuses.append("ok" if harmless else line.status)
     if not lines:
         return _verdict(measurement, baseline, "missing", "no metric is defined, so nothing was held")
@@ -82,11 +89,11 @@ def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) 
 
 def _count(lines: list[Line], statuses: list[str], worst: str) -> str:
     """``1 of 4 metrics regressed, 1 improved``; the metrics that are not held do not count."""
-    held = [status for line, status in zip(lines, statuses, strict=True) if line.status != "not held"]
+    held = [status for line, status in zip(lines, statuses, strict=True) if line.status not in LET_GO]
     parts = [f"{held.count(worst)} of {len(held)} metrics {worst}"]
     parts += [f"{held.count(other)} {other}" for other in ORDER if other in RED - {worst} and other in held]
-    let_go = [line.title for line in lines if line.status == "not held"]
-    return ", ".join(parts) + (f" ({', '.join(let_go)} not held)" if let_go else "")
+    let_go = [f"{line.title} {line.status}" for line in lines if line.status in LET_GO]
+    return ", ".join(parts) + (f" ({', '.join(let_go)})" if let_go else "")
 
 
 def _reason(measurement: Measurement) -> str:

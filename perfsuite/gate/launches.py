@@ -7,6 +7,7 @@ import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.gather import derived
+from perfsuite.gate.lines import agree, bound_of
 from perfsuite.records import Failure, Measurement, Reading
 
 POOLED = ("time", "control")  # rules whose metrics are pooled: everything else must repeat itself, or is shown
@@ -33,8 +34,13 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
             )
     readings = dict(first.readings)
     for metric in metrics:
-        if metric.hold in POOLED and metric.name in readings:
+        if metric.name not in readings:
+            continue
+        if metric.hold in POOLED:
             readings[metric.name] = _pool([one.readings[metric.name] for one in measurements])
+        elif metric.hold == "shown" and metric.name.endswith("_seconds"):  # the phases of a step
+            values = [one.readings[metric.name].value for one in measurements if metric.name in one.readings]
+            readings[metric.name] = msgspec.structs.replace(readings[metric.name], value=statistics.median(values))
     for metric in metrics:
         if metric.derive is not None and metric.name in readings:
             made = derived(metric, readings, first.world_size)
@@ -51,6 +57,10 @@ def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric]) 
             old and new and metric.hold in POOLED and len(old.samples) != len(new.samples)
         ):
             return f"{metric.title} has other samples in launch {{number}} than in the first."
+        if old and new and metric.hold == "close":
+            bound = bound_of(metric, first.cell.split("-")[1])
+            if not all(agree(*pair, bound) for pair in zip(old.samples, new.samples, strict=False)):
+                return f"{metric.title} takes another course in launch {{number}} than in the first."
         if old and new and metric.hold == "exact" and (old.value, old.parts) != (new.value, new.parts):
             return (
                 f"{metric.title} is {metric.show(old.value)} ({old.value:,}) in the first launch and "

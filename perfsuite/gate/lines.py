@@ -6,6 +6,15 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.records import Line, Measurement, Reading
 from perfsuite.units import show_bytes
 
+# Relative bound of "close" numbers in low precision; in fp32 it is the metric's own. Two orders of summation differ by
+# some units in the last place: fp32 has 1.2e-7, bf16 7.8e-3, and a loss averages them down. fp16 (9.8e-4) skips other
+# steps when one overflows, so it gets bf16's.
+LOW_PRECISION_BOUND = 2e-2
+LOW_PRECISION = {"fp16", "bf16", "pure_bf16"}
+# Numbers below this count as this large: a gradient norm near zero is what remains of terms around 1, and their own
+# rounding, 1e-7, is all that it consists of.
+FLOOR = 1e-3
+
 
 @dataclass(frozen=True)
 class Scope:
@@ -15,6 +24,18 @@ class Scope:
     old: Measurement
     strategy: str
     time_tolerance: float
+
+
+def bound_of(metric: Metric, strategy: str) -> float:
+    """Relative, of a "close" metric in the precision of the strategy, e.g. "zero3+bf16"."""
+    return LOW_PRECISION_BOUND if LOW_PRECISION & set(strategy.split("+")[1:]) else metric.bound
+
+
+def agree(before: float | None, after: float | None, bound: float) -> bool:
+    """Whether two samples are close; None is a step that overflowed, which must be so in both."""
+    if before is None or after is None:
+        return before is after
+    return abs(after - before) <= bound * max(abs(before), FLOOR)
 
 
 def text(

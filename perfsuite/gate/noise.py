@@ -14,6 +14,7 @@ normal distribution all five do so in 0.3 % of cases with m = 3 (simulated), bef
 is monotone: a step that gets slower can never excuse itself by the noise that it makes.
 """
 
+import functools
 import math
 import statistics
 from collections.abc import Sequence
@@ -22,7 +23,9 @@ from dataclasses import dataclass
 LAUNCHES = 3  # that a baseline is recorded from
 CONFIRMATIONS = 4  # further launches that a suspicion must survive, all of them
 COVERAGE = 0.9  # one-sided, of the prediction bound
-POWER = 0.95  # with which the smallest detectable effect is found
+# How many of its own spreads above a baseline of so many launches a slow-down must lie, so that the lowest of 1 +
+# CONFIRMATIONS launches is above the bound in 95 % of cases: simulated, 60,000 normal baselines each.
+DETECTED = {2: 23.65, 3: 8.5, 4: 6.33, 5: 5.46, 6: 5.02, 8: 4.56, 10: 4.33}
 LEAST_SPREAD = 0.005  # of launches: three of them can agree by luck
 MOST = 700.0  # whose exponential is still a float
 TAIL_TOLERANCE = 0.25  # least, relative: a slowest step is a noisy thing
@@ -47,11 +50,11 @@ class Level:
         return student(COVERAGE, self.count - 1) * self.spread * math.sqrt(1 + 1 / self.count)
 
     def smallest_effect(self, tolerance: float) -> float:
-        """The relative slow-down, beyond the allowed one, that is found with a probability of POWER: so large that the
-        lowest of all launches still lies above the bound.
+        """The relative slow-down, with the allowed one, that is found in 95 of 100 cases: by baselines as they come,
+        since this one's own mean and spread may be lucky.
         """
-        lowest = statistics.NormalDist().inv_cdf(POWER ** (1 / (1 + CONFIRMATIONS)))
-        return relative(math.log1p(tolerance) + self.noise + lowest * self.spread)
+        known = max(count for count in DETECTED if count <= self.count)
+        return relative(math.log1p(tolerance) + DETECTED[known] * self.spread)
 
 
 def relative(logarithm: float) -> float:
@@ -69,6 +72,7 @@ def tail_of(steps: Sequence[float]) -> float:
     return math.log(max(steps))
 
 
+@functools.cache
 def student(probability: float, freedom: int) -> float:
     """The quantile of Student's t, for probabilities from 0.5 on and whole degrees of freedom."""
     low, high = 0.0, 1e4

@@ -13,18 +13,10 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import UsageError
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.gather import is_number
-from perfsuite.gate.lines import Scope, say, text
-from perfsuite.gate.timing import hold_time
+from perfsuite.gate.lines import Scope, agree, bound_of, say, text
+from perfsuite.gate.timing import TAIL_ALONE, hold_time
 from perfsuite.records import Line, Reading
 from perfsuite.units import show_change
-
-# Relative bound of "close" numbers in low precision; in fp32 it is the metric's own. Two orders of summation differ by
-# some units in the last place: fp32 has 1.2e-7, bf16 7.8e-3, and a loss averages them down. fp16 (9.8e-4) skips other
-# steps when one overflows, so it gets bf16's.
-LOW_PRECISION_BOUND = 2e-2
-# Numbers below this count as this large: a gradient norm near zero is what remains of terms around 1, and their own
-# rounding, 1e-7, is all that it consists of.
-FLOOR = 1e-3
 
 
 def hold(metric: Metric, scope: Scope) -> Line | None:
@@ -42,7 +34,7 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
     line = RULES[metric.hold](metric, new, old, scope)
-    if line and metric.hold == "time" and line.status in ("regressed", "suspected"):
+    if line and metric.hold == "time" and line.status in ("regressed", "suspected") and line.note != TAIL_ALONE:
         notes = [note for note in (explain_time(scope.new, scope.old), line.note) if note]
         return msgspec.structs.replace(line, note="; ".join(notes))
     return line
@@ -78,10 +70,9 @@ def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
 
 def _close(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """Every step that both have: within the bound of the precision, and overflowed in both or in none."""
-    low = {"fp16", "bf16", "pure_bf16"} & set(scope.strategy.split("+")[1:])
-    bound = LOW_PRECISION_BOUND if low else metric.bound
+    bound = bound_of(metric, scope.strategy)
     pairs = list(zip(old.samples, new.samples, strict=False))
-    differing = [step for step, (before, after) in enumerate(pairs) if not _agree(before, after, bound)]
+    differing = [step for step, (before, after) in enumerate(pairs) if not agree(before, after, bound)]
     compared = [step for step, (before, after) in enumerate(pairs) if before is not None and after is not None]
     allowed = f"±{bound * 100:g} %"
     if differing:
@@ -110,12 +101,6 @@ RULES: dict[str, Callable[[Metric, Reading, Reading, Scope], Line | None]] = {
     "control": _shown,
     "undefined": _undefined,
 }
-
-
-def _agree(before: float | None, after: float | None, bound: float) -> bool:
-    if before is None or after is None:
-        return before is after
-    return abs(after - before) <= bound * max(abs(before), FLOOR)
 
 
 def _step(metric: Metric, sample: float | None) -> str:

@@ -5,65 +5,77 @@ import re
 import shutil
 import statistics
 import subprocess
-from dataclasses import dataclass
+import time
 from pathlib import Path
 
-_GPU_FIELDS = {
-    "clocks.sm": "sm_clock_mhz",
-    "clocks.mem": "memory_clock_mhz",
-    "temperature.gpu": "temperature_celsius",
-    "clocks_event_reasons.active": "throttle_reasons",  # a bit mask: nvidia-smi --help-query-gpu
-}
+PERIOD_SECONDS = 2.0  # between two looks at the clocks; nvidia-smi takes a tenth of one
+_GPU_FIELDS = ("clocks.sm", "temperature.gpu", "clocks_event_reasons.active")
 
 
-@dataclass(frozen=True)
-class Moment:
-    """The kernel's counters of CPU time at one moment, in ticks; None where it has none."""
+class Conditions:
+    """Begins when it is made; ``look()`` is to be called while the ranks run, as often as one likes."""
 
-    ticks: tuple[int, ...] | None
+    def __init__(self, devices: list[int]) -> None:
+        self._devices = devices
+        self._ticks = _ticks()
+        self._looked = time.monotonic()
+        self._cpu_mhz: list[float] = []
+        self._gpu: list[tuple[float, float, int]] = []  # clock in MHz, temperature in °C, mask of reasons
 
-    @classmethod
-    def now(cls) -> "Moment":
-        try:
-            head = Path("/proc/stat").read_text().split("\n", 1)[0]
-        except OSError:
-            return cls(None)
-        return cls(tuple(int(field) for field in head.split()[1:9]))
+    def look(self) -> None:
+        """Sample the clocks; of leased GPUs the first's, which all ranks wait for."""
+        now = time.monotonic()
+        if now - self._looked < PERIOD_SECONDS and self._cpu_mhz:
+            return
+        self._looked = now
+        clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
+        if clocks:
+            self._cpu_mhz.append(statistics.fmean(map(float, clocks)))
+        if self._devices:
+            self._gpu += _gpu(self._devices[0])
+
+    def told(self) -> dict[str, float | str]:
+        """Until now. ``stolen_share`` is the share of the machine's CPU time that the hypervisor gave to others
+        (proc(5), steal), ``busy_share`` what anything here used, this cell included. Of the clocks the lowest, of the
+        reasons to throttle all that were given, as nvidia-smi's bit mask (nvidia-smi --help-query-gpu).
+        """
+        found: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
+        ticks = _ticks()
+        spent = [after - before for before, after in zip(self._ticks, ticks, strict=False)]
+        if sum(spent) > 0:
+            idle, stolen = spent[3] + spent[4], spent[7]
+            found["busy_share"] = round(1 - (idle + stolen) / sum(spent), 3)
+            found["stolen_share"] = round(stolen / sum(spent), 3)
+        if self._cpu_mhz:
+            found["cpu_clock_mhz"] = round(min(self._cpu_mhz))
+        if self._gpu:
+            clocks, temperatures, masks = zip(*self._gpu, strict=True)
+            reasons = 0
+            for mask in masks:
+                reasons |= mask
+            found |= {"sm_clock_mhz": min(clocks), "temperature_celsius": max(temperatures)}
+            found["throttle_reasons"] = f"{reasons:#x}"
+        return found
 
 
-def conditions(begin: Moment, devices: list[int]) -> dict[str, float | str]:
-    """The conditions from ``begin`` until now; of each leased GPU the first's, which all ranks wait for.
-
-    ``stolen_share`` is the share of the machine's CPU time that the hypervisor gave to others (proc(5), steal),
-    ``busy_share`` the share that anything here used, this cell included.
-    """
-    found: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
-    end = Moment.now()
-    if begin.ticks and end.ticks:
-        spent = [after - before for before, after in zip(begin.ticks, end.ticks, strict=True)]
-        total, idle, stolen = sum(spent), spent[3] + spent[4], spent[7]
-        if total > 0:
-            found |= {"busy_share": round(1 - (idle + stolen) / total, 3), "stolen_share": round(stolen / total, 3)}
-    clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-    if clocks:
-        found["cpu_clock_mhz"] = round(statistics.fmean(map(float, clocks)))
-    return found | (_gpu(devices[0]) if devices else {})
+def _ticks() -> list[int]:
+    """The kernel's counters of CPU time; empty where it has none."""
+    try:
+        head = Path("/proc/stat").read_text().split("\n", 1)[0]
+    except OSError:
+        return []
+    return [int(field) for field in head.split()[1:9]]
 
 
-def _gpu(index: int) -> dict[str, float | str]:
-    """What nvidia-smi tells of one GPU; nothing where it tells nothing."""
+def _gpu(index: int) -> list[tuple[float, float, int]]:
+    """One sample of a GPU; none where nvidia-smi tells none."""
     command = shutil.which("nvidia-smi")
     if not command:
-        return {}
+        return []
     query = [command, f"--id={index}", f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)
-    except subprocess.TimeoutExpired:
-        return {}
-    values = [value.strip() for value in done.stdout.split(",")]
-    if done.returncode or len(values) != len(_GPU_FIELDS):
-        return {}
-    return {
-        name: float(value) if re.fullmatch(r"\d+(\.\d+)?", value) else value
-        for name, value in zip(_GPU_FIELDS.values(), values, strict=True)
-    }
+        clock, temperature, mask = (value.strip() for value in done.stdout.split(","))
+        return [(float(clock), float(temperature), int(mask, 16))]
+    except (subprocess.TimeoutExpired, ValueError):  # "[N/A]", or no such GPU
+        return []

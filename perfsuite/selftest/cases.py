@@ -96,7 +96,7 @@ TIME = (
         "slow machine",
         "machine",
         "steps and control alike",
-        r"step time .* not held .*the machine: its control workload is \d+.\d % slower too",
+        r"step time .* excused .*the machine: its control workload is \d+.\d % slower too",
         status="ok",
     ),
 )
