@@ -2,9 +2,9 @@
 
     python benchmarks/record_launches.py [ROUNDS]
 
-A round is, for each cell, two launches as they are and one with each delay, in an order drawn by lot, from a rank server
-of their own: what a server's memory is like is part of the noise. Rounds are appended, so that recordings of several
-hours and machines' moods can follow one another. Each line of benchmarks/data/launches.jsonl is one launch.
+A round is, for each cell, two launches as they are and one with each delay, in an order drawn by lot, from a rank
+server of their own: what a server's memory is like is part of the noise. Rounds are appended, so that recordings of
+several hours and machines' moods can follow one another. Each line of benchmarks/data/launches.jsonl is one launch.
 """
 
 import random
