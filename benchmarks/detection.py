@@ -35,12 +35,11 @@ Rounds = list[dict[float, list[Recorded]]]  # by round, then by delay: two launc
 
 def load() -> dict[str, Rounds]:
     """The recorded rounds of each cell, oldest first; a round that was cut off is left out."""
-    cells: dict[str, dict[str, dict[float, list[Recorded]]]] = defaultdict(
-        lambda: defaultdict(lambda: defaultdict(list))
-    )
+    cells: dict[str, dict[str, dict[float, list[Recorded]]]] = {}
     for line in FILE.read_text().splitlines():
         one = records.decode(line.encode(), Recorded, str(FILE))
-        cells[one.cell][one.round][one.delay].append(one)
+        launches = cells.setdefault(one.cell, {}).setdefault(one.round, defaultdict(list))
+        launches[one.delay].append(one)
     size = max(sum(map(len, one.values())) for rounds in cells.values() for one in rounds.values())
     return {
         cell: [one for _, one in sorted(rounds.items()) if sum(map(len, one.values())) == size]
@@ -128,7 +127,7 @@ def main() -> None:
         f"load was {min(loads):.1f} to {max(loads):.1f}, median {statistics.median(loads):.1f}.",
         "\n".join(lines),
         f"A stored baseline is of {LAUNCHES} launches, its tolerance {show_ratio(TOLERANCE)}; a suspicion is confirmed "
-        f"by {CONFIRMATIONS} further launches. A/B takes at most {MOST_BLOCKS} blocks of four launches,  and calls it a "
+        f"by {CONFIRMATIONS} further launches. A/B takes at most {MOST_BLOCKS} blocks of four launches, and calls it a "
         f"regression if the whole 99 % interval lies above +{show_ratio(THRESHOLD)}.",
         "![Detection curves](detection.png)",
         "Made by `python benchmarks/record_launches.py` and `python benchmarks/detection.py`.",
