@@ -41,21 +41,45 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     kinds = [module.METER for module in session.catalog.modules("metric")]
     meters = [kind(session) for kind in kinds if engine.process in kind.processes]
     meters.sort(key=lambda meter: meter.inner)
+    skipped: list[bool] = []
+    evidence = drive(session, meters, _kinds(session, skipped), phases_seconds, skipped)
 
+    readings: dict[str, records.Reading] = {}
+    for meter in meters:
+        readings.update(meter.readings())
+    return RankSample(
+        rank=session.rank,
+        readings=readings,
+        engine=evidence,
+        versions=versions(),
+        phases_seconds=phases_seconds,
+    )
+
+
+def drive(
+    session: Session,
+    meters: Sequence[Meter],
+    kinds: Iterable[str],
+    phases_seconds: dict[str, float],
+    skipped: list[bool],
+) -> dict[str, str | int]:
+    """Build, prepare, prove the engine and step, watched by the meters: what is measured, and what is traced.
+
+    ``kinds`` says what each step is for. It may look at ``skipped``, to which every step adds whether it was.
+    """
     with _timed("build", session, phases_seconds):
         model = build_model(session)
     with _timed("prepare", session, phases_seconds):
         trainer = session.strategy.trainer(session, model)
-        evidence = trainer.check()
+        evidence: dict[str, str | int] = trainer.check()
         for fault in session.job.faults:
             resolve(fault)(session, trainer, meters)
         for meter in meters:
             meter.prepared(trainer)
 
     seed_steps(session)
-    skipped: list[bool] = []
     phases_seconds["steps"] = -time.perf_counter()
-    for number, kind in enumerate(_kinds(session, skipped)):
+    for number, kind in enumerate(kinds):
         if kind == "evaluation":
             _evaluate(session, trainer, meters)
             continue
@@ -71,17 +95,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
             meter.stepped(kind, outcome)
     phases_seconds["steps"] += time.perf_counter()
     trainer.check()
-
-    readings: dict[str, records.Reading] = {}
-    for meter in meters:
-        readings.update(meter.readings())
-    return RankSample(
-        rank=session.rank,
-        readings=readings,
-        engine=evidence,
-        versions=_versions(),
-        phases_seconds=phases_seconds,
-    )
+    return evidence
 
 
 def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
@@ -145,7 +159,7 @@ def _report(error: BaseException, folder: Path, rank: int, where: str) -> None:
     )
     kind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
-    failure = Failure(kind=kind, rank=rank, message=message, missing_bytes=_missing(message), versions=_versions())
+    failure = Failure(kind=kind, rank=rank, message=message, missing_bytes=_missing(message), versions=versions())
     records.write(folder / f"rank{rank}.failure.json", failure)
 
 
@@ -182,7 +196,7 @@ def _align(session: Session) -> None:
         dist.barrier()
 
 
-def _versions() -> dict[str, str]:
+def versions() -> dict[str, str]:
     """The libraries' versions, and which kernels torch chooses on this CPU, since some of them need temporaries that
     others do not (bf16 matmuls with and without oneDNN's).
     """
