@@ -1,25 +1,48 @@
+"""Everything in which a trace differs from a run, as a list: each is a function of its own that says why."""
+
 from __future__ import annotations
+
 import contextlib
+from collections.abc import Iterator
+from typing import Any
 from unittest import mock
+
 import torch
 
+from perfsuite.training.trace import autograd, distributed, gloo, values
+
+
 @contextlib.contextmanager
-def applied(rec, session):
-    import transformers.utils.import_utils as iu
-    with mock.patch.object(iu, "is_fake_tensor", lambda x: False):
-        rec.overrides[torch.ops.aten._local_scalar_dense.default] = item
-        rec.overrides[torch.ops.aten.add.Tensor] = accumulate
+def transformers_sees_tensors(recorder: Any) -> Iterator[None]:
+    """transformers takes a fake tensor for torch.export and builds masks that a run does not."""
+    from transformers.utils import import_utils
+
+    with mock.patch.object(import_utils, "is_fake_tensor", lambda tensor: False):
         yield
 
-def item(rec, func, args, kwargs):
-    t=args[0]
-    if t.dtype==torch.bool: return False
-    if t.dtype.is_floating_point: return 1.0
-    return 0
 
-def accumulate(rec, func, args, kwargs):
-    if torch._C._current_graph_task_id()!=-1 and torch._C._current_autograd_node() is None and not torch.is_grad_enabled():
-        a=args[0]
-        if torch._C._storage_Use_Count(a.untyped_storage()._cdata)<=2 and a.is_contiguous():
-            return a.add_(args[1])
-    return func(*args,**kwargs)
+PATCHES = (
+    transformers_sees_tensors,
+    autograd.modules_keep_parameters,
+    autograd.random_states_count,
+    autograd.storages_resize,
+    gloo.collectives_copy,
+    distributed.dtensors_plan_apart,
+    distributed.buckets_reduce_alone,
+)
+RULES = {
+    torch.ops.aten._local_scalar_dense.default: values.item,
+    torch.ops.aten.add.Tensor: autograd.accumulate,
+    torch.ops._c10d_functional.wait_tensor.default: distributed.wait,
+    torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: values.no_overflow,
+}
+
+
+@contextlib.contextmanager
+def applied(recorder: Any, session: Any) -> Iterator[None]:
+    """Inside, the libraries treat fake tensors as they treat those of a run."""
+    recorder.rules.update(RULES)
+    with contextlib.ExitStack() as stack:
+        for patch in PATCHES:
+            stack.enter_context(patch(recorder))
+        yield
