@@ -45,4 +45,9 @@ def applied(recorder: Any, session: Any) -> Iterator[None]:
     with contextlib.ExitStack() as stack:
         for patch in PATCHES:
             stack.enter_context(patch(recorder))
+        if "deepspeed" in session.strategy.engine.preload:
+            from perfsuite.training.trace import deepspeed
+
+            for patch in deepspeed.PATCHES:
+                stack.enter_context(patch(recorder))
         yield

@@ -69,6 +69,8 @@ class Recorder(TorchDispatchMode):
 
     def note(self, tensor: torch.Tensor, operation: str) -> int:
         """The number of the tensor's storage; an allocation, if it was not known."""
+        if tensor.device.type == "meta":
+            return 0
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._live:
