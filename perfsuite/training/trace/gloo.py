@@ -1,4 +1,4 @@
-"""What gloo's collectives allocate beside their arguments, by torch/csrc/distributed/c10d/ProcessGroupGloo.cpp."""
+"""What gloo's collectives allocate beside their arguments (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp)."""
 
 from __future__ import annotations
 
@@ -9,28 +9,23 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-
-def size(tensors: Any) -> int:
-    return sum(leaf.numel() * leaf.element_size() for leaf in tree_leaves(tensors) if isinstance(leaf, torch.Tensor))
+# Operator → which of its arguments is copied as a whole: gathered into one flat tensor, or reduced in a clone.
+COPIES = {"allgather_": 0, "_allgather_base_": 0, "reduce_scatter_": 1, "_reduce_scatter_base_": 1}
 
 
 @contextlib.contextmanager
 def collectives_copy(recorder: Any) -> Iterator[None]:
-    recorder.rules.update({op: rule for op, rule in _rules()})
+    """Whatever is gathered or scattered is there twice while gloo works on it."""
+    for name, place in COPIES.items():
+        recorder.rules[getattr(torch.ops.c10d, name).default] = _copying(place)
     yield
-
-
-def _rules() -> Iterator[tuple[Any, Any]]:
-    for packet in dir(torch.ops.c10d):
-        pass
-    for name, place in (("_allgather_base_", 0), ("_reduce_scatter_base_", 1)):
-        yield getattr(torch.ops.c10d, name).default, _copying(place)
 
 
 def _copying(place: int) -> Any:
     def rule(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
         out = func(*args, **kwargs)
-        recorder.scratch(size(args[place]), str(func))
+        tensors = (leaf for leaf in tree_leaves(args[place]) if isinstance(leaf, torch.Tensor))
+        recorder.scratch(sum(one.numel() * one.element_size() for one in tensors), str(func))
         return out
 
     return rule

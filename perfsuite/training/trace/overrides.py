@@ -9,7 +9,7 @@ from unittest import mock
 
 import torch
 
-from perfsuite.training.trace import autograd, distributed, gloo, values
+from perfsuite.training.trace import autograd, distributed, gloo, kernels, values
 
 
 @contextlib.contextmanager
@@ -27,12 +27,15 @@ PATCHES = (
     autograd.random_states_count,
     autograd.storages_resize,
     gloo.collectives_copy,
+    kernels.matmuls_repack,
+    kernels.elementwise_kernels_convert,
     distributed.dtensors_plan_apart,
     distributed.buckets_reduce_alone,
 )
 RULES = {
     torch.ops.aten._local_scalar_dense.default: values.item,
     torch.ops.aten.add.Tensor: autograd.accumulate,
+    torch.ops.aten._safe_softmax.default: kernels.safe_softmax,
     torch.ops._c10d_functional.wait_tensor.default: distributed.wait,
     torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: values.no_overflow,
 }

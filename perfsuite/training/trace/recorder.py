@@ -36,6 +36,7 @@ class Recorder(TorchDispatchMode):
         self.events: list[tuple[int, int, int, int]] = []
         self.numbers: dict[str, int] = {"": 0}
         self.rules: dict[Any, Rule] = {}
+        self.watchers: list[Callable[..., None]] = []
         self.operation = ""
         self.stream = 0
         self._live: dict[int, tuple[int, Any]] = {}  # by address of the storage's implementation
@@ -63,6 +64,8 @@ class Recorder(TorchDispatchMode):
             elif isinstance(out, torch.Tensor):
                 self.note(out, self.operation)
                 values.follow(func, args, kwargs, out)
+            for watcher in self.watchers:
+                watcher(self, func, args, kwargs, out)
             return out
         finally:
             self.operation = outer
@@ -95,6 +98,8 @@ class Recorder(TorchDispatchMode):
 
     def scratch(self, size: int, operation: str) -> None:
         """Memory that an operator takes and gives back before it returns."""
+        if not size:
+            return
         self._count += 1
         self._record(self._count, size, operation)
         self._record(self._count, -size, operation)
