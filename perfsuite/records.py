@@ -47,6 +47,43 @@ class Job(Record, frozen=True, kw_only=True):
     faults: list[str] = []
 
 
+class TraceJob(Record, frozen=True, kw_only=True):
+    """One rank of a cell as the process receives it that traces its memory.
+
+    ``job.device`` is that of the cell; fake tensors are on a CPU, dressed as CUDA where the cell is. ``capability`` is
+    the compute capability of an NVIDIA device, by which torch chooses attention kernels. ``padded`` says whether the
+    batches have padding, as perfsuite's own do.
+    """
+
+    job: Job
+    rank: int
+    steps: int
+    capability: float | None = None
+    padded: bool = True
+
+
+class TraceMark(Record, frozen=True, kw_only=True):
+    """A phase begins; ``named`` are the storages whose category the trainer knows, by number."""
+
+    phase: str
+    named: dict[int, str]
+
+
+class Trace(Record, frozen=True, kw_only=True):
+    """The life of every storage of one rank, in order.
+
+    ``events`` are (storage, bytes, label, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark
+    has storage -1 and its number in place of the bytes. ``labels`` are "operator" or "operator<tab>module".
+    """
+
+    events: list[tuple[int, int, int, int]]
+    labels: list[str]
+    marks: list[TraceMark]
+    versions: dict[str, str]
+    seconds: float
+    rss_bytes: int
+
+
 class Reading(Record, frozen=True, kw_only=True):
     """One metric's value, with the parts that add up to it and the raw samples that it summarizes, where it has them.
 

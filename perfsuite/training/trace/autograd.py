@@ -9,19 +9,22 @@ from unittest import mock
 
 import torch
 
+from perfsuite.training.trace import attention
 from perfsuite.training.trace.recorder import node_name
 
 
 HANDS = 4  # that hold a tensor on its way from autograd's buffer to a dispatch mode, if nobody else does
 
 
-def accumulate(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+def add(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """A gradient that comes from several places is summed up in the first one's memory.
 
     torch/csrc/autograd/input_buffer.cpp does so for a dense tensor that nobody else holds, but not under a dispatch
     mode: there it adds out of place. It adds what a node returned to what an earlier node has left in the buffer.
     """
     total, more = args[0], args[1]
+    if recorder.in_attention and total.dim() == 4:
+        return attention.add_mask(total, more)
     if not node_name() or torch.is_grad_enabled() or not isinstance(more, torch.Tensor) or total.dtype != more.dtype:
         return func(*args, **kwargs)
     earlier = recorder.maker(total) not in ("", node_name())

@@ -13,6 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from perfsuite.training.trace import values
+from perfsuite.training.trace.places import Places
 
 COLLECTIVES = ("c10d", "_c10d_functional")
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
@@ -35,10 +36,12 @@ class Recorder(TorchDispatchMode):
         super().__init__()
         self.events: list[tuple[int, int, int, int]] = []
         self.numbers: dict[str, int] = {"": 0}
+        self.places = Places()
         self.rules: dict[Any, Rule] = {}
         self.watchers: list[Callable[..., None]] = []
         self.operation = ""
         self.stream = 0
+        self.in_attention = False
         self._live: dict[int, tuple[int, Any]] = {}  # by address of the storage's implementation
         self._sizes: dict[int, int] = {}
         self._makers: dict[int, str] = {}
@@ -118,12 +121,18 @@ class Recorder(TorchDispatchMode):
 
     def _record(self, number: int, size: int, operation: str) -> None:
         if size:
-            self.events.append((number, size, self.numbers.setdefault(operation, len(self.numbers)), self.stream))
+            self.events.append((number, size, self._label(operation) if size > 0 else 0, self.stream))
+
+    def _label(self, operation: str) -> int:
+        module = self.places.here()
+        label = f"{operation}\t{module}" if module else operation
+        return self.numbers.setdefault(label, len(self.numbers))
 
     def touch(self, tensors: Iterable[Any], operation: str) -> None:
         """A collective reads or writes the tensors."""
         for number in [self.known(one) for one in tensors if isinstance(one, torch.Tensor)]:
-            self.events.append((number, 0, self.numbers.setdefault(operation, len(self.numbers)), self.stream))
+            if number:
+                self.events.append((number, 0, self._label(operation), self.stream))
 
     def known(self, tensor: torch.Tensor) -> int:
         """The number of the tensor's storage; 0 if it is not recorded."""
