@@ -41,7 +41,9 @@ def matmuls_repack(recorder: Any) -> Iterator[None]:
     def rule(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
         out = func(*args, **kwargs)
         if out.dtype in HALF and out.numel():
-            layouts = tuple((tuple(one.shape), one.stride(), one.dtype) for one in args if isinstance(one, torch.Tensor))
+            layouts = tuple(
+                (tuple(one.shape), one.stride(), one.dtype) for one in args if isinstance(one, torch.Tensor)
+            )
             recorder.note(out, str(func))
             recorder.scratch(needed(func, layouts), str(func))
         return out

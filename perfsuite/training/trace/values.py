@@ -37,7 +37,11 @@ def follow(func: Any, args: Any, kwargs: Any, out: Any) -> None:
     if func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags:
         return
     inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    if not inputs and func in _UNINITIALIZED or any(one.dtype.is_floating_point or known(one) is None for one in inputs):
+    if (
+        not inputs
+        and func in _UNINITIALIZED
+        or any(one.dtype.is_floating_point or known(one) is None for one in inputs)
+    ):
         return
     with unset_fake_temporarily():
         args, kwargs = tree_map_only(torch.Tensor, known, (args, kwargs))
