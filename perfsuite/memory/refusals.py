@@ -18,6 +18,10 @@ ON_GPUS = dict.fromkeys(
     ("offload", "offload_optimizer", "offload_params"),
     "host and device are one in a trace, so what is offloaded would be counted twice",
 )
+ENGINES = {
+    "pp_deepspeed": "DeepSpeed's stages tell each other the shapes of what they send, and in a trace nobody tells; "
+    "torch's pipelines (pp_1f1b) can be traced",
+}
 PROCESSES = {
     "inference": "the generation of text stops by values that a fake tensor does not have",
     "communication": "messages have no model; their sizes are in perfsuite/training/messages.py",
@@ -29,6 +33,8 @@ def why_not_traced(cell: Cell) -> str:
     engine = cell.strategy.engine
     if engine.process in PROCESSES:
         return f"{engine.name}: {PROCESSES[engine.process]}."
+    if engine.name in ENGINES:
+        return f"{engine.name}: {ENGINES[engine.name]}."
     refused = TECHNIQUES | (ON_GPUS if cell.hardware.device is not None else {})
     for choice in cell.strategy.choices:
         if choice.technique.name in refused:

@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from perfsuite.training.session import Session
 
@@ -80,3 +81,58 @@ class _Unchanging:
 def wait(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """Waiting for a functional collective returns the tensor itself; its meta function makes another one."""
     return args[0]
+
+
+@contextlib.contextmanager
+def meshes_are_real(recorder: Any) -> Iterator[None]:
+    """A mesh is a tensor of ranks, which process groups are made from."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    initialize = DeviceMesh.__init__
+
+    def apart(*arguments: Any, **options: Any) -> None:
+        with recorder.paused(), unset_fake_temporarily():
+            initialize(*arguments, **options)
+
+    with mock.patch.object(DeviceMesh, "__init__", apart):
+        yield
+
+
+@contextlib.contextmanager
+def sends_hold_tensors(recorder: Any) -> Iterator[None]:
+    """What is sent or received is kept by the work until that is waited for and gone; the fake group keeps nothing."""
+    import torch.distributed as dist
+
+    send = dist.batch_isend_irecv
+
+    class Holding:
+        def __init__(self, work: Any, tensors: Any) -> None:
+            self.work, self.tensors = work, tensors
+
+        def wait(self, *arguments: Any) -> Any:
+            return self.work.wait(*arguments)
+
+    def hold(operations: Any) -> Any:
+        tensors = [one.tensor for one in operations]
+        return [Holding(work, tensors) for work in send(operations)]
+
+    with mock.patch.object(dist, "batch_isend_irecv", hold):
+        yield
+
+
+@contextlib.contextmanager
+def stages_agree(recorder: Any) -> Iterator[None]:
+    """Pipeline stages vote whether all of them know the shapes of what they send. They are alike: one speaks for all."""
+    from torch.distributed.pipelining import stage
+
+    def vote(one: Any, has_backward: bool, received_acc: Any = None) -> torch.Tensor:
+        return torch.tensor([int(not stage.InferenceMode.needs_dynamic(one._user_meta, has_backward))])
+
+    def result(one: Any, received_result: Any = None) -> torch.Tensor:
+        return vote(one, True)
+
+    with (
+        mock.patch.object(stage.PipelineStage, "_warmup_forward_vote", vote),
+        mock.patch.object(stage.PipelineStage, "_warmup_backward_result", result),
+    ):
+        yield

@@ -34,6 +34,9 @@ EVERYWHERE: tuple[Patch, ...] = (
     attention.scores_take_the_mask,
     distributed.dtensors_plan_apart,
     distributed.buckets_reduce_alone,
+    distributed.meshes_are_real,
+    distributed.sends_hold_tensors,
+    distributed.stages_agree,
 )
 CPU: tuple[Patch, ...] = (
     autograd.random_states_count,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
@@ -52,6 +52,9 @@ class Recorder(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(kind.__torch_dispatch__ is not FakeTensor.__torch_dispatch__ for kind in types if kind not in _PLAIN):
             return NotImplemented  # DTensors and their like: what they are made of comes by again
+        if not types and values.existed_before(func, args):
+            with unset_fake_temporarily():
+                return func(*args, **kwargs)
         if self._pauses:
             return func(*args, **kwargs)
         rule = self.rules.get(func)

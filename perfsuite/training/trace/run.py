@@ -45,7 +45,7 @@ class Marks(Meter):
 
 def trace(job: TraceJob) -> Trace:
     """Trace the rank's first steps. Raises RankError (Unsupported, WrongEngine) where the cell cannot be had."""
-    begin = time.perf_counter()
+    begin = time.process_time()
     # Fake tensors are on the CPU, and so is all that engines ask torch for: CUDA is a dress over it (overrides.py).
     on_cpu = msgspec.structs.replace(job.job, device="cpu", capacity_bytes=None)
     session = Session.open(on_cpu, job.rank)
@@ -64,6 +64,6 @@ def trace(job: TraceJob) -> Trace:
         labels=list(recorder.numbers),
         marks=marks.marks,
         versions=versions(),
-        seconds=time.perf_counter() - begin,
+        seconds=time.process_time() - begin,
         rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
     )

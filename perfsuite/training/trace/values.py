@@ -51,6 +51,13 @@ def follow(func: Any, args: Any, kwargs: Any, out: Any) -> None:
 _UNINITIALIZED = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default)
 
 
+def existed_before(func: Any, args: Any) -> bool:
+    """Whether all that goes in are whole numbers of real tensors, as the ranks of a mesh: what comes out stays real."""
+    tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+    whole = all(type(one) is torch.Tensor and not one.dtype.is_floating_point for one in tensors)
+    return bool(tensors) and whole and func is not torch.ops.aten.lift_fresh.default
+
+
 def item(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     """``tensor.item()``: the value where it is known; else nothing overflows, and all is finite."""
     value = known(args[0])
