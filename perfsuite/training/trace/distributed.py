@@ -86,24 +86,29 @@ def wait(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 @contextlib.contextmanager
 def meshes_are_real(recorder: Any) -> Iterator[None]:
     """A mesh is a tensor of ranks, which process groups are made from."""
-    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed import device_mesh
 
-    initialize = DeviceMesh.__init__
+    def apart(function: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
+            with recorder.paused(), unset_fake_temporarily():
+                return function(*arguments, **options)
 
-    def apart(*arguments: Any, **options: Any) -> None:
-        with recorder.paused(), unset_fake_temporarily():
-            initialize(*arguments, **options)
+        return run
 
-    with mock.patch.object(DeviceMesh, "__init__", apart):
+    kind = device_mesh.DeviceMesh
+    with (
+        mock.patch.object(device_mesh, "init_device_mesh", apart(device_mesh.init_device_mesh)),
+        mock.patch.object(kind, "__init__", apart(kind.__init__)),
+    ):
         yield
 
 
 @contextlib.contextmanager
 def sends_hold_tensors(recorder: Any) -> Iterator[None]:
-    """What is sent or received is kept by the work until that is waited for and gone; the fake group keeps nothing."""
-    import torch.distributed as dist
+    """What a pipeline sends is kept by the work until that is gone; the fake group's work keeps nothing."""
+    from torch.distributed.pipelining import schedules
 
-    send = dist.batch_isend_irecv
+    send = schedules._batch_p2p
 
     class Holding:
         def __init__(self, work: Any, tensors: Any) -> None:
@@ -112,11 +117,13 @@ def sends_hold_tensors(recorder: Any) -> Iterator[None]:
         def wait(self, *arguments: Any) -> Any:
             return self.work.wait(*arguments)
 
-    def hold(operations: Any) -> Any:
-        tensors = [one.tensor for one in operations]
-        return [Holding(work, tensors) for work in send(operations)]
+    def hold(operations: Any, desc: Any = None) -> Any:
+        works, tensors = send(operations, desc), [one.tensor for one in operations]
+        if len(works) == len(tensors):
+            return [Holding(work, tensor) for work, tensor in zip(works, tensors, strict=True)]
+        return [Holding(work, tensors) for work in works]
 
-    with mock.patch.object(dist, "batch_isend_irecv", hold):
+    with mock.patch.object(schedules, "_batch_p2p", hold):
         yield
 
 

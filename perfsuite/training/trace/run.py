@@ -33,6 +33,8 @@ class Marks(Meter):
         """A phase begins."""
         if self.trainer is None:
             return
+        if phase == "batch":
+            gc.collect()  # what building and preparing left in circles; Python collects it at some time or other
         named: dict[int, str] = {}
         with self.recorder.paused():
             for category, tensor in self.trainer.tensors():
