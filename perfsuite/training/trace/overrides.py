@@ -47,6 +47,7 @@ CPU: tuple[Patch, ...] = (
 CUDA: tuple[Patch, ...] = (*cuda.PATCHES, streams.streams_have_pools)
 RULES = {
     torch.ops.aten._local_scalar_dense.default: values.item,
+    torch.ops.aten.equal.default: values.equal,
     torch.ops.aten.add.Tensor: autograd.add,
     torch.ops.aten._safe_softmax.default: kernels.safe_softmax,
     torch.ops._c10d_functional.wait_tensor.default: distributed.wait,

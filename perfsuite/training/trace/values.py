@@ -70,6 +70,11 @@ def item(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return _UNKNOWN_FLOAT if dtype.is_floating_point else _UNKNOWN_INT
 
 
+def equal(recorder: Any, func: Any, args: Any, kwargs: Any) -> bool:
+    """``torch.equal``: libraries ask it of what must be equal on all ranks."""
+    return bool(args[0].shape == args[1].shape)
+
+
 def no_overflow(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
     """GradScaler's check of the gradients: none is infinite. It writes in place and needs no memory."""
     with unset_fake_temporarily():
