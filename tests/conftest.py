@@ -14,7 +14,9 @@ from perfsuite.runner import Runner, Settings
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     # No test compares times of two runs, so cells need not wait for another worker's: leases lie in the TMPDIR.
-    tempfile.tempdir = os.environ["TMPDIR"] = str(Path(tempfile.gettempdir(), f"perfsuite-tests-{os.getuid()}-{worker}"))
+    tempfile.tempdir = os.environ["TMPDIR"] = str(
+        Path(tempfile.gettempdir(), f"perfsuite-tests-{os.getuid()}-{worker}")
+    )
     Path(tempfile.tempdir).mkdir(exist_ok=True)
 
 SETTINGS = Settings(steps=3, warmup=1, import_path=(str(Path(__file__).parent),))

@@ -15,7 +15,7 @@ FLOORS = (
     {"errors", "units", "progress"},
     {"catalog", "records"},
     {"cell", "training", "gate", "report"},
-    {"launch", "predict", "history"},
+    {"launch", "memory", "predict", "history"},
     {"runner"},
     {"studies", "support"},
     {"plugin", "pytest_cells", "pytest_session", "commands"},  # plain pytest imports plugin alone
@@ -25,7 +25,8 @@ FLOORS = (
 STRANGERS = {
     "catalog": {"records"},
     "gate": {"training", "report"},
-    "launch": {"gate", "report", "predict", "history"},
+    "launch": {"gate", "memory", "report", "predict", "history"},
+    "memory": {"gate", "history", "launch", "report"},
     "predict": {"launch", "history"},
     "report": {"training"},
     "studies": {"support", "training"},

@@ -1,1 +1,1 @@
-"""How much memory a cell needs, without its device: traces of its own code, replayed through a model of the allocator."""
+"""How much memory a cell needs, without its device: its own code is traced, and the allocator replayed."""

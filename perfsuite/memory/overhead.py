@@ -1,4 +1,4 @@
-"""What a GPU holds beside all tensors of torch: constants with their sources. Nothing here was measured by perfsuite."""
+"""What a GPU holds beside all tensors of torch: constants with sources, none measured by perfsuite."""
 
 from __future__ import annotations
 

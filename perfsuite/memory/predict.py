@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
@@ -22,6 +23,7 @@ from perfsuite.training.anatomy import CATEGORIES, Mark, curve, dissect
 from perfsuite.training.meters._cpu_allocator import cache_folder
 
 MOST_HELD = 24
+_LAYER = re.compile(r"\.\d+(?=\.|$)")  # what repeats is told together
 MOST_POINTS = 600  # of the curve
 
 
@@ -106,11 +108,6 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
     )
 
 
-def needed(prediction: Prediction) -> int:
-    """Bytes of the device without which the cell does not run."""
-    return (prediction.smallest_bytes or prediction.peak_bytes) + sum(prediction.overhead.values())
-
-
 def _is_batch(trace: Trace, mark: int) -> bool:
     return trace.marks[mark].phase == "batch"
 
@@ -123,7 +120,8 @@ def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
     """The largest groups of what is alive at the peak."""
     sizes: Counter[tuple[str, str]] = Counter()
     counts: Counter[tuple[str, str]] = Counter()
-    for category, label, size in holders:
+    for category, whole_label, size in holders:
+        label = _LAYER.sub(".*", whole_label)
         sizes[category, label] += size
         counts[category, label] += 1
     largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MOST_HELD]
@@ -141,7 +139,7 @@ def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
 
 def _fullest(ranks: Sequence[Prediction]) -> Prediction:
     """Of the rank that needs most, with every rank's peak."""
-    fullest = max(ranks, key=lambda one: (one.outcome == "unsupported", needed(one)))
+    fullest = max(ranks, key=lambda one: (one.outcome == "unsupported", one.smallest_bytes, one.peak_bytes))
     return msgspec.structs.replace(fullest, ranks={rank: size for one in ranks for rank, size in one.ranks.items()})
 
 

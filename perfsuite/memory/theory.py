@@ -1,8 +1,8 @@
 """The closed forms of the model state: what everyone computes by hand, beside what a trace finds.
 
-ZeRO's table (arXiv 1910.02054, section 3.1): 2Ψ of parameters and 2Ψ of gradients in half precision and KΨ of optimizer
-state, K = 12 with Adam (master parameters, two moments). torch's autocast keeps parameters and gradients in fp32 instead:
-4Ψ + 4Ψ + 8Ψ. Activations have no closed form that holds for every model.
+ZeRO's table (arXiv 1910.02054, section 3.1): 2Ψ of parameters and 2Ψ of gradients in half precision and KΨ of
+optimizer state, K = 12 with Adam (master parameters, two moments). torch's autocast keeps parameters and gradients in
+fp32 instead: 4Ψ + 4Ψ + 8Ψ. Activations have no closed form that holds for every model.
 """
 
 from __future__ import annotations

@@ -90,8 +90,7 @@ def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]
             pairs += [str(folder / f"{number}.json"), str(folder / f"{number}.trace")]
         command = [sys.executable, "-m", "perfsuite.training.trace", str(processes), *pairs]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        results = [_read(folder / f"{number}.trace", job, done.stderr) for number, job in enumerate(jobs)]
-    return results
+        return [_read(folder / f"{number}.trace", job, done.stderr) for number, job in enumerate(jobs)]
 
 
 def _read(path: Path, job: TraceJob, log: str) -> Trace | Failure:

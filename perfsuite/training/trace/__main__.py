@@ -2,8 +2,8 @@
 
     python -m perfsuite.training.trace PROCESSES JOB.json OUT.json [JOB.json OUT.json …]
 
-A JOB is a TraceJob, its OUT becomes a Trace, or a Failure where there is none. The libraries are imported once, and every
-trace runs in a fork: what it changes in them dies with it. At most PROCESSES run at once.
+A JOB is a TraceJob, its OUT becomes a Trace, or a Failure where there is none. The libraries are imported once, and
+every trace runs in a fork: what it changes in them dies with it. At most PROCESSES run at once.
 """
 
 import importlib
@@ -38,7 +38,6 @@ def preload(jobs: list[TraceJob]) -> None:
     import torch
     import transformers
 
-    import perfsuite.training.rank
     from perfsuite.training.session import Session
 
     torch.set_num_threads(1)

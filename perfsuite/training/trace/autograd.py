@@ -12,7 +12,6 @@ import torch
 from perfsuite.training.trace import attention
 from perfsuite.training.trace.recorder import node_name
 
-
 HANDS = 4  # that hold a tensor on its way from autograd's buffer to a dispatch mode, if nobody else does
 
 

@@ -27,7 +27,7 @@ FP32_BY_DTYPE = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cu
 @contextlib.contextmanager
 def autocast_lists(recorder: Any) -> Iterator[None]:
     """CUDA's list of what runs in fp32 under autocast."""
-    library = torch.library.Library("aten", "IMPL")  # noqa: TOR901
+    library = torch.library.Library("aten", "IMPL")
     for name in FP32:
         library.impl(name, _in_fp32(_overload(name)), "AutocastCPU")
     for name in FP32_BY_DTYPE:
@@ -81,6 +81,11 @@ def dropout_keeps_bits(recorder: Any) -> Iterator[None]:
         yield
 
 
+def _on_cpu() -> list[str]:
+    """Where the fake tensors are."""
+    return ["cpu"]
+
+
 @contextlib.contextmanager
 def optimizers_step_at_once(recorder: Any) -> Iterator[None]:
     """torch's optimizers take all parameters in one operator on CUDA, and look at types and devices to know."""
@@ -91,7 +96,7 @@ def optimizers_step_at_once(recorder: Any) -> Iterator[None]:
         for module in (optimizer, _foreach_utils):
             kinds = [*module._foreach_supported_types, FakeTensor]
             stack.enter_context(mock.patch.object(module, "_foreach_supported_types", kinds))
-        stack.enter_context(mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu"]))
+        stack.enter_context(mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", _on_cpu))
         yield
 
 

@@ -17,22 +17,31 @@ WHERE = (
 )
 
 
+def _nothing(*_: Any, **__: Any) -> None:
+    """In place of what ranks would tell each other."""
+
+
+def _large(*_: Any) -> int:
+    """Bytes that no device has."""
+    return 2**62
+
+
 @contextlib.contextmanager
 def ranks_agree(recorder: Any) -> Iterator[None]:
     """Stage 3 asserts that all ranks gather the same parameters: there is nobody to ask."""
     with contextlib.ExitStack() as stack:
         for name in WHERE:
             module = importlib.import_module(name)
-            stack.enter_context(mock.patch.object(module, "assert_ints_same_as_other_ranks", lambda ints: None))
+            stack.enter_context(mock.patch.object(module, "assert_ints_same_as_other_ranks", _nothing))
         yield
 
 
 @contextlib.contextmanager
 def first_rank_is_alike(recorder: Any) -> Iterator[None]:
-    """AutoTP has the first rank tell all others which inputs it was given, by pickling them. They are given the same."""
+    """AutoTP has the first rank pickle its inputs for the others, which are given the same."""
     import torch.distributed as dist
 
-    with mock.patch.object(dist, "broadcast_object_list", lambda object_list, *_, **__: None):
+    with mock.patch.object(dist, "broadcast_object_list", _nothing):
         yield
 
 
@@ -43,7 +52,7 @@ def devices_are_large(recorder: Any) -> Iterator[None]:
     """
     from deepspeed.accelerator import get_accelerator
 
-    with mock.patch.object(type(get_accelerator()), "available_memory", lambda *_: LARGE):
+    with mock.patch.object(type(get_accelerator()), "available_memory", _large):
         yield
 
 
@@ -99,6 +108,5 @@ def other_ranks_parts_stand_together(recorder: Any) -> Iterator[None]:
         yield
 
 
-LARGE = 2**62
 MANY_RANKS = 17
 PATCHES = (ranks_agree, first_rank_is_alike, devices_are_large, other_ranks_parts_stand_together)

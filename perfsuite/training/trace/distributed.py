@@ -129,7 +129,7 @@ def sends_hold_tensors(recorder: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stages_agree(recorder: Any) -> Iterator[None]:
-    """Pipeline stages vote whether all of them know the shapes of what they send. They are alike: one speaks for all."""
+    """Pipeline stages vote whether all know the shapes of what they send. They are alike: one speaks for all."""
     from torch.distributed.pipelining import stage
 
     def vote(one: Any, has_backward: bool, received_acc: Any = None) -> torch.Tensor:

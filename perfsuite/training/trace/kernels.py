@@ -24,8 +24,8 @@ HALF = (torch.bfloat16, torch.float16)
 
 @contextlib.contextmanager
 def matmuls_repack(recorder: Any) -> Iterator[None]:
-    """oneDNN copies blocks of what it multiplies in half precision. How many bytes that takes depends on shapes, layouts
-    and the CPU's instructions, so it is asked of oneDNN itself: each different matmul is run once, on no one's numbers.
+    """oneDNN copies blocks of what it multiplies in half precision. How many bytes that takes depends on shapes,
+    layouts and the CPU's instructions, so oneDNN itself is asked: each different matmul is run once, on any numbers.
     """
     allocator = CpuAllocator()
 

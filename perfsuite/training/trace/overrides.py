@@ -18,12 +18,16 @@ Patch = Callable[[Any], contextlib.AbstractContextManager[None]]
 AMPERE = 8.0  # compute capability, from which on torch has its flash kernel
 
 
+def _no(*_: Any) -> bool:
+    return False
+
+
 @contextlib.contextmanager
 def transformers_sees_tensors(recorder: Any) -> Iterator[None]:
     """transformers takes a fake tensor for torch.export and builds masks that a run does not."""
     from transformers.utils import import_utils
 
-    with mock.patch.object(import_utils, "is_fake_tensor", lambda tensor: False):
+    with mock.patch.object(import_utils, "is_fake_tensor", _no):
         yield
 
 

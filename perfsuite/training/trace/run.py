@@ -57,10 +57,15 @@ def trace(job: TraceJob) -> Trace:
     recorder = Recorder()
     marks = Marks(session, recorder)
     gc.disable()  # what is collected when would depend on how many objects there are
-    with overrides.applied(recorder, job, session), recorder.places.followed(), batches.filled(job):
-        with FakeTensorMode(allow_non_fake_inputs=True), recorder:
-            drive(session, [marks], ["traced"] * job.steps, {}, [])
-            events = list(recorder.events)
+    with (
+        overrides.applied(recorder, job, session),
+        recorder.places.followed(),
+        batches.filled(job),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        recorder,
+    ):
+        drive(session, [marks], ["traced"] * job.steps, {}, [])
+        events = list(recorder.events)
     return Trace(
         events=events,
         labels=list(recorder.numbers),

@@ -47,9 +47,12 @@ def streams_have_pools(recorder: Any) -> Iterator[None]:
             current.pop()
             recorder.stream = current[-1].number
 
+    def chosen_last(*_: Any) -> Any:
+        return current[-1]
+
     with (
         mock.patch.object(torch.cpu, "Stream", Stream),
         mock.patch.object(torch.cpu, "stream", stream),
-        mock.patch.object(torch.cpu, "current_stream", lambda *_: current[-1]),
+        mock.patch.object(torch.cpu, "current_stream", chosen_last),
     ):
         yield

@@ -31,16 +31,14 @@ def tell(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def follow(func: Any, args: Any, kwargs: Any, out: Any) -> None:
-    """Compute the value of ``out`` too, if it is a small tensor of whole numbers and all that it comes from is known."""
+    """Compute the value of ``out`` too, if it is small, of whole numbers, and all that it comes from is known."""
     if not isinstance(out, FakeTensor) or out.dtype.is_floating_point or out.numel() > MOST_ELEMENTS:
         return
     if func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags:
         return
     inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-    if (
-        not inputs
-        and func in _UNINITIALIZED
-        or any(one.dtype.is_floating_point or known(one) is None for one in inputs)
+    if (not inputs and func in _UNINITIALIZED) or any(
+        one.dtype.is_floating_point or known(one) is None for one in inputs
     ):
         return
     with unset_fake_temporarily():
