@@ -35,7 +35,7 @@ def alone(tensor: torch.Tensor) -> bool:
     storage = tensor.untyped_storage()
     return (
         storage.nbytes() == tensor.numel() * tensor.element_size()
-        and tensor._use_count() <= HANDS
+        and tensor._use_count() <= HANDS  # type: ignore[attr-defined]
         and torch._C._storage_Use_Count(storage._cdata) <= 2  # the tensor and the object in our hand
     )
 

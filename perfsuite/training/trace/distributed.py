@@ -57,7 +57,7 @@ def buckets_reduce_alone(recorder: Any) -> Iterator[None]:
         return done
 
     def initialize(module: Any, *arguments: Any, **options: Any) -> None:
-        kept(module, *arguments, init_sync=False, **options)
+        kept(module, *arguments, **options | {"init_sync": False})
         module.register_comm_hook(None, reduce)
         module.reducer = _Unchanging(module.reducer)
 
@@ -130,7 +130,9 @@ def sends_hold_tensors(recorder: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def stages_agree(recorder: Any) -> Iterator[None]:
     """Pipeline stages vote whether all know the shapes of what they send. They are alike: one speaks for all."""
-    from torch.distributed.pipelining import stage
+    from torch.distributed.pipelining import stage as module
+
+    stage: Any = module
 
     def vote(one: Any, has_backward: bool, received_acc: Any = None) -> torch.Tensor:
         return torch.tensor([int(not stage.InferenceMode.needs_dynamic(one._user_meta, has_backward))])

@@ -36,7 +36,7 @@ def matmuls_repack(recorder: Any) -> Iterator[None]:
             allocator.reset_peak()
             before = allocator.peak_bytes
             out = func(*tensors)
-            return allocator.peak_bytes - before - out.untyped_storage().nbytes()
+            return allocator.peak_bytes - before - int(out.untyped_storage().nbytes())
 
     def rule(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
         out = func(*args, **kwargs)

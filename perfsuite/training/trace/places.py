@@ -14,6 +14,9 @@ import torch
 _WRAPPERS = re.compile(r"(_fsdp_wrapped_module|_checkpoint_wrapped_module|_orig_mod)\.|^module\.")
 
 
+_sequence_number: Any = torch.autograd._get_sequence_nr  # type: ignore[attr-defined]
+
+
 class Places:
     """Follows the calls of modules. ``here`` names the innermost, or the one whose node is evaluated."""
 
@@ -51,7 +54,7 @@ class Places:
             yield
 
     def _note(self, name: str) -> None:
-        self._numbers.append(torch.autograd._get_sequence_nr())
+        self._numbers.append(_sequence_number())
         self._modules.append(name)
 
     def _name(self, module: Any) -> str:

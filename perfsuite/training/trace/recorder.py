@@ -33,7 +33,7 @@ class Recorder(TorchDispatchMode):
     """
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.events: list[tuple[int, int, int, int]] = []
         self.numbers: dict[str, int] = {"": 0}
         self.places = Places()
