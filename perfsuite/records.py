@@ -135,6 +135,7 @@ class Prediction(Record, frozen=True, kw_only=True):
     ``peak_bytes`` are live tensors, as requested, and the sum of ``parts``; ``ranks`` are those of all traced ranks.
     ``allocated_bytes`` and ``reserved_bytes`` are what the device's caching allocator would count, ``smallest_bytes``
     the least capacity in which it finds room; all three are 0 for a CPU, whose allocator keeps nothing back.
+    ``setup_bytes`` is the most that building and preparing needed before the first step.
     ``overhead`` is what a device needs beside all tensors. ``outcome`` is "fits", "oom" or "unsupported", with its
     ``reason``; on a CPU it is "fits" where no capacity is given. ``theory`` are the closed forms of the model state.
     ``curve`` is live memory over the last traced step: (phase, bytes by category in the order of ``categories``).
@@ -154,6 +155,7 @@ class Prediction(Record, frozen=True, kw_only=True):
     allocated_bytes: int = 0
     reserved_bytes: int = 0
     smallest_bytes: int = 0
+    setup_bytes: int = 0
     overhead: dict[str, int] = {}
     capacity_bytes: int | None = None
     theory: dict[str, int] = {}

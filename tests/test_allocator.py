@@ -116,3 +116,10 @@ def test_peaks_begin_with_the_first_step():
     events = [(1, 40 * MIB, 0, 0), (1, -40 * MIB, 0, 0), (-1, 0, 0, 0), (2, 12 * MIB, 0, 0)]
 
     assert replay(events, 2).allocated_peak == 12 * MIB
+
+
+def test_the_capacity_holds_from_the_first_step():
+    """What building took may be more than the device has, if it was given back."""
+    events = [(1, 40 * MIB, 0, 0), (1, -40 * MIB, 0, 0), (-1, 0, 0, 0), (2, 12 * MIB, 0, 0)]
+
+    assert replay(events, 2, capacity_bytes=12 * MIB).reserved == 12 * MIB

@@ -105,8 +105,13 @@ class CachingAllocator:
                 block = _join(*((other, block) if other is block.before else (block, other)))
         block.pool.add(block)
 
-    def reset_peaks(self) -> None:
-        """From here on."""
+    def begin(self, capacity_bytes: int | None) -> None:
+        """Count peaks from here on, on a device of that capacity. Raises OutOfMemory."""
+        self.capacity = capacity_bytes
+        if capacity_bytes is not None and self.reserved > capacity_bytes:
+            self._return_cached()
+            if self.reserved > capacity_bytes:
+                raise OutOfMemory(self.reserved - capacity_bytes)
         self.allocated_peak, self.reserved_peak = self.allocated, self.reserved
 
     def _new_segment(self, pool: _Pool, size: int) -> _Block:
@@ -146,12 +151,16 @@ def segment_size(size: int) -> int:
 
 
 def replay(events: Iterable[Event], first_step: int, capacity_bytes: int | None = None) -> CachingAllocator:
-    """The allocator after all events; its peaks are those from the event ``first_step`` on. Raises OutOfMemory."""
-    allocator = CachingAllocator(capacity_bytes)
+    """The allocator after all events; its peaks are those from the event ``first_step`` on.
+
+    The capacity holds from there on too: building a model may need more than training it, and how it is built is not
+    the question. Raises OutOfMemory.
+    """
+    allocator = CachingAllocator()
     blocks: dict[int, _Block] = {}
     for index, (storage, size, _, stream) in enumerate(events):
         if index == first_step:
-            allocator.reset_peaks()
+            allocator.begin(capacity_bytes)
         if storage == -1 or size == 0:
             continue
         if size > 0:
@@ -161,9 +170,10 @@ def replay(events: Iterable[Event], first_step: int, capacity_bytes: int | None 
     return allocator
 
 
-def smallest_capacity(events: list[Event], first_step: int, step_bytes: int = SEGMENT_MULTIPLE) -> int:
-    """The fewest bytes, to a multiple of ``step_bytes``, on a device in which the events find room."""
+def smallest_capacity(events: list[Event], first_step: int) -> int:
+    """The fewest bytes, to a thousandth and a multiple of 2 MiB, on a device in which the events find room."""
     free = replay(events, first_step)
+    step_bytes = max(1, free.allocated_peak // 1000 // SEGMENT_MULTIPLE) * SEGMENT_MULTIPLE
     low, high = free.allocated_peak // step_bytes, -(-free.reserved_peak // step_bytes)  # low does not fit, high does
     low = min(low, high) - 1
     while high - low > 1:

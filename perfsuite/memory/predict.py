@@ -63,9 +63,14 @@ def predict(
 
 
 def ranks_of(cell: Cell) -> list[int]:
-    """The first rank of every pipeline stage: the others of a stage do the same, with at most as much."""
+    """The first rank of every pipeline stage, and the last where something is sharded, for its share is another one.
+
+    All others of a stage do the same.
+    """
     layout = _layout(cell)
-    return [stage * layout.data_ranks * layout.tensor for stage in range(layout.pipeline)]
+    width = layout.data_ranks * layout.tensor
+    inside = {0, width - 1} if cell.strategy.engine.shards else {0}
+    return sorted(stage * width + rank for stage in range(layout.pipeline) for rank in inside)
 
 
 def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
@@ -96,6 +101,7 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         smallest_bytes=smallest,
+        setup_bytes=_setup_peak(trace, first),
         overhead=beside,
         capacity_bytes=capacity,
         theory=model_state(cell, _layout(cell)),
@@ -106,6 +112,14 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         seconds=trace.seconds,
         rss_bytes=trace.rss_bytes,
     )
+
+
+def _setup_peak(trace: Trace, first: int) -> int:
+    live = peak = 0
+    for storage, size, _, _ in trace.events[:first]:
+        live += size if storage != -1 else 0
+        peak = max(peak, live)
+    return peak
 
 
 def _is_batch(trace: Trace, mark: int) -> bool:

@@ -63,6 +63,9 @@ def parts(prediction: Prediction) -> Table:
         table.add_row(
             "smallest that fits", show_bytes(prediction.smallest_bytes), "", "with the cache returned when it runs out"
         )
+    if prediction.setup_bytes > prediction.peak_bytes:
+        text = "live tensors before the first step: perfsuite builds the whole model on every rank"
+        table.add_row("while building", show_bytes(prediction.setup_bytes), "", text)
     for name, size in prediction.overhead.items():
         table.add_row(
             name.replace("_", " "),
