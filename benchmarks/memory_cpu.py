@@ -1,4 +1,4 @@
-"""Predicted against measured memory on a CPU: traces against the allocator that counts a run's. Writes docs/memory_cpu.md.
+"""Predicted against measured memory on a CPU, where a run's allocator counts. Writes docs/memory_cpu.md.
 
     python benchmarks/memory_cpu.py            # all cells, some minutes of two cores
     python benchmarks/memory_cpu.py CELL …     # these
@@ -21,17 +21,18 @@ CELLS = """
 gpt2_tiny-single-cpu_x1 gpt2_tiny-single+bf16-cpu_x1 gpt2_tiny-single+acc4-cpu_x1 gpt2_tiny-single+sgd_momentum-cpu_x1
 gpt2_tiny-single+eager-cpu_x1 bloom_tiny-single-cpu_x1 bloom_tiny-single+bf16-cpu_x1 bloom_tiny_cls-single-cpu_x1
 llama_tiny-single-cpu_x1 llama_tiny-single+pure_bf16-cpu_x1 llama_tiny-single+bf16+ckpt-cpu_x1 t5_tiny-single-cpu_x1
-t5_tiny-single+bf16-cpu_x1 t5_tiny-single+fp16-cpu_x1 t5_tiny-single+bf16+ckpt-cpu_x1 t5_tiny-single+ckpt_selective-cpu_x1
-t5_tiny-single+adafactor-cpu_x1 t5_tiny-single+adamw8bit-cpu_x1 t5_tiny-single+adamw_foreach-cpu_x1
-t5_tiny-single+adamw_fused-cpu_x1 t5_tiny-single+clip-cpu_x1 t5_tiny-single+lora-cpu_x1 t5_tiny-single+prune-cpu_x1
-t5_tiny-single+acc2+accelerate-cpu_x1 gpt2_tiny-ddp-cpu_x2 gpt2_tiny-ddp+bf16-cpu_x2 t5_tiny-ddp+acc2-cpu_x2
-bloom_tiny-ddp-cpu_x2 llama_tiny-fsdp2-cpu_x2 t5_tiny-fsdp2+bf16-cpu_x2 bloom_tiny-fsdp2+bf16-cpu_x2
-gpt2_tiny-fsdp2+dp2-cpu_x4 gpt2_tiny-fsdp1-cpu_x2 t5_tiny-fsdp1+bf16-cpu_x2 t5_tiny-zero1-cpu_x2 bloom_tiny-zero1-cpu_x2
-t5_tiny-zero2-cpu_x2 gpt2_tiny-zero2+bf16-cpu_x2 t5_tiny-zero2+offload_optimizer-cpu_x2 llama_tiny-zero3-cpu_x2
-t5_tiny-zero3+bf16-cpu_x2 t5_tiny-zero3+bf16+ckpt+acc2-cpu_x2 t5_tiny-zero3+offload-cpu_x2 llama_tiny-tp-cpu_x2
-llama_tiny-autotp-cpu_x2 llama_tiny_l4-fsdp2+tp2-cpu_x4 llama_tiny_l4-pp_1f1b+tp2+acc2-cpu_x4 gpt2_tiny_l4-pp_naive-cpu_x2
+t5_tiny-single+bf16-cpu_x1 t5_tiny-single+fp16-cpu_x1 t5_tiny-single+bf16+ckpt-cpu_x1
+t5_tiny-single+ckpt_selective-cpu_x1 t5_tiny-single+adafactor-cpu_x1 t5_tiny-single+adamw8bit-cpu_x1
+t5_tiny-single+adamw_foreach-cpu_x1 t5_tiny-single+adamw_fused-cpu_x1 t5_tiny-single+clip-cpu_x1
+t5_tiny-single+lora-cpu_x1 t5_tiny-single+prune-cpu_x1 t5_tiny-single+acc2+accelerate-cpu_x1 gpt2_tiny-ddp-cpu_x2
+gpt2_tiny-ddp+bf16-cpu_x2 t5_tiny-ddp+acc2-cpu_x2 bloom_tiny-ddp-cpu_x2 llama_tiny-fsdp2-cpu_x2
+t5_tiny-fsdp2+bf16-cpu_x2 bloom_tiny-fsdp2+bf16-cpu_x2 gpt2_tiny-fsdp2+dp2-cpu_x4 gpt2_tiny-fsdp1-cpu_x2
+t5_tiny-fsdp1+bf16-cpu_x2 t5_tiny-zero1-cpu_x2 bloom_tiny-zero1-cpu_x2 t5_tiny-zero2-cpu_x2
+gpt2_tiny-zero2+bf16-cpu_x2 t5_tiny-zero2+offload_optimizer-cpu_x2 llama_tiny-zero3-cpu_x2 t5_tiny-zero3+bf16-cpu_x2
+t5_tiny-zero3+bf16+ckpt+acc2-cpu_x2 t5_tiny-zero3+offload-cpu_x2 llama_tiny-tp-cpu_x2 llama_tiny-autotp-cpu_x2
+llama_tiny_l4-fsdp2+tp2-cpu_x4 llama_tiny_l4-pp_1f1b+tp2+acc2-cpu_x4 gpt2_tiny_l4-pp_naive-cpu_x2
 gpt2_tiny_l4-pp_gpipe+acc4-cpu_x2 gpt2_tiny_l4-pp_1f1b+acc4-cpu_x2 gpt2_tiny_l4-pp_interleaved+acc4-cpu_x2
-""".split()
+""".split()  # noqa: SIM905
 
 
 def main() -> int:
@@ -63,7 +64,7 @@ def main() -> int:
     head = [
         "# Predicted and measured memory on a CPU",
         "",
-        "Live tensors of the fullest rank at the peak, in bytes: measured by the allocator that counts a run's, predicted",
+        "Live tensors of the fullest rank at the peak, in bytes: measured by the allocator of a run, predicted",
         "by a trace of the same code under fake tensors. Written by `python benchmarks/memory_cpu.py`.",
         "",
         f"{versions}.",
