@@ -5,6 +5,7 @@ import pytest
 from perfsuite.cell import parse_cell
 from perfsuite.memory.predict import predict
 from perfsuite.memory.refusals import why_not_traced
+from perfsuite.memory.tracing import job_of, trace
 
 SINGLE = ["t5_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]
 SEVERAL = [
@@ -89,3 +90,15 @@ def test_an_unsupported_prediction_says_so(catalog):
 
     assert (prediction.outcome, prediction.parts) == ("unsupported", {})
     assert "compile" in prediction.reason
+
+
+def test_a_trace_does_not_depend_on_the_hash_seed(catalog, monkeypatch):
+    """Two processes whose sets and dictionaries are ordered differently record the same events, to the byte."""
+    job = job_of(parse_cell("llama_tiny-fsdp2+bf16-h100_x8", catalog), 0, catalog)
+    traces = []
+    for seed in ("1", "2"):
+        monkeypatch.setenv("PYTHONHASHSEED", seed)
+        (one,) = trace([job])
+        traces.append((one.events, one.labels, one.marks))
+
+    assert traces[0] == traces[1]
