@@ -86,7 +86,8 @@ def table(cells: Sequence[Cell]) -> Iterator[str]:
             yield f"| {cell.id} | | | {one.reason} |"
             continue
         left = headroom(one) or 0
-        yield f"| {cell.id} | {needed(one) / 2**30:.1f} | {left / 2**30:.1f} | {'fits' if left >= 0 else 'out of memory'} |"
+        verdict = "fits" if left >= 0 else "out of memory"
+        yield f"| {cell.id} | {needed(one) / 2**30:.1f} | {left / 2**30:.1f} | {verdict} |"
 
 
 def fewest_nodes() -> Iterator[str]:
