@@ -79,7 +79,7 @@ MODELS = (
     _llama2("llama2_7b", 6_738_415_616, 4096, 32, 32, 11008),
     _llama2("llama2_13b", 13_015_864_320, 5120, 40, 40, 13824),
 )
-_BERT = "bert_large-single+{}-v100_32g_x1"
+_BERT = "bert_large-single+{}+kept_gradients-v100_32g_x1"
 FIGURES = (
     Figure(_BERT.format("adamw_loop+eager"), 14949 * MIB, "occupied"),
     Figure(_BERT.format("adamw_loop+eager+acc4") + "-b1", 8681 * MIB, "occupied"),
@@ -92,9 +92,9 @@ FIGURES = (
     Figure(_BERT.format("fp16+adamw8bit+ckpt+eager+acc4") + "-b1", 5363 * MIB, "occupied"),
     Figure("llama_8b-fsdp2+bf16+adamw_fused+ckpt_torchtitan-h100_x8-b2-s8192", 82.4 * GIB, "reserved"),
     Figure("llama_8b-fsdp2+bf16+adamw_fused+ckpt_torchtitan-h100_x128-b2-s8192", 67.0 * GIB, "reserved"),
-    Figure("llama2_7b-single+lora+pure_bf16-a100_40g_x1", 21.30 * GB, "allocated"),
-    Figure("llama2_7b-single+lora+pure_bf16-a100_40g_x1-b2", 29.07 * GB, "allocated"),
-    Figure("llama2_13b-single+lora+pure_bf16-a100_40g_x1", 38.12 * GB, "allocated"),
+    Figure("llama2_7b-single+lora_litgpt+pure_bf16-a100_40g_x1", 21.30 * GB, "allocated"),
+    Figure("llama2_7b-single+lora_litgpt+pure_bf16-a100_40g_x1-b2", 29.07 * GB, "allocated"),
+    Figure("llama2_13b-single+lora_litgpt+pure_bf16-a100_40g_x1", 38.12 * GB, "allocated"),
 )
 
 

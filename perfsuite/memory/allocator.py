@@ -106,12 +106,11 @@ class CachingAllocator:
         block.pool.add(block)
 
     def begin(self, capacity_bytes: int | None) -> None:
-        """Count peaks from here on, on a device of that capacity. Raises OutOfMemory."""
+        """Count peaks from here on, on a device of that capacity, with nothing cached. Raises OutOfMemory."""
         self.capacity = capacity_bytes
+        self._return_cached()
         if capacity_bytes is not None and self.reserved > capacity_bytes:
-            self._return_cached()
-            if self.reserved > capacity_bytes:
-                raise OutOfMemory(self.reserved - capacity_bytes)
+            raise OutOfMemory(self.reserved - capacity_bytes)
         self.allocated_peak, self.reserved_peak = self.allocated, self.reserved
 
     def _new_segment(self, pool: _Pool, size: int) -> _Block:
@@ -153,8 +152,8 @@ def segment_size(size: int) -> int:
 def replay(events: Iterable[Event], first_step: int, capacity_bytes: int | None = None) -> CachingAllocator:
     """The allocator after all events; its peaks are those from the event ``first_step`` on.
 
-    The capacity holds from there on too: building a model may need more than training it, and how it is built is not
-    the question. Raises OutOfMemory.
+    The capacity holds from there on too, and what building the model left in the cache is returned before: building
+    may need more than training, and how it is done is not the question. Raises OutOfMemory.
     """
     allocator = CachingAllocator()
     blocks: dict[int, _Block] = {}
