@@ -146,9 +146,26 @@ class PerfSession:
         if missing:
             names = " and ".join(missing)
             reason = f"{cell.strategy.name} needs {names}, not installed here: pip install 'perfsuite[suite]'"
+        absent = why_absent(cell.hardware, self.catalog)
+        if absent and self.config.getoption("--perf-predict") and not missing:
+            self._predict(cell, request)
         if reason:
             pytest.skip(reason)
         return PerfCell(cell, self, request)
+
+    def _predict(self, cell: Cell, request: pytest.FixtureRequest) -> None:
+        """Predict and judge instead of measuring: skips the test with the verdict, or raises PerfVerdict."""
+        from perfsuite.pytest_predictions import predict_and_judge
+
+        root = self.config.rootpath / self.config.getini("perf_baselines")
+        try:
+            result = predict_and_judge(cell, self.catalog, root, self.update, _commit(self.config.rootpath, str(root)))
+        except PerfsuiteError as error:
+            raise PerfVerdict(f"{cell.id}: {error}") from error
+        if result.verdict.status in RED and not result.updated:
+            raise PerfVerdict(render(result.verdict, None))
+        outcome = f"baseline written: {result.updated}" if result.updated else result.verdict.headline
+        pytest.skip(f"predicted, not measured: {outcome}")
 
     def measure(self, cell: Cell) -> Result:
         """Measure and judge a cell; accept it into its baseline if the user has consented."""

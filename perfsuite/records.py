@@ -239,6 +239,24 @@ class Result(Record, frozen=True, kw_only=True):
     updated: str = ""
 
 
+class PredictedBaseline(Record, frozen=True, kw_only=True):
+    """A stored prediction with where it comes from; of another kind than a measurement's."""
+
+    format: int
+    cell: str
+    date: str
+    commit: str
+    prediction: Prediction
+
+
+class PredictedResult(Record, frozen=True, kw_only=True):
+    """One predicted cell of a run; ``updated`` is the file that it was accepted into, with consent."""
+
+    prediction: Prediction
+    verdict: Verdict
+    updated: str = ""
+
+
 T = TypeVar("T", bound=Record)
 
 

@@ -18,7 +18,7 @@ FLOORS = (
     {"launch", "memory", "predict", "history"},
     {"runner"},
     {"studies", "support"},
-    {"plugin", "pytest_cells", "pytest_session", "commands"},  # plain pytest imports plugin alone
+    {"plugin", "pytest_cells", "pytest_predictions", "pytest_session", "commands"},  # plain pytest imports plugin alone
     {"cli"},
 )
 # What a floor does not say: neighbours, and rooms above one another, that must not know each other.
