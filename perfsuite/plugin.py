@@ -21,6 +21,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options default to None, so that an ini setting counts where no option is given."""
     group = parser.getgroup("perfsuite", "training performance")
     group.addoption("--perf", action="store_true", help="Train the perf cells, and only them.")
+    group.addoption("--perf-predict", action="store_true", help=_PREDICT_HELP)
     group.addoption("--perf-update", choices=UPDATES, metavar="|".join(UPDATES), help=_UPDATE_HELP)
     group.addoption("--perf-reason", default="", metavar="TEXT", help=_REASON_HELP)
     for name, kind, text in SETTINGS:
@@ -33,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addini("perf_catalog", "Folders with models, engines, … of your own.", type="paths", default=[])
 
 
+_PREDICT_HELP = "Predict the memory of cells whose hardware is not here, and hold it to predicted baselines."
 _UPDATE_HELP = (
     "Accept measurements into baselines: of cells without a baseline (new), of cells that got worse (regressed) or "
     "better (improved), or of all that differ. What changes is printed."
@@ -78,6 +80,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from perfsuite.pytest_session import PerfSession
 
         config.pluginmanager.register(PerfSession(config), "perfsuite.session")
+    elif config.getoption("--perf-predict"):
+        raise pytest.UsageError("--perf-predict needs --perf: without it no cell is looked at.")
     elif config.getoption("--perf-update") or config.getoption("--perf-reason"):
         option = "--perf-update" if config.getoption("--perf-update") else "--perf-reason"
         raise pytest.UsageError(f"{option} needs --perf: nothing is measured without it.")

@@ -20,7 +20,7 @@ from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.gate.judge import NEED_A_REASON, RED
 from perfsuite.gate.noise import LAUNCHES
 from perfsuite.gate.store import Store
-from perfsuite.gatekeeper import Gatekeeper
+from perfsuite.gatekeeper import Gatekeeper, commit_of
 from perfsuite.launch.machine import missing_packages, why_absent
 from perfsuite.plugin import FIXTURE
 from perfsuite.pytest_cells import catalog_of, setting
@@ -164,11 +164,28 @@ class PerfSession:
         if missing:
             names = " and ".join(missing)
             reason = f"{cell.strategy.name} needs {names}, not installed here: pip install {' '.join(missing)}"
+        absent = why_absent(cell.hardware, self.catalog)
+        if absent and self.config.getoption("--perf-predict") and not missing:
+            self._predict(cell, request)
         if self.settings.capacity_bytes is not None and cell.strategy.engine.process == "communication":
             reason = "messages have no tensors that a capacity could hold"
         if reason:
             pytest.skip(reason)
         return PerfCell(cell, self, request)
+
+    def _predict(self, cell: Cell, request: pytest.FixtureRequest) -> None:
+        """Predict and judge instead of measuring: skips the test with the verdict, or raises PerfVerdict."""
+        from perfsuite.pytest_predictions import predict_and_judge
+
+        root = self.config.rootpath / self.config.getini("perf_baselines")
+        try:
+            result = predict_and_judge(cell, self.catalog, root, self.update, commit_of(root))
+        except PerfsuiteError as error:
+            raise PerfVerdict(f"{cell.id}: {error}") from error
+        if result.verdict.status in RED and not result.updated:
+            raise PerfVerdict(render(result.verdict, None))
+        outcome = f"baseline written: {result.updated}" if result.updated else result.verdict.headline
+        pytest.skip(f"predicted, not measured: {outcome}")
 
     def measure(self, cell: Cell) -> Result:
         """Hold a cell to its baseline; accept it if the user has consented."""

@@ -54,6 +54,43 @@ class Job(Record, frozen=True, kw_only=True):
     faults: list[str] = []
 
 
+class TraceJob(Record, frozen=True, kw_only=True):
+    """One rank of a cell as the process receives it that traces its memory.
+
+    ``job.device`` is that of the cell; fake tensors are on a CPU, dressed as CUDA where the cell is. ``capability`` is
+    the compute capability of an NVIDIA device, by which torch chooses attention kernels. ``padded`` says whether the
+    batches have padding, as perfsuite's own do.
+    """
+
+    job: Job
+    rank: int
+    steps: int
+    capability: float | None = None
+    padded: bool = True
+
+
+class TraceMark(Record, frozen=True, kw_only=True):
+    """A phase begins; ``named`` are the storages whose category the trainer knows, by number."""
+
+    phase: str
+    named: dict[int, str]
+
+
+class Trace(Record, frozen=True, kw_only=True):
+    """The life of every storage of one rank, in order.
+
+    ``events`` are (storage, bytes, label, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark
+    has storage -1 and its number in place of the bytes. ``labels`` are "operator" or "operator<tab>module".
+    """
+
+    events: list[tuple[int, int, int, int]]
+    labels: list[str]
+    marks: list[TraceMark]
+    versions: dict[str, str]
+    seconds: float
+    rss_bytes: int
+
+
 class Reading(Record, frozen=True, kw_only=True):
     """One metric's value, with the parts that add up to it and the raw samples that it summarizes, where it has them.
 
@@ -93,6 +130,54 @@ class Failure(Record, frozen=True, kw_only=True):
     missing_bytes: int | None = None
     parts: dict[str, int] = {}
     versions: dict[str, str] = {}
+
+
+class Held(Record, frozen=True, kw_only=True):
+    """What is alive at a predicted peak by one operator in one module: ``count`` storages of together ``bytes``."""
+
+    category: str
+    operator: str
+    module: str
+    count: int
+    bytes: int
+
+
+class Prediction(Record, frozen=True, kw_only=True):
+    """The memory of a cell that was not run: of its fullest rank, by a trace of its code. Never a Measurement.
+
+    ``peak_bytes`` are live tensors, as requested, and the sum of ``parts``; ``ranks`` are those of all traced ranks.
+    ``allocated_bytes`` and ``reserved_bytes`` are what the device's caching allocator would count, ``smallest_bytes``
+    the least capacity in which it finds room; all three are 0 for a CPU, whose allocator keeps nothing back.
+    ``setup_bytes`` is the most that building and preparing needed before the first step.
+    ``overhead`` is what a device needs beside all tensors. ``outcome`` is "fits", "oom" or "unsupported", with its
+    ``reason``; on a CPU it is "fits" where no capacity is given. ``theory`` are the closed forms of the model state.
+    ``curve`` is live memory over the last traced step: (phase, bytes by category in the order of ``categories``).
+    """
+
+    format: int
+    cell: str
+    outcome: str
+    reason: str = ""
+    world_size: int
+    rank: int = 0
+    phase: str = ""
+    peak_bytes: int = 0
+    parts: dict[str, int] = {}
+    largest: dict[str, int] = {}
+    ranks: dict[int, int] = {}
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    smallest_bytes: int = 0
+    setup_bytes: int = 0
+    overhead: dict[str, int] = {}
+    capacity_bytes: int | None = None
+    theory: dict[str, int] = {}
+    held: list[Held] = []
+    categories: list[str] = []
+    curve: list[tuple[str, list[int]]] = []
+    versions: dict[str, str] = {}
+    seconds: float = 0.0
+    rss_bytes: int = 0
 
 
 class Machine(Record, frozen=True, kw_only=True):
@@ -185,6 +270,24 @@ class Result(Record, frozen=True, kw_only=True):
     format: int = FORMAT
     measurement: Measurement
     baseline: Baseline | None
+    verdict: Verdict
+    updated: str = ""
+
+
+class PredictedBaseline(Record, frozen=True, kw_only=True):
+    """A stored prediction with where it comes from; of another kind than a measurement's."""
+
+    format: int
+    cell: str
+    date: str
+    commit: str
+    prediction: Prediction
+
+
+class PredictedResult(Record, frozen=True, kw_only=True):
+    """One predicted cell of a run; ``updated`` is the file that it was accepted into, with consent."""
+
+    prediction: Prediction
     verdict: Verdict
     updated: str = ""
 

@@ -88,6 +88,7 @@ class Device:
     host_bandwidth: float
     power_watts: float
     source: str
+    compute_capability: float | None = None  # NVIDIA's, by which torch chooses its kernels
     measured_matmul_flops: float | None = None  # the best bf16 (fp16 before Ampere) matmul that anyone published
 
 

@@ -60,7 +60,8 @@ class Anatomy:
     """``peak_bytes`` is the sum of ``categories`` at the fullest moment, in ``phase``.
 
     ``largest`` is the most that each category held at any mark of the recorded steps (gradients need not be alive at
-    the peak), ``operations`` the bytes at the peak by (category, operator that allocated them).
+    the peak), ``operations`` the bytes at the peak by (category, operator that allocated them), ``holders`` every
+    block at the peak as (category, operator, bytes).
     """
 
     peak_bytes: int
@@ -68,6 +69,7 @@ class Anatomy:
     categories: dict[str, int]
     largest: dict[str, int]
     operations: dict[tuple[str, str], int]
+    holders: list[tuple[str, str, int]] = field(default_factory=list)
 
 
 def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Anatomy:
@@ -107,7 +109,46 @@ def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -
     for blocks in at_marks:
         for category, size in _sum(blocks).items():
             largest[category] = max(largest[category], size)
-    return Anatomy(peak_bytes, peak_phase, dict(categories), largest, dict(operations))
+    holders = [(block.kind(), block.operation, block.size) for block in at_peak]
+    return Anatomy(peak_bytes, peak_phase, dict(categories), largest, dict(operations), holders)
+
+
+def curve(
+    events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark], most_points: int
+) -> list[tuple[str, list[int]]]:
+    """Live bytes over the last step, as (phase, bytes by category in the order of CATEGORIES), oldest first.
+
+    Each of at most ``most_points`` stretches of the step is shown by its fullest moment.
+    """
+    events = list(events)
+    timeline: list[tuple[str, _Block, int]] = []
+    live: dict[int, _Block] = {}
+    phase, begin = "setup", 0
+    for address, size, operation in events:
+        if address == -1:
+            phase = marks[size].phase
+            _name(live, marks[size])
+            begin = len(timeline) if phase == "batch" else begin
+        elif size > 0:
+            live[address] = _Block(size, operation, phase)
+            timeline.append((phase, live[address], size))
+        elif size < 0 and address in live:
+            timeline.append((phase, live[address], -live.pop(address).size))
+        elif address in live:
+            live[address].communicated = True
+    totals = dict.fromkeys(CATEGORIES, 0)
+    points: list[tuple[str, list[int]]] = []
+    length = max(1, -(-(len(timeline) - begin) // most_points))
+    for number, (phase, block, size) in enumerate(timeline):
+        totals[block.kind()] += size
+        if number < begin:
+            continue
+        point = (phase, list(totals.values()))
+        if (number - begin) % length == 0:
+            points.append(point)
+        elif sum(point[1]) > sum(points[-1][1]):
+            points[-1] = point
+    return points
 
 
 def _find_peak(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> tuple[int, int]:

@@ -41,21 +41,45 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     kinds = [module.METER for module in session.catalog.modules("metric")]
     meters = [kind(session) for kind in kinds if engine.process in kind.processes]
     meters.sort(key=lambda meter: meter.inner)
+    skipped: list[bool] = []
+    evidence = drive(session, meters, _kinds(session, skipped), phases_seconds, skipped)
 
+    readings: dict[str, records.Reading] = {}
+    for meter in meters:
+        readings.update(meter.readings())
+    return RankSample(
+        rank=session.rank,
+        readings=readings,
+        engine=evidence,
+        versions=versions(session.strategy.packages),
+        phases_seconds=phases_seconds,
+    )
+
+
+def drive(
+    session: Session,
+    meters: Sequence[Meter],
+    kinds: Iterable[str],
+    phases_seconds: dict[str, float],
+    skipped: list[bool],
+) -> dict[str, str | int]:
+    """Build, prepare, prove the engine and step, watched by the meters: what is measured, and what is traced.
+
+    ``kinds`` says what each step is for. It may look at ``skipped``, to which every step adds whether it was.
+    """
     with _timed("build", session, phases_seconds):
         model = build_model(session)
     with _timed("prepare", session, phases_seconds):
         trainer = session.strategy.trainer(session, model)
-        evidence = trainer.check()
+        evidence: dict[str, str | int] = trainer.check()
         for fault in session.job.faults:
             resolve(fault)(session, trainer, meters)
         for meter in meters:
             meter.prepared(trainer)
 
     seed_steps(session)
-    skipped: list[bool] = []
     phases_seconds["steps"] = -time.perf_counter()
-    for number, kind in enumerate(_kinds(session, skipped)):
+    for number, kind in enumerate(kinds):
         if kind == "evaluation":
             _evaluate(session, trainer, meters)
             continue
@@ -74,17 +98,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
             meter.stepped(kind, outcome)
     phases_seconds["steps"] += time.perf_counter()
     trainer.check()
-
-    readings: dict[str, records.Reading] = {}
-    for meter in meters:
-        readings.update(meter.readings())
-    return RankSample(
-        rank=session.rank,
-        readings=readings,
-        engine=evidence,
-        versions=_versions(session.strategy.packages),
-        phases_seconds=phases_seconds,
-    )
+    return evidence
 
 
 def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
@@ -156,7 +170,7 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
         message=message,
         missing_bytes=sum(refused[:2]) - refused[2] if refused else None,
         parts=_alive(session, message) if out_of_memory else {},
-        versions=_versions(session.strategy.packages if session else ()),
+        versions=versions(session.strategy.packages if session else ()),
     )
     records.write(folder / f"rank{rank}.failure.json", failure)
 
@@ -199,7 +213,7 @@ def _align(session: Session) -> None:
         dist.barrier()
 
 
-def _versions(packages: Iterable[str]) -> dict[str, str]:
+def versions(packages: Iterable[str]) -> dict[str, str]:
     """The versions of the libraries and of the strategy's own packages, and which kernels torch chooses on this CPU,
     since some of them need temporaries that others do not (bf16 matmuls with and without oneDNN's).
     """

@@ -17,6 +17,7 @@ DEVICES = (
         name="rtx3090",
         matches=("geforce rtx 3090",),
         memory_bytes=24_576 * 2**20,  # nvidia-smi; 24268 MiB by older drivers
+        compute_capability=8.6,
         memory_bandwidth=936e9,
         # Accumulating in fp32, as torch does; the whitepaper's 142 accumulates in fp16. Lightning has had 35.6 here,
         # the rate without tensor cores.
@@ -32,6 +33,7 @@ DEVICES = (
         name="a6000",
         matches=("rtx a6000",),
         memory_bytes=49_140 * 2**20,  # nvidia-smi with ECC off, as it ships; 46068 MiB with ECC on
+        compute_capability=8.6,
         memory_bandwidth=768e9,
         # Lightning has had 38.7 for bf16, the rate without tensor cores.
         dense_flops={"fp32": 38.7e12, "tf32": 77.4e12, "fp16": 154.8e12, "bf16": 154.8e12},
@@ -45,6 +47,7 @@ DEVICES = (
         name="a10g",
         matches=("nvidia a10g",),
         memory_bytes=23_028 * 2**20,  # nvidia-smi, ECC on
+        compute_capability=8.6,
         memory_bandwidth=600e9,
         # composer and Lightning give it 125, the A10's; this variant for AWS accumulates in fp32 at half the rate.
         # The fp32 figure is computed: 80 multiprocessors of 128 lanes at 1.71 GHz (the A10 has 72, hence its 31.2).
@@ -58,6 +61,7 @@ DEVICES = (
         name="a100_40g",
         matches=("a100", "sxm", "40gb"),
         memory_bytes=40_960 * 2**20,  # nvidia-smi; 40536 MiB by older drivers
+        compute_capability=8.0,
         memory_bandwidth=1_555e9,
         dense_flops=_A100,
         link_bandwidth=300e9,  # NVLink 3; the datasheet's 600 counts both directions
@@ -70,6 +74,7 @@ DEVICES = (
         name="a100_80g",
         matches=("a100", "sxm", "80gb"),
         memory_bytes=81_920 * 2**20,  # nvidia-smi
+        compute_capability=8.0,
         memory_bandwidth=2_039e9,
         dense_flops=_A100,
         link_bandwidth=300e9,  # NVLink 3; the datasheet's 600 counts both directions
@@ -82,6 +87,7 @@ DEVICES = (
         name="a100_pcie_80g",
         matches=("a100", "80gb", "pcie"),
         memory_bytes=81_920 * 2**20,  # nvidia-smi
+        compute_capability=8.0,
         memory_bandwidth=1_935e9,
         dense_flops=_A100,
         link_bandwidth=300e9,  # only with the optional bridge, which joins two cards

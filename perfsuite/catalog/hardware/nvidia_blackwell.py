@@ -12,6 +12,7 @@ DEVICES = (
         name="b200",
         matches=("nvidia b200",),  # with the vendor: "NVIDIA GB200" is another device
         memory_bytes=183_359 * 2**20,  # nvidia-smi; CUDA sees 182642 MiB
+        compute_capability=10.0,
         memory_bandwidth=7_700e9,  # announced as 8 TB/s, and still given so in places
         # fp32 was announced as 80; the datasheet says 75, and 148 multiprocessors of 128 lanes at 1.965 GHz give 74.5.
         dense_flops={"fp32": 75e12, "tf32": 1_125e12, "fp16": 2_250e12, "bf16": 2_250e12, "fp8": 4_500e12},

@@ -1,0 +1,116 @@
+"""What a prediction costs, and that it is the same in every process.
+
+    python benchmarks/memory_speed.py          # writes docs/memory_speed.md
+
+Seconds are CPU seconds of the whole process that traces, its imports included, on one core: a shared machine's wall
+clock says little. Beside it stands torch's own MemTracker (torch.distributed._tools.mem_tracker) over two steps of
+the same model under fake tensors.
+"""
+
+import hashlib
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.memory.tracing import job_of, trace
+from perfsuite.records import Trace, write_bytes
+
+OUT = Path(__file__).parents[1] / "docs" / "memory_speed.md"
+GOALS = {  # CPU seconds
+    "t5_large-single+bf16-rtx3090_x1-b8": 12,
+    "t5_11b-single+bf16-a100_80g_x1": 12,
+    "bloom_7b1-single+bf16-a100_80g_x1": 6,
+    "gpt3_175b-zero3+bf16+ckpt-a100_80g_x8n32": 60,
+}
+SEEDS = range(5)
+SEEDED = "llama_tiny-fsdp2+bf16-h100_x8"
+TRACKER = """
+import resource, sys, time
+import torch, transformers
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.distributed._tools.mem_tracker import MemTracker
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.training.build import from_transformers
+cell = parse_cell(sys.argv[1], Catalog())
+begin, work = time.process_time(), cell.workload
+with FakeTensorMode():
+    model = from_transformers(cell.model)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=True)
+    tracker = MemTracker()
+    tracker.track_external(model, optimizer)
+    with tracker:
+        for _ in range(2):
+            ids = torch.zeros(work.micro_batch, work.sequence_length, dtype=torch.int64)
+            labels = torch.zeros(work.micro_batch, work.target_length or work.sequence_length, dtype=torch.int64)
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                loss = model(input_ids=ids, labels=labels).loss
+            loss.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
+print(time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, peak)
+"""
+
+
+def children_seconds() -> float:
+    """CPU seconds of all processes that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def main() -> int:
+    """Trace, time, compare."""
+    catalog = Catalog()
+    lines = []
+    for name, goal in GOALS.items():
+        cell = parse_cell(name, catalog)
+        before = children_seconds()
+        (result,) = trace([job_of(cell, 0, catalog)])
+        whole = children_seconds() - before
+        assert isinstance(result, Trace), result
+        lines.append(
+            f"| {name} | {result.seconds:.1f} s | {whole:.1f} s | {goal} s | {result.rss_bytes / 2**20:.0f} MiB | "
+            f"{len(result.events):,} | {_tracker(name) if cell.hardware.world_size == 1 else '–'} |"
+        )
+        print(lines[-1], flush=True)
+    same = len({_seeded(seed, catalog) for seed in SEEDS}) == 1
+    outcome = "the same" if same else "OTHER"
+    sentence = f"{SEEDED}: {len(SEEDS)} processes with different hash seeds trace {outcome} events, to the byte."
+    print(sentence)
+    head = [
+        "# What a prediction costs",
+        "",
+        "CPU seconds on one core, written by `python benchmarks/memory_speed.py`.",
+        "",
+        sentence,
+        "",
+        "| cell | trace | with imports | goal | RSS | events | torch's MemTracker: time, RSS, peak |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    write_bytes(OUT, "\n".join([*head, *lines, ""]).encode())
+    return int(not same)
+
+
+def _tracker(name: str) -> str:
+    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    done = subprocess.run([sys.executable, "-c", TRACKER, name], env=environment, capture_output=True, text=True)
+    if done.returncode:
+        return f"fails: {done.stderr.strip().splitlines()[-1][:80]}"
+    seconds, rss, peak = (float(word) for word in done.stdout.split()[-3:])
+    return f"{seconds:.1f} s, {rss / 2**20:.0f} MiB, {peak / 2**30:.2f} GiB"
+
+
+def _seeded(seed: int, catalog: Catalog) -> str:
+    os.environ["PYTHONHASHSEED"] = str(seed)
+    (result,) = trace([job_of(parse_cell(SEEDED, catalog), 0, catalog)])
+    assert isinstance(result, Trace), result
+    return hashlib.sha256(repr((result.events, result.labels, result.marks)).encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,77 @@
+"""``perfsuite fit MODEL``: which strategies fit into a device's memory, by how much, and what each costs."""
+
+import argparse
+import dataclasses
+
+from perfsuite.cell import parse_hardware
+from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands.memory import STRATEGIES, add_workload, fitting, processes, workload_of
+from perfsuite.errors import UsageError
+from perfsuite.memory.predict import predict
+from perfsuite.records import Prediction
+from perfsuite.report.memory import headroom, needed
+from perfsuite.report.tables import bare_table, print_table
+from perfsuite.units import show_bytes
+
+COSTS = {
+    "ckpt": "every layer's forward again: about a third more arithmetic",
+    "adafactor": "second moments as rows and columns: steps may be worse",
+    "adamw8bit": "moments rounded to 8 bits",
+}
+MESSAGES = {
+    "ddp": "one all-reduce of the gradients",
+    "zero1": "an all-reduce of the gradients, an all-gather of the parameters",
+    "zero2": "the same for every micro-batch",
+    "zero3": "parameters gathered, gradients scattered: 1.5 times ddp's bytes",
+    "fsdp1": "parameters gathered twice, gradients scattered: 1.5 times ddp's bytes",
+    "fsdp2": "parameters gathered twice, gradients scattered: 1.5 times ddp's bytes",
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`.")
+    parser.add_argument("--hardware", required=True, metavar="H", help="Device and ranks, e.g. rtx3090_x2.")
+    text = f"Strategies to try ({', '.join(STRATEGIES)})."
+    parser.add_argument("--strategy", nargs="+", default=STRATEGIES, metavar="S", help=text)
+    add_workload(parser)
+    parser.add_argument("--fresh", action="store_true", help="Trace again, whatever an earlier run has kept.")
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Rank the strategies: those that fit first, by the bytes that are left. Exit code 1 if none does."""
+    catalog = catalog_of(arguments)
+    model = catalog.get("model", arguments.model)
+    hardware = parse_hardware(arguments.hardware, catalog)
+    if hardware.device is None:
+        raise UsageError("A CPU has the machine's memory; name a device: --hardware rtx3090_x2.")
+    cells = [one for strategy in arguments.strategy for one in fitting(model.name, strategy, hardware, catalog)]
+    cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
+    found = predict(cells, catalog, processes=processes(), padded=not arguments.unpadded, fresh=arguments.fresh)
+    by_id = {cell.id: cell for cell in cells}
+    possible = sorted((one for one in found if one.outcome != "unsupported"), key=needed)
+    table = bare_table("strategy", "ranks", "needs", "left", "", "costs")
+    for one in possible:
+        cell = by_id[one.cell]
+        names = [cell.strategy.engine.name, *(choice.technique.name for choice in cell.strategy.choices)]
+        costs = "; ".join((COSTS | MESSAGES)[name] for name in names if name in COSTS | MESSAGES) or "nothing"
+        left = headroom(one) or 0
+        verdict = "fits" if left >= 0 else "out of memory"
+        table.add_row(
+            cell.strategy.name, str(one.world_size), show_bytes(needed(one)), show_bytes(left), verdict, costs
+        )
+    print(f"{model.name} on {hardware.name}: predicted, not measured")
+    print()
+    print_table(table)
+    _print_refused(found)
+    return 0 if any(one.outcome == "fits" for one in possible) else 1
+
+
+def _print_refused(found: list[Prediction]) -> None:
+    for one in found:
+        if one.outcome == "unsupported":
+            print(f"{one.cell} is not predicted: {one.reason}")
+
+
+COMMAND = Command(name="fit", help="Which strategies fit into a device's memory.", arguments=arguments, run=run)

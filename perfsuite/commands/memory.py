@@ -1,0 +1,147 @@
+"""``perfsuite memory MODEL``: how much memory a training needs on hardware that is not here, and what for."""
+
+import argparse
+import dataclasses
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell, Hardware, grid, make_cell, parse_cell, parse_hardware
+from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.errors import Refused, UsageError
+from perfsuite.memory.predict import predict
+from perfsuite.memory.timeline import draw
+from perfsuite.report.memory import bar, explain, largest, needed, parts, ranking
+from perfsuite.report.tables import print_table
+from perfsuite.units import show_bytes
+
+# What a sweep varies: the micro-batch and the length by doubling, the strategy over what people ask for.
+DOUBLINGS = 6
+STRATEGIES = (
+    "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor", "single+bf16+adamw8bit", "ddp+bf16", "ddp+bf16+ckpt",
+    "zero1+bf16", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp1+bf16", "fsdp2+bf16", "fsdp2+bf16+ckpt",
+)  # fmt: skip
+BAR = 40
+
+
+def add_workload(parser: argparse.ArgumentParser) -> None:
+    """Micro-batch and lengths."""
+    parser.add_argument("-b", "--micro-batch", type=int, metavar="N", help="Samples of one forward (the model's own).")
+    parser.add_argument("-s", "--sequence-length", type=int, metavar="N", help="Tokens of a sample (the model's own).")
+    parser.add_argument("-t", "--target-length", type=int, metavar="N", help="Tokens that a decoder writes.")
+    text = "Batches without padding, as of packed samples: attention then needs no mask."
+    parser.add_argument("--unpadded", action="store_true", help=text)
+
+
+def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
+    """The model's workload with what the options say. Raises UsageError for a workload of nothing."""
+    given = {
+        "micro_batch": arguments.micro_batch,
+        "sequence_length": arguments.sequence_length,
+        "target_length": arguments.target_length,
+    }
+    known = {name: number for name, number in given.items() if number is not None}
+    if any(number < 1 for number in known.values()):
+        raise UsageError("A micro-batch and a length are 1 or more.")
+    if "target_length" in known and model.workload.target_length is None:
+        raise Refused(f"--target-length: {model.name} has no decoder of its own, so it has no target length.")
+    return dataclasses.replace(model.workload, **known)
+
+
+def processes() -> int:
+    """As many traces at once as this process may use cores, and a trace keeps one busy."""
+    return max(1, len(os.sched_getaffinity(0)))
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`, or a whole cell's id.")
+    parser.add_argument("--strategy", default="single", metavar="S", help="Engine and techniques (single).")
+    parser.add_argument("--hardware", default="cpu_x1", metavar="H", help="Device and ranks, e.g. rtx3090_x2 (cpu_x1).")
+    add_workload(parser)
+    parser.add_argument("--explain", action="store_true", help="Walk from what one expects to what is needed.")
+    parser.add_argument("--timeline", type=Path, metavar="FILE.html", help="Draw live memory over a step.")
+    parser.add_argument("--sweep", choices=("batch", "seq", "strategy"), help="The same for several of these.")
+    parser.add_argument("--fresh", action="store_true", help="Trace again, whatever an earlier run has kept.")
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the prediction. Exit code 1 where it does not fit or cannot be predicted."""
+    catalog = catalog_of(arguments)
+    cell = cell_of(arguments, catalog)
+    if arguments.sweep:
+        return _sweep(cell, arguments, catalog)
+    (prediction,) = predict([cell], catalog, padded=not arguments.unpadded, fresh=arguments.fresh)
+    if prediction.outcome == "unsupported":
+        raise Refused(f"{cell.id} cannot be predicted: {prediction.reason}")
+    print(f"{cell.id}: predicted, not measured")
+    print()
+    print_table(parts(prediction))
+    print()
+    print("\n".join(bar(prediction)))
+    print()
+    print_table(largest(prediction))
+    if arguments.explain:
+        print()
+        print("\n".join(explain(prediction, cell.model.parameters)))
+    if arguments.timeline:
+        draw(prediction, arguments.timeline)
+        print(f"\n{arguments.timeline} is drawn.")
+    return 0 if prediction.outcome == "fits" else 1
+
+
+def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
+    """The cell that the options name; ``single`` takes one of several devices. Raises UsageError for none."""
+    if "-" in arguments.model:
+        return parse_cell(arguments.model, catalog)
+    hardware, engine = arguments.hardware, arguments.strategy.partition("+")[0]
+    alone = catalog.get("engine", engine).max_ranks == 1
+    if alone and "_x" in hardware:
+        hardware = f"{hardware.rpartition('_x')[0]}_x1"
+    cell = make_cell(arguments.model, arguments.strategy, hardware, catalog)
+    return dataclasses.replace(cell, workload=workload_of(arguments, cell.model))
+
+
+def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
+    cells, names = _variants(cell, arguments, catalog)
+    found = predict(cells, catalog, processes=processes(), padded=not arguments.unpadded, fresh=arguments.fresh)
+    print(f"{cell.id} by {arguments.sweep}: predicted, not measured")
+    print()
+    print_table(ranking(found, names))
+    print()
+    most = max((needed(one) for one in found if one.outcome != "unsupported"), default=1)
+    width = max(map(len, names))
+    for name, one in zip(names, found, strict=True):
+        if one.outcome != "unsupported":
+            print(f"{name:{width}}  {'█' * max(1, round(BAR * needed(one) / most))} {show_bytes(needed(one))}")
+    return 0
+
+
+def _variants(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> tuple[Sequence[Cell], list[str]]:
+    """The cells of a sweep, and what each is called in it."""
+    if arguments.sweep == "strategy":
+        hardware = parse_hardware(arguments.hardware, catalog) if "-" not in arguments.model else cell.hardware
+        found = [one for name in STRATEGIES for one in fitting(cell.model.name, name, hardware, catalog)]
+        cells = [dataclasses.replace(one, workload=cell.workload) for one in found]
+        return cells, [f"{one.strategy.name} on {one.hardware.name}" for one in cells]
+    field, letter = {"batch": ("micro_batch", "b"), "seq": ("sequence_length", "s")}[arguments.sweep]
+    first = getattr(cell.workload, field) if arguments.sweep == "batch" else max(1, getattr(cell.workload, field) // 4)
+    sizes = [first * 2**power for power in range(DOUBLINGS)]
+    cells = [dataclasses.replace(cell, workload=dataclasses.replace(cell.workload, **{field: size})) for size in sizes]
+    return cells, [f"{letter}{size}" for size in sizes]
+
+
+def fitting(model: str, strategy: str, hardware: Hardware, catalog: Catalog) -> list[Cell]:
+    """The strategy on all of the hardware's ranks, or on one where it cannot have more; nothing if neither can be."""
+    for ranks in (hardware, dataclasses.replace(hardware, ranks=1, nodes=1)):
+        try:
+            return grid([model], [strategy], [ranks.name], catalog)
+        except Refused:
+            continue
+    return []
+
+
+COMMAND = Command(name="memory", help="How much memory a training needs, and what for.", arguments=arguments, run=run)

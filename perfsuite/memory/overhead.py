@@ -1,0 +1,24 @@
+"""What a GPU holds beside all tensors of torch: constants with sources, none measured by perfsuite."""
+
+from __future__ import annotations
+
+from perfsuite.catalog.definitions import Device
+
+MIB = 2**20
+# CUDA's context with the kernels of torch's libraries, loaded lazily since CUDA 11.8. People report 290 to 430 MiB for
+# torch 2 (PyTorch forum and issues); 430 is the careful end. Without lazy loading bert-large's documentation has 1,343.
+CONTEXT = 430 * MIB
+# CUBLAS_WORKSPACE_CONFIG's default of torch: ":4096:2:16:8", 8 MiB and 128 KiB per handle and stream, and 32 MiB on
+# Hopper (aten/src/ATen/cuda/CublasHandlePool.cpp). torch takes it from its own allocator.
+CUBLAS_WORKSPACE = {"default": 8 * MIB + 128 * 1024, "hopper": 32 * MIB}
+HOPPER = 9.0
+# NCCL: 4 MiB of buffer per channel, direction and peer of a ring (NCCL_BUFFSIZE, docs.nvidia.com/deeplearning/nccl),
+# with the two to a dozen channels that it opens within a node; 256 MiB is what most people see for one communicator.
+NCCL = 256 * MIB
+
+
+def overhead(device: Device, world_size: int) -> dict[str, int]:
+    """Bytes by what takes them."""
+    hopper = device.compute_capability is not None and HOPPER <= device.compute_capability < HOPPER + 1
+    known = {"context": CONTEXT, "cublas_workspace": CUBLAS_WORKSPACE["hopper" if hopper else "default"]}
+    return known | ({"nccl": NCCL} if world_size > 1 else {})

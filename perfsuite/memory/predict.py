@@ -1,0 +1,163 @@
+"""Predicts the memory of cells: traces their ranks, replays the device's allocator, keeps what came out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from perfsuite import records
+from perfsuite.catalog.definitions import Layout
+from perfsuite.catalog.layouts import lay_out
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.memory.allocator import replay, smallest_capacity
+from perfsuite.memory.overhead import overhead
+from perfsuite.memory.refusals import why_not_traced
+from perfsuite.memory.theory import model_state
+from perfsuite.memory.tracing import TraceFailed, job_of, key, trace
+from perfsuite.records import FORMAT, Failure, Held, Prediction, Trace
+from perfsuite.training.anatomy import CATEGORIES, Mark, curve, dissect
+from perfsuite.training.meters._cpu_allocator import cache_folder
+
+MOST_HELD = 24
+_LAYER = re.compile(r"\.\d+(?=\.|$)")  # what repeats is told together
+MOST_POINTS = 600  # of the curve
+
+
+def predict(
+    cells: Sequence[Cell], catalog: Catalog, *, processes: int = 1, padded: bool = True, fresh: bool = False
+) -> list[Prediction]:
+    """The prediction of every cell, from the cache where nothing has changed. Raises TraceFailed.
+
+    What a trace refuses is a prediction too, with the outcome "unsupported" and its reason.
+    """
+    known: dict[tuple[int, int], Prediction] = {}
+    waiting = []
+    for number, cell in enumerate(cells):
+        if reason := why_not_traced(cell):
+            known[number, 0] = _unsupported(cell, reason)
+            continue
+        for rank in ranks_of(cell):
+            job = job_of(cell, rank, catalog, padded)
+            path = cache_folder() / "predictions" / f"{key(job)}.json"
+            if path.exists() and not fresh:
+                known[number, rank] = records.read(path, Prediction)
+            else:
+                waiting.append((number, rank, job, path))
+    traces = trace([job for _, _, job, _ in waiting], processes) if waiting else []
+    for (number, rank, _, path), result in zip(waiting, traces, strict=True):
+        if isinstance(result, Failure):
+            if result.kind != "unsupported":
+                raise TraceFailed(result)
+            known[number, rank] = _unsupported(cells[number], result.message)
+            continue
+        known[number, rank] = summarize(cells[number], rank, result)
+        records.write(path, known[number, rank])
+    by_cell: dict[int, list[Prediction]] = defaultdict(list)
+    for (number, _), prediction in sorted(known.items()):
+        by_cell[number].append(prediction)
+    return [_fullest(by_cell[number]) for number in range(len(cells))]
+
+
+def ranks_of(cell: Cell) -> list[int]:
+    """The first rank of every pipeline stage, and the last where something is sharded, for its share is another one.
+
+    All others of a stage do the same.
+    """
+    layout = _layout(cell)
+    width = layout.data_ranks * layout.tensor
+    inside = {0, width - 1} if cell.strategy.engine.shards else {0}
+    return sorted(stage * width + rank for stage in range(layout.pipeline) for rank in inside)
+
+
+def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
+    """What a trace says of the rank."""
+    device = cell.hardware.device
+    marks = {number: Mark(mark.phase, mark.named) for number, mark in enumerate(trace.marks)}
+    events = [(storage, size, trace.labels[label]) for storage, size, label, _ in trace.events]
+    anatomy = dissect(events, marks)
+    first = next(index for index, event in enumerate(trace.events) if event[0] == -1 and _is_batch(trace, event[1]))
+    allocated = reserved = smallest = 0
+    if device is not None:
+        allocator = replay(trace.events, first)
+        allocated, reserved = allocator.allocated_peak, allocator.reserved_peak
+        smallest = smallest_capacity(trace.events, first)
+    beside = overhead(device, cell.hardware.world_size) if device else {}
+    capacity = device.memory_bytes if device else None
+    return Prediction(
+        format=FORMAT,
+        cell=cell.id,
+        outcome="fits" if capacity is None or smallest + sum(beside.values()) <= capacity else "oom",
+        world_size=cell.hardware.world_size,
+        rank=rank,
+        phase=anatomy.phase,
+        peak_bytes=anatomy.peak_bytes,
+        parts={name: size for name, size in anatomy.categories.items() if size},
+        largest=anatomy.largest,
+        ranks={rank: anatomy.peak_bytes},
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        smallest_bytes=smallest,
+        setup_bytes=_setup_peak(trace, first),
+        overhead=beside,
+        capacity_bytes=capacity,
+        theory=model_state(cell, _layout(cell)),
+        held=_held(anatomy.holders),
+        categories=list(CATEGORIES),
+        curve=curve(events, marks, MOST_POINTS),
+        versions=trace.versions,
+        seconds=trace.seconds,
+        rss_bytes=trace.rss_bytes,
+    )
+
+
+def _setup_peak(trace: Trace, first: int) -> int:
+    live = peak = 0
+    for storage, size, _, _ in trace.events[:first]:
+        live += size if storage != -1 else 0
+        peak = max(peak, live)
+    return peak
+
+
+def _is_batch(trace: Trace, mark: int) -> bool:
+    return trace.marks[mark].phase == "batch"
+
+
+def _layout(cell: Cell) -> Layout:
+    return lay_out(cell.strategy, cell.hardware.world_size, cell.hardware.name)
+
+
+def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
+    """The largest groups of what is alive at the peak."""
+    sizes: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
+    for category, whole_label, size in holders:
+        label = _LAYER.sub(".*", whole_label)
+        sizes[category, label] += size
+        counts[category, label] += 1
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MOST_HELD]
+    return [
+        Held(
+            category=category,
+            operator=label.partition("\t")[0],
+            module=label.partition("\t")[2],
+            count=counts[category, label],
+            bytes=size,
+        )
+        for (category, label), size in largest
+    ]
+
+
+def _fullest(ranks: Sequence[Prediction]) -> Prediction:
+    """Of the rank that needs most, with every rank's peak."""
+    fullest = max(ranks, key=lambda one: (one.outcome == "unsupported", one.smallest_bytes, one.peak_bytes))
+    return msgspec.structs.replace(fullest, ranks={rank: size for one in ranks for rank, size in one.ranks.items()})
+
+
+def _unsupported(cell: Cell, reason: str) -> Prediction:
+    return Prediction(
+        format=FORMAT, cell=cell.id, outcome="unsupported", reason=reason, world_size=cell.hardware.world_size
+    )

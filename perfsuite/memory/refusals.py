@@ -1,0 +1,44 @@
+"""What a trace cannot tell, with the reason. A wrong number would be worse than none."""
+
+from __future__ import annotations
+
+from perfsuite.cell import Cell
+
+TECHNIQUES = {
+    "compile": "torch.compile plans its own buffers behind the operators that a trace sees",
+    "flash": "the kernels of the package flash-attn exist on GPUs alone and cannot be run on fake tensors; torch's own "
+    "flash kernel can: leave +flash out",
+    "ckpt_offload": "activations that wait on the host are on the same fake device as those that do not",
+    "nvme": "what lies on a disk is read by DeepSpeed's async_io, which reads no fake tensor",
+    "nvme_optimizer": "what lies on a disk is read by DeepSpeed's async_io, which reads no fake tensor",
+    "cpu_adam": "DeepSpeed's CPUAdam is a C++ kernel that reads the memory of what it steps",
+    "hf_trainer": "transformers' Trainer steps by values that a fake tensor does not have",
+}
+ON_GPUS = dict.fromkeys(
+    ("offload", "offload_optimizer", "offload_params"),
+    "host and device are one in a trace, so what is offloaded would be counted twice",
+)
+ENGINES = {
+    "pp_deepspeed": "DeepSpeed's stages tell each other the shapes of what they send, and in a trace nobody tells; "
+    "torch's pipelines (pp_1f1b) can be traced",
+}
+PROCESSES = {
+    "inference": "the generation of text stops by values that a fake tensor does not have",
+    "communication": "messages have no model; their sizes are in perfsuite/training/messages.py",
+}
+
+
+def why_not_traced(cell: Cell) -> str:
+    """The reason why the cell's memory cannot be predicted; empty if it can."""
+    engine = cell.strategy.engine
+    if engine.process in PROCESSES:
+        return f"{engine.name}: {PROCESSES[engine.process]}."
+    if engine.name in ENGINES:
+        return f"{engine.name}: {ENGINES[engine.name]}."
+    refused = TECHNIQUES | (ON_GPUS if cell.hardware.device is not None else {})
+    for choice in cell.strategy.choices:
+        if choice.technique.name in refused:
+            return f"{choice.technique.name}: {refused[choice.technique.name]}."
+        if choice.technique.parameter == "epochs":
+            return f"{choice.name}: an evaluation generates text, and stops by values that a fake tensor does not have."
+    return ""

@@ -1,0 +1,118 @@
+"""Starts the processes that trace, and reads what they leave. The caller stays free of torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+
+from perfsuite import records
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.errors import FileError, PerfsuiteError
+from perfsuite.records import Failure, Job, Trace, TraceJob
+from perfsuite.training.meters._base import TRACED_STEPS
+from perfsuite.training.meters._cpu_allocator import cache_folder
+
+STEPS = 2  # the first has no optimizer state yet; where steps are cheap, on a CPU, as many as a run records
+PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
+TRACING = Path(__file__).parents[1]
+
+
+class TraceFailed(PerfsuiteError):
+    """A cell could not be traced; ``failure`` says why."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(failure.message)
+        self.failure = failure
+
+
+def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True) -> TraceJob:
+    """What the process is given that traces the rank."""
+    device = cell.hardware.device
+    job = Job(
+        cell=cell.id,
+        model=cell.model,
+        strategy=cell.strategy.name,
+        workload=cell.workload,
+        device=cell.hardware.torch_device,
+        world_size=cell.hardware.world_size,
+        steps=1,
+        warmup=0,
+        catalogs=[str(folder) for folder in catalog.folders],
+        import_path=[entry for entry in sys.path if entry],
+    )
+    return TraceJob(
+        job=job,
+        rank=rank,
+        steps=TRACED_STEPS if device is None else STEPS,
+        capability=device.compute_capability if device else None,
+        padded=padded,
+    )
+
+
+def key(job: TraceJob) -> str:
+    """Of everything that a trace depends on: the cell, the libraries' versions and perfsuite's own code."""
+    digest = hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(job, job=_portable(job.job))))
+    for name in PACKAGES:
+        digest.update(f"{name} {_version(name)}".encode())
+    for folder in ("training", "memory", "catalog"):
+        for path in sorted((TRACING / folder).rglob("*.py")):
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]:
+    """The trace of every job, each in a process of its own, at most so many at once. Raises TraceFailed."""
+    environment = dict(os.environ)
+    environment |= {
+        "CUDA_VISIBLE_DEVICES": "",
+        "DS_ACCELERATOR": "cpu",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONWARNINGS": "ignore",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
+    }
+    with tempfile.TemporaryDirectory(prefix="perfsuite-trace-") as name:
+        folder = Path(name)
+        pairs: list[str] = []
+        for number, job in enumerate(jobs):
+            records.write(folder / f"{number}.json", job)
+            pairs += [str(folder / f"{number}.json"), str(folder / f"{number}.trace")]
+        command = [sys.executable, "-m", "perfsuite.training.trace", str(processes), *pairs]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return [_read(folder / f"{number}.trace", job, done.stderr) for number, job in enumerate(jobs)]
+
+
+def _read(path: Path, job: TraceJob, log: str) -> Trace | Failure:
+    if not path.exists():
+        message = f"The trace of rank {job.rank} of {job.job.cell} left no result."
+        raise TraceFailed(Failure(kind="killed", rank=job.rank, message=message, tail=log[-2000:]))
+    text = path.read_bytes()
+    try:
+        return msgspec.json.decode(text, type=Trace)
+    except msgspec.ValidationError:
+        return records.decode(text, Failure, str(path))
+    except msgspec.DecodeError as error:
+        raise FileError(f"{path} is torn: {error}.") from error
+
+
+def _portable(job: Job) -> Job:
+    """Without what differs between machines and says nothing about memory."""
+    return msgspec.structs.replace(job, import_path=[])
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""

@@ -1,0 +1,37 @@
+"""Cells on hardware that is not here, with --perf-predict: predicted, and held to predicted baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from perfsuite import records
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.gate.predicted import judge_prediction, load, path_of
+from perfsuite.memory.predict import predict
+from perfsuite.records import FORMAT, PredictedBaseline, PredictedResult
+
+
+def predict_and_judge(cell: Cell, catalog: Catalog, root: Path, update: str | None, commit: str) -> PredictedResult:
+    """Predict a cell, judge it, and accept it where the user has consented to this verdict."""
+    baseline = load(root, cell.id)
+    (prediction,) = predict([cell], catalog)
+    verdict = judge_prediction(prediction, baseline)
+    updated = ""
+    if verdict.status in ("new", "regressed", "improved") and update in (verdict.status, "all"):
+        path = path_of(root, cell.id)
+        records.write(
+            path,
+            PredictedBaseline(
+                format=FORMAT, cell=cell.id, date=records.timestamp(), commit=commit, prediction=lasting(prediction)
+            ),
+        )
+        updated = str(path)
+    return PredictedResult(prediction=prediction, verdict=verdict, updated=updated)
+
+
+def lasting(prediction: records.Prediction) -> records.Prediction:
+    """Without what differs from machine to machine, and without the curve, which would fill a diff."""
+    return msgspec.structs.replace(prediction, curve=[], held=[], seconds=0.0, rss_bytes=0)

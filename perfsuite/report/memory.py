@@ -1,0 +1,186 @@
+"""A predicted memory as people read it: the table, the bar against the capacity, what is largest, and the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from perfsuite.records import Prediction
+from perfsuite.report.tables import bare_table
+from perfsuite.units import show_bytes, show_change
+
+BAR = 60  # characters
+BLOCKS = {
+    "parameters": "P",
+    "master_parameters": "M",
+    "optimizer_state": "O",
+    "gradients": "G",
+    "communication": "C",
+    "batch": "B",
+    "activations": "A",
+    "temporaries": "T",
+}
+MEANINGS = {
+    "parameters": "the weights as forward uses them",
+    "master_parameters": "fp32 copies that the optimizer steps",
+    "optimizer_state": "what the optimizer keeps per weight",
+    "gradients": "what backward leaves per weight",
+    "communication": "buffers of collectives",
+    "batch": "token ids, masks, labels",
+    "activations": "what forward keeps for backward",
+    "temporaries": "what comes and goes within a phase",
+}
+
+
+def needed(prediction: Prediction) -> int:
+    """Bytes of the device without which the cell does not run."""
+    return (prediction.smallest_bytes or prediction.peak_bytes) + sum(prediction.overhead.values())
+
+
+def headroom(prediction: Prediction) -> int | None:
+    """Bytes of the device that are left, negative where they lack; None without a capacity."""
+    return None if prediction.capacity_bytes is None else prediction.capacity_bytes - needed(prediction)
+
+
+def parts(prediction: Prediction) -> Table:
+    """The peak by category beside the closed forms."""
+    table = bare_table("", "at the peak", "by formula", "what it is")
+    for name in prediction.categories:
+        here, theory = prediction.parts.get(name, 0), prediction.theory.get(name)
+        if here or theory:
+            formula = "" if theory is None else show_bytes(theory)
+            table.add_row(name.replace("_", " "), show_bytes(here), formula, MEANINGS[name])
+    table.add_row(
+        "live tensors",
+        show_bytes(prediction.peak_bytes),
+        "",
+        f"peak of rank {prediction.rank}, in its {phase(prediction)}",
+    )
+    if prediction.smallest_bytes:
+        table.add_row("allocated", show_bytes(prediction.allocated_bytes), "", "in blocks of 512 bytes and more")
+        table.add_row("reserved", show_bytes(prediction.reserved_bytes), "", "what an idle, larger GPU would show")
+        table.add_row(
+            "smallest that fits", show_bytes(prediction.smallest_bytes), "", "with the cache returned when it runs out"
+        )
+    if prediction.setup_bytes > prediction.peak_bytes:
+        text = "live tensors before the first step: perfsuite builds the whole model on every rank"
+        table.add_row("while building", show_bytes(prediction.setup_bytes), "", text)
+    for name, size in prediction.overhead.items():
+        table.add_row(
+            name.replace("_", " "),
+            show_bytes(size),
+            "",
+            "beside all tensors; a constant (perfsuite/memory/overhead.py)",
+        )
+    return table
+
+
+def phase(prediction: Prediction) -> str:
+    """The phase of the peak in words."""
+    return {"optimizer": "optimizer step", "end": "end of a step"}.get(prediction.phase, prediction.phase)
+
+
+def bar(prediction: Prediction) -> list[str]:
+    """What is needed against the capacity, a letter per share of the whole, and a verdict."""
+    if prediction.capacity_bytes is None:
+        return [f"needs {show_bytes(needed(prediction))}; a CPU has the machine's memory"]
+    sizes = {BLOCKS[name]: size for name, size in prediction.parts.items()}
+    sizes["."] = prediction.smallest_bytes - prediction.peak_bytes  # lost to blocks and segments
+    sizes["+"] = sum(prediction.overhead.values())
+    scale = BAR / max(prediction.capacity_bytes, needed(prediction))
+    text = "".join(letter * round(size * scale) for letter, size in sizes.items())
+    edge = round(prediction.capacity_bytes * scale)
+    text = text.ljust(BAR)
+    left = headroom(prediction)
+    assert left is not None
+    verdict = f"fits, {show_bytes(left)} left" if left >= 0 else f"out of memory, {show_bytes(-left)} missing"
+    return [
+        f"[{text[:edge]}|{text[edge:]}",
+        f"{show_bytes(needed(prediction))} of {show_bytes(prediction.capacity_bytes)}: {verdict}",
+        "P parameters  M master parameters  O optimizer state  G gradients  A activations  T temporaries  "
+        "C communication  . allocator  + overhead",
+    ]
+
+
+def largest(prediction: Prediction, most: int = 12) -> Table:
+    """What is alive at the peak, by operator and module."""
+    table = bare_table("bytes", "tensors", "category", "made by", "in")
+    for held in prediction.held[:most]:
+        table.add_row(
+            show_bytes(held.bytes), str(held.count), held.category.replace("_", " "), held.operator, held.module
+        )
+    return table
+
+
+def ranking(predictions: Sequence[Prediction], names: Sequence[str]) -> Table:
+    """Cells beside each other."""
+    table = bare_table("", "needs", "left", "live tensors", "activations", "")
+    for name, one in zip(names, predictions, strict=True):
+        if one.outcome == "unsupported":
+            table.add_row(name, "", "", "", "", f"not predicted: {one.reason}")
+            continue
+        left = headroom(one)
+        outcome = "fits" if left is None or left >= 0 else "out of memory"
+        table.add_row(
+            name,
+            show_bytes(needed(one)),
+            "" if left is None else show_bytes(left),
+            show_bytes(one.peak_bytes),
+            show_bytes(one.parts.get("activations", 0)),
+            outcome,
+        )
+    return table
+
+
+def explain(prediction: Prediction, parameters: int) -> list[str]:
+    """From the sum that everyone computes by hand to the figure, in words and numbers."""
+    by_hand = sum(prediction.theory.values())
+    states = {
+        name: prediction.parts.get(name, 0)
+        for name in ("parameters", "master_parameters", "gradients", "optimizer_state")
+    }
+    moving = prediction.peak_bytes - sum(states.values())
+    sentences = [
+        f"{parameters:,} parameters at 16 bytes (2 + 2 + 12, as the ZeRO paper counts with Adam in half precision) are "
+        f"{show_bytes(16 * parameters)}: what one expects.",
+        f"In this precision and on these ranks the closed forms give {show_bytes(by_hand)}: "
+        + ", ".join(f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in prediction.theory.items())
+        + ".",
+        f"At the peak, in the {phase(prediction)}, {show_bytes(sum(states.values()))} of them are alive: "
+        + ", ".join(f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in states.items() if size)
+        + (
+            "."
+            if prediction.parts.get("gradients", 0) >= prediction.theory.get("gradients", 0)
+            else "; gradients come and go."
+        ),
+        f"No closed form has the rest, {show_bytes(moving)}: "
+        + ", ".join(
+            f"{name.replace('_', ' ')} {show_bytes(size)}"
+            for name, size in prediction.parts.items()
+            if name not in states and size
+        )
+        + ".",
+    ]
+    if prediction.held:
+        one = max(
+            (held for held in prediction.held if held.category not in states), key=lambda held: held.bytes, default=None
+        )
+        if one:
+            where = f" in {one.module}" if one.module else ""
+            sentences.append(
+                f"The largest of it is {show_bytes(one.bytes)} in {one.count} tensor(s) made by {one.operator}{where}."
+            )
+    if prediction.smallest_bytes:
+        lost = prediction.smallest_bytes - prediction.peak_bytes
+        sentences.append(
+            f"The caching allocator turns {show_bytes(prediction.peak_bytes)} of tensors into "
+            f"{show_bytes(prediction.smallest_bytes)} where memory is short "
+            f"({show_change(prediction.peak_bytes, prediction.smallest_bytes)}: {show_bytes(lost)} between blocks), "
+            f"and shows {show_bytes(prediction.reserved_bytes)} where it is not."
+        )
+        beside = " + ".join(
+            f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in prediction.overhead.items()
+        )
+        sentences.append(f"Beside tensors the device holds {beside}: {show_bytes(needed(prediction))} in all.")
+    return sentences

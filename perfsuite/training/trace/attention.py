@@ -1,0 +1,128 @@
+"""Attention: which kernel a device's torch would choose, and what it keeps.
+
+torch chooses in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, by the first of these that can do it:
+    flash       half precision, no mask, Ampere and newer, a head of at most 256
+    efficient   no grouped queries, Maxwell and newer; with or without a mask
+    math        everything: the scores of all pairs of tokens are kept
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+HALF = (torch.float16, torch.bfloat16)
+LARGEST_FLASH_HEAD = 256
+FLASH_MULTIPLE = 8  # flash pads a head to a multiple of it
+MASK_MULTIPLE = {2: 8, 4: 4}  # elements by element size: 16 bytes, to which the efficient kernel wants rows aligned
+
+
+@contextlib.contextmanager
+def scores_take_the_mask(recorder: Any) -> Iterator[None]:
+    """Attention that is not fused adds the mask to the scores in place, but not for subclasses of torch.Tensor
+    (aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math).
+    """
+    plain = torch.nn.functional.scaled_dot_product_attention
+
+    def attention(*arguments: Any, **options: Any) -> Any:
+        before, recorder.in_attention = recorder.in_attention, True
+        try:
+            return plain(*arguments, **options)
+        finally:
+            recorder.in_attention = before
+
+    with mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attention):
+        yield
+
+
+def add_mask(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Their sum, in the scores' memory."""
+    total: torch.Tensor = torch.ops.aten.alias.default(scores.add_(mask))
+    return total
+
+
+def fits_flash(query: torch.Tensor, mask: Any, newest: bool) -> bool:
+    """Whether torch would take its flash kernel; ``newest``: the device is of the Ampere generation or newer."""
+    return newest and mask is None and query.dtype in HALF and query.shape[-1] <= LARGEST_FLASH_HEAD
+
+
+@contextlib.contextmanager
+def cuda_kernels(recorder: Any, newest: bool) -> Iterator[None]:
+    """``scaled_dot_product_attention`` as torch computes it on CUDA."""
+    plain = torch.nn.functional.scaled_dot_product_attention
+
+    def attention(
+        query: Any,
+        key: Any,
+        value: Any,
+        attn_mask: Any = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+        enable_gqa: bool = False,
+    ) -> Any:
+        if torch.is_autocast_enabled("cpu"):
+            dtype = torch.get_autocast_dtype("cpu")
+            query, key, value = (one.to(dtype) for one in (query, key, value))
+            if attn_mask is not None and attn_mask.is_floating_point():
+                attn_mask = attn_mask.to(dtype)
+        if fits_flash(query, attn_mask, newest):
+            return _flash(query, key, value, dropout_p, is_causal, scale)
+        if not enable_gqa:
+            mask = _bias(query, key, attn_mask)
+            keeps = torch.is_grad_enabled() and any(
+                one is not None and one.requires_grad for one in (query, key, value, mask)
+            )
+            return torch.ops.aten._scaled_dot_product_efficient_attention(
+                query, key, value, mask, keeps, dropout_p, is_causal, scale=scale
+            )[0]
+        with torch.autocast("cpu", enabled=False):
+            return plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
+
+    backward = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
+    recorder.rules[backward] = flash_backward
+    with mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attention):
+        yield
+
+
+def _flash(query: Any, key: Any, value: Any, dropout_p: float, is_causal: bool, scale: float | None) -> Any:
+    head = query.shape[-1]
+    if head % FLASH_MULTIPLE:
+        pad = functools.partial(torch.nn.functional.pad, pad=(0, -head % FLASH_MULTIPLE))
+        query, key, value = pad(query), pad(key), pad(value)
+        scale = head**-0.5 if scale is None else scale
+    out = torch.ops.aten._scaled_dot_product_flash_attention(query, key, value, dropout_p, is_causal, scale=scale)[0]
+    return out[..., :head] if head % FLASH_MULTIPLE else out
+
+
+def _bias(query: Any, key: Any, mask: Any) -> Any:
+    """A mask as the efficient kernel takes it: added to the scores, expanded, its rows aligned."""
+    if mask is None:
+        return None
+    if mask.dtype == torch.bool:
+        mask = torch.where(mask, torch.zeros((), dtype=query.dtype), torch.full((), float("-inf"), dtype=query.dtype))
+    multiple = MASK_MULTIPLE[query.element_size()]
+    length = mask.shape[-1]
+    if length % multiple and length > 1:
+        mask = torch.nn.functional.pad(mask, (0, -length % multiple))[..., :length]
+    return mask.expand(*query.shape[:-1], key.shape[-2])
+
+
+def flash_backward(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Flash attention sums the gradient of the queries in fp32, padded to blocks, beside a number per query
+    (csrc/flash_attn/flash_api.cpp, mha_bwd); with grouped queries keys and values are expanded first.
+    """
+    out = func(*args, **kwargs)
+    query, key = args[1], args[2]
+    batch, heads, length, head = query.shape
+    rounded, wide = -(-length // 128) * 128, -(-head // (32 if head <= 128 else 64)) * (32 if head <= 128 else 64)
+    expanded = 2 * batch * key.shape[2] * heads * head * query.element_size() if key.shape[1] != heads else 0
+    for one in out:
+        recorder.note(one, str(func))
+    recorder.scratch(4 * batch * rounded * heads * (wide + 1) + expanded, str(func))
+    return out

@@ -1,0 +1,103 @@
+"""Fake tensors are on a CPU; this dresses it as CUDA wherever the two differ in what they keep.
+
+Fake CUDA tensors would need no dress, but torch 2.13 fails in their backward where there is no GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+# aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE: what autocast computes in fp32 on
+# CUDA. On a CPU it leaves them in the dtype that comes.
+FP32 = (
+    "exp", "expm1", "log", "log1p", "log2", "log10", "reciprocal", "rsqrt", "tan", "sinh", "cosh", "acos", "asin",
+    "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm", "rms_norm",
+    "group_norm", "nll_loss", "nll_loss_nd", "cross_entropy_loss", "smooth_l1_loss", "huber_loss", "mse_loss",
+    "binary_cross_entropy_with_logits", "kl_div", "l1_loss", "logsumexp", "dist", "cdist", "norm.Scalar",
+)  # fmt: skip
+FP32_BY_DTYPE = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cumsum", "prod", "prod.dim_int")
+
+
+@contextlib.contextmanager
+def autocast_lists(recorder: Any) -> Iterator[None]:
+    """CUDA's list of what runs in fp32 under autocast."""
+    library = torch.library.Library("aten", "IMPL")
+    for name in FP32:
+        library.impl(name, _in_fp32(_overload(name)), "AutocastCPU")
+    for name in FP32_BY_DTYPE:
+        library.impl(name, _asking_fp32(_overload(name)), "AutocastCPU")
+    yield
+
+
+def _overload(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+
+
+def _without_autocast() -> Any:
+    return torch._C._ExcludeDispatchKeyGuard(torch._C.DispatchKeySet(torch._C.DispatchKey.AutocastCPU))
+
+
+def _in_fp32(op: Any) -> Callable[..., Any]:
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with _without_autocast():
+            return op(*(_widen(one) for one in args), **{name: _widen(one) for name, one in kwargs.items()})
+
+    return run
+
+
+def _widen(value: Any) -> Any:
+    half = isinstance(value, torch.Tensor) and value.dtype in (torch.bfloat16, torch.float16)
+    return value.to(torch.float32) if half else value
+
+
+def _asking_fp32(op: Any) -> Callable[..., Any]:
+    def run(tensor: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
+        if dtype is None and tensor.dtype in (torch.bfloat16, torch.float16):
+            dtype = torch.float32
+        with _without_autocast():
+            return op(tensor, *args, dtype=dtype, **kwargs)
+
+    return run
+
+
+@contextlib.contextmanager
+def dropout_keeps_bits(recorder: Any) -> Iterator[None]:
+    """CUDA's dropout is one kernel that keeps a mask of bool; a CPU's keeps one of the input's dtype."""
+
+    def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
+        if not training or p == 0:
+            return input
+        out = torch.native_dropout(input, p, True)[0]
+        return input.copy_(out) if inplace else out
+
+    with mock.patch.object(torch.nn.functional, "dropout", dropout):
+        yield
+
+
+def _on_cpu() -> list[str]:
+    """Where the fake tensors are."""
+    return ["cpu"]
+
+
+@contextlib.contextmanager
+def optimizers_step_at_once(recorder: Any) -> Iterator[None]:
+    """torch's optimizers take all parameters in one operator on CUDA, and look at types and devices to know."""
+    from torch.optim import optimizer
+    from torch.utils import _foreach_utils
+
+    with contextlib.ExitStack() as stack:
+        for module in (optimizer, _foreach_utils):
+            kinds = [*module._foreach_supported_types, FakeTensor]
+            stack.enter_context(mock.patch.object(module, "_foreach_supported_types", kinds))
+        stack.enter_context(mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", _on_cpu))
+        yield
+
+
+PATCHES = (autocast_lists, dropout_keeps_bits, optimizers_step_at_once)

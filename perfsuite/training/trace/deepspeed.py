@@ -1,0 +1,112 @@
+"""What DeepSpeed does that a rank without siblings, or without data, cannot."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import itertools
+import sys
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+WHERE = (
+    "deepspeed.runtime.zero.stage3",
+    "deepspeed.runtime.zero.partition_parameters",
+    "deepspeed.runtime.zero.partitioned_param_coordinator",
+)
+
+
+def _nothing(*_: Any, **__: Any) -> None:
+    """In place of what ranks would tell each other."""
+
+
+def _large(*_: Any) -> int:
+    """Bytes that no device has."""
+    return 2**62
+
+
+@contextlib.contextmanager
+def ranks_agree(recorder: Any) -> Iterator[None]:
+    """Stage 3 asserts that all ranks gather the same parameters: there is nobody to ask."""
+    with contextlib.ExitStack() as stack:
+        for name in WHERE:
+            module = importlib.import_module(name)
+            stack.enter_context(mock.patch.object(module, "assert_ints_same_as_other_ranks", _nothing))
+        yield
+
+
+@contextlib.contextmanager
+def first_rank_is_alike(recorder: Any) -> Iterator[None]:
+    """AutoTP has the first rank pickle its inputs for the others, which are given the same."""
+    import torch.distributed as dist
+
+    with mock.patch.object(dist, "broadcast_object_list", _nothing):
+        yield
+
+
+@contextlib.contextmanager
+def devices_are_large(recorder: Any) -> Iterator[None]:
+    """Stages 1 and 2 flatten the parameters on the host where the device lacks room for a copy: what is free here, on
+    the machine that traces, says nothing about the device.
+    """
+    from deepspeed.accelerator import get_accelerator
+
+    with mock.patch.object(type(get_accelerator()), "available_memory", _large):
+        yield
+
+
+@contextlib.contextmanager
+def other_ranks_parts_stand_together(recorder: Any) -> Iterator[None]:
+    """Stage 3 makes a view per rank of everything that it gathers and reduces: on hundreds of ranks that is millions of
+    operators, which need no memory. From MANY_RANKS on the views of other ranks are one; what is allocated is the same.
+    """
+    import torch
+    import torch.distributed as dist
+    from deepspeed.runtime.zero import partition_parameters, stage3
+
+    if dist.get_world_size() < MANY_RANKS:
+        yield
+        return
+    narrow = torch.Tensor.narrow
+
+    def part(tensor: Any, dimension: int, start: Any, length: Any) -> Any:
+        """Of a flat tensor that is gathered: one rank's."""
+        gathers = sys._getframe(1).f_globals["__name__"] == partition_parameters.__name__
+        return tensor if gathers and start != dist.get_rank() * length else narrow(tensor, dimension, start, length)
+
+    def wait(handle: Any, handle_dependency: bool = True) -> None:
+        """As AllGatherCoalescedHandle.wait: every parameter is put together in memory of its own."""
+        if handle.complete:
+            return
+        handle.allgather_handle.wait()
+        for parameter in handle.params:
+            whole = torch.empty(parameter.ds_numel, dtype=handle.partitions[0].dtype)
+            parameter.data = whole.view(parameter.ds_shape).to(parameter.ds_tensor.dtype)
+            parameter.ds_status = partition_parameters.ZeroParamStatus.AVAILABLE
+        handle.complete = True
+
+    def reduce_scatter(tensors: Any, group: Any = None) -> Any:
+        """As reduce_scatter_coalesced: several tensors, or one with padding, are put together first."""
+        ranks, rank = dist.get_world_size(group), dist.get_rank(group)
+        shares = [-(-tensor.numel() // ranks) for tensor in tensors]
+        flat = tensors[0].view(-1)
+        if len(tensors) > 1 or tensors[0].numel() % ranks:
+            flat = torch.empty(sum(shares) * ranks, dtype=flat.dtype)
+        flat.div_(ranks)
+        mine = narrow(flat, 0, rank * sum(shares), sum(shares))
+        dist.reduce_scatter_tensor(mine, flat, group=group)
+        ends = itertools.accumulate(shares)
+        held = [max(0, min(one.numel() - rank * share, share)) for one, share in zip(tensors, shares, strict=True)]
+        return [narrow(mine, 0, end - share, size) for end, share, size in zip(ends, shares, held, strict=True)]
+
+    with (
+        mock.patch.object(torch.Tensor, "narrow", part),
+        mock.patch.object(partition_parameters.AllGatherCoalescedHandle, "wait", wait),
+        mock.patch.object(stage3, "reduce_scatter_coalesced", reduce_scatter),
+    ):
+        yield
+
+
+MANY_RANKS = 17
+PATCHES = (ranks_agree, first_rank_is_alike, devices_are_large, other_ranks_parts_stand_together)

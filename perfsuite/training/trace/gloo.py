@@ -1,0 +1,31 @@
+"""What gloo's collectives allocate beside their arguments (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp)."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_leaves
+
+# Operator → which of its arguments is copied as a whole: gathered into one flat tensor, or reduced in a clone.
+COPIES = {"allgather_": 0, "_allgather_base_": 0, "reduce_scatter_": 1, "_reduce_scatter_base_": 1}
+
+
+@contextlib.contextmanager
+def collectives_copy(recorder: Any) -> Iterator[None]:
+    """Whatever is gathered or scattered is there twice while gloo works on it."""
+    for name, place in COPIES.items():
+        recorder.rules[getattr(torch.ops.c10d, name).default] = _copying(place)
+    yield
+
+
+def _copying(place: int) -> Any:
+    def rule(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        out = func(*args, **kwargs)
+        tensors = (leaf for leaf in tree_leaves(args[place]) if isinstance(leaf, torch.Tensor))
+        recorder.scratch(sum(one.numel() * one.element_size() for one in tensors), str(func))
+        return out
+
+    return rule

@@ -1,0 +1,76 @@
+"""Runs the code of a rank on fake tensors, as rank.py runs it on real ones, and records what it would keep."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+from typing import Any
+
+import msgspec
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from perfsuite.records import Trace, TraceJob, TraceMark
+from perfsuite.training.meters._base import Meter
+from perfsuite.training.rank import drive, versions
+from perfsuite.training.session import Session
+from perfsuite.training.trace import batches, distributed, overrides
+from perfsuite.training.trace.recorder import Recorder
+
+
+class Marks(Meter):
+    """Writes into the recorder's events where phases begin, and whose the storages are, as the memory meter does."""
+
+    def __init__(self, session: Session, recorder: Recorder) -> None:
+        super().__init__(session)
+        self.recorder = recorder
+        self.trainer: Any = None
+        self.marks: list[TraceMark] = []
+        session.listeners.append(self.mark)
+
+    def mark(self, phase: str) -> None:
+        """A phase begins."""
+        if self.trainer is None:
+            return
+        if phase == "batch":
+            gc.collect()  # what building and preparing left in circles; Python collects it at some time or other
+        named: dict[int, str] = {}
+        with self.recorder.paused():
+            for category, tensor in self.trainer.tensors():
+                number = self.recorder.known(tensor)
+                if number:
+                    named.setdefault(number, category)
+        self.recorder.events.append((-1, len(self.marks), 0, 0))
+        self.marks.append(TraceMark(phase=phase, named=named))
+
+
+def trace(job: TraceJob) -> Trace:
+    """Trace the rank's first steps. Raises RankError (Unsupported, WrongEngine) where the cell cannot be had."""
+    begin = time.process_time()
+    # Fake tensors are on the CPU, and so is all that engines ask torch for: CUDA is a dress over it (overrides.py).
+    on_cpu = msgspec.structs.replace(job.job, device="cpu", capacity_bytes=None)
+    session = Session.open(on_cpu, job.rank)
+    torch.set_num_threads(1)
+    distributed.join(session)
+    _ = session.mesh  # made of real numbers
+    recorder = Recorder()
+    marks = Marks(session, recorder)
+    gc.disable()  # what is collected when would depend on how many objects there are
+    with (
+        overrides.applied(recorder, job, session),
+        recorder.places.followed(),
+        batches.filled(job),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        recorder,
+    ):
+        drive(session, [marks], ["traced"] * job.steps, {}, [])
+        events = list(recorder.events)
+    return Trace(
+        events=events,
+        labels=list(recorder.numbers),
+        marks=marks.marks,
+        versions=versions(session.strategy.packages),
+        seconds=time.process_time() - begin,
+        rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+    )

@@ -1,0 +1,58 @@
+"""Streams: CUDA's allocator gives memory back to the stream that asked for it, so it matters which one asks."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+
+@contextlib.contextmanager
+def streams_have_pools(recorder: Any) -> Iterator[None]:
+    """FSDP2 asks the device's module for streams. Those of a CPU are one; these are told apart, and do nothing else."""
+    numbers = itertools.count(1)
+
+    class Stream:
+        def __init__(self, *_: Any, **__: Any) -> None:
+            self.number = next(numbers)
+
+        def wait_stream(self, stream: Any) -> None:
+            """Nothing runs, so there is nothing to wait for."""
+
+        def wait_event(self, event: Any) -> None:
+            """Nothing runs, so there is nothing to wait for."""
+
+        def synchronize(self) -> None:
+            """Nothing runs, so there is nothing to wait for."""
+
+        def record_event(self, event: Any = None) -> Any:
+            """FSDP keeps what it sends until the event is there, so there must be one."""
+            return event or torch.cpu.Event()
+
+    main = Stream()
+    main.number = 0
+    current = [main]
+
+    @contextlib.contextmanager
+    def stream(chosen: Any) -> Iterator[None]:
+        current.append(chosen if isinstance(chosen, Stream) else main)
+        recorder.stream = current[-1].number
+        try:
+            yield
+        finally:
+            current.pop()
+            recorder.stream = current[-1].number
+
+    def chosen_last(*_: Any) -> Any:
+        return current[-1]
+
+    with (
+        mock.patch.object(torch.cpu, "Stream", Stream),
+        mock.patch.object(torch.cpu, "stream", stream),
+        mock.patch.object(torch.cpu, "current_stream", chosen_last),
+    ):
+        yield

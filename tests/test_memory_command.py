@@ -1,0 +1,70 @@
+"""``perfsuite memory`` and ``perfsuite fit``: what people read, and how they are told that something cannot be had."""
+
+import pytest
+
+from perfsuite.cli import main
+
+TINY = ["memory", "gpt2_tiny", "--strategy", "single+bf16", "--hardware", "rtx3090_x2"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """A cache of predictions of this file's own, so that they are traced once."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+def test_the_table_says_what_fits(capsys):
+    """The prediction says that it is one, and the bar how much of the device is left; exit code 0."""
+    status = main(TINY)
+    printed = capsys.readouterr().out
+
+    assert status == 0
+    assert printed.startswith("gpt2_tiny-single+bf16-rtx3090_x1: predicted, not measured")
+    assert "of 24.00 GiB: fits, " in printed
+
+
+def test_explain_begins_with_what_one_expects(capsys):
+    """--explain walks from 16 bytes per parameter to the allocator's figure."""
+    main([*TINY, "--explain"])
+    printed = capsys.readouterr().out
+
+    assert "141,056 parameters at 16 bytes" in printed
+    assert "The caching allocator turns" in printed
+
+
+def test_the_timeline_marks_the_peak(tmp_path, capsys):
+    """--timeline draws a page that needs no network."""
+    main([*TINY, "--timeline", str(tmp_path / "step.html")])
+    page = (tmp_path / "step.html").read_text()
+
+    assert "peak " in page and "predicted live tensors" in page
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["memory", "gpt2_tiny", "--strategy", "single+compile"], "torch.compile plans its own buffers"),
+        (["memory", "gpt2_tiny", "-b", "0"], "1 or more"),
+        (["memory", "gpt2_tiny", "-t", "8"], "no decoder of its own"),
+        (["memory", "gpt2_tinny"], "Did you mean 'gpt2_tiny'?"),
+        (["fit", "gpt2_tiny", "--hardware", "cpu_x2"], "name a device"),
+    ],
+)
+def test_what_cannot_be_had_is_one_sentence(capsys, arguments, reason):
+    """Exit code 2, with the reason on stderr."""
+    status = main(arguments)
+
+    assert status == 2
+    assert reason in capsys.readouterr().err
+
+
+def test_fit_ranks_by_what_is_left(capsys):
+    """Strategies that need less come first, with what they cost."""
+    status = main(["fit", "gpt2_tiny", "--hardware", "rtx3090_x2", "--strategy", "ddp+bf16", "single+bf16"])
+    printed = capsys.readouterr().out
+
+    assert status == 0
+    assert printed.index("single+bf16") < printed.index("ddp+bf16")
+    assert "one all-reduce of the gradients" in printed

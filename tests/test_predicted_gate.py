@@ -1,0 +1,113 @@
+"""The gate without a GPU: predictions held to predicted baselines, by equality."""
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+from perfsuite.errors import FileError
+from perfsuite.gate.predicted import judge_prediction, load, path_of
+from perfsuite.records import FORMAT, PredictedBaseline, Prediction, write
+
+CELL = "gpt2_tiny-single+bf16-h100_x1"
+PREDICTION = Prediction(
+    format=FORMAT,
+    cell=CELL,
+    outcome="fits",
+    world_size=1,
+    peak_bytes=3000,
+    parts={"parameters": 1000, "activations": 2000},
+    ranks={0: 3000},
+    allocated_bytes=3072,
+    reserved_bytes=2 * 2**20,
+    smallest_bytes=2 * 2**20,
+    versions={"torch": "2.13.0", "transformers": "5.22.0"},
+)
+BASELINE = PredictedBaseline(format=FORMAT, cell=CELL, date="2026-11-21", commit="", prediction=PREDICTION)
+
+
+def _changed(**fields):
+    return msgspec.structs.replace(PREDICTION, **fields)
+
+
+def test_equal_numbers_are_ok():
+    """The same integers, whatever the versions."""
+    verdict = judge_prediction(_changed(versions={"torch": "2.14.0"}), BASELINE)
+
+    assert verdict.status == "ok"
+
+
+@pytest.mark.parametrize(("peak", "status"), [(3001, "regressed"), (2999, "improved")])
+def test_one_byte_is_a_difference(peak, status):
+    """A prediction has no noise: a byte more is worse, a byte less makes the baseline stale."""
+    parts = {"parameters": 1000, "activations": peak - 1000}
+    verdict = judge_prediction(_changed(peak_bytes=peak, parts=parts), BASELINE)
+
+    assert verdict.status == status
+    assert verdict.lines[0].note.startswith("activations")
+
+
+def test_a_difference_names_the_upgrade():
+    """The library whose version changed stands beside the numbers that changed."""
+    verdict = judge_prediction(
+        _changed(peak_bytes=4000, versions={"torch": "2.13.0", "transformers": "5.23.0"}), BASELINE
+    )
+
+    assert verdict.changed == ["transformers 5.22.0 -> 5.23.0"]
+
+
+def test_what_moves_between_categories_is_a_difference():
+    """The same sum of other parts is not the same memory."""
+    verdict = judge_prediction(_changed(parts={"parameters": 1500, "activations": 1500}), BASELINE)
+
+    assert verdict.status == "regressed"
+
+
+def test_no_longer_fitting_is_worse():
+    """fits → oom is a regression even if every number is the baseline's."""
+    assert judge_prediction(_changed(outcome="oom"), BASELINE).status == "regressed"
+
+
+def test_a_cell_without_baseline_is_new():
+    """Nothing is accepted without consent."""
+    assert judge_prediction(PREDICTION, None).status == "new"
+
+
+def test_a_baseline_of_another_cell_is_refused(tmp_path):
+    """A file that was copied under another name is no baseline."""
+    other = "gpt2_tiny-single-h100_x1"
+    write(path_of(tmp_path, other), BASELINE)
+    with pytest.raises(FileError, match="not of"):
+        load(tmp_path, other)
+
+
+def test_pytest_predicts_what_is_not_here(tmp_path):
+    """--perf-predict records a predicted baseline with consent, holds the next run to it, and is red for a byte."""
+    (tmp_path / "test_cell.py").write_text(
+        f"import pytest\n\n\n@pytest.mark.perf_cell({CELL!r})\ndef test_it(perf_cell):\n    perf_cell.check()\n"
+    )
+
+    def run(*options):
+        command = [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "perfsuite.plugin",
+            "--perf",
+            "--perf-predict",
+            "-rs",
+            *options,
+        ]
+        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    fresh, accepted, held = run(), run("--perf-update=new"), run()
+    path = path_of(tmp_path / "baselines", CELL)
+    path.write_text(path.read_text().replace('"outcome": "fits"', '"outcome": "oom"'))
+    changed = run()
+
+    assert (fresh.returncode, accepted.returncode, held.returncode, changed.returncode) == (0, 0, 0, 1)
+    assert "no predicted baseline" in fresh.stdout
+    assert "predicted, not measured" in held.stdout
+    assert "--perf-update=improved" in changed.stdout
