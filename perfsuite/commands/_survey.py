@@ -20,7 +20,8 @@ from perfsuite.commands._base import catalog_of
 from perfsuite.commands._select import matcher
 from perfsuite.errors import FileError, UsageError
 from perfsuite.gate.ledger import Consent
-from perfsuite.gate.standing import ORDER, Standing, moved_machine, standing
+from perfsuite.gate.machines import why_other_machine
+from perfsuite.gate.standing import ORDER, Standing, standing
 from perfsuite.gate.store import Store
 from perfsuite.gatekeeper import commit_of
 from perfsuite.launch.machine import describe, other_versions, why_absent
@@ -173,7 +174,7 @@ def _elsewhere(baseline: Baseline, catalog: Catalog) -> str:
     except UsageError as error:
         return str(error).split(" Known: ")[0].rstrip(".")
     absent = why_absent(hardware, catalog)
-    return absent.rstrip(".") or moved_machine(baseline.measurement.machine, describe(hardware, catalog))
+    return absent.rstrip(".") or why_other_machine(baseline.measurement.machine, describe(hardware, catalog))
 
 
 def _facts(stored: Stored) -> list[str]:

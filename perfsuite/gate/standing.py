@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.noise import Level, level_of, relative
 from perfsuite.gate.timing import UNSTABLE
-from perfsuite.records import Baseline, Machine, Measurement
+from perfsuite.records import Baseline, Measurement
 from perfsuite.units import show_ratio
 
 ORDER = ("refused", "orphaned", "incomparable", "stale", "sound")
@@ -55,15 +55,6 @@ def standing(
         "stale": ", ".join(stale),
     }
     return Standing(tuple((status, told[status]) for status in ORDER[:-1] if told[status]), detects)
-
-
-def moved_machine(recorded: Machine, here: Machine) -> str:
-    """How the machine here is another one than the recorded; empty if it is the same."""
-    if (recorded.identity, recorded.device) != (here.identity, here.device):
-        return f"recorded on another machine ({recorded.device}, {recorded.cores} cores, {recorded.identity})"
-    if recorded.driver != here.driver:
-        return f"recorded with driver {recorded.driver or 'none'}, here is {here.driver or 'none'}"
-    return ""
 
 
 def _times(measurement: Measurement, timed: Sequence[str], tolerance: float) -> tuple[float | None, str]:
