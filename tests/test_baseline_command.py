@@ -270,6 +270,11 @@ def grown(gib=22, launches=3, **fields):
     return msgspec.structs.replace(one, launches=[LAUNCH] * launches, **fields)
 
 
+def noisy():
+    """A measurement of which one launch takes four times as long as another."""
+    return here(baseline(step_time_seconds=times(0.1, 0.1, 0.2, 0.2, 0.4, 0.4))).measurement
+
+
 def test_diff_says_what_a_report_would_change(store, run):
     """The verdict, metric by metric, against what is there now, and the command that accepts it."""
     store.save(here(baseline()), None, CONSENT)
@@ -338,6 +343,7 @@ def test_one_launch_is_accepted_by_name_alone(store, run):
 @pytest.mark.parametrize(
     ("bad", "sentence"),
     [
+        (lambda: noisy(), "is too noisy: its launches spread by 100.0 %"),
         (lambda: grown(capacity_bytes=GIB), "was measured under --perf-capacity"),
         (lambda: measurement("failed"), "has failed: there is nothing"),
     ],

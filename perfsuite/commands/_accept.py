@@ -17,6 +17,7 @@ from perfsuite.commands._select import matcher
 from perfsuite.errors import UsageError
 from perfsuite.gate.judge import judge
 from perfsuite.gate.ledger import Consent
+from perfsuite.gate.standing import of_one_launch, why_too_wide
 from perfsuite.gate.store import OUTCOMES, Store
 from perfsuite.gatekeeper import baseline_of
 from perfsuite.records import Baseline, Measurement, Result
@@ -78,9 +79,11 @@ def why_unfit(measurement: Measurement, catalog: Catalog, one_launch: bool) -> s
         return "has failed: there is nothing to hold anything to"
     if measurement.capacity_bytes is not None:
         return "was measured under --perf-capacity, and a baseline is of the hardware, not of a cap on it"
-    timed = [metric.name for metric in _metrics(measurement.cell, catalog) if metric.hold == "time"]
-    launches = min((len(measurement.by_launch(name)) for name in timed if name in measurement.readings), default=2)
-    if launches < 2 and not one_launch:
+    metrics = _metrics(measurement.cell, catalog)
+    too_wide = why_too_wide(measurement, metrics)
+    if too_wide:
+        return f"is too noisy: {too_wide}; record it on a quieter machine or with more --perf-steps"
+    if of_one_launch(measurement, metrics) and not one_launch:
         return (
             "is of one launch, which says nothing of the noise of its time: record it with pytest --perf --perf-update,"
             " or accept it with --one-launch for its exact metrics alone"

@@ -46,8 +46,7 @@ def standing(
     """``orphan`` and ``elsewhere`` say why it is an orphan, and why this is not where it was recorded, or nothing;
     ``stale`` are the versions that are others here.
     """
-    timed = [metric.name for metric in metrics if metric.hold == "time"]
-    detects, refused = _times(baseline.measurement, timed, tolerance)
+    detects, refused = _times(baseline.measurement, _timed(metrics), tolerance)
     told = {
         "refused": refused,
         "orphaned": orphan,
@@ -55,6 +54,24 @@ def standing(
         "stale": ", ".join(stale),
     }
     return Standing(tuple((status, told[status]) for status in ORDER[:-1] if told[status]), detects)
+
+
+def why_too_wide(measurement: Measurement, metrics: Iterable[Metric]) -> str:
+    """Why a baseline of the measurement would be unstable: its launches spread so wide that nothing shows.
+
+    Empty if it would not be, and of one launch, of which nobody knows. The tolerance has no say in it.
+    """
+    detects, refused = _times(measurement, _timed(metrics), 0.0)
+    return "" if detects is None else refused
+
+
+def of_one_launch(measurement: Measurement, metrics: Iterable[Metric]) -> bool:
+    """Whether it has times, and of one launch alone: a baseline of it holds none of them."""
+    return any(len(measurement.by_launch(name)) == 1 for name in _timed(metrics))
+
+
+def _timed(metrics: Iterable[Metric]) -> list[str]:
+    return [metric.name for metric in metrics if metric.hold == "time"]
 
 
 def _times(measurement: Measurement, timed: Sequence[str], tolerance: float) -> tuple[float | None, str]:
