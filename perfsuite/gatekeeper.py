@@ -33,8 +33,7 @@ def unwatched(cell: Cell, progress: object, seconds: float) -> None:
 class Gatekeeper:
     """``consent`` is what may be accepted: "new", "regressed", "improved", "all" or nothing. ``launches`` is the number
     that a baseline is recorded from, 1 or more: one holds no time; ``tolerance`` the relative slow-down that is allowed
-    on top of the noise;
-    ``reason`` is what the ledger says of every baseline that is accepted.
+    on top of the noise; ``reason`` is what the ledger says of every baseline that is accepted.
     """
 
     runner: Runner

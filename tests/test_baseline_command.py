@@ -21,7 +21,8 @@ from perfsuite.gate import ledger
 from perfsuite.gate.judge import judge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
-from perfsuite.launch.machine import describe
+from perfsuite.launch import machine
+from perfsuite.launch.machine import Gpu, describe
 from perfsuite.records import Result
 
 PYTHON = {"python": sys.version.split()[0]}
@@ -202,15 +203,51 @@ def test_tests_know_models_that_the_catalog_does_not():
     """A conftest's model is no orphan where pytest collects its cell; a cell that no test has is one."""
     catalog, mine = Catalog(), "my_model-ddp-cpu_x2"
 
-    assert why_orphaned(mine, catalog, None, False).startswith("No model named 'my_model'")
+    assert why_orphaned(mine, catalog, {CELL}, True).startswith("No model named 'my_model'")
     assert why_orphaned(mine, catalog, {mine, CELL}, True) == ""
     assert why_orphaned(CELL, catalog, {mine}, True) == "no test has its cell"
     assert why_orphaned(CELL, catalog, {mine}, False) == ""
 
 
-def test_hardware_that_is_not_here_is_no_orphan_of_the_tests():
-    """Tests have cells for GPUs only where there are some."""
-    assert why_orphaned("t5_tiny-zero3-t4_x2", Catalog(), {CELL}, True) == ""
+@pytest.mark.parametrize("all_tests", [True, False])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "t5_tiny-zero3-t4_x2",
+        "my_model-ddp-t4_x2",
+        "t5_tiny-mine-t4_x2",
+        "t5_tiny-zero3-t4_x4n2",
+        "t5_tiny-zero3-my_chip_x2",
+        "my_model-ddp-cpu_x4096",
+    ],
+)
+def test_hardware_that_is_not_here_is_never_an_orphan(cell, all_tests):
+    """Tests have cells for GPUs only where there are some, and only they know a conftest's model."""
+    assert why_orphaned(cell, Catalog(), {CELL}, all_tests) == ""
+
+
+def test_another_number_of_gpus_is_no_orphan(monkeypatch):
+    """``gpus`` is one and all of this machine's: a machine with two of them has a cell that one with four has not."""
+    gpus = tuple(Gpu(index, "Tesla T4", 15 * GIB, "570.86") for index in range(4))
+    monkeypatch.setattr(machine, "gpus", lambda: gpus)
+    told = {count: why_orphaned(f"t5_tiny-zero3-t4_x{count}", Catalog(), {CELL}, True) for count in (2, 4)}
+
+    assert told == {2: "", 4: "no test has its cell"}
+
+
+def test_a_model_that_the_catalog_does_not_have_is_unknown(store, run):
+    """It may be a conftest's: without tests nobody knows, so prune keeps it and says so."""
+    mine = named(here(baseline()), "my_model-ddp-cpu_x2")
+    row, reasons = shown(store, run, mine)
+    Path("test_cells.py").write_text(
+        f"import pytest\n@pytest.mark.perf_cell('{CELL}')\ndef test_cell(perf_cell): perf_cell.check()\n"
+    )
+    kept = run("prune", "--yes", "--reason", "why")[1]
+
+    assert row[1] == "unknown" and "unknown: the catalog has no model 'my_model'" in reasons
+    assert "perfsuite baseline show --tests" in reasons
+    assert len(kept) == 1 and f"{store.path(mine.cell)}: kept: the catalog has no model" in kept[0]
+    assert store.load(mine.cell) == mine
 
 
 def test_another_spelling_is_orphaned():

@@ -3,6 +3,7 @@
 Standings, worst first
     refused       it holds no time: of one launch, or its launches spread too wide; or the file cannot be read
     orphaned      nothing can be measured that it is the baseline of
+    unknown       its model is none of the catalog's, and tests that may have one of their own were not asked
     incomparable  recorded on another machine or driver: its time is not held here
     stale         recorded with other library versions than are installed here
     sound         none of these
@@ -17,7 +18,7 @@ from perfsuite.gate.timing import UNSTABLE
 from perfsuite.records import Baseline, Measurement
 from perfsuite.units import show_ratio
 
-ORDER = ("refused", "orphaned", "incomparable", "stale", "sound")
+ORDER = ("refused", "orphaned", "unknown", "incomparable", "stale", "sound")
 
 
 @dataclass(frozen=True)
@@ -40,16 +41,18 @@ def standing(
     *,
     tolerance: float,
     orphan: str,
+    unknown: str,
     elsewhere: str,
     stale: Sequence[str],
 ) -> Standing:
-    """``orphan`` and ``elsewhere`` say why it is an orphan, and why this is not where it was recorded, or nothing;
-    ``stale`` are the versions that are others here.
+    """``orphan``, ``unknown`` and ``elsewhere`` say why it is an orphan, why nobody knows whether it is, and why this
+    is not where it was recorded, or nothing; ``stale`` are the versions that are others here.
     """
     detects, refused = _times(baseline.measurement, _timed(metrics), tolerance)
     told = {
         "refused": refused,
         "orphaned": orphan,
+        "unknown": unknown,
         "incomparable": elsewhere,
         "stale": ", ".join(stale),
     }
