@@ -92,7 +92,7 @@ class Gatekeeper:
         )
 
     def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None) -> Path:
-        new = baseline_of(measurement, self.store)
+        new = baseline_of(measurement, commit_of(self.store.root))
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         too_wide = why_too_wide(measurement, metrics)
         if too_wide:
@@ -108,13 +108,13 @@ _ADVICE = (
 )
 
 
-def baseline_of(measurement: Measurement, store: Store) -> Baseline:
-    """The measurement as a baseline of the store's repository, dated by its last launch."""
+def baseline_of(measurement: Measurement, commit: str) -> Baseline:
+    """The measurement of the tree at that commit as a baseline, dated by its last launch."""
     return Baseline(
         format=records.FORMAT,
         cell=measurement.cell,
         date=measurement.launches[-1].date if measurement.launches else records.timestamp(),
-        commit=commit_of(store.root),
+        commit=commit,
         measurement=measurement,
     )
 
