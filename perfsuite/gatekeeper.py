@@ -96,7 +96,7 @@ class Gatekeeper:
     def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None) -> Path:
         new = baseline_of(measurement, commit_of(self.store.root))
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
-        too_wide = why_too_wide(measurement, metrics)
+        too_wide = why_too_wide(measurement, metrics, self.tolerance)
         if too_wide:
             raise FileError(f"{self.store.path(measurement.cell)} is not written: {too_wide}. {_ADVICE}")
         self.store.save(

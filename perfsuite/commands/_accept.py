@@ -45,7 +45,8 @@ def diff(arguments: argparse.Namespace) -> int:
         if number:
             print()
         print(compare(measurement, there, catalog, arguments.time_tolerance))
-        if not (why_unfit(measurement, catalog, one_launch=True) or why_late(result, there)):
+        unfit = why_unfit(measurement, catalog, one_launch=True, tolerance=arguments.time_tolerance)
+        if not (unfit or why_late(result, there)):
             print(f'accept:  perfsuite baseline accept {arguments.what} -k {measurement.cell} --reason "…"')
     return 0
 
@@ -57,13 +58,16 @@ def accept(arguments: argparse.Namespace) -> int:
     another. Raises UsageError, and takes none, if one cannot be a baseline or its baseline is not the one that it was
     judged by any more. FileError where one cannot be written: those before it were taken.
     """
+    if not 0 <= arguments.time_tolerance < math.inf:
+        raise UsageError(f"--time-tolerance must be a number of 0 or more, not {arguments.time_tolerance}.")
     reason = " ".join(arguments.reason.split())
     if not reason:
         raise UsageError("baseline accept needs a --reason, for the ledger.")
     store, catalog = Store(arguments.baselines), catalog_of(arguments)
     chosen = [(one, store.load(one.measurement.cell)) for one in _chosen(arguments.report, arguments.expression)]
     for result, there in chosen:
-        problem = why_unfit(result.measurement, catalog, arguments.one_launch) or why_late(result, there)
+        unfit = why_unfit(result.measurement, catalog, arguments.one_launch, arguments.time_tolerance)
+        problem = unfit or why_late(result, there)
         if problem:
             raise UsageError(f"{result.measurement.cell} in {arguments.report} {problem}. Nothing was accepted.")
     for taken, (result, old) in enumerate(chosen):
@@ -82,14 +86,14 @@ def accept(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def why_unfit(measurement: Measurement, catalog: Catalog, one_launch: bool) -> str:
+def why_unfit(measurement: Measurement, catalog: Catalog, one_launch: bool, tolerance: float) -> str:
     """Why the measurement cannot be a baseline; empty if it can."""
     if measurement.outcome not in OUTCOMES:
         return "has failed: there is nothing to hold anything to"
     if measurement.capacity_bytes is not None:
         return "was measured under --perf-capacity, and a baseline is of the hardware, not of a cap on it"
     metrics = _metrics(measurement.cell, catalog)
-    too_wide = why_too_wide(measurement, metrics)
+    too_wide = why_too_wide(measurement, metrics, tolerance)
     if too_wide:
         return f"is too noisy: {too_wide}; record it on a quieter machine or with more --perf-steps"
     if of_one_launch(measurement, metrics) and not one_launch:

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.noise import Level, level_of, relative
-from perfsuite.gate.timing import UNSTABLE
 from perfsuite.records import Baseline, Measurement
 from perfsuite.units import show_ratio
 
@@ -59,12 +58,12 @@ def standing(
     return Standing(tuple((status, told[status]) for status in ORDER[:-1] if told[status]), detects)
 
 
-def why_too_wide(measurement: Measurement, metrics: Iterable[Metric]) -> str:
+def why_too_wide(measurement: Measurement, metrics: Iterable[Metric], tolerance: float) -> str:
     """Why a baseline of the measurement would be unstable: its launches spread so wide that nothing shows.
 
-    Empty if it would not be, and of one launch, of which nobody knows. The tolerance has no say in it.
+    Empty if it would not be, and of one launch, of which nobody knows.
     """
-    detects, refused = _times(measurement, _timed(metrics), 0.0)
+    detects, refused = _times(measurement, _timed(metrics), tolerance)
     return "" if detects is None else refused
 
 
@@ -91,7 +90,7 @@ def _times(measurement: Measurement, timed: Sequence[str], tolerance: float) -> 
         level = Level.of([level_of(launch) for launch in launches])
         effect = level.smallest_effect(tolerance)
         detects = max(effect, detects or 0.0)
-        if not level.smallest_effect(0) <= UNSTABLE:
+        if level.too_wide(tolerance):
             return (
                 detects,
                 f"its launches spread by {show_ratio(relative(level.spread))}: a step twice as slow would not show",

@@ -10,8 +10,6 @@ from perfsuite.gate.noise import CONFIRMATIONS, TAIL_TOLERANCE, Level, level_of,
 from perfsuite.records import Line, Reading
 from perfsuite.units import show_change, show_ratio
 
-UNSTABLE = 1.0  # a baseline holds nothing if its noise hides a step slower by that much, and by the tolerance on top
-
 
 @dataclass(frozen=True)
 class Excess:
@@ -57,7 +55,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
             metric, status, metric.show(old.value), metric.show(new.value), change, allowed, note, show_ratio(detects)
         )
 
-    if not detects <= (1 + UNSTABLE) * (1 + tolerance) ** 2 - 1:
+    if level.too_wide(tolerance):
         return line("unstable", _ADVICE.format(spread=show_ratio(relative(level.spread))))
     confirmed = len(after) > CONFIRMATIONS
     if not (median.net <= 0 and tail.net <= 0):
