@@ -12,10 +12,12 @@ from pathlib import Path
 
 from perfsuite import records
 from perfsuite.cell import Cell
+from perfsuite.errors import FileError
 from perfsuite.gate.judge import RED, judge
 from perfsuite.gate.launches import merge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES
+from perfsuite.gate.standing import why_too_wide
 from perfsuite.gate.store import Store
 from perfsuite.records import Baseline, Measurement, Result, Verdict
 from perfsuite.runner import Runner, Watch
@@ -30,8 +32,8 @@ def unwatched(cell: Cell, progress: object, seconds: float) -> None:
 @dataclass(frozen=True)
 class Gatekeeper:
     """``consent`` is what may be accepted: "new", "regressed", "improved", "all" or nothing. ``launches`` is the number
-    that a baseline is recorded from; ``tolerance`` the relative slow-down that is allowed on top of the noise;
-    ``reason`` is what the ledger says of every baseline that is accepted.
+    that a baseline is recorded from, 1 or more: one holds no time; ``tolerance`` the relative slow-down that is allowed
+    on top of the noise; ``reason`` is what the ledger says of every baseline that is accepted.
     """
 
     runner: Runner
@@ -45,7 +47,8 @@ class Gatekeeper:
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Measure and judge a cell; accept it into its baseline if the user has consented.
 
-        Raises FileError for a baseline that cannot be read or written.
+        Raises FileError for a baseline that cannot be read or written, and for a new one whose launches spread so wide
+        that it would be unstable from its first use on.
         """
         baseline = self.store.load(cell.id)
         measurements = [self._launch(cell, faults)]
@@ -91,21 +94,29 @@ class Gatekeeper:
         )
 
     def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None) -> Path:
-        new = baseline_of(measurement, self.store)
+        new = baseline_of(measurement, commit_of(self.store.root))
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        too_wide = why_too_wide(measurement, metrics, self.tolerance)
+        if too_wide:
+            raise FileError(f"{self.store.path(measurement.cell)} is not written: {too_wide}. {_ADVICE}")
         self.store.save(
             new, baseline, Consent(how=f"--perf-update={self.consent}", metrics=metrics, reason=self.reason)
         )
         return self.store.path(measurement.cell)
 
 
-def baseline_of(measurement: Measurement, store: Store) -> Baseline:
-    """The measurement as a baseline of the store's repository, dated by its last launch."""
+_ADVICE = (
+    "Record it on a quieter machine or with more --perf-steps, or for its exact metrics alone with --perf-launches=1."
+)
+
+
+def baseline_of(measurement: Measurement, commit: str) -> Baseline:
+    """The measurement of the tree at that commit as a baseline, dated by its last launch."""
     return Baseline(
         format=records.FORMAT,
         cell=measurement.cell,
         date=measurement.launches[-1].date if measurement.launches else records.timestamp(),
-        commit=commit_of(store.root),
+        commit=commit,
         measurement=measurement,
     )
 

@@ -46,7 +46,7 @@ _REASON_HELP = (
 SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("hardware", str, "Comma-separated hardware for the grid's cells, e.g. cpu_x2,h200_x1, in place of their own."),
     ("steps", int, "Timed steps of a cell (10)."),
-    ("launches", int, "Launches that a baseline is recorded from (3)."),
+    ("launches", int, "Launches that a baseline is recorded from (3); 1 holds no time."),
     ("warmup", int, "Warm-up steps before them (5)."),
     ("capacity", str, "Memory that each rank's tensors may occupy, e.g. 24GiB; crossing it is an out-of-memory."),
     ("report", str, "Write every result as one line of JSON to this file."),

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,11 +15,13 @@ import msgspec
 import pytest
 
 from perfsuite import records
+from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.gate.judge import NEED_A_REASON, RED
 from perfsuite.gate.noise import LAUNCHES
+from perfsuite.gate.standing import of_one_launch
 from perfsuite.gate.store import Store
 from perfsuite.gatekeeper import Gatekeeper, commit_of
 from perfsuite.launch.machine import missing_packages, why_absent
@@ -113,12 +116,16 @@ class PerfSession:
         try:
             self.settings = _settings(config)
             self.tolerance = setting(config, "time_tolerance")
+            launches = setting(config, "launches")
             self.report = _report_path(config)
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.tolerance = 0.1 if self.tolerance is None else self.tolerance
         if not 0 <= self.tolerance < math.inf:
             raise pytest.UsageError(f"The time tolerance must be a number of 0 or more, not {self.tolerance}.")
+        self.launches = LAUNCHES if launches is None else launches
+        if self.launches < 1:
+            raise pytest.UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
         self.update = config.getoption("--perf-update")
         if self.update and self.settings.capacity_bytes is not None:
             raise pytest.UsageError(
@@ -145,14 +152,13 @@ class PerfSession:
     @functools.cached_property
     def gatekeeper(self) -> Gatekeeper:
         """Starts its rank servers when the first cell needs them."""
-        launches = setting(self.config, "launches")
         return Gatekeeper(
             runner=Runner(self.catalog, self.settings),
             store=self.store,
             tolerance=self.tolerance,
             consent=self.update,
             reason=self.reason,
-            launches=LAUNCHES if launches is None else launches,
+            launches=self.launches,
             watch=self.live.show,
         )
 
@@ -258,12 +264,8 @@ class PerfSession:
             width = max(width, LOG_WIDTH)
         terminalreporter.write_line(render_summary(self.results, self.catalog.all("metric").values(), width))
         for result in self.results:
-            if result.updated:
-                kind = "changed" if result.baseline else "new"
-                terminalreporter.write_line(f"baseline {kind}: {result.updated}")
-                old = result.baseline.measurement if result.baseline else None
-                for told in moved(old, result.measurement, self.catalog.all("metric").values()):
-                    terminalreporter.write_line(f"  {told}")
+            for told in tell_update(result, self.catalog.all("metric").values()):
+                terminalreporter.write_line(told)
 
     def pytest_sessionfinish(self) -> None:
         """End the rank servers; write the report whole, or not at all."""
@@ -273,6 +275,17 @@ class PerfSession:
         if self.report and not hasattr(self.config, "workerinput"):
             lines = b"".join(records.encode_line(result).encode() + b"\n" for result in self.results)
             records.write_bytes(self.report, lines)
+
+
+def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
+    """The lines for a baseline that was written: what it gives way by, and that it holds no time if so."""
+    if not result.updated:
+        return []
+    metrics, old = list(metrics), result.baseline.measurement if result.baseline else None
+    told = moved(old, result.measurement, metrics)
+    if of_one_launch(result.measurement, metrics):
+        told.append("of one launch: holds no time")
+    return [f"baseline {'changed' if result.baseline else 'new'}: {result.updated}", *(f"  {line}" for line in told)]
 
 
 def _result(report: pytest.TestReport) -> Result | None:

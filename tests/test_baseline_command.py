@@ -21,7 +21,9 @@ from perfsuite.gate import ledger
 from perfsuite.gate.judge import judge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
-from perfsuite.launch.machine import describe
+from perfsuite.gatekeeper import commit_of
+from perfsuite.launch import machine
+from perfsuite.launch.machine import Gpu, describe
 from perfsuite.records import Result
 
 PYTHON = {"python": sys.version.split()[0]}
@@ -202,15 +204,51 @@ def test_tests_know_models_that_the_catalog_does_not():
     """A conftest's model is no orphan where pytest collects its cell; a cell that no test has is one."""
     catalog, mine = Catalog(), "my_model-ddp-cpu_x2"
 
-    assert why_orphaned(mine, catalog, None, False).startswith("No model named 'my_model'")
+    assert why_orphaned(mine, catalog, {CELL}, True).startswith("No model named 'my_model'")
     assert why_orphaned(mine, catalog, {mine, CELL}, True) == ""
     assert why_orphaned(CELL, catalog, {mine}, True) == "no test has its cell"
     assert why_orphaned(CELL, catalog, {mine}, False) == ""
 
 
-def test_hardware_that_is_not_here_is_no_orphan_of_the_tests():
-    """Tests have cells for GPUs only where there are some."""
-    assert why_orphaned("t5_tiny-zero3-t4_x2", Catalog(), {CELL}, True) == ""
+@pytest.mark.parametrize("all_tests", [True, False])
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "t5_tiny-zero3-t4_x2",
+        "my_model-ddp-t4_x2",
+        "t5_tiny-mine-t4_x2",
+        "t5_tiny-zero3-t4_x4n2",
+        "t5_tiny-zero3-my_chip_x2",
+        "my_model-ddp-cpu_x4096",
+    ],
+)
+def test_hardware_that_is_not_here_is_never_an_orphan(cell, all_tests):
+    """Tests have cells for GPUs only where there are some, and only they know a conftest's model."""
+    assert why_orphaned(cell, Catalog(), {CELL}, all_tests) == ""
+
+
+def test_another_number_of_gpus_is_no_orphan(monkeypatch):
+    """``gpus`` is one and all of this machine's: a machine with two of them has a cell that one with four has not."""
+    gpus = tuple(Gpu(index, "Tesla T4", 15 * GIB, "570.86") for index in range(4))
+    monkeypatch.setattr(machine, "gpus", lambda: gpus)
+    told = {count: why_orphaned(f"t5_tiny-zero3-t4_x{count}", Catalog(), {CELL}, True) for count in (2, 4)}
+
+    assert told == {2: "", 4: "no test has its cell"}
+
+
+def test_a_model_that_the_catalog_does_not_have_is_unknown(store, run):
+    """It may be a conftest's: without tests nobody knows, so prune keeps it and says so."""
+    mine = named(here(baseline()), "my_model-ddp-cpu_x2")
+    row, reasons = shown(store, run, mine)
+    Path("test_cells.py").write_text(
+        f"import pytest\n@pytest.mark.perf_cell('{CELL}')\ndef test_cell(perf_cell): perf_cell.check()\n"
+    )
+    kept = run("prune", "--yes", "--reason", "why")[1]
+
+    assert row[1] == "unknown" and "unknown: the catalog has no model 'my_model'" in reasons
+    assert "perfsuite baseline show --tests" in reasons
+    assert len(kept) == 1 and f"{store.path(mine.cell)}: kept: the catalog has no model" in kept[0]
+    assert store.load(mine.cell) == mine
 
 
 def test_another_spelling_is_orphaned():
@@ -270,10 +308,15 @@ def grown(gib=22, launches=3, **fields):
     return msgspec.structs.replace(one, launches=[LAUNCH] * launches, **fields)
 
 
+def noisy():
+    """A measurement of which one launch takes four times as long as another."""
+    return here(baseline(step_time_seconds=times(0.1, 0.1, 0.2, 0.2, 0.4, 0.4))).measurement
+
+
 def test_diff_says_what_a_report_would_change(store, run):
     """The verdict, metric by metric, against what is there now, and the command that accepts it."""
     store.save(here(baseline()), None, CONSENT)
-    report(grown())
+    report(grown(), old=here(baseline()))
     status, lines, _ = run("diff", "run.jsonl")
     text = "\n".join(lines)
 
@@ -304,7 +347,7 @@ def test_diff_with_git_says_what_has_changed_since(store, run):
 def test_accept_takes_a_measurement_and_says_by_how_much(store, run):
     """The baseline is the report's, with its launches; what changed is printed and stands in the ledger."""
     store.save(here(baseline()), None, CONSENT)
-    report(grown())
+    report(grown(), old=here(baseline()))
     status, lines, _ = run("accept", "run.jsonl", "-k", CELL, "--reason", "a wider cache")
     last = ledger.read(store.ledger)[0][-1]
 
@@ -325,6 +368,58 @@ def test_accept_keeps_what_is_the_same(store, run):
     assert len(ledger.read(store.ledger)[0]) == 1
 
 
+@pytest.mark.parametrize(
+    ("judged_by", "there", "sentence"),
+    [
+        (baseline(), baseline(peak_memory_bytes=memory(21 * GIB)), "it has changed, from 2026-11-02"),
+        (None, baseline(), "it is new, from 2026-11-02"),
+        (baseline(), None, "it is gone; run the cell again"),
+    ],
+)
+def test_an_old_report_overwrites_no_newer_baseline(store, run, judged_by, there, sentence):
+    """Only the baseline that the report's verdict is of may be replaced; diff offers no acceptance either."""
+    if there:
+        store.save(there, None, CONSENT)
+    report(grown(), old=judged_by)
+    before = store.load(CELL)
+    status, lines, errors = run("accept", "run.jsonl", "-k", CELL, "--reason", "why")
+    offered = [line for line in run("diff", "run.jsonl")[1] if line.startswith("accept:")]
+
+    assert status == 2 and lines == [] and offered == []
+    assert sentence in errors and "Nothing was accepted" in errors
+    assert store.load(CELL) == before
+
+
+def test_the_commit_of_a_report_is_not_told(store, run):
+    """The tree of today is not the one that was measured, neither in the baseline nor in the ledger."""
+    for words in (["init"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-m", "later"]):
+        subprocess.run(["git", *words], check=True, capture_output=True)
+    commit_of.cache_clear()
+    report(grown())
+    run("accept", "run.jsonl", "-k", CELL, "--reason", "why")
+
+    assert commit_of(store.root.absolute()) != ""
+    assert (store.load(CELL).commit, ledger.read(store.ledger)[0][-1].commit) == ("", "")
+
+
+def test_what_was_accepted_before_a_file_that_cannot_be_written_is_told(store, run, monkeypatch):
+    """The first stays, the second is as it was, and the sentence counts."""
+    write = records.write
+
+    def full(path, record):
+        if path.stem != CELL:
+            raise OSError(28, "No space left on device")
+        write(path, record)
+
+    monkeypatch.setattr(records, "write", full)
+    report(grown(), msgspec.structs.replace(grown(), cell=f"{CELL}-b8"))
+    status, lines, errors = run("accept", "run.jsonl", "-k", "t5_tiny", "--reason", "why")
+
+    assert status == 2 and lines == [f"baseline new: {store.path(CELL)}"]
+    assert "No space left on device. The 1 of 2 before it are accepted." in errors
+    assert [path.stem for path in store.all()] == [CELL] and len(ledger.read(store.ledger)[0]) == 1
+
+
 def test_one_launch_is_accepted_by_name_alone(store, run):
     """It would hold no time any more, which --one-launch agrees to."""
     report(grown(launches=1))
@@ -338,11 +433,12 @@ def test_one_launch_is_accepted_by_name_alone(store, run):
 @pytest.mark.parametrize(
     ("bad", "sentence"),
     [
+        (lambda: noisy(), "is too noisy: its launches spread by 100.0 %"),
         (lambda: grown(capacity_bytes=GIB), "was measured under --perf-capacity"),
         (lambda: measurement("failed"), "has failed: there is nothing"),
     ],
 )
-def test_accept_is_all_or_nothing(store, run, bad, sentence):
+def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
     """One measurement that cannot be a baseline keeps the sound one beside it out too."""
     other = msgspec.structs.replace(grown(), cell=f"{CELL}-b8")
     report(other, bad())
@@ -457,7 +553,7 @@ def test_a_byte_more_is_printed_with_all_digits(store, run):
     store.save(here(baseline()), None, CONSENT)
     one = grown()
     more = memory(20 * GIB + 1, activations=8 * GIB)
-    report(msgspec.structs.replace(one, readings=one.readings | {"peak_memory_bytes": more}))
+    report(msgspec.structs.replace(one, readings=one.readings | {"peak_memory_bytes": more}), old=here(baseline()))
 
     assert (
         "  peak memory  21,474,836,480 B -> 21,474,836,481 B  +5e-09 %"

@@ -246,6 +246,8 @@ def test_unknown_names_teach(repository, cell, complaint):
     [
         (("--perf-capacity=lots",), "*'lots' is not an amount of memory*24GiB*"),
         (("--perf-steps=0",), "*at least 1 timed step*"),
+        (("--perf-launches=0",), "*--perf-launches must be 1 or more, not 0*"),
+        (("-o", "perf_launches=-3"), "*--perf-launches must be 1 or more, not -3*"),
         (("--perf-hardware=h20_x1",), "*Did you mean 'h200'?*"),
         (("--perf-update=new", "--perf-capacity=1GiB"), "*a baseline is of the hardware*"),
         (("--perf-update=regressed",), "*say why in --perf-reason*"),

@@ -5,7 +5,7 @@ import random
 
 import msgspec
 import pytest
-from gate_samples import ELSEWHERE, LAUNCH, VERSIONS, baseline, measurement, times, with_measurement
+from gate_samples import ELSEWHERE, LAUNCH, MACHINE, VERSIONS, baseline, measurement, times, with_measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -179,7 +179,14 @@ def test_another_machine_s_time_is_not_held():
     """Time compares only on the machine that recorded it."""
     line = held(scaled(9.0), machine=ELSEWHERE)
 
-    assert (line.status, line.note) == ("not held", "recorded on another machine")
+    assert (line.status, line.note) == ("not held", f"recorded on another machine (Xeon, 2 cores, {MACHINE.identity})")
+
+
+def test_another_driver_s_time_is_not_held():
+    """Its kernels are another library, and the driver is named."""
+    line = held(scaled(9.0), machine=msgspec.structs.replace(MACHINE, driver="570.86"))
+
+    assert (line.status, line.note) == ("not held", "recorded with driver none, here is 570.86")
 
 
 def test_a_capped_time_is_not_held():

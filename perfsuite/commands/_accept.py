@@ -14,9 +14,10 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.commands._base import catalog_of
 from perfsuite.commands._select import matcher
-from perfsuite.errors import UsageError
+from perfsuite.errors import FileError, UsageError
 from perfsuite.gate.judge import judge
 from perfsuite.gate.ledger import Consent
+from perfsuite.gate.standing import of_one_launch, why_too_wide
 from perfsuite.gate.store import OUTCOMES, Store
 from perfsuite.gatekeeper import baseline_of
 from perfsuite.records import Baseline, Measurement, Result
@@ -39,53 +40,81 @@ def diff(arguments: argparse.Namespace) -> int:
         return 0
     if arguments.git:
         raise UsageError("--git compares a cell's baseline with an older one; a report is compared with what is there.")
-    for number, measurement in enumerate(_chosen(Path(arguments.what), arguments.expression)):
+    for number, result in enumerate(_chosen(Path(arguments.what), arguments.expression)):
+        measurement, there = result.measurement, store.load(result.measurement.cell)
         if number:
             print()
-        print(compare(measurement, store.load(measurement.cell), catalog, arguments.time_tolerance))
-        if not why_unfit(measurement, catalog, one_launch=True):
+        print(compare(measurement, there, catalog, arguments.time_tolerance))
+        unfit = why_unfit(measurement, catalog, one_launch=True, tolerance=arguments.time_tolerance)
+        if not (unfit or why_late(result, there)):
             print(f'accept:  perfsuite baseline accept {arguments.what} -k {measurement.cell} --reason "…"')
     return 0
 
 
 def accept(arguments: argparse.Namespace) -> int:
-    """All of the chosen measurements, or none: each is looked at before the first is taken."""
+    """Take the chosen measurements; each is looked at before the first is taken.
+
+    The commit of such a baseline is empty: a report does not tell of which tree it was measured, and that of today is
+    another. Raises UsageError, and takes none, if one cannot be a baseline or its baseline is not the one that it was
+    judged by any more. FileError where one cannot be written: those before it were taken.
+    """
+    if not 0 <= arguments.time_tolerance < math.inf:
+        raise UsageError(f"--time-tolerance must be a number of 0 or more, not {arguments.time_tolerance}.")
     reason = " ".join(arguments.reason.split())
     if not reason:
         raise UsageError("baseline accept needs a --reason, for the ledger.")
     store, catalog = Store(arguments.baselines), catalog_of(arguments)
-    chosen = [(one, store.load(one.cell)) for one in _chosen(arguments.report, arguments.expression)]
-    for measurement, _ in chosen:
-        problem = why_unfit(measurement, catalog, arguments.one_launch)
+    chosen = [(one, store.load(one.measurement.cell)) for one in _chosen(arguments.report, arguments.expression)]
+    for result, there in chosen:
+        unfit = why_unfit(result.measurement, catalog, arguments.one_launch, arguments.time_tolerance)
+        problem = unfit or why_late(result, there)
         if problem:
-            raise UsageError(f"{measurement.cell} in {arguments.report} {problem}. Nothing was accepted.")
-    for measurement, old in chosen:
-        metrics = _metrics(measurement.cell, catalog)
-        if old is not None and old.measurement == measurement:
+            raise UsageError(f"{result.measurement.cell} in {arguments.report} {problem}. Nothing was accepted.")
+    for taken, (result, old) in enumerate(chosen):
+        measurement, metrics = result.measurement, _metrics(result.measurement.cell, catalog)
+        if _is_there(result, old):
             print(f"baseline kept, it is this measurement already: {store.path(measurement.cell)}")
             continue
         consent = Consent(how="baseline accept", metrics=metrics, reason=reason)
-        store.save(baseline_of(measurement, store), old, consent)
+        try:
+            store.save(baseline_of(measurement, commit=""), old, consent)
+        except FileError as error:
+            raise FileError(f"{error} The {taken} of {len(chosen)} before it are accepted.") from error
         print(f"baseline {'changed' if old else 'new'}: {store.path(measurement.cell)}")
         for told in moved(old.measurement if old else None, measurement, metrics):
             print(f"  {told}")
     return 0
 
 
-def why_unfit(measurement: Measurement, catalog: Catalog, one_launch: bool) -> str:
+def why_unfit(measurement: Measurement, catalog: Catalog, one_launch: bool, tolerance: float) -> str:
     """Why the measurement cannot be a baseline; empty if it can."""
     if measurement.outcome not in OUTCOMES:
         return "has failed: there is nothing to hold anything to"
     if measurement.capacity_bytes is not None:
         return "was measured under --perf-capacity, and a baseline is of the hardware, not of a cap on it"
-    timed = [metric.name for metric in _metrics(measurement.cell, catalog) if metric.hold == "time"]
-    launches = min((len(measurement.by_launch(name)) for name in timed if name in measurement.readings), default=2)
-    if launches < 2 and not one_launch:
+    metrics = _metrics(measurement.cell, catalog)
+    too_wide = why_too_wide(measurement, metrics, tolerance)
+    if too_wide:
+        return f"is too noisy: {too_wide}; record it on a quieter machine or with more --perf-steps"
+    if of_one_launch(measurement, metrics) and not one_launch:
         return (
             "is of one launch, which says nothing of the noise of its time: record it with pytest --perf --perf-update,"
             " or accept it with --one-launch for its exact metrics alone"
         )
     return ""
+
+
+def why_late(result: Result, there: Baseline | None) -> str:
+    """Why the result cannot take the place of the baseline that is there; empty if it can, or has already."""
+    if there == result.baseline or _is_there(result, there):
+        return ""
+    change = "is gone" if there is None else "is new" if result.baseline is None else "has changed"
+    date = f", from {there.date}" if there else ""
+    return f"was judged by another baseline than there is now: it {change}{date}; run the cell again"
+
+
+def _is_there(result: Result, there: Baseline | None) -> bool:
+    return there is not None and there.measurement == result.measurement
 
 
 def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalog, tolerance: float) -> str:
@@ -97,13 +126,13 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
     return render(msgspec.structs.replace(verdict, accept=""), measurement.failure)
 
 
-def _chosen(report: Path, expression: str) -> list[Measurement]:
-    """The measurements that -k picks, each cell once."""
+def _chosen(report: Path, expression: str) -> list[Result]:
+    """The results that -k picks, each cell once."""
     wanted = matcher(expression)
-    found = [result.measurement for result in records.read_lines(report, Result) if wanted(result.measurement.cell)]
+    found = [result for result in records.read_lines(report, Result) if wanted(result.measurement.cell)]
     if not found:
         raise UsageError(f"{report} has no cell that fits -k {expression!r}.")
-    cell, count = Counter(measurement.cell for measurement in found).most_common(1)[0]
+    cell, count = Counter(result.measurement.cell for result in found).most_common(1)[0]
     if count > 1:
         raise UsageError(f"{report} has {cell} {count} times: which one is meant?")
     return found

@@ -1,8 +1,8 @@
 """``perfsuite baseline show`` and ``prune``: what each stored baseline is still worth.
 
 Whether a baseline is an orphan is known without torch: its id does not parse with the catalog any more or, where tests
-are named, pytest collects no cell of it. A baseline of hardware that is not here is no orphan by the tests: they have
-cells for ``gpus`` only where there are some.
+are named, pytest collects no cell of it. A baseline of hardware that is not here is never an orphan: tests have cells
+for ``gpus`` only where there are some, and only they know the models of a conftest.
 """
 
 import argparse
@@ -20,10 +20,11 @@ from perfsuite.commands._base import catalog_of
 from perfsuite.commands._select import matcher
 from perfsuite.errors import FileError, UsageError
 from perfsuite.gate.ledger import Consent
-from perfsuite.gate.standing import ORDER, Standing, moved_machine, standing
+from perfsuite.gate.machines import why_other_machine
+from perfsuite.gate.standing import ORDER, Standing, standing
 from perfsuite.gate.store import Store
 from perfsuite.gatekeeper import commit_of
-from perfsuite.launch.machine import describe, other_versions, why_absent
+from perfsuite.launch.machine import describe, local_hardware, other_versions, why_absent
 from perfsuite.records import Baseline
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes, show_ratio, show_seconds
@@ -66,12 +67,12 @@ def survey(
         except FileError as error:
             found.append(Stored(path, None, Standing((("refused", str(error).rstrip(".")),))))
             continue
-        orphan = why_orphaned(path.stem, catalog, known, all_tests)
         worth = standing(
             baseline,
             catalog.all("metric").values(),
             tolerance=tolerance,
-            orphan=orphan,
+            orphan=why_orphaned(path.stem, catalog, known, all_tests),
+            unknown=why_unknown(path.stem, catalog, known, all_tests),
             elsewhere=_elsewhere(baseline, catalog),
             stale=other_versions(baseline.measurement.versions),
         )
@@ -81,17 +82,38 @@ def survey(
 
 def why_orphaned(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
     """Why nothing can be measured that this is the baseline of; empty if something can."""
-    if known is not None and any(f"-{cell_id}-" in f"-{text}-" for text in known):
-        return ""  # its model may be a conftest's, which the catalog does not know
+    if _collected(cell_id, known) or not _is_here(cell_id, catalog) or why_unknown(cell_id, catalog, known, all_tests):
+        return ""
     try:
         cell = parse_cell(cell_id, catalog)
     except UsageError as error:
         return str(error).split(" Known: ")[0].rstrip(".")
     if cell.id != cell_id:
         return f"its cell is {cell.id} now"
-    if known is not None and all_tests and not why_absent(cell.hardware, catalog):
-        return "no test has its cell"
-    return ""
+    return "no test has its cell" if all_tests else ""
+
+
+def why_unknown(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
+    """Why only tests can tell whether it is an orphan; empty if they were asked, or the catalog can tell."""
+    model = cell_id.split("-")[0]
+    if all_tests or _collected(cell_id, known) or not _is_here(cell_id, catalog) or model in catalog.all("model"):
+        return ""
+    return f"the catalog has no model {model!r}, and a conftest's is known by its --tests alone"
+
+
+def _collected(cell_id: str, known: set[str] | None) -> bool:
+    return known is not None and any(f"-{cell_id}-" in f"-{text}-" for text in known)
+
+
+def _is_here(cell_id: str, catalog: Catalog) -> bool:
+    """Whether tests on all of this machine's hardware would have the cell: on so many of its GPUs."""
+    try:
+        hardware = parse_hardware(cell_id.split("-")[2], catalog)
+    except UsageError:  # a user's own device, if no --catalog tells of it
+        return False
+    if hardware.device is None:
+        return not why_absent(hardware, catalog)
+    return hardware.name in local_hardware(catalog)
 
 
 def collect(tests: Sequence[str]) -> set[str]:
@@ -118,10 +140,12 @@ def show(arguments: argparse.Namespace) -> int:
     print(f"\n{len(found)} baselines: {', '.join(f'{count} {status}' for status, count in counts.items() if count)}")
     for (status, why), cells in _grouped(found).items():
         print(f"\n{status}: {why}\n  {_named(cells)}")
-        if status != "orphaned":
-            print(f'  record here: pytest --perf -k {_expression(cells)} --perf-update=all --perf-reason="…"')
-        else:
+        if status == "orphaned":
             print('  remove: perfsuite baseline prune --yes --reason "…"')
+        elif status == "unknown":
+            print("  ask them: perfsuite baseline show --tests FILE …")
+        else:
+            print(f'  record here: pytest --perf -k {_expression(cells)} --perf-update=all --perf-reason="…"')
     return 0
 
 
@@ -141,6 +165,9 @@ def prune(arguments: argparse.Namespace) -> int:
     unread = [stored for stored in found if stored.baseline is None]
     for stored in unread:
         print(f"{stored.path}: kept, since nobody can read it: {stored.standing.reasons[0][1]}")
+    for stored in found:
+        if why := dict(stored.standing.reasons).get("unknown"):
+            print(f"{stored.path}: kept: {why}")
     store, catalog = Store(arguments.baselines), catalog_of(arguments)
     if not arguments.yes:
         print(
@@ -173,7 +200,7 @@ def _elsewhere(baseline: Baseline, catalog: Catalog) -> str:
     except UsageError as error:
         return str(error).split(" Known: ")[0].rstrip(".")
     absent = why_absent(hardware, catalog)
-    return absent.rstrip(".") or moved_machine(baseline.measurement.machine, describe(hardware, catalog))
+    return absent.rstrip(".") or why_other_machine(baseline.measurement.machine, describe(hardware, catalog))
 
 
 def _facts(stored: Stored) -> list[str]:

@@ -19,6 +19,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import FileError
 from perfsuite.gate.judge import what_changed
 from perfsuite.gate.locks import locked
+from perfsuite.gate.machines import why_other_machine
 from perfsuite.records import Baseline, Measurement, Record
 
 NAME = "ledger.jsonl"
@@ -41,7 +42,7 @@ class Consent:
 
 class Magnitude(Record, frozen=True, kw_only=True):
     """What was accepted of one metric. ``ratio`` is new / old; None where one is missing, zero or of another sign, and
-    for a time of another machine.
+    for a time of another machine or driver.
     """
 
     old: int | float | None
@@ -70,7 +71,9 @@ def magnitudes(old: Measurement | None, new: Measurement | None, metrics: Iterab
     for metric in metrics:
         before, after = (one.readings.get(metric.name) if one else None for one in (old, new))
         if metric.hold in HELD and (before or after):
-            told = old is None or new is None or metric.hold != "time" or _same_machine(old, new)
+            told = (
+                old is None or new is None or metric.hold != "time" or not why_other_machine(old.machine, new.machine)
+            )
             values = (before.value if before else None, after.value if after else None)
             found[metric.name] = Magnitude(old=values[0], new=values[1], ratio=_ratio(*values) if told else None)
     return found
@@ -163,11 +166,6 @@ def _decode(line: bytes, where: str) -> Entry:
 
 def _torn(path: Path, number: int) -> str:
     return f"{path}:{number} is torn: the line has no end."
-
-
-def _same_machine(one: Measurement, other: Measurement) -> bool:
-    here, there = one.machine, other.machine
-    return (here.identity, here.device) == (there.identity, there.device)
 
 
 def _ratio(old: int | float | None, new: int | float | None) -> float | None:

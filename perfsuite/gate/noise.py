@@ -27,6 +27,7 @@ COVERAGE = 0.9  # one-sided, of the prediction bound
 # CONFIRMATIONS launches is above the bound in 95 % of cases: simulated, 60,000 normal baselines each.
 DETECTED = {2: 23.65, 3: 8.5, 4: 6.33, 5: 5.46, 6: 5.02, 8: 4.56, 10: 4.33}
 LEAST_SPREAD = 0.005  # of launches: three of them can agree by luck
+HIDDEN = 1.0  # a relative slow-down that noise may hide, with the tolerance once more on top of it
 MOST = 700.0  # whose exponential is still a float
 TAIL_TOLERANCE = 0.25  # least, relative: a slowest step is a noisy thing
 
@@ -55,6 +56,10 @@ class Level:
         """
         known = max(count for count in DETECTED if count <= self.count)
         return relative(math.log1p(tolerance) + DETECTED[known] * self.spread)
+
+    def too_wide(self, tolerance: float) -> bool:
+        """Whether the noise hides a step twice as slow, or what the tolerance makes of that: then nothing is held."""
+        return not self.smallest_effect(tolerance) <= (1 + HIDDEN) * (1 + tolerance) ** 2 - 1
 
 
 def relative(logarithm: float) -> float:

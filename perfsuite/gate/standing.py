@@ -3,6 +3,7 @@
 Standings, worst first
     refused       it holds no time: of one launch, or its launches spread too wide; or the file cannot be read
     orphaned      nothing can be measured that it is the baseline of
+    unknown       its model is none of the catalog's, and tests that may have one of their own were not asked
     incomparable  recorded on another machine or driver: its time is not held here
     stale         recorded with other library versions than are installed here
     sound         none of these
@@ -13,11 +14,10 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.noise import Level, level_of, relative
-from perfsuite.gate.timing import UNSTABLE
-from perfsuite.records import Baseline, Machine, Measurement
+from perfsuite.records import Baseline, Measurement
 from perfsuite.units import show_ratio
 
-ORDER = ("refused", "orphaned", "incomparable", "stale", "sound")
+ORDER = ("refused", "orphaned", "unknown", "incomparable", "stale", "sound")
 
 
 @dataclass(frozen=True)
@@ -40,30 +40,40 @@ def standing(
     *,
     tolerance: float,
     orphan: str,
+    unknown: str,
     elsewhere: str,
     stale: Sequence[str],
 ) -> Standing:
-    """``orphan`` and ``elsewhere`` say why it is an orphan, and why this is not where it was recorded, or nothing;
-    ``stale`` are the versions that are others here.
+    """``orphan``, ``unknown`` and ``elsewhere`` say why it is an orphan, why nobody knows whether it is, and why this
+    is not where it was recorded, or nothing; ``stale`` are the versions that are others here.
     """
-    timed = [metric.name for metric in metrics if metric.hold == "time"]
-    detects, refused = _times(baseline.measurement, timed, tolerance)
+    detects, refused = _times(baseline.measurement, _timed(metrics), tolerance)
     told = {
         "refused": refused,
         "orphaned": orphan,
+        "unknown": unknown,
         "incomparable": elsewhere,
         "stale": ", ".join(stale),
     }
     return Standing(tuple((status, told[status]) for status in ORDER[:-1] if told[status]), detects)
 
 
-def moved_machine(recorded: Machine, here: Machine) -> str:
-    """How the machine here is another one than the recorded; empty if it is the same."""
-    if (recorded.identity, recorded.device) != (here.identity, here.device):
-        return f"recorded on another machine ({recorded.device}, {recorded.cores} cores, {recorded.identity})"
-    if recorded.driver != here.driver:
-        return f"recorded with driver {recorded.driver or 'none'}, here is {here.driver or 'none'}"
-    return ""
+def why_too_wide(measurement: Measurement, metrics: Iterable[Metric], tolerance: float) -> str:
+    """Why a baseline of the measurement would be unstable: its launches spread so wide that nothing shows.
+
+    Empty if it would not be, and of one launch, of which nobody knows.
+    """
+    detects, refused = _times(measurement, _timed(metrics), tolerance)
+    return "" if detects is None else refused
+
+
+def of_one_launch(measurement: Measurement, metrics: Iterable[Metric]) -> bool:
+    """Whether it has times, and of one launch alone: a baseline of it holds none of them."""
+    return any(len(measurement.by_launch(name)) == 1 for name in _timed(metrics))
+
+
+def _timed(metrics: Iterable[Metric]) -> list[str]:
+    return [metric.name for metric in metrics if metric.hold == "time"]
 
 
 def _times(measurement: Measurement, timed: Sequence[str], tolerance: float) -> tuple[float | None, str]:
@@ -80,7 +90,7 @@ def _times(measurement: Measurement, timed: Sequence[str], tolerance: float) -> 
         level = Level.of([level_of(launch) for launch in launches])
         effect = level.smallest_effect(tolerance)
         detects = max(effect, detects or 0.0)
-        if not level.smallest_effect(0) <= UNSTABLE:
+        if level.too_wide(tolerance):
             return (
                 detects,
                 f"its launches spread by {show_ratio(relative(level.spread))}: a step twice as slow would not show",

@@ -5,11 +5,10 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, say, text
+from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.noise import CONFIRMATIONS, TAIL_TOLERANCE, Level, level_of, relative, tail_of
 from perfsuite.records import Line, Reading
 from perfsuite.units import show_change, show_ratio
-
-UNSTABLE = 1.0  # a baseline holds nothing if its noise hides a step slower by that much, and by the tolerance on top
 
 
 @dataclass(frozen=True)
@@ -29,9 +28,8 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """
     if scope.new.capacity_bytes is not None:
         return text(metric, "not held", old, new, note="memory is capped")
-    machine, recorded = scope.new.machine, scope.old.machine
-    if (machine.identity, machine.device) != (recorded.identity, recorded.device):
-        return text(metric, "not held", old, new, note="recorded on another machine")
+    if elsewhere := why_other_machine(scope.old.machine, scope.new.machine):
+        return text(metric, "not held", old, new, note=elsewhere)
     sign = -1 if metric.worse == "lower" else 1  # from here on larger is worse
     launches = {"the baseline has": scope.old.by_launch(metric.name), "there are": scope.new.by_launch(metric.name)}
     for whose, samples in launches.items():
@@ -57,7 +55,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
             metric, status, metric.show(old.value), metric.show(new.value), change, allowed, note, show_ratio(detects)
         )
 
-    if not detects <= (1 + UNSTABLE) * (1 + tolerance) ** 2 - 1:
+    if level.too_wide(tolerance):
         return line("unstable", _ADVICE.format(spread=show_ratio(relative(level.spread))))
     confirmed = len(after) > CONFIRMATIONS
     if not (median.net <= 0 and tail.net <= 0):

@@ -15,6 +15,7 @@ from rich.text import Text
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import headroom_of
 from perfsuite.gate.judge import RED
+from perfsuite.gate.machines import why_other_machine
 from perfsuite.records import Result
 from perfsuite.units import show_bytes, show_change
 
@@ -96,9 +97,7 @@ def _entry(result: Result, metric: Metric) -> str:
     before = old.readings.get(metric.name) if old else None
     if old is None or before is None:
         return metric.show(new.value)
-    here, there = result.measurement.machine, old.machine
-    same_machine = (here.identity, here.device) == (there.identity, there.device)
-    if metric.hold not in ("exact", "close") and not same_machine:
+    if metric.hold not in ("exact", "close") and why_other_machine(old.machine, result.measurement.machine):
         return metric.show(new.value)
     change = "=" if new.value == before.value else show_change(before.value, new.value)
     return f"{metric.show(new.value)} ({change})"

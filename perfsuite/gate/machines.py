@@ -1,0 +1,14 @@
+"""Whether two records are of one machine. Only then do their times compare."""
+
+from perfsuite.records import Machine
+
+
+def why_other_machine(recorded: Machine, here: Machine) -> str:
+    """How the machine is another one than the recorded, in its driver too, whose kernels are another library; empty if
+    it is the same. A CPU has no driver.
+    """
+    if (recorded.identity, recorded.device) != (here.identity, here.device):
+        return f"recorded on another machine ({recorded.device}, {recorded.cores} cores, {recorded.identity})"
+    if recorded.driver != here.driver:
+        return f"recorded with driver {recorded.driver or 'none'}, here is {here.driver or 'none'}"
+    return ""
