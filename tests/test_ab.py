@@ -183,6 +183,7 @@ def test_a_missing_metric_is_red() -> None:
         ("fits", "oom", "regressed"),
         ("oom", "fits", "improved"),
         ("oom", "oom", "same"),
+        ("unsupported", "unsupported", "failed"),
     ],
 )
 def test_outcomes(a: str, b: str, status: str) -> None:
@@ -190,6 +191,18 @@ def test_outcomes(a: str, b: str, status: str) -> None:
     found = compared([samples.measurement(a)], [samples.measurement(b)])
 
     assert found.verdict.status == status and status in found.verdict.headline
+
+
+def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Cells that this machine cannot run are named, and are an error where they are all that was picked."""
+    (tmp_path / "t4_x8").mkdir()
+    (tmp_path / "t4_x8" / "gpt2_tiny-ddp-t4_x8.json").touch()
+
+    assert main(["ab", "--a", "here", "--b", "here", "-k", "ddp", "--baselines", str(tmp_path)]) == 2
+    captured = capsys.readouterr()
+
+    assert captured.out.startswith("gpt2_tiny-ddp-t4_x8: skipped, ")
+    assert "fits 1 cells, and this machine can run none of them" in captured.err
 
 
 @pytest.mark.parametrize(

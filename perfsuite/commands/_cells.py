@@ -19,7 +19,7 @@ def add_cells(parser: argparse.ArgumentParser) -> None:
 
 
 def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
-    """The ids. Raises UsageError for none, and for a named one that this machine cannot run.
+    """The ids. Raises UsageError for none, for none that this machine can run, and for a named one that it cannot.
 
     Of the cells that -k picks, those for other hardware are left out, as pytest skips them, and are printed.
     """
@@ -41,6 +41,8 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
     absent = {cell: reason for cell in picked if (reason := _why_not(cell, catalog))}
     for cell, reason in absent.items():
         print(f"{cell}: skipped, {reason}")
+    if len(absent) == len(picked):
+        raise UsageError(f"-k {arguments.k!r} fits {len(picked)} cells, and this machine can run none of them.")
     return [cell for cell in picked if cell not in absent]
 
 

@@ -3,7 +3,7 @@
 Exact metrics and losses by the judge's own rules, with A in the place of the baseline; times by paired.py.
 
 Statuses, worst first
-    failed      a side ended without a measurement, or measured what the other did not
+    failed      a side ended without a measurement, or measured what the other did not, or nothing could be compared
     regressed   B needs more, is slower beyond doubt, or computes something else
     undecided   a time whose interval is too wide, or has the threshold in it; the line says what to do
     improved    B needs less or is faster beyond doubt
@@ -106,6 +106,8 @@ def _outcomes(old: Measurement, new: Measurement) -> tuple[str, str]:
     for side, one, reason in zip("AB", (old, new), reasons, strict=True):
         if one.outcome not in OUTCOMES:
             return "failed", f"{side} failed: {reason}"
+    if old.outcome == new.outcome == "unsupported":
+        return "failed", f"failed: nothing was compared: neither side can run it: {reasons[1] or reasons[0]}"
     by = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
     status = "same" if by == 0 else "improved" if by > 0 else "regressed"
     return status, f"{status}: {old.outcome} -> {new.outcome}: {reasons[1] or reasons[0]}"
