@@ -8,6 +8,7 @@ import contextlib
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
@@ -110,6 +111,7 @@ class Session:
         self.catalog = b.catalog
         self.threshold = threshold
         self.blocks = blocks
+        self.installed = _installed(a.environment, b.environment)
         first = Runner(a.catalog, settings, a.environment)
         # Two strategies share a server; two environments are told apart even where they are equal, since ranks inherit
         # the server's memory layout, and an A/B of the same twice must show what that alone makes of times.
@@ -130,6 +132,7 @@ class Session:
             known,
             strategies=(cells[0].strategy.name, cells[1].strategy.name),
             threshold=self.threshold,
+            installed=self.installed,
         )
 
     def close(self) -> None:
@@ -143,3 +146,12 @@ def _ended(launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed:
     if any(one.outcome != "fits" for side in launches for one in side):
         return True
     return all(enough(differences(*launches, metric)) for metric in timed)
+
+
+def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:
+    """Each side's versions of what was installed on either, without those that it does not have."""
+    inherited = {}
+    for name, _ in a.installed + b.installed:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            inherited[name] = metadata.version(name)
+    return inherited | dict(a.installed), inherited | dict(b.installed)

@@ -16,11 +16,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfsuite import ab
+from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.gate.compare import Comparison, compare
 from perfsuite.gate.paired import MOST_BLOCKS, conclude, enough, interval, least_blocks
 from perfsuite.launch.environments import Environment, with_releases
 from perfsuite.records import Launch, Measurement, Reading
+from perfsuite.runner import Settings
 
 BADNESS = {"improved": 0, "same": 1, "undecided": 1, "regressed": 2}
 some_differences = st.lists(st.floats(-0.5, 0.5), min_size=8, max_size=2 * MOST_BLOCKS)
@@ -214,6 +217,9 @@ def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFix
         (["--a", "zero2", "--b", "here", "--model", "gpt2_tiny", "--hardware", "cpu_x2"], "another strategy"),
         (["--a", "transformers==1", "--b", "git:HEAD", "gpt2_tiny-ddp-cpu_x2"], "compare two of one kind"),
         (["--a", "transformers>=5", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "names no one version"),
+        (["--a", "pip @ git+https://x.org/pip@main", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "may be another tomorrow"),
+        (["--a", "pip @ https://x.org/pip.whl", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "may be another tomorrow"),
+        (["--a", "pip @ file:///no/pip.whl", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "/no/pip.whl is no file"),
         (["--a", "git:nowhere", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "failed: fatal:"),
         (["--a", "here", "--b", "here", "-k", "zero3"], "fits none of the 0 cells"),
         (["--a", "here", "--b", "here", "-k", "(a)(b)"], "is no expression"),
@@ -238,30 +244,52 @@ def test_bad_input_is_one_sentence(
     assert captured.err.startswith("perfsuite: ") and captured.err.count("\n") == 1 and sentence in captured.err
 
 
-def wheel(folder: Path, name: str, version: str) -> str:
-    """A requirement of a package that is one module with its version."""
+def wheel(folder: Path, name: str, version: str, needs: str = "") -> str:
+    """A requirement of a package that is one module with its version, and needs another."""
     path = folder / f"{name}-{version}-py3-none-any.whl"
     info = f"{name}-{version}.dist-info"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr(f"{name}/__init__.py", f"__version__ = {version!r}\n")
-        archive.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+        about = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+        archive.writestr(f"{info}/METADATA", about + (f"Requires-Dist: {needs}\n" if needs else ""))
         archive.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
         archive.writestr(f"{info}/RECORD", "")
     return f"{name} @ {path.as_uri()}"
 
 
 def test_an_environment_differs_in_what_was_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The package is the one asked for, everything else the running environment's; building it again takes the kept."""
+    """The package is the one asked for and what it needs, everything else the running environment's. It is kept until
+    the file is another.
+    """
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("UV_OFFLINE", "1")
-    environment = with_releases([wheel(tmp_path, "iniconfig", "0.1")])
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
+    wheel(tmp_path, "forced", "2.0")
+    asked = wheel(tmp_path, "iniconfig", "0.1", needs="forced")
+    environment = with_releases([asked])
     mine, theirs = (side.origins(["iniconfig", "torch"]) for side in (Environment(), environment))
     code = "import importlib.metadata as m; print(m.version('iniconfig'), m.version('msgspec'))"
     said = subprocess.run([environment.python, "-c", code], capture_output=True, text=True, check=True).stdout.split()
 
     assert theirs[0] != mine[0] and theirs[1] == mine[1]
     assert said == ["0.1", msgspec.__version__]
-    assert with_releases([wheel(tmp_path, "iniconfig", "0.1")]) == environment
+    assert environment.installed == (("forced", "2.0"), ("iniconfig", "0.1"))
+    assert with_releases([asked]) == environment
+    assert with_releases([wheel(tmp_path, "iniconfig", "0.1")]).python != environment.python
+
+
+def test_all_that_was_installed_is_told() -> None:
+    """What a release forces differs too, though the ranks tell of no such package; one that is not there is none."""
+    sides = [
+        ab.Side("a", Catalog(), Environment(installed=(("forced", "2.0"), ("msgspec", "0.1")))),
+        ab.Side("b", Catalog()),
+    ]
+    one = ab.Session(*sides, [], Settings(), 0.02, 0)
+    found = compare(
+        launched(1), launched(1), samples.METRICS, strategies=("ddp", "ddp"), threshold=0.02, installed=one.installed
+    )
+
+    assert sorted(found.verdict.changed) == ["forced 2.0 -> none", f"msgspec 0.1 -> {msgspec.__version__}"]
 
 
 def test_two_strategies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,15 +57,21 @@ def compare(
     *,
     strategies: tuple[str, str],
     threshold: float,
+    installed: tuple[dict[str, str], dict[str, str]] = ({}, {}),
 ) -> Comparison:
-    """Compare all launches of both sides, in their order. One launch of each compares no times."""
+    """Compare all launches of both sides, in their order. One launch of each compares no times.
+
+    ``installed`` are versions of packages of A and of B that its ranks may not tell of.
+    """
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
     cell = new.cell if old.cell == new.cell else f"{old.cell} -> {new.cell}"
+    told = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
+    ours, theirs = (one | more for one, more in zip(told, installed, strict=True))
     changed = [
-        f"{name} {old.versions.get(name, 'none')} -> {new.versions.get(name, 'none')}"
-        for name in old.versions | new.versions
-        if old.versions and new.versions and old.versions.get(name) != new.versions.get(name)
+        f"{name} {ours.get(name, 'none')} -> {theirs.get(name, 'none')}"
+        for name in ours | theirs
+        if ours.get(name) != theirs.get(name)
     ]
     if old.outcome != "fits" or new.outcome != "fits":
         status, headline = _outcomes(old, new)
