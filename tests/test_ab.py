@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite import ab
+from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.gate.compare import Comparison, compare
@@ -103,6 +104,37 @@ def test_five_percent_is_found() -> None:
     verdicts = Counter(experiment(noise, 0.05, chance) for _ in range(400))
 
     assert verdicts["regressed"] >= 380
+
+
+def session(monkeypatch: pytest.MonkeyPatch, runner: type, blocks: int, threshold: float) -> ab.Session:
+    """Of a side with itself, in two environments that are not started."""
+    monkeypatch.setattr(ab, "Runner", runner)
+    catalog = Catalog()
+    side = ab.Side("here", catalog)
+    return ab.Session(side, side, ["gpt2_tiny-single-cpu_x1"], Settings(), threshold, blocks)
+
+
+def test_a_users_time_on_one_side_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An optional time that A lacks is told, and stops nothing."""
+    mine = Metric(name="mine_seconds", title="mine", show=samples.show_seconds, hold="time", optional=True)
+    launches = iter([{}, {"mine_seconds": samples.times(0.1)}] * 8)
+
+    class Fake:
+        def __init__(self, *_: object) -> None:
+            self.readings = next(launches)
+
+        def measure(self, *_: object) -> Measurement:
+            return msgspec.structs.replace(samples.measurement(**self.readings), launches=[Launch(date="2026-11-21")])
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(Catalog, "metrics", lambda *_: (*samples.METRICS, mine))
+    one = session(monkeypatch, Fake, 4, 0.02)
+    found = one.compare(one.cells[0], lambda *_: None)
+
+    assert (found.verdict.status, status_of(found, "mine_seconds")) == ("same", "not held")
+    assert len(found.times[0].differences) == 8
 
 
 def launched(count: int, **readings: Reading | None) -> list[Measurement]:
