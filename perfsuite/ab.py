@@ -125,7 +125,7 @@ class Session:
         for _ in range(max(1, PAIRS * self.blocks)):
             for number in random.choice(ORDERS):
                 launches[number].append(self._runners[number].measure(cells[number], watch))
-            if _ended(launches, timed):
+            if _ended(launches, timed, self.threshold):
                 break
         return compare(
             *launches,
@@ -142,13 +142,15 @@ class Session:
                 stack.callback(runner.close)
 
 
-def _ended(launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Iterable[str]) -> bool:
+def _ended(
+    launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Iterable[str], threshold: float
+) -> bool:
     both = [one for side in launches for one in side]
     if any(one.outcome != "fits" for one in both):
         return True
     # What a side lacks is red or left out in the end, and no further pair helps it.
     there = [metric for metric in timed if all(metric in one.readings for one in both)]
-    return all(enough(differences(*launches, metric)) for metric in there)
+    return all(enough(differences(*launches, metric), threshold) for metric in there)
 
 
 def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:

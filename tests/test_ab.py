@@ -21,7 +21,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.gate.compare import Comparison, compare
-from perfsuite.gate.paired import MOST_BLOCKS, conclude, enough, interval, least_blocks
+from perfsuite.gate.paired import MOST_BLOCKS, THRESHOLD, Interval, conclude, enough, interval, least_blocks
 from perfsuite.launch.environments import Environment, with_releases
 from perfsuite.records import Launch, Measurement, Reading
 from perfsuite.runner import Settings
@@ -43,6 +43,32 @@ def test_too_few_blocks_decide_nothing() -> None:
     assert least_blocks() == 4
     assert interval([0.5] * 7) is None and conclude(None, 0.01) == "undecided"
     assert conclude(interval([0.5] * 8), 0.01) == "regressed"
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "said"),
+    [
+        (0.011, 0.018, "same"),
+        (-0.0195, 0.0199, "same"),
+        (-0.001, 0.021, "undecided"),
+        (-0.021, 0.001, "undecided"),
+        (0.019, 0.021, "undecided"),
+        (0.0201, 0.3, "regressed"),
+        (-0.3, -0.0201, "improved"),
+    ],
+)
+def test_the_whole_interval_decides(low: float, high: float, said: str) -> None:
+    """All of it within a threshold of 2 % is the same, all of it beyond is not, and nothing else is told."""
+    assert conclude(Interval((low + high) / 2, math.log1p(low), math.log1p(high)), 0.02) == said
+
+
+@given(st.floats(0, 0.999), st.floats(0.001, 0.1))
+def test_a_narrow_interval_with_zero_is_the_same(share: float, threshold: float) -> None:
+    """Where no further pair is needed, no difference is told for sure."""
+    low = -share * math.log1p(threshold)
+    found = Interval(low / 2, low, low + math.log1p(threshold) * 0.999)
+
+    assert found.narrow(threshold) and conclude(found, threshold) == "same"
 
 
 @given(some_differences, st.data())
@@ -72,7 +98,7 @@ def experiment(noise: Callable[[], float], effect: float, chance: random.Random)
             drift += 0.001
             levels[side] = drift + math.log1p(effect * (side == "b")) + noise()
         differences.append(levels["b"] - levels["a"])
-    return conclude(interval(differences), 0.01)
+    return conclude(interval(differences), THRESHOLD)
 
 
 @pytest.mark.parametrize("scale", [0.003, 0.02, 0.2])
@@ -104,6 +130,14 @@ def test_five_percent_is_found() -> None:
     verdicts = Counter(experiment(noise, 0.05, chance) for _ in range(400))
 
     assert verdicts["regressed"] >= 380
+
+
+def test_a_quiet_machine_says_the_same() -> None:
+    """Launches that spread by 1 % show in 95 % of cases that a side is the same as itself."""
+    chance = random.Random(3)
+    verdicts = Counter(experiment(lambda: chance.gauss(0, 0.01), 0, chance) for _ in range(400))
+
+    assert verdicts["same"] >= 380
 
 
 def session(monkeypatch: pytest.MonkeyPatch, runner: type, blocks: int, threshold: float) -> ab.Session:
@@ -226,6 +260,16 @@ def test_outcomes(a: str, b: str, status: str) -> None:
     found = compared([samples.measurement(a)], [samples.measurement(b)])
 
     assert found.verdict.status == status and status in found.verdict.headline
+
+
+def test_a_time_that_is_not_decided_says_what_is_known() -> None:
+    """What the interval rules out all the same, and whether more pairs would help."""
+    levels = ([0.40, 0.43, 0.38, 0.42, 0.39, 0.41, 0.40, 0.42], [0.41 * 1.005, 0.41 * 1.014] * 4)
+    sides = ([launched(1, step_time_seconds=samples.times(*[level] * 4))[0] for level in side] for side in levels)
+    wide, slower = (compared(launched(8), side).verdict.lines[1].note for side in sides)
+
+    assert "no difference found, within ±7.3 %" in wide and wide.endswith("more --blocks, or a quieter machine")
+    assert slower.endswith("worse, but not told whether by more than 1.0 %: another --threshold")
 
 
 def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,9 +5,9 @@ Exact metrics and losses by the judge's own rules, with A in the place of the ba
 Statuses, worst first
     failed      a side ended without a measurement, or measured what the other did not, or nothing could be compared
     regressed   B needs more, is slower beyond doubt, or computes something else
-    undecided   a time whose interval is too wide, or has the threshold in it; the line says what to do
+    undecided   a time whose interval has the threshold in it; the line says what is known and what to do
     improved    B needs less or is faster beyond doubt
-    same
+    same        of a time: any difference is within the threshold, beyond doubt
 A line can also be "shown" (no limit), "not held", or "differs": two strategies may count and compute differently
 without one being worse.
 """
@@ -20,7 +20,7 @@ from perfsuite.gate.judge import OUTCOMES
 from perfsuite.gate.launches import merge
 from perfsuite.gate.lines import Scope, say
 from perfsuite.gate.noise import level_of
-from perfsuite.gate.paired import CONFIDENCE, NARROW, PAIRS, conclude, interval, least_blocks
+from perfsuite.gate.paired import CONFIDENCE, PAIRS, Interval, conclude, interval, least_blocks
 from perfsuite.gate.rules import hold
 from perfsuite.records import Line, Measurement, Reading, Record, Verdict
 from perfsuite.units import show_change, show_ratio
@@ -152,13 +152,19 @@ def _time(metric: Metric, old: Measurement, new: Measurement, threshold: float) 
     ratio = math.exp(sign * here.estimate)
     note = f"{CONFIDENCE:.0%}: {show_change(1, low)} to {show_change(1, high)}, {len(found) // PAIRS} blocks"
     if status == "undecided":
-        wide = f"wider than ±{NARROW:.0%}: more --blocks, or a quieter machine"
-        note += (
-            f"; {wide if not here.narrow else f'too near to the threshold of {show_ratio(threshold)}: more --blocks'}"
-        )
+        note += f"; {_undecided(here, max(1 - low, high - 1), threshold)}"
     line = say(metric, status, before, after, show_change(1, ratio), f"±{show_ratio(threshold)}", note)
     paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, confidence=CONFIDENCE, differences=found)
     return line, paired
+
+
+def _undecided(found: Interval, reach: float, threshold: float) -> str:
+    """What is known all the same, and what to do."""
+    way_out = "another --threshold" if found.narrow(threshold) else "more --blocks, or a quieter machine"
+    if found.low <= 0 <= found.high:
+        return f"no difference found, within ±{show_ratio(reach)}: {way_out}"
+    whose = "worse" if found.low > 0 else "better"
+    return f"{whose}, but not told whether by more than {show_ratio(threshold)}: {way_out}"
 
 
 def _headline(lines: Sequence[Line]) -> str:
