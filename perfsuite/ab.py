@@ -1,4 +1,4 @@
-"""Same-session A/B: two sides of a cell, each with a warm rank server of its own, launched in pairs, A B or B A by lot.
+"""Same-session A/B: two sides of a cell, each with a rank server of its own, launched in pairs, A B or B A by lot.
 
 A side is the environment of the ranks (other releases, or a revision of the repository) or, in the same environment,
 another strategy of one model.
@@ -113,8 +113,8 @@ class Session:
         self.blocks = blocks
         self.installed = _installed(a.environment, b.environment)
         first = Runner(a.catalog, settings, a.environment)
-        # Two strategies share a server; two environments are told apart even where they are equal, since ranks inherit
-        # the server's memory layout, and an A/B of the same twice must show what that alone makes of times.
+        # Two strategies share a server. Two environments do not, even where they are equal: an A/B of the same twice
+        # must show what that alone makes of times.
         self._runners = (first, first if a.strategy else Runner(b.catalog, settings, b.environment))
 
     def compare(self, cells: tuple[Cell, Cell], watch: Watch) -> Comparison:
@@ -123,6 +123,8 @@ class Session:
         timed = [metric.name for metric in known if metric.hold == "time"]
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
         for _ in range(max(1, PAIRS * self.blocks)):
+            if self.blocks:
+                self.close()  # what a server alone makes of times must be noise of pairs, not a side's for good
             for number in random.choice(ORDERS):
                 launches[number].append(self._runners[number].measure(cells[number], watch))
             if _ended(launches, timed, self.threshold):

@@ -148,6 +148,32 @@ def session(monkeypatch: pytest.MonkeyPatch, runner: type, blocks: int, threshol
     return ab.Session(side, side, ["gpt2_tiny-single-cpu_x1"], Settings(), threshold, blocks)
 
 
+def test_what_a_server_makes_of_times_is_noise(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100 comparisons of a side with itself, whose servers spread by 2 % and their launches by 1 %, at most 4 find
+    any difference at all.
+    """
+    chance = random.Random(4)
+
+    class Fake:
+        def __init__(self, *_: object) -> None:
+            self.close()
+
+        def measure(self, *_: object) -> Measurement:
+            seconds = 0.4 * math.exp(self.server + chance.gauss(0, 0.01))
+            one = samples.measurement(step_time_seconds=samples.times(seconds))
+            return msgspec.structs.replace(one, launches=[Launch(date="2026-11-21")])
+
+        def close(self) -> None:
+            self.server = chance.gauss(0, 0.02)
+
+    monkeypatch.setattr(Catalog, "metrics", lambda *_: samples.METRICS)
+    one = session(monkeypatch, Fake, MOST_BLOCKS // 2, 1e-9)
+    found = [one.compare(one.cells[0], lambda *_: None) for _ in range(100)]
+    apart = [times for times in (comparison.times[0] for comparison in found) if not times.low <= 1 <= times.high]
+
+    assert len(apart) <= 4
+
+
 def test_a_users_time_on_one_side_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """An optional time that A lacks is told, and stops nothing."""
     mine = Metric(name="mine_seconds", title="mine", show=samples.show_seconds, hold="time", optional=True)
