@@ -403,7 +403,7 @@ def test_two_strategies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     found = json.loads(report.read_text())["comparisons"][0]
     lines = {line["metric"]: line["status"] for line in found["verdict"]["lines"]}
 
-    assert status == 1 and "regressed: hardware FLOP/step; improved: peak memory\n" in printed
+    assert status == 1 and "regressed: hardware FLOP/step, operators/step; improved: peak memory\n" in printed
     assert (lines["peak_memory_bytes"], lines["loss"]) == ("improved", "same")
     assert found["a"]["readings"]["step_time_seconds"]["samples"]
 
