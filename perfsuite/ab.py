@@ -1,4 +1,4 @@
-"""Same-session A/B: two sides of a cell, each with a warm rank server of its own, launched in pairs, A B or B A by lot.
+"""Same-session A/B: two sides of a cell, each with a rank server of its own, launched in pairs, A B or B A by lot.
 
 A side is the environment of the ranks (other releases, or a revision of the repository) or, in the same environment,
 another strategy of one model.
@@ -8,6 +8,7 @@ import contextlib
 import random
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
@@ -110,9 +111,10 @@ class Session:
         self.catalog = b.catalog
         self.threshold = threshold
         self.blocks = blocks
+        self.installed = _installed(a.environment, b.environment)
         first = Runner(a.catalog, settings, a.environment)
-        # Two strategies share a server; two environments are told apart even where they are equal, since ranks inherit
-        # the server's memory layout, and an A/B of the same twice must show what that alone makes of times.
+        # Two strategies share a server. Two environments do not, even where they are equal: an A/B of the same twice
+        # must show what that alone makes of times.
         self._runners = (first, first if a.strategy else Runner(b.catalog, settings, b.environment))
 
     def compare(self, cells: tuple[Cell, Cell], watch: Watch) -> Comparison:
@@ -121,15 +123,18 @@ class Session:
         timed = [metric.name for metric in known if metric.hold == "time"]
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
         for _ in range(max(1, PAIRS * self.blocks)):
+            if self.blocks:
+                self.close()  # what a server alone makes of times must be noise of pairs, not a side's for good
             for number in random.choice(ORDERS):
                 launches[number].append(self._runners[number].measure(cells[number], watch))
-            if _ended(launches, timed):
+            if _ended(launches, timed, self.threshold):
                 break
         return compare(
             *launches,
             known,
             strategies=(cells[0].strategy.name, cells[1].strategy.name),
             threshold=self.threshold,
+            installed=self.installed,
         )
 
     def close(self) -> None:
@@ -139,7 +144,21 @@ class Session:
                 stack.callback(runner.close)
 
 
-def _ended(launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Iterable[str]) -> bool:
-    if any(one.outcome != "fits" for side in launches for one in side):
+def _ended(
+    launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Iterable[str], threshold: float
+) -> bool:
+    both = [one for side in launches for one in side]
+    if any(one.outcome != "fits" for one in both):
         return True
-    return all(enough(differences(*launches, metric)) for metric in timed)
+    # What a side lacks is red or left out in the end, and no further pair helps it.
+    there = [metric for metric in timed if all(metric in one.readings for one in both)]
+    return all(enough(differences(*launches, metric), threshold) for metric in there)
+
+
+def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:
+    """Each side's versions of what was installed on either, without those that it does not have."""
+    inherited = {}
+    for name, _ in a.installed + b.installed:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            inherited[name] = metadata.version(name)
+    return inherited | dict(a.installed), inherited | dict(b.installed)

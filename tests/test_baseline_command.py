@@ -181,20 +181,30 @@ def test_the_first_format_stands_in_the_table(store, run):
         ("not zero3", "bd"),
         ("(t5_tiny or gpt2) and ddp", "bd"),
         ("zero3+bf16", "c"),
+        ("OR", ""),
+        ("not OR and not(gpt2)", "ab"),
+        ("gpt2 or t5_tiny and ddp", "bcd"),
     ],
 )
 def test_k_picks_as_pytest_does(expression, cells):
-    """Substrings with and, or, not and parentheses, in upper or lower case."""
+    """Substrings, in upper or lower case, with and, or, not and parentheses, which in upper case are substrings."""
     names = dict(zip("abcd", ("t5_tiny-zero3", "t5_tiny-ddp", "gpt2-zero3+bf16", "gpt2-ddp"), strict=True))
 
     assert "".join(letter for letter, name in names.items() if matcher(expression)(name)) == cells
 
 
-@pytest.mark.parametrize("expression", ["a b", "and", "(a", "a or"])
+@pytest.mark.parametrize("expression", ["a b", "and", "(a", "a or", "(a)(b)", "a (b)", "a and ()", "a)", "not", "((("])
 def test_k_that_is_no_expression_teaches(expression):
     """One sentence, and no traceback."""
     with pytest.raises(UsageError, match="is no expression"):
         matcher(expression)
+
+
+def test_k_nests_only_so_deep():
+    """The deepest expression is understood, and a deeper one refused: neither ends in a RecursionError."""
+    assert matcher("(b or a and " * 50 + "a" + ")" * 50)("a")
+    with pytest.raises(UsageError, match="more than 50"):
+        matcher("not " * 51 + "a")
 
 
 # orphans

@@ -1,11 +1,11 @@
 """Which cells a command measures: those it is given, or those with a baseline that an expression fits."""
 
 import argparse
-import re
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
+from perfsuite.commands._select import matcher
 from perfsuite.errors import UsageError
 from perfsuite.gate.store import Store
 from perfsuite.launch.machine import missing_packages, why_absent
@@ -19,7 +19,7 @@ def add_cells(parser: argparse.ArgumentParser) -> None:
 
 
 def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
-    """The ids. Raises UsageError for none, and for a named one that this machine cannot run.
+    """The ids. Raises UsageError for none, for none that this machine can run, and for a named one that it cannot.
 
     Of the cells that -k picks, those for other hardware are left out, as pytest skips them, and are printed.
     """
@@ -33,7 +33,7 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
                 raise UsageError(f"{cell}: {reason}")
         return named
     known = [path.stem for path in Store(arguments.baselines).all()]
-    picked = [cell for cell in known if fits(arguments.k, cell)]
+    picked = list(filter(matcher(arguments.k), known))
     if not picked:
         raise UsageError(
             f"-k {arguments.k!r} fits none of the {len(known)} cells with a baseline in {arguments.baselines}/."
@@ -41,24 +41,9 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
     absent = {cell: reason for cell in picked if (reason := _why_not(cell, catalog))}
     for cell, reason in absent.items():
         print(f"{cell}: skipped, {reason}")
+    if len(absent) == len(picked):
+        raise UsageError(f"-k {arguments.k!r} fits {len(picked)} cells, and this machine can run none of them.")
     return [cell for cell in picked if cell not in absent]
-
-
-def fits(expression: str, cell: str) -> bool:
-    """Whether the expression of words, ``and``, ``or``, ``not`` and parentheses holds where a word is true if the id
-    contains it, as in pytest's -k. Raises UsageError for what is no such expression.
-    """
-    operators = {"and", "or", "not"}
-
-    def truth(match: re.Match[str]) -> str:
-        word = match[0]
-        return word if word.lower() in operators else str(word.lower() in cell.lower())
-
-    try:
-        # Nothing but True, False, the operators and parentheses is left to be evaluated.
-        return bool(eval(re.sub(r"[^\s()]+", truth, expression), {"__builtins__": {}}))
-    except (SyntaxError, TypeError) as error:
-        raise UsageError(f"-k {expression!r} is no expression: write words, and, or, not, parentheses.") from error
 
 
 def _why_not(text: str, catalog: Catalog) -> str:

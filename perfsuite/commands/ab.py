@@ -16,7 +16,7 @@ from perfsuite.commands._base import Command, add_catalog, add_settings, catalog
 from perfsuite.commands._cells import add_cells, cells_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
-from perfsuite.gate.paired import CONFIDENCE, MOST_BLOCKS, NARROW, THRESHOLD, least_blocks
+from perfsuite.gate.paired import CONFIDENCE, MOST_BLOCKS, THRESHOLD, least_blocks
 from perfsuite.records import Record
 from perfsuite.report.ab import render_ab
 from perfsuite.report.live import LiveLine
@@ -52,8 +52,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 _SIDE = "'name==version …', git:REVISION of the repository here, a strategy, or here: what is installed and lies here."
 _BLOCKS = (
-    f"Most blocks of two launches of each side ({MOST_BLOCKS}); fewer once the {CONFIDENCE:.0%} interval is within "
-    f"±{NARROW:.0%}. At least {least_blocks()}; or 0: one launch of each, which compares no times.".replace("%", "%%")
+    f"Most blocks of two launches of each side ({MOST_BLOCKS}); fewer once the {CONFIDENCE:.0%} interval is no wider "
+    f"than the threshold. At least {least_blocks()}; or 0: one launch of each, which compares no times.".replace(
+        "%", "%%"
+    )
 )
 _THRESHOLD = f"Relative change of a time that is allowed ({THRESHOLD})."
 

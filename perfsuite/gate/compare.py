@@ -3,11 +3,11 @@
 Exact metrics and losses by the judge's own rules, with A in the place of the baseline; times by paired.py.
 
 Statuses, worst first
-    failed      a side ended without a measurement, or measured what the other did not
+    failed      a side ended without a measurement, or measured what the other did not, or nothing could be compared
     regressed   B needs more, is slower beyond doubt, or computes something else
-    undecided   a time whose interval is too wide, or has the threshold in it; the line says what to do
+    undecided   a time whose interval has the threshold in it; the line says what is known and what to do
     improved    B needs less or is faster beyond doubt
-    same
+    same        of a time: any difference is within the threshold, beyond doubt
 A line can also be "shown" (no limit), "not held", or "differs": two strategies may count and compute differently
 without one being worse.
 """
@@ -20,7 +20,7 @@ from perfsuite.gate.judge import OUTCOMES
 from perfsuite.gate.launches import merge
 from perfsuite.gate.lines import Scope, say
 from perfsuite.gate.noise import level_of
-from perfsuite.gate.paired import CONFIDENCE, NARROW, PAIRS, conclude, interval, least_blocks
+from perfsuite.gate.paired import CONFIDENCE, PAIRS, Interval, conclude, interval, least_blocks
 from perfsuite.gate.rules import hold
 from perfsuite.records import Line, Measurement, Reading, Record, Verdict
 from perfsuite.units import show_change, show_ratio
@@ -57,15 +57,21 @@ def compare(
     *,
     strategies: tuple[str, str],
     threshold: float,
+    installed: tuple[dict[str, str], dict[str, str]] = ({}, {}),
 ) -> Comparison:
-    """Compare all launches of both sides, in their order. One launch of each compares no times."""
+    """Compare all launches of both sides, in their order. One launch of each compares no times.
+
+    ``installed`` are versions of packages of A and of B that its ranks may not tell of.
+    """
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
     cell = new.cell if old.cell == new.cell else f"{old.cell} -> {new.cell}"
+    told = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
+    ours, theirs = (one | more for one, more in zip(told, installed, strict=True))
     changed = [
-        f"{name} {old.versions.get(name, 'none')} -> {new.versions.get(name, 'none')}"
-        for name in old.versions | new.versions
-        if old.versions and new.versions and old.versions.get(name) != new.versions.get(name)
+        f"{name} {ours.get(name, 'none')} -> {theirs.get(name, 'none')}"
+        for name in ours | theirs
+        if ours.get(name) != theirs.get(name)
     ]
     if old.outcome != "fits" or new.outcome != "fits":
         status, headline = _outcomes(old, new)
@@ -106,6 +112,8 @@ def _outcomes(old: Measurement, new: Measurement) -> tuple[str, str]:
     for side, one, reason in zip("AB", (old, new), reasons, strict=True):
         if one.outcome not in OUTCOMES:
             return "failed", f"{side} failed: {reason}"
+    if old.outcome == new.outcome == "unsupported":
+        return "failed", f"failed: nothing was compared: neither side can run it: {reasons[1] or reasons[0]}"
     by = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
     status = "same" if by == 0 else "improved" if by > 0 else "regressed"
     return status, f"{status}: {old.outcome} -> {new.outcome}: {reasons[1] or reasons[0]}"
@@ -144,13 +152,19 @@ def _time(metric: Metric, old: Measurement, new: Measurement, threshold: float) 
     ratio = math.exp(sign * here.estimate)
     note = f"{CONFIDENCE:.0%}: {show_change(1, low)} to {show_change(1, high)}, {len(found) // PAIRS} blocks"
     if status == "undecided":
-        wide = f"wider than ±{NARROW:.0%}: more --blocks, or a quieter machine"
-        note += (
-            f"; {wide if not here.narrow else f'too near to the threshold of {show_ratio(threshold)}: more --blocks'}"
-        )
+        note += f"; {_undecided(here, max(1 - low, high - 1), threshold)}"
     line = say(metric, status, before, after, show_change(1, ratio), f"±{show_ratio(threshold)}", note)
     paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, confidence=CONFIDENCE, differences=found)
     return line, paired
+
+
+def _undecided(found: Interval, reach: float, threshold: float) -> str:
+    """What is known all the same, and what to do."""
+    way_out = "another --threshold" if found.narrow(threshold) else "more --blocks, or a quieter machine"
+    if found.low <= 0 <= found.high:
+        return f"no difference found, within ±{show_ratio(reach)}: {way_out}"
+    whose = "worse" if found.low > 0 else "better"
+    return f"{whose}, but not told whether by more than {show_ratio(threshold)}: {way_out}"
 
 
 def _headline(lines: Sequence[Line]) -> str:

@@ -48,7 +48,8 @@ def text(
     note: str = "",
 ) -> Line:
     """A line of two readings' values. Where they differ but read alike, all digits are shown."""
-    before, after = (metric.show(reading.value) if reading else "none" for reading in (old, new))
+    before = metric.show(old.value) if old else "none"
+    after = before if old and new and old.value == new.value else metric.show(new.value) if new else "none"
     if old and new and old.value != new.value and before == after:
         unit = " B" if metric.show is show_bytes else ""
         before, after = (f"{reading.value:,}{unit}" for reading in (old, new))

@@ -43,7 +43,9 @@ class Level:
     @classmethod
     def of(cls, levels: Sequence[float]) -> "Level":
         """From at least two launches."""
-        return cls(statistics.fmean(levels), max(LEAST_SPREAD, statistics.stdev(levels)), len(levels))
+        mean = statistics.fmean(levels)
+        variance = sum((level - mean) ** 2 for level in levels) / (len(levels) - 1)
+        return cls(mean, max(LEAST_SPREAD, math.sqrt(variance)), len(levels))
 
     @property
     def noise(self) -> float:

@@ -43,7 +43,7 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
 def _is_finite(reading: Reading) -> bool:
     """A sum is finite only if all of it is, which is asked of a hundred numbers at once."""
     try:
-        if math.isfinite(reading.value + sum(filter(None, reading.samples))):
+        if math.isfinite(reading.value + sum(filter(None, reading.samples)) if reading.samples else reading.value):
             return True
     except (OverflowError, TypeError):  # a whole number beyond every float
         pass

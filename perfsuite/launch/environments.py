@@ -18,6 +18,7 @@ import hashlib
 import importlib.util
 import json
 import os
+import re
 import shutil
 import site
 import subprocess
@@ -28,9 +29,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from filelock import FileLock
 from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
 
 from perfsuite.errors import UsageError
 from perfsuite.training.meters._cpu_allocator import cache_folder
@@ -45,10 +49,13 @@ _ORIGINS = (
 
 @dataclass(frozen=True)
 class Environment:
-    """``python`` runs the ranks; the folders ``path`` come before all others."""
+    """``python`` runs the ranks; the folders ``path`` come before all others. ``installed`` are name and version of the
+    packages in the place of inherited ones: those asked for, and those that they force.
+    """
 
     python: str = sys.executable
     path: tuple[str, ...] = ()
+    installed: tuple[tuple[str, str], ...] = ()
 
     def variables(self) -> dict[str, str]:
         """This process' environment variables, with the path in front."""
@@ -68,7 +75,7 @@ HERE = Environment()
 def with_releases(texts: Sequence[str]) -> Environment:
     """The running environment with these requirements, ``name==version`` or ``name @ url`` each.
 
-    Raises UsageError for what names no one version, and for what uv cannot find or install.
+    Raises UsageError for what may be another package tomorrow, and for what uv cannot find or install.
     """
     requirements = [_pinned(text) for text in texts]
     inherited = _site_folders()
@@ -76,14 +83,15 @@ def with_releases(texts: Sequence[str]) -> Environment:
     folder = _kept(
         "environments",
         [
-            *sorted(map(str, requirements)),
+            *sorted(f"{requirement} {_content(requirement)}" for requirement in requirements),
             sys.version,
             *inherited,
             *sorted(f"{n}=={d.version}" for n, d in there.items()),
         ],
         lambda part: _install(part, requirements, inherited, list(there.values())),
     )
-    environment = Environment(python=str(folder / "bin" / "python"))
+    installed = ((canonicalize_name(one.name), one.version) for one in metadata.distributions(path=[_packages(folder)]))
+    environment = Environment(python=str(folder / "bin" / "python"), installed=tuple(sorted(installed)))
     names = [requirement.name for requirement in requirements]
     found = json.loads(_output([environment.python, "-c", _VERSIONS, *names], environment.variables()))
     for requirement, version in zip(requirements, found, strict=True):
@@ -126,10 +134,34 @@ def _pinned(text: str) -> Requirement:
     return requirement
 
 
+def _content(requirement: Requirement) -> str:
+    """The SHA-256 of a local file. Raises UsageError for an address that does not say what is there."""
+    address = urlsplit(requirement.url or "")
+    if address.scheme == "file":
+        path = Path(url2pathname(address.path))
+        if not path.is_file():
+            raise UsageError(f"{requirement}: {path} is no file: give a wheel or a source archive.")
+        return hashlib.sha256(path.read_bytes()).hexdigest()
+    known = "sha256=" in address.fragment
+    if address.scheme.startswith("git+"):
+        known = bool(re.search("@[0-9a-fA-F]{40}$", address.path))
+    if requirement.url and not known:
+        raise UsageError(
+            f"{requirement}: what is there may be another tomorrow: write git+…@ and the 40 hex digits of a commit, "
+            "…#sha256= and the file's, or file:// and its path."
+        )
+    return ""
+
+
 def _site_folders() -> list[str]:
     """Where the running environment's packages lie."""
     known = [*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("purelib")]
     return [folder for folder in dict.fromkeys(known) if folder in sys.path]
+
+
+def _packages(folder: Path) -> str:
+    """Where the packages of a virtual environment lie."""
+    return sysconfig.get_path("purelib", "venv", {"base": str(folder)})
 
 
 def _key(name: str) -> str:
@@ -143,7 +175,7 @@ def _install(
     uv = _uv()
     _output([*uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
     python = str(folder / "bin" / "python")
-    packages = Path(_output([python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"]).strip())
+    packages = Path(_packages(folder))
     for found in there:
         _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found)
     _output([*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)])
