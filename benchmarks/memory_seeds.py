@@ -23,7 +23,7 @@ from perfsuite.report.memory import headroom, needed
 OUT = Path(__file__).parents[1] / "docs" / "memory_seeds.md"
 GB = 10**9
 CATALOG = Catalog()
-LENGTHS = (512, 1024, 1536, 2048, 3072)
+LENGTHS = (512, 1024, 2048, 2560, 3072)
 ASKED_SINGLE, ASKED_BOTH = 17, 27  # GB, of the baseline on one GPU and on two
 ROWS = (  # what was tried on two GPUs, and GB that were told
     ("baseline", "single+bf16+eager", 27.0),
@@ -36,8 +36,8 @@ ROWS = (  # what was tried on two GPUs, and GB that were told
 )
 LARGE = ("ddp+bf16", "ddp+bf16+ckpt", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp2+bf16", "fsdp2+bf16+ckpt")
 XXL = ("single+bf16", "single+bf16+adafactor+ckpt", "single+bf16+lora")
-XXL_SHARDED = ("zero2+bf16+ckpt", "zero3+bf16", "zero3+bf16+ckpt", "fsdp2+bf16+ckpt")
-NODES = range(16, 160, 4)
+XXL_SHARDED = ("zero2+bf16+ckpt", "zero3+bf16+ckpt", "fsdp2+bf16+ckpt")
+NODES = (16, 24, 32, 40, 48, 64, 96)
 ONE_NODE = ("gpt_1b7", "gpt_3b6", "gpt_7b5", "gpt_18b")
 
 

@@ -52,6 +52,7 @@ with FakeTensorMode():
             loss.backward()
             optimizer.step()
             optimizer.zero_grad()
+            tracker.reset_mod_stats()
     peak = tracker.get_tracker_snapshot("peak")[torch.device("cpu")]["Total"]
 print(time.process_time() - begin, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024, peak)
 """

@@ -92,6 +92,16 @@ def test_an_unsupported_prediction_says_so(catalog):
     assert "compile" in prediction.reason
 
 
+@pytest.mark.parametrize("model", ["bloom_tiny", "t5_tiny"])
+def test_softmax_is_in_fp32_on_cuda(catalog, model):
+    """CUDA's autocast computes softmax in fp32, a CPU's in what comes: a dressed trace keeps twice the bytes."""
+    cells = [parse_cell(f"{model}-single+bf16+eager-{hardware}_x1", catalog) for hardware in ("h100", "cpu")]
+    gpu, cpu = predict(cells, catalog, processes=2)
+
+    assert gpu.parts["activations"] != cpu.parts["activations"]
+    assert gpu.allocated_bytes >= gpu.peak_bytes > 0 == cpu.allocated_bytes
+
+
 def test_a_trace_does_not_depend_on_the_hash_seed(catalog, monkeypatch):
     """Two processes whose sets and dictionaries are ordered differently record the same events, to the byte."""
     job = job_of(parse_cell("llama_tiny-fsdp2+bf16-h100_x8", catalog), 0, catalog)

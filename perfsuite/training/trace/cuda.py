@@ -58,11 +58,14 @@ def _widen(value: Any) -> Any:
 
 
 def _asking_fp32(op: Any) -> Callable[..., Any]:
-    def run(tensor: Any, *args: Any, dtype: Any = None, **kwargs: Any) -> Any:
-        if dtype is None and tensor.dtype in (torch.bfloat16, torch.float16):
-            dtype = torch.float32
+    positional = [argument.name for argument in op._schema.arguments if not argument.kwarg_only]
+
+    def run(*args: Any, **kwargs: Any) -> Any:
+        given = dict(zip(positional, args, strict=False)) | kwargs
+        if given.get("dtype") is None and given["self"].dtype in (torch.bfloat16, torch.float16):
+            given["dtype"] = torch.float32
         with _without_autocast():
-            return op(tensor, *args, dtype=dtype, **kwargs)
+            return op(**given)
 
     return run
 

@@ -63,8 +63,9 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
     """Those that the cell needs."""
     yield from EVERYWHERE
     yield from CPU if job.job.device == "cpu" else CUDA
-    if job.capability is not None:
-        yield functools.partial(attention.cuda_kernels, newest=job.capability >= AMPERE)
+    if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them
+        newest = job.capability is None or job.capability >= AMPERE
+        yield functools.partial(attention.cuda_kernels, newest=newest)
     if "deepspeed" in {name.partition(".")[0] for name in session.strategy.engine.preload}:
         from perfsuite.training.trace import deepspeed
 
