@@ -106,7 +106,6 @@ KINDS: dict[str, Callable[..., None]] = {
     "data": _data,
     "machine": _machine,
 }
-SHARES = {f"{__name__}:slow_{percent}": percent / 100 for percent in (2, 5, 10, 20, 50)}
 
 
 def __getattr__(name: str) -> Callable[..., None]:
