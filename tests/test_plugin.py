@@ -88,7 +88,7 @@ def test_life_of_a_baseline(repository):
     recorded.stdout.fnmatch_lines([f"baseline new: baselines/cpu_x1/{CELL}.json"])
     green.assert_outcomes(passed=1)
     regressed.assert_outcomes(failed=1)
-    verdict = [f"{CELL}: *regressed", "*peak memory*REGRESSED*activations*", "*--perf-update=regressed*"]
+    verdict = [f"{CELL}: *regressed*", "*peak memory*REGRESSED*activations*", "*--perf-update=regressed*"]
     regressed.stdout.fnmatch_lines(verdict)
     junit = ElementTree.parse(pytester.path / "junit.xml").find(".//failure")
     assert CELL in junit.text and "peak memory" in junit.text and "REGRESSED" in junit.text
@@ -311,19 +311,19 @@ def test_grid_on_gpus_that_are_not_here(repository, monkeypatch):
 
 
 def test_faster_steps_are_accepted_by_name(repository):
-    """A baseline whose steps were ten times slower is replaced by --perf-update=improved, and by nothing else."""
+    """A baseline whose steps were a million times slower is replaced by --perf-update=improved, and by nothing else."""
     pytester = repository(CELL)
-    perf(pytester, "--perf-launches=2", "--perf-update=new")
+    perf(pytester, "--perf-launches=3", "--perf-update=new")
     path = baseline_of(pytester, CELL)
     slow = json.loads(path.read_text())
     reading = slow["measurement"]["readings"]["step_time_seconds"]
     for key in ("samples", "ranks"):
-        reading[key] = [100 * seconds for seconds in reading[key]]
-    reading["value"] *= 100
+        reading[key] = [1e6 * seconds for seconds in reading[key]]
+    reading["value"] *= 1e6
     path.write_text(json.dumps(slow))
-    kept = perf(pytester, "--perf-time-tolerance=9", "--perf-update=regressed", "--perf-reason=no")
+    kept = perf(pytester, "--perf-time-tolerance=1000", "--perf-update=regressed", "--perf-reason=no")
     kept_text = path.read_text()
-    accepted = perf(pytester, "--perf-time-tolerance=9", "--perf-update=improved")
+    accepted = perf(pytester, "--perf-time-tolerance=1000", "--perf-update=improved")
 
     kept.assert_outcomes(passed=1)
     assert kept_text == json.dumps(slow)
@@ -333,14 +333,14 @@ def test_faster_steps_are_accepted_by_name(repository):
 def test_consent_to_what_improved_is_none_to_what_regressed(repository):
     """A cell that got faster but needs more memory is not accepted by --perf-update=improved."""
     pytester = repository(CELL)
-    perf(pytester, "--perf-launches=2", "--perf-update=new")
+    perf(pytester, "--perf-launches=3", "--perf-update=new")
     path = baseline_of(pytester, CELL)
     readings = (changed := json.loads(path.read_text()))["measurement"]["readings"]
     time, peak = readings["step_time_seconds"], readings["peak_memory_bytes"]
-    time["samples"], time["value"] = [100 * seconds for seconds in time["samples"]], 100 * time["value"]
+    time["samples"], time["value"] = [1e6 * seconds for seconds in time["samples"]], 1e6 * time["value"]
     peak["value"], peak["parts"]["activations"] = peak["value"] - 1, peak["parts"]["activations"] - 1
     path.write_text(json.dumps(changed))
-    result = perf(pytester, "--perf-time-tolerance=9", "--perf-update=improved")
+    result = perf(pytester, "--perf-time-tolerance=1000", "--perf-update=improved")
 
     result.assert_outcomes(failed=1)
     assert path.read_text() == json.dumps(changed)

@@ -157,7 +157,9 @@ MEMORY = (
     _memory(
         "doubled activations", "autograd", "regressed", r"peak memory .*REGRESSED .*activations \+", "keeps_copies"
     ),
-    _memory("out of memory", "a device of 4 MB", "regressed", "fits -> oom, at least .* missing: Rank", "small_device"),
+    _memory(
+        "out of memory", "a device of 4 MB", "regressed", "fits -> oom, at least .* missing.*: Rank", "small_device"
+    ),
 )
 TRAINING = (
     _training("NaN loss", "a weight of rank 0", "failed", r"The loss is nan in step \d", "nan"),
