@@ -105,15 +105,9 @@ def _draw(rounds: Sequence[Sequence[float]], draw: random.Random) -> float:
     return statistics.median([step for steps in drawn for step in steps])
 
 
-def steps_of(measurement: Measurement) -> tuple[float, ...]:
-    """The step times in seconds."""
-    reading = measurement.readings.get("step_time_seconds")
-    return tuple(sample for sample in reading.samples if sample is not None) if reading else ()
-
-
 def rounds_of(measurements: Sequence[Measurement]) -> tuple[tuple[float, ...], ...]:
-    """The step times of every round that has some."""
-    return tuple(steps for one in measurements if (steps := steps_of(one)))
+    """The step times of every launch that has some: a study's rounds, and each launch of a baseline."""
+    return tuple(tuple(steps) for one in measurements for steps in one.by_launch("step_time_seconds") if steps)
 
 
 @dataclass(frozen=True)
