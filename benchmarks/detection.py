@@ -36,15 +36,21 @@ Rounds = list[dict[float, list[Recorded]]]  # by round, then by delay: two launc
 def load() -> dict[str, Rounds]:
     """The recorded rounds of each cell, oldest first; a round that was cut off is left out."""
     cells: dict[str, dict[str, dict[float, list[Recorded]]]] = {}
+    if not FILE.exists():
+        raise SystemExit(f"{FILE} does not exist: python benchmarks/record_launches.py records it.")
     for line in FILE.read_text().splitlines():
         one = records.decode(line.encode(), Recorded, str(FILE))
         launches = cells.setdefault(one.cell, {}).setdefault(one.round, defaultdict(list))
         launches[one.delay].append(one)
     size = max(sum(map(len, one.values())) for rounds in cells.values() for one in rounds.values())
-    return {
+    whole = {
         cell: [one for _, one in sorted(rounds.items()) if sum(map(len, one.values())) == size]
         for cell, rounds in cells.items()
     }
+    needed, fewest = LAUNCHES + 1 + CONFIRMATIONS, min(map(len, whole.values()))
+    if fewest < needed:
+        raise SystemExit(f"{FILE} has {fewest} whole rounds of some cell; a comparison needs {needed}: record more.")
+    return whole
 
 
 def measurement(launches: list[Recorded]) -> Measurement:

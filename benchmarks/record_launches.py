@@ -36,6 +36,7 @@ class Recorded(Record, frozen=True, kw_only=True):
 
 def main(rounds: int) -> None:
     """Append the rounds, launch by launch."""
+    FILE.parent.mkdir(exist_ok=True)
     catalog = Catalog()
     cells = [parse_cell(text, catalog) for text in CELLS]
     plan = [(), (), *((f"perfsuite.selftest.delays:slow_{percent}",) for percent in DELAYS)]

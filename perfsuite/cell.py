@@ -9,12 +9,14 @@ import itertools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from perfsuite.catalog.definitions import MESSAGES, Device, Model, Proposal, Workload
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UnknownName, UsageError
+from perfsuite.records import Job
 
 _SUFFIXES = {"b": "micro_batch", "s": "sequence_length", "t": "target_length"}
 
@@ -95,6 +97,21 @@ def parse_cell(text: str, catalog: Catalog) -> Cell:
     if len(parts) < 3:
         raise UsageError(f"{text!r} is not a cell: write model-strategy-hardware, e.g. t5_tiny-zero3+bf16-cpu_x2.")
     return make_cell(parts[0], parts[1], parts[2], catalog, parts[3:])
+
+
+def make_job(cell: Cell, catalog: Catalog, import_path: Iterable[str], **how: Any) -> Job:
+    """The cell as its ranks receive it, or who traces one; ``how`` are the fields that say how it is run."""
+    return Job(
+        cell=cell.id,
+        model=cell.model,
+        strategy=cell.strategy.name,
+        workload=cell.workload,
+        device=cell.hardware.torch_device,
+        world_size=cell.hardware.world_size,
+        catalogs=[str(folder) for folder in catalog.folders],
+        import_path=[entry for entry in import_path if entry],
+        **how,
+    )
 
 
 def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:

@@ -52,35 +52,31 @@ class Gatekeeper:
         """
         baseline = self.store.load(cell.id)
         measurements = [self._launch(cell, faults)]
-        verdict = self._judge(cell, measurements, baseline)
+        measurement, verdict = self._judge(cell, measurements, baseline)
         while verdict.status == "suspected" and len(measurements) <= CONFIRMATIONS:
             measurements.append(self._launch(cell, faults))
-            verdict = self._judge(cell, measurements, baseline)
+            measurement, verdict = self._judge(cell, measurements, baseline)
         if verdict.status not in RED:
             self.runner.forget_snapshots(cell)
         updated = ""
         if self._consents(baseline, verdict):
             while measurements[0].outcome == "fits" and len(measurements) < self.launches:
                 measurements.append(self._launch(cell, faults))
-            verdict = self._judge(cell, measurements, baseline)
+            measurement, verdict = self._judge(cell, measurements, baseline)
             if self._consents(baseline, verdict):
-                updated = str(self._accept(cell, self._merged(cell, measurements), baseline))
-        return Result(measurement=self._merged(cell, measurements), baseline=baseline, verdict=verdict, updated=updated)
+                updated = str(self._accept(cell, measurement, baseline))
+        return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
 
     def _launch(self, cell: Cell, faults: Sequence[str]) -> Measurement:
         return self.runner.measure(cell, self.watch, faults)
 
-    def _merged(self, cell: Cell, measurements: Sequence[Measurement]) -> Measurement:
-        return merge(measurements, self.runner.catalog.metrics(cell.strategy.engine.process))
-
-    def _judge(self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None) -> Verdict:
-        return judge(
-            self._merged(cell, measurements),
-            baseline,
-            self.runner.catalog.metrics(cell.strategy.engine.process),
-            strategy=cell.strategy.name,
-            time_tolerance=self.tolerance,
-        )
+    def _judge(
+        self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None
+    ) -> tuple[Measurement, Verdict]:
+        """All launches as one measurement, and what is to be said of it."""
+        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        merged = merge(measurements, metrics)
+        return merged, judge(merged, baseline, metrics, strategy=cell.strategy.name, time_tolerance=self.tolerance)
 
     def _consents(self, baseline: Baseline | None, verdict: Verdict) -> bool:
         """A suspicion that another reason for red left unconfirmed is accepted with that reason."""

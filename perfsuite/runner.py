@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell
+from perfsuite.cell import Cell, make_job
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.gather import GatherError, failed, gather
 from perfsuite.launch.conditions import Conditions
@@ -81,19 +81,14 @@ class Runner:
     def job(self, cell: Cell, faults: Any = ()) -> Job:
         """The cell as its ranks receive it."""
         device = cell.hardware.device
-        return Job(
-            cell=cell.id,
-            model=cell.model,
-            strategy=cell.strategy.name,
-            workload=cell.workload,
-            device=cell.hardware.torch_device,
-            world_size=cell.hardware.world_size,
+        return make_job(
+            cell,
+            self.catalog,
+            self.settings.import_path,
             steps=self.settings.steps,
             warmup=self.settings.warmup,
             capacity_bytes=self.settings.capacity_bytes,
             dense_flops=dict(device.dense_flops) if device else {},
-            catalogs=[str(folder) for folder in self.catalog.folders],
-            import_path=[entry for entry in self.settings.import_path if entry],
             snapshots=str(self.settings.snapshots or ""),
             faults=list(faults),
         )

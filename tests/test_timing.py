@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope
-from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES, Level, level_of, student
+from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES, Level, student
 from perfsuite.gate.timing import hold_time
 from perfsuite.records import Launch, Line, Measurement, Reading
 from perfsuite.units import show_number, show_seconds
@@ -137,7 +137,7 @@ def test_what_is_said_to_be_detected_is_detected():
 
     for _ in range(2000):
         old = launches(LAUNCHES)
-        effect = Level.of([level_of(launch) for launch in old]).smallest_effect(0.03)
+        effect = Level.of(old).smallest_effect(0.03)
         found += held(launches(ALL, 1 + effect), old).status != "ok"
 
     assert 0.93 * 2000 <= found <= 0.97 * 2000

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Sequence
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import OUTCOMES
 from perfsuite.gate.launches import merge
-from perfsuite.gate.lines import Scope, say
+from perfsuite.gate.lines import Scope, changes, say
 from perfsuite.gate.noise import level_of
 from perfsuite.gate.paired import CONFIDENCE, PAIRS, Interval, conclude, interval, least_blocks
 from perfsuite.gate.rules import hold
@@ -68,11 +68,7 @@ def compare(
     cell = new.cell if old.cell == new.cell else f"{old.cell} -> {new.cell}"
     told = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
     ours, theirs = (one | more for one, more in zip(told, installed, strict=True))
-    changed = [
-        f"{name} {ours.get(name, 'none')} -> {theirs.get(name, 'none')}"
-        for name in ours | theirs
-        if ours.get(name) != theirs.get(name)
-    ]
+    changed = changes(ours, theirs)
     if old.outcome != "fits" or new.outcome != "fits":
         status, headline = _outcomes(old, new)
         verdict = Verdict(cell=cell, status=status, headline=f"{cell}: {headline}", changed=changed)

@@ -21,7 +21,7 @@ from collections.abc import Iterable
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import most_of, say_headroom, what_grew
-from perfsuite.gate.lines import Scope
+from perfsuite.gate.lines import Scope, changes
 from perfsuite.gate.rules import hold
 from perfsuite.records import Baseline, Line, Measurement, Verdict
 from perfsuite.units import show_bytes, show_number
@@ -174,10 +174,6 @@ def _verdict(
 
 def what_changed(new: Measurement, old: Measurement) -> list[str]:
     """What may be to blame: versions, the driver, the device. A cell without a measurement knows no versions."""
-    pairs: dict[str, tuple[str, str]] = {}
-    if new.versions:
-        for name in old.versions | new.versions:
-            pairs[name] = (old.versions.get(name, "none"), new.versions.get(name, "none"))
-    pairs["driver"] = (old.machine.driver or "none", new.machine.driver or "none")
-    pairs["device"] = (old.machine.device, new.machine.device)
-    return [f"{name} {before} -> {after}" for name, (before, after) in pairs.items() if before != after]
+    versions = changes(old.versions, new.versions) if new.versions else []
+    sides = [{"driver": one.machine.driver or "none", "device": one.machine.device} for one in (old, new)]
+    return versions + changes(*sides)

@@ -1,5 +1,6 @@
 """Lines of a verdict: what every rule looks at, and how it says what it found."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
@@ -24,6 +25,12 @@ class Scope:
     old: Measurement
     strategy: str
     time_tolerance: float
+
+
+def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
+    """``torch 2.12 -> 2.13`` for each name that has another text on the other side; "none" where a side lacks it."""
+    pairs = [(name, old.get(name, "none"), new.get(name, "none")) for name in {**old, **new}]
+    return [f"{name} {before} -> {after}" for name, before, after in pairs if before != after]
 
 
 def bound_of(metric: Metric, strategy: str) -> float:

@@ -41,8 +41,9 @@ class Level:
     count: int
 
     @classmethod
-    def of(cls, levels: Sequence[float]) -> "Level":
-        """From at least two launches."""
+    def of(cls, launches: Sequence[Sequence[float]]) -> "Level":
+        """From the steps of at least two launches."""
+        levels = [level_of(launch) for launch in launches]
         mean = statistics.fmean(levels)
         variance = sum((level - mean) ** 2 for level in levels) / (len(levels) - 1)
         return cls(mean, max(LEAST_SPREAD, math.sqrt(variance)), len(levels))
@@ -77,6 +78,11 @@ def level_of(steps: Sequence[float]) -> float:
 def tail_of(steps: Sequence[float]) -> float:
     """A launch's slowest step, as a logarithm."""
     return math.log(max(steps))
+
+
+def tail_bound(launches: Sequence[Sequence[float]], level: Level, tolerance: float) -> float:
+    """Above which the slowest step of one more launch is too slow: the slowest of all, by the noise of the level."""
+    return max(tail_of(launch) for launch in launches) + level.noise + math.log1p(max(tolerance, TAIL_TOLERANCE))
 
 
 @functools.cache

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from perfsuite import records
 from perfsuite.errors import FileError
+from perfsuite.gate.lines import changes
 from perfsuite.records import FORMAT, Line, PredictedBaseline, Prediction, Verdict
 from perfsuite.units import show_bytes, show_change
 
@@ -65,7 +66,12 @@ def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None)
     )
     accept = f"pytest --perf --perf-predict -k {name} --perf-update={status}" if status != "ok" else ""
     return Verdict(
-        cell=name, status=status, headline=headline, lines=lines, changed=_changed(before, prediction), accept=accept
+        cell=name,
+        status=status,
+        headline=headline,
+        lines=lines,
+        changed=sorted(changes(before.versions, prediction.versions)),
+        accept=accept,
     )
 
 
@@ -85,9 +91,3 @@ def _line(metric: str, title: str, before: Prediction, now: Prediction, parts: d
         allowed="0",
         note=f"{most.replace('_', ' ')} {sign}{show_bytes(abs(moved[most]))}" if most else "",
     )
-
-
-def _changed(before: Prediction, now: Prediction) -> list[str]:
-    names = sorted(before.versions.keys() | now.versions.keys())
-    pairs = [(name, before.versions.get(name, "none"), now.versions.get(name, "none")) for name in names]
-    return [f"{name} {old} -> {new}" for name, old, new in pairs if old != new]

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.noise import Level, level_of, relative
+from perfsuite.gate.noise import Level, relative
 from perfsuite.records import Baseline, Measurement
 from perfsuite.units import show_ratio
 
@@ -87,7 +87,7 @@ def _times(measurement: Measurement, timed: Sequence[str], tolerance: float) -> 
             return None, f"{name} has no timed steps"
         if len(launches) < 2:
             return None, "of one launch, which says nothing of the noise: its time is not held"
-        level = Level.of([level_of(launch) for launch in launches])
+        level = Level.of(launches)
         effect = level.smallest_effect(tolerance)
         detects = max(effect, detects or 0.0)
         if level.too_wide(tolerance):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, say, text
 from perfsuite.gate.machines import why_other_machine
-from perfsuite.gate.noise import CONFIRMATIONS, TAIL_TOLERANCE, Level, level_of, relative, tail_of
+from perfsuite.gate.noise import CONFIRMATIONS, Level, level_of, relative, tail_bound, tail_of
 from perfsuite.records import Line, Reading
 from perfsuite.units import show_change, show_ratio
 
@@ -40,11 +40,10 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     before, after = ([_signed(launch, sign) for launch in samples] for samples in launches.values())
     if len(before) < 2:
         return text(metric, "not held", old, new, note="the baseline is of one launch, which says nothing of the noise")
-    level, tolerance = Level.of([level_of(launch) for launch in before]), scope.time_tolerance
+    level, tolerance = Level.of(before), scope.time_tolerance
     slower = _slower_control(scope)
     median = _excess([level_of(launch) for launch in after], slower, level.mean + level.noise + math.log1p(tolerance))
-    slowest = max(tail_of(launch) for launch in before) + level.noise + math.log1p(max(tolerance, TAIL_TOLERANCE))
-    tail = _excess([tail_of(launch) for launch in after], slower, slowest)
+    tail = _excess([tail_of(launch) for launch in after], slower, tail_bound(before, level, tolerance))
     faster = level.mean - level.noise - math.log1p(tolerance) - max(level_of(launch) for launch in after)
     allowed = ("-" if sign < 0 else "+") + show_ratio(relative(level.noise + math.log1p(tolerance)))
     change = show_change(old.value, new.value)
@@ -89,7 +88,7 @@ def _slower_control(scope: Scope) -> float:
     sound = all(launch and min(launch) > 0 for launch in (*old, *new))
     if len(old) < 2 or not new or not sound or torch[0] != torch[1]:
         return 0.0
-    usual = Level.of([level_of(launch) for launch in old])
+    usual = Level.of(old)
     slower = min(level_of(launch) for launch in new) - usual.mean
     return slower if slower > usual.noise else 0.0
 

@@ -18,14 +18,14 @@ class Conditions:
     def __init__(self, devices: list[int]) -> None:
         self._devices = devices
         self._ticks = _ticks()
-        self._looked = time.monotonic()
+        self._looked = -PERIOD_SECONDS
         self._cpu_mhz: list[float] = []
         self._gpu: list[tuple[float, float, int]] = []  # clock in MHz, temperature in °C, mask of reasons
 
     def look(self) -> None:
         """Sample the clocks; of leased GPUs the first's, which all ranks wait for."""
         now = time.monotonic()
-        if now - self._looked < PERIOD_SECONDS and self._cpu_mhz:
+        if now - self._looked < PERIOD_SECONDS:
             return
         self._looked = now
         clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)

@@ -15,7 +15,7 @@ import msgspec
 
 from perfsuite import records
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell
+from perfsuite.cell import Cell, make_job
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.records import Failure, Job, Trace, TraceJob
 from perfsuite.training.meters._base import TRACED_STEPS
@@ -37,20 +37,8 @@ class TraceFailed(PerfsuiteError):
 def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True) -> TraceJob:
     """What the process is given that traces the rank."""
     device = cell.hardware.device
-    job = Job(
-        cell=cell.id,
-        model=cell.model,
-        strategy=cell.strategy.name,
-        workload=cell.workload,
-        device=cell.hardware.torch_device,
-        world_size=cell.hardware.world_size,
-        steps=1,
-        warmup=0,
-        catalogs=[str(folder) for folder in catalog.folders],
-        import_path=[entry for entry in sys.path if entry],
-    )
     return TraceJob(
-        job=job,
+        job=make_job(cell, catalog, sys.path, steps=1, warmup=0),
         rank=rank,
         steps=TRACED_STEPS if device is None else STEPS,
         capability=device.compute_capability if device else None,

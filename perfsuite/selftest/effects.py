@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perfsuite.gate.noise import TAIL_TOLERANCE, Level, level_of, tail_of
+from perfsuite.gate.noise import Level, tail_bound
 from perfsuite.records import Measurement
 from perfsuite.selftest.delays import ONE_STEP_IN
 from perfsuite.units import show_bytes, show_ratio
@@ -38,10 +38,10 @@ def slow_step(baseline: Measurement) -> Size:
 
 def slow_tail(baseline: Measurement) -> Size:
     """Percent of one step in ten, such that an ordinary step, so delayed, lies above the bound of the slowest."""
-    level, launches = _level(baseline), baseline.by_launch("step_time_seconds")
-    slowest = max(tail_of(launch) for launch in launches)
+    level = _level(baseline)
+    bound = tail_bound(baseline.by_launch("step_time_seconds"), level, TOLERANCE)
     least = statistics.NormalDist().inv_cdf(0.01) * level.spread  # of the new launches' levels
-    detects = math.expm1(slowest + level.noise + math.log1p(max(TOLERANCE, TAIL_TOLERANCE)) - level.mean - least)
+    detects = math.expm1(bound - level.mean - least)
     percent = math.ceil(100 * TAIL_MARGIN * detects)
     return Size(percent, f"+{percent} % in 1 of {ONE_STEP_IN}, detects +{show_ratio(detects)}")
 
@@ -53,4 +53,4 @@ def bytes_of_peak(baseline: Measurement) -> Size:
 
 
 def _level(baseline: Measurement) -> Level:
-    return Level.of([level_of(launch) for launch in baseline.by_launch("step_time_seconds")])
+    return Level.of(baseline.by_launch("step_time_seconds"))
