@@ -14,7 +14,7 @@ from typing import Any
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import FileError, PerfsuiteError
-from perfsuite.gate.noise import LAUNCHES
+from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES
 from perfsuite.gate.store import Store
 from perfsuite.gatekeeper import Gatekeeper, unwatched
 from perfsuite.records import Measurement, Record
@@ -25,7 +25,7 @@ from perfsuite.selftest.effects import TOLERANCE
 
 SETTINGS = Settings(steps=10, warmup=1, step_timeout=6.0)
 OWN_TIME = "perfsuite.selftest.delays:own_time"
-ATTEMPTS = 3  # at a baseline of times, and at a fault in them: the machine can change its mood in between
+ATTEMPTS = (LAUNCHES, LAUNCHES, 6, 10)  # launches of a baseline of times: more where fewer spread too wide to hold any
 
 
 class Row(Record, frozen=True, kw_only=True):
@@ -64,11 +64,12 @@ class Bench:
         """Put the fault in and ask the gate.
 
         A fault in time that is not caught is tried again where the machine has changed meanwhile: where the cell
-        without it is no longer as its baseline says. That is never so of any other fault.
+        without it, launched as often as the fault was, is no longer as its baseline says. That is never so of any
+        other fault.
         """
-        for _ in range(ATTEMPTS):
-            row = self._try(case)
-            if row.caught or not case.timed or self._hold(control(case.cell, True), self.recorded(case)).caught:
+        for _ in ATTEMPTS:
+            row = self._hold(case, self.recorded(case))
+            if row.caught or not case.timed or self._is_as_recorded(case):
                 break
             self._recorded.pop((case.cell, True))
         return row
@@ -80,14 +81,16 @@ class Bench:
     def recorded(self, case: Case) -> Recorded:
         """The baseline that the case's cell is held to."""
         key = (case.cell, case.timed)
-        for attempt in range(ATTEMPTS):
+        too_wide: FileError | None = None
+        for launches in ATTEMPTS if case.timed else (1,):
             if key in self._recorded and self._recorded[key].row.caught:
                 break
             try:
-                self._recorded[key] = self._record(*key)
-            except FileError:  # its launches spread too wide
-                if attempt == ATTEMPTS - 1 and key not in self._recorded:
-                    raise
+                self._recorded[key] = self._record(*key, launches)
+            except FileError as error:
+                too_wide = error
+        if key not in self._recorded and too_wide:
+            raise too_wide
         return self._recorded[key]
 
     def close(self) -> None:
@@ -95,18 +98,18 @@ class Bench:
         self.runner.close()
         shutil.rmtree(self.folder)
 
-    def _record(self, cell: str, timed: bool) -> Recorded:
+    def _is_as_recorded(self, case: Case) -> bool:
+        return all(self._hold(control(case.cell, True), self.recorded(case)).caught for _ in range(1 + CONFIRMATIONS))
+
+    def _record(self, cell: str, timed: bool, launches: int) -> Recorded:
         store = Store(Path(tempfile.mkdtemp(dir=self.folder)) / "baselines")
-        gatekeeper = self._gatekeeper(store, self.runner, "new", LAUNCHES if timed else 1)
+        gatekeeper = self._gatekeeper(store, self.runner, "new", launches)
         accepted = gatekeeper.hold(parse_cell(cell, self.runner.catalog), _clock(timed))
         if not accepted.updated:
             raise PerfsuiteError(f"The selftest cannot record a baseline: {accepted.verdict.headline}")
         result = self._gatekeeper(store, self.runner).hold(parse_cell(cell, self.runner.catalog), _clock(timed))
         row = _row(control(cell, timed), "", result.verdict.status, render(result.verdict, result.measurement.failure))
         return Recorded(store, accepted.measurement, result.measurement, row)
-
-    def _try(self, case: Case) -> Row:
-        return self._hold(case, self.recorded(case))
 
     def _hold(self, case: Case, recorded: Recorded) -> Row:
         """The real path of a cell, on a copy of its baseline."""
