@@ -221,7 +221,7 @@ class Measurement(Record, frozen=True, kw_only=True):
         samples = self.readings[metric].samples if metric in self.readings else []
         size = len(samples) // max(1, len(self.launches))
         parts = [samples[at : at + size] for at in range(0, len(samples), size)] if size else []
-        return [[sample for sample in part if sample is not None] for part in parts]
+        return [[one for one in part if one is not None] if None in part else part for part in parts]  # type: ignore[misc]
 
 
 class Baseline(Record, frozen=True, kw_only=True):

@@ -63,11 +63,14 @@ def _moved(part: str, new: Reading, old: Reading) -> dict[str, int]:
     A baseline from before modules were recorded is compared by operators alone. Where one side keeps only its largest
     entries, what it does not have may have been as large as the smallest that it has.
     """
-    sides = [expand(reading.suspects) for reading in (new, old)]
-    by_operator = not any(AT in suspect for suspect in sides[1])
+    by_operator = not any(AT in suspect for suspect in old.suspects)
+    prefix = f"{part}: "
+    inside = [
+        expand({name: size for name, size in reading.suspects.items() if name.startswith(prefix)})
+        for reading in (new, old)
+    ]
     if by_operator:
-        sides = [_by_operator(side) for side in sides]
-    inside = [{name: size for name, size in side.items() if name.startswith(f"{part}: ")} for side in sides]
+        inside = [_by_operator(side) for side in inside]
     untold = [reading.parts.get(part, 0) - sum(here.values()) for here, reading in zip(inside, (new, old), strict=True)]
     most = [min(here, *reading.suspects.values()) for here, reading in zip(untold, (new, old), strict=True)]
     rest = untold[0] if by_operator else 0  # an operator may have more in modules that are too small to be told
@@ -77,7 +80,7 @@ def _moved(part: str, new: Reading, old: Reading) -> dict[str, int]:
         after, before = (here.get(suspect) for here in inside)
         size = max(0, (after or 0) - (most[1] if before is None else before))
         size = size or min(0, (most[0] if after is None else after + rest) - (before or 0))
-        pattern, layer = layer_of(suspect.removeprefix(f"{part}: "))
+        pattern, layer = layer_of(suspect.removeprefix(prefix))
         if layer is None:
             moved[pattern] = size
         else:

@@ -1,9 +1,11 @@
 """Lines of a verdict: what every rule looks at, and how it says what it found."""
 
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.noise import Level, level_of
 from perfsuite.records import Line, Measurement, Reading
 from perfsuite.units import show_bytes
 
@@ -25,6 +27,22 @@ class Scope:
     old: Measurement
     strategy: str
     time_tolerance: float
+
+    @functools.cached_property
+    def slower_control(self) -> float:
+        """By how much the control is slower, in logarithms, than its own noise in the baseline explains: in the launch
+        that slowed it least, since what one of the launches had not is no excuse for all; never below 0.
+
+        Without a control nothing is excused, and neither with another torch, whose kernels the control consists of. A
+        library that keeps the cores busy beside the steps slows the control too: ``perfsuite ab`` sees that.
+        """
+        old, new = self.old.by_launch("control_seconds"), self.new.by_launch("control_seconds")
+        sound = all(launch and min(launch) > 0 for launch in (*old, *new))
+        if len(old) < 2 or not new or not sound or self.old.versions.get("torch") != self.new.versions.get("torch"):
+            return 0.0
+        usual = Level.of(old)
+        slower = min(map(level_of, new)) - usual.mean
+        return slower if slower > usual.noise else 0.0
 
 
 def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

@@ -24,9 +24,9 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
     new, old = scope.new.readings.get(metric.name), scope.old.readings.get(metric.name)
     if metric.hold not in RULES:
         raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
-    for whose, reading in (("the measurement", new), ("the baseline", old)):
-        if reading and not _is_finite(reading):
-            return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
+    if not (_is_finite(new) and _is_finite(old)):
+        whose = "the baseline" if _is_finite(new) else "the measurement"
+        return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
     if new is None or old is None:
         needless = metric.optional and old is None
         if needless and metric.hold == "shown":
@@ -40,8 +40,10 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
     return line
 
 
-def _is_finite(reading: Reading) -> bool:
+def _is_finite(reading: Reading | None) -> bool:
     """A sum is finite only if all of it is, which is asked of a hundred numbers at once."""
+    if reading is None:
+        return True
     try:
         if math.isfinite(reading.value + sum(filter(None, reading.samples)) if reading.samples else reading.value):
             return True

@@ -35,17 +35,17 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     for whose, samples in launches.items():
         if not samples or not all(samples):
             return text(metric, "missing", old, new, note=f"{whose} no timed steps")
-        if not all(sample > 0 for launch in samples for sample in launch):
+        if not min(map(min, samples)) > 0:
             return text(metric, "failed", old, new, note="a time is not positive")
     before, after = ([_signed(launch, sign) for launch in samples] for samples in launches.values())
     if len(before) < 2:
         return text(metric, "not held", old, new, note="the baseline is of one launch, which says nothing of the noise")
-    level, tolerance = Level.of(before), scope.time_tolerance
-    slower = _slower_control(scope)
-    median = _excess([level_of(launch) for launch in after], slower, level.mean + level.noise + math.log1p(tolerance))
+    level, tolerance, slower = Level.of(before), scope.time_tolerance, scope.slower_control
+    levels, margin = [level_of(launch) for launch in after], level.noise + math.log1p(tolerance)
+    median = _excess(levels, slower, level.mean + margin)
     tail = _excess([tail_of(launch) for launch in after], slower, tail_bound(before, level, tolerance))
-    faster = level.mean - level.noise - math.log1p(tolerance) - max(level_of(launch) for launch in after)
-    allowed = ("-" if sign < 0 else "+") + show_ratio(relative(level.noise + math.log1p(tolerance)))
+    faster = level.mean - margin - max(levels)
+    allowed = ("-" if sign < 0 else "+") + show_ratio(relative(margin))
     change = show_change(old.value, new.value)
     detects = level.smallest_effect(tolerance)
 
@@ -74,23 +74,6 @@ _ADVICE = "the baseline's launches spread by {spread}: record it on a quieter ma
 def _signed(launch: list[float], sign: int) -> list[float]:
     """The launch such that larger is worse: rates by their reciprocals, which have the same noise."""
     return launch if sign > 0 else [1 / sample for sample in launch]
-
-
-def _slower_control(scope: Scope) -> float:
-    """By how much the control is slower, in logarithms, than its own noise in the baseline explains: in the launch that
-    slowed it least, since what one of the launches had not is no excuse for all; never below 0.
-
-    Without a control nothing is excused, and neither with another torch, whose kernels the control consists of. A
-    library that keeps the cores busy beside the steps slows the control too: ``perfsuite ab`` sees that.
-    """
-    old, new = (measurement.by_launch("control_seconds") for measurement in (scope.old, scope.new))
-    torch = [measurement.versions.get("torch") for measurement in (scope.old, scope.new)]
-    sound = all(launch and min(launch) > 0 for launch in (*old, *new))
-    if len(old) < 2 or not new or not sound or torch[0] != torch[1]:
-        return 0.0
-    usual = Level.of(old)
-    slower = min(level_of(launch) for launch in new) - usual.mean
-    return slower if slower > usual.noise else 0.0
 
 
 def _excess(values: list[float], slower: float, bound: float) -> Excess:
