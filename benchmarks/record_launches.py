@@ -1,10 +1,12 @@
 """Records real launches, without and with real delays, from which docs/detection.md is computed.
 
-    python benchmarks/record_launches.py [ROUNDS]
+    python benchmarks/record_launches.py NAME [ROUNDS]
 
-A round is, for each cell, two launches as they are and one with each delay, in an order drawn by lot, from a rank
-server of their own: what a server's memory is like is part of the noise. Rounds are appended, so that recordings of
-several hours and machines' moods can follow one another. Each line of benchmarks/data/launches.jsonl is one launch.
+A round is, for each cell, launches one after another, two as they are and one with each delay, in an order drawn by lot
+and from a rank server of their own: what a server's memory is like is part of the noise. Then, as ``perfsuite ab`` has
+them, pairs of launches in turns, of which B has the delay or none. Rounds are appended, so that recordings of several
+hours can follow one another. The name says what the machine is like, "quiet" or "busy"; each line of
+benchmarks/data/NAME.jsonl is one launch.
 """
 
 import random
@@ -14,55 +16,86 @@ from pathlib import Path
 from perfsuite import records
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.records import Record
+from perfsuite.duet import SIDES, measure_in_turns
+from perfsuite.records import Measurement, Record
 from perfsuite.runner import Runner, Settings
 
-FILE = Path(__file__).parent / "data" / "launches.jsonl"
+DATA = Path(__file__).parent / "data"
 CELLS = ("gpt2_tiny-single-cpu_x1", "bloom_tiny-ddp-cpu_x2", "t5_tiny-zero3+bf16-cpu_x2")
-DELAYS = (5, 10, 20)  # percent
+DELAYS_ALONE = (10, 20, 50)  # percent
+DELAYS_IN_TURNS = (0, 5, 10)
+STEPS_IN_TURNS = 30  # as perfsuite ab has them
 
 
 class Recorded(Record, frozen=True, kw_only=True):
-    """One launch: its steps and control rounds in seconds, the share of each step that was added, the load."""
+    """One launch: its steps and control rounds in seconds, the share of each step that was added, the load.
+
+    ``beside`` is that share of the pair's other side, -1 for a launch alone.
+    """
 
     cell: str
     round: str
     date: str
     delay: float
+    beside: float = -1.0
+    side: str = ""
     step_seconds: list[float]
     control_seconds: list[float]
     load: float
 
 
-def main(rounds: int) -> None:
+def main(name: str, rounds: int) -> None:
     """Append the rounds, launch by launch."""
-    FILE.parent.mkdir(exist_ok=True)
+    DATA.mkdir(exist_ok=True)
     catalog = Catalog()
     cells = [parse_cell(text, catalog) for text in CELLS]
-    plan = [(), (), *((f"perfsuite.selftest.delays:slow_{percent}",) for percent in DELAYS)]
+    alone = [0, 0, *DELAYS_ALONE]
     for number in range(rounds):
-        runner, round_id = Runner(catalog, Settings()), records.timestamp()
+        round_id = records.timestamp()
+        runner = Runner(catalog, Settings())
         for cell in cells:
-            random.shuffle(plan)
-            for faults in plan:
-                one = runner.measure(cell, faults=faults)
-                if one.outcome != "fits":
-                    raise SystemExit(f"{cell.id}: {one.failure}")
-                launch = one.launches[0]
-                line = Recorded(
-                    cell=cell.id,
-                    round=round_id,
-                    date=launch.date,
-                    delay=int(faults[0].rpartition("_")[2]) / 100 if faults else 0.0,
-                    step_seconds=[round(seconds, 7) for seconds in one.by_launch("step_time_seconds")[0]],
-                    control_seconds=[round(seconds, 7) for seconds in one.by_launch("control_seconds")[0]],
-                    load=float(launch.conditions["load_1min"]),
-                )
-                with FILE.open("a") as file:
-                    file.write(records.encode_line(line) + "\n")
+            random.shuffle(alone)
+            for percent in alone:
+                keep(name, round_id, runner.measure(cell, faults=faults(percent)), percent / 100)
         runner.close()
+        for cell in cells:
+            for percent in random.sample(DELAYS_IN_TURNS, len(DELAYS_IN_TURNS)):
+                runners = [Runner(catalog, Settings(steps=STEPS_IN_TURNS)) for _ in SIDES]
+                given = ((), faults(percent))
+                both = measure_in_turns(runners, (cell, cell), random.choice(SIDES), lambda *_: None, given)
+                keep(name, round_id, both[0], 0.0, percent / 100, "a")
+                keep(name, round_id, both[1], percent / 100, 0.0, "b")
+                for one in runners:
+                    one.close()
         print(f"round {number + 1} of {rounds}", flush=True)
 
 
+def faults(percent: int) -> tuple[str, ...]:
+    """The delay as the rank is told of it."""
+    return (f"perfsuite.selftest.delays:slow_{percent}",) if percent else ()
+
+
+def keep(name: str, round_id: str, one: Measurement, delay: float, beside: float = -1.0, side: str = "") -> None:
+    """Append the launch."""
+    if one.outcome != "fits":
+        raise SystemExit(f"{one.cell}: {one.failure}")
+    launch = one.launches[0]
+    line = Recorded(
+        cell=one.cell,
+        round=round_id,
+        date=launch.date,
+        delay=delay,
+        beside=beside,
+        side=side,
+        step_seconds=[round(seconds, 7) for seconds in one.by_launch("step_time_seconds")[0]],
+        control_seconds=[round(seconds, 7) for seconds in one.by_launch("control_seconds")[0]],
+        load=float(launch.conditions["load_1min"]),
+    )
+    with (DATA / f"{name}.jsonl").open("a") as file:
+        file.write(records.encode_line(line) + "\n")
+
+
 if __name__ == "__main__":
-    main(int(sys.argv[1]) if len(sys.argv) > 1 else 10)
+    if not 2 <= len(sys.argv) <= 3:
+        raise SystemExit(__doc__)
+    main(sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 10)

@@ -1,4 +1,5 @@
-"""Same-session A/B: two sides of a cell, each with a rank server of its own, launched in pairs, A B or B A by lot.
+"""Same-session A/B: two sides of a cell, each with a rank server of its own, launched in pairs, A B or B A by lot, or
+both at once with steps that alternate.
 
 A side is the environment of the ranks (other releases, or a revision of the repository) or, in the same environment,
 another strategy of one model.
@@ -13,6 +14,7 @@ from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_cell, parse_cell
+from perfsuite.duet import measure_in_turns
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison, compare, differences
 from perfsuite.gate.paired import PAIRS, enough
@@ -100,22 +102,31 @@ def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revis
 
 
 class Session:
-    """The two runners of an A/B of some cells; ``close()`` ends their rank servers. Raises UsageError for a cell that a
-    side cannot have.
+    """The two runners of an A/B of some cells; ``close()`` ends their rank servers. ``interleave`` says what of the two
+    sides alternates, "launches" or "steps". Raises UsageError for a cell that a side cannot have.
     """
 
     def __init__(
-        self, a: Side, b: Side, cells: Iterable[str], settings: Settings, threshold: float, blocks: int
+        self,
+        a: Side,
+        b: Side,
+        cells: Iterable[str],
+        settings: Settings,
+        threshold: float,
+        blocks: int,
+        interleave: str = "launches",
     ) -> None:
         self.cells = [(a.cell(text), b.cell(text)) for text in cells]
         self.catalog = b.catalog
         self.threshold = threshold
         self.blocks = blocks
+        self.in_turns = interleave == "steps" and blocks > 0
         self.installed = _installed(a.environment, b.environment)
         first = Runner(a.catalog, settings, a.environment)
         # Two strategies share a server. Two environments do not, even where they are equal: an A/B of the same twice
-        # must show what that alone makes of times.
-        self._runners = (first, first if a.strategy else Runner(b.catalog, settings, b.environment))
+        # must show what that alone makes of times. A server runs one cell at a time.
+        shared = a.strategy and not self.in_turns
+        self._runners = (first, first if shared else Runner(b.catalog, settings, b.environment))
 
     def compare(self, cells: tuple[Cell, Cell], watch: Watch) -> Comparison:
         """Launch a cell on both sides until its times are told well enough or the blocks are used up."""
@@ -125,8 +136,13 @@ class Session:
         for _ in range(max(1, PAIRS * self.blocks)):
             if self.blocks:
                 self.close()  # what a server alone makes of times must be noise of pairs, not a side's for good
-            for number in random.choice(ORDERS):
-                launches[number].append(self._runners[number].measure(cells[number], watch))
+            order = random.choice(ORDERS)
+            if self.in_turns:
+                for number, one in enumerate(measure_in_turns(self._runners, cells, order[0], watch)):
+                    launches[number].append(one)
+            else:
+                for number in order:
+                    launches[number].append(self._runners[number].measure(cells[number], watch))
             if _ended(launches, timed, self.threshold):
                 break
         return compare(

@@ -14,6 +14,7 @@ PHASES = (
     "join",
     "build",
     "prepare",
+    "turn",
     "batch",
     "forward",
     "backward",

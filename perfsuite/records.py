@@ -28,6 +28,17 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all records: frozen, no unknown fields. Each repeats what msgspec or mypy does not inherit."""
 
 
+GONE = b"x"  # through a pipe of Turns: the other side has ended
+
+
+class Turns(Record, frozen=True, kw_only=True):
+    """A cell that takes turns with another: the named pipes by which its turn comes and goes, and whether it begins."""
+
+    inbox: str
+    outbox: str
+    first: bool
+
+
 class Job(Record, frozen=True, kw_only=True):
     """One cell as the ranks receive it. Written once to ``job.json``; every rank of the cell reads the same file.
 
@@ -51,6 +62,7 @@ class Job(Record, frozen=True, kw_only=True):
     catalogs: list[str] = []
     import_path: list[str] = []
     snapshots: str = ""
+    turns: Turns | None = None
     faults: list[str] = []
 
 

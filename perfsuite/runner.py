@@ -1,5 +1,6 @@
 """Measures one cell: lease the devices, launch the ranks, fold what they say. The same for pytest and the commands."""
 
+import contextlib
 import math
 import sys
 import time
@@ -20,7 +21,7 @@ from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
 from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices
 from perfsuite.progress import Progress
-from perfsuite.records import SNAPSHOT, Failure, Job, Launch, Measurement, timestamp
+from perfsuite.records import SNAPSHOT, Failure, Job, Launch, Measurement, Turns, timestamp
 from perfsuite.training.meters._base import COUNTED_STEPS, TRACED_STEPS
 from perfsuite.training.recipe import resolve
 
@@ -54,31 +55,41 @@ class Runner:
 
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
         """Train the cell and return its measurement; a failure is a measurement too, with its outcome."""
+        with self.lease(cell) as devices:
+            return self.measure_on(devices, cell, watch, faults)
+
+    def lease(self, cell: Cell) -> contextlib.AbstractContextManager[list[int]]:
+        """Hold the devices that the cell needs."""
+        return lease(device_indices(cell.hardware, self.catalog), cell.hardware.ranks)
+
+    def measure_on(
+        self, devices: list[int], cell: Cell, watch: Watch, faults: Any = (), turns: Turns | None = None
+    ) -> Measurement:
+        """The same on devices that are leased already, in turns with another cell or without."""
         hardware, metrics = cell.hardware, self.catalog.metrics(cell.strategy.engine.process)
         common: dict[str, Any] = {
             "machine": describe(hardware, self.catalog),
             "capacity_bytes": self.settings.capacity_bytes,
         }
-        with lease(device_indices(hardware, self.catalog), hardware.ranks) as devices:
-            begin, conditions = time.monotonic(), Conditions(devices)
+        begin, conditions = time.monotonic(), Conditions(devices)
 
-            def look(progress: list[Progress], seconds: float) -> None:
-                if all(rank.step for rank in progress):  # until then accelerators idle
-                    conditions.look()
-                watch(cell, progress, seconds)
+        def look(progress: list[Progress], seconds: float) -> None:
+            if all(rank.step for rank in progress):  # until then accelerators idle
+                conditions.look()
+            watch(cell, progress, seconds)
 
-            try:
-                samples = self._launcher.run(self.job(cell, faults), cell.strategy, devices, look)
-                wall_seconds = time.monotonic() - begin
-                measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
-                launch = Launch(date=timestamp(), conditions=conditions.told())
-                return msgspec.structs.replace(measurement, launches=[launch])
-            except (CellFailed, GatherError) as error:
-                failure = getattr(error, "failure", None) or Failure(kind="result", rank=None, message=str(error))
-                wall_seconds = time.monotonic() - begin
-                return failed(cell.id, failure, world_size=hardware.world_size, wall_seconds=wall_seconds, **common)
+        try:
+            samples = self._launcher.run(self.job(cell, faults, turns), cell.strategy, devices, look)
+            wall_seconds = time.monotonic() - begin
+            measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
+            launch = Launch(date=timestamp(), conditions=conditions.told())
+            return msgspec.structs.replace(measurement, launches=[launch])
+        except (CellFailed, GatherError) as error:
+            failure = getattr(error, "failure", None) or Failure(kind="result", rank=None, message=str(error))
+            wall_seconds = time.monotonic() - begin
+            return failed(cell.id, failure, world_size=hardware.world_size, wall_seconds=wall_seconds, **common)
 
-    def job(self, cell: Cell, faults: Any = ()) -> Job:
+    def job(self, cell: Cell, faults: Any = (), turns: Turns | None = None) -> Job:
         """The cell as its ranks receive it."""
         device = cell.hardware.device
         return make_job(
@@ -90,6 +101,7 @@ class Runner:
             capacity_bytes=self.settings.capacity_bytes,
             dense_flops=dict(device.dense_flops) if device else {},
             snapshots=str(self.settings.snapshots or ""),
+            turns=turns,
             faults=list(faults),
         )
 

@@ -1,5 +1,10 @@
 """Faults that tests put into real cells, some from the selftest: called in every rank once its engine is prepared."""
 
+import functools
+import tempfile
+import time
+from pathlib import Path
+
 from perfsuite.selftest.faults import _raise, at, keeps_copies, killed, leak, sum_not_mean, zero_no_reduction
 
 __all__ = ["keeps_copies", "killed", "leak", "sum_not_mean", "zero_no_reduction"]
@@ -118,3 +123,29 @@ def large_steps(session, trainer, meters):
     """The learning rate is so large that each step shows in the next loss."""
     for group in trainer.optimizer.param_groups:
         group["lr"] = 0.3
+
+
+def dawdles(session, trainer, meters):
+    """Forward and backward of one step take three seconds each."""
+    for phase in ("forward", "backward"):
+        at(session, phase, 4, lambda: time.sleep(3), rank=0)
+
+
+def _moments(name, session, trainer, meters):
+    """When each step of rank 0 began and ended, in a file of that name beside the leases."""
+    step, file = trainer.step, Path(tempfile.gettempdir(), f"moments-{name}")
+    file.write_text("")
+
+    def timed(batch):
+        begin = time.monotonic()
+        outcome = step(batch)
+        if session.rank == 0:
+            with file.open("a") as lines:
+                lines.write(f"{begin} {time.monotonic()}\n")
+        return outcome
+
+    trainer.step = timed
+
+
+moments_a = functools.partial(_moments, "a")
+moments_b = functools.partial(_moments, "b")

@@ -17,7 +17,7 @@ FLOORS = (
     {"cell", "training", "gate", "report"},
     {"launch", "memory", "predict", "history"},
     {"runner"},
-    {"gatekeeper", "ab"},
+    {"gatekeeper", "ab", "duet"},
     {"studies", "support", "selftest"},
     {"plugin", "pytest_cells", "pytest_predictions", "pytest_session", "commands"},  # plain pytest imports plugin alone
     {"cli"},

@@ -11,7 +11,7 @@ from pathlib import Path
 from perfsuite import records
 from perfsuite.ab import Session, sides
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import make_cell
+from perfsuite.cell import make_cell, parse_cell
 from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._cells import add_cells, cells_of
 from perfsuite.errors import UsageError
@@ -45,8 +45,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hardware", metavar="H", help="The hardware of two strategies, e.g. cpu_x2.")
     parser.add_argument("--blocks", type=int, default=MOST_BLOCKS, metavar="N", help=_BLOCKS)
     parser.add_argument("--threshold", type=float, default=THRESHOLD, metavar="SHARE", help=_THRESHOLD)
+    parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
     parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, raw samples included, as JSON.")
-    add_settings(parser, steps=10, warmup=3)
+    add_settings(parser, steps=30, warmup=3)
     add_catalog(parser)
 
 
@@ -56,6 +57,10 @@ _BLOCKS = (
     f"than the threshold. At least {least_blocks()}; or 0: one launch of each, which compares no times.".replace(
         "%", "%%"
     )
+)
+_INTERLEAVE = (
+    "What of the two sides alternates: steps, which cancels most of a shared machine's noise and needs the memory of "
+    "both at once, or launches. Steps on CPUs, launches elsewhere."
 )
 _THRESHOLD = f"Relative change of a time that is allowed ({THRESHOLD})."
 
@@ -72,7 +77,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--report names {arguments.report}, where no file can be.")
     cells = _cells(arguments, catalog)
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
-    session = Session(a, b, cells, settings, arguments.threshold, arguments.blocks)
+    on_cpu = all(parse_cell(cell, catalog).hardware.kind == "cpu" for cell in cells)
+    interleave = arguments.interleave or ("steps" if on_cpu else "launches")
+    session = Session(a, b, cells, settings, arguments.threshold, arguments.blocks, interleave)
     live = LiveLine(settings.all_steps_of)
     print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
     found: list[Comparison] = []

@@ -13,6 +13,7 @@ without one being worse.
 """
 
 import math
+import statistics
 from collections.abc import Iterable, Sequence
 
 from perfsuite.catalog.definitions import Metric
@@ -97,9 +98,17 @@ def compare(
 
 
 def differences(a: Sequence[Measurement], b: Sequence[Measurement], metric: str) -> list[float]:
-    """Of each launch of B from A's beside it, in logarithms."""
-    levels = [[level_of(launch) for one in side for launch in one.by_launch(metric)] for side in (a, b)]
-    return [after - before for before, after in zip(*levels, strict=True)]
+    """Of each launch of B from A's beside it, in logarithms: the median over its steps, each of which may have run
+    right beside the other side's; of the medians where one side lacks some steps.
+    """
+    launches = [[launch for one in side for launch in one.by_launch(metric)] for side in (a, b)]
+    return [_difference(before, after) for before, after in zip(*launches, strict=True)]
+
+
+def _difference(before: Sequence[float], after: Sequence[float]) -> float:
+    if len(before) != len(after):
+        return level_of(after) - level_of(before)
+    return statistics.median(math.log(new / old) for old, new in zip(before, after, strict=True))
 
 
 def _outcomes(old: Measurement, new: Measurement) -> tuple[str, str]:

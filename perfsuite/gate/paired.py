@@ -1,7 +1,7 @@
 """Two sides launched in pairs, and the ratio of their times. Pure functions of logarithms of seconds.
 
-A pair is a launch of each side, neighbours in time, by rank servers that are new for the pair, told by the median step
-of each; which of them comes first is drawn by lot. Its difference is d = b - a. The ratio is exp of the differences'
+A pair is a launch of each side, neighbours in time, by rank servers that are new for the pair; which of them comes
+first is drawn by lot. Its difference is the median of d = b - a over its steps. The ratio is exp of the differences'
 median, estimated by Hodges and Lehmann, the median of all Walsh averages (dᵢ + dⱼ) / 2 with i ≤ j, and its interval
 reaches from the k-th smallest to the k-th largest of them, where k comes from the exact distribution of Wilcoxon's
 signed-rank statistic (Hollander, Wolfe and Chicken 2014, "Nonparametric Statistical Methods", 3rd edition, sections 3.1
@@ -12,6 +12,8 @@ the noise is (Fisher 1935, "The Design of Experiments", section 21), if it is dr
 their server's memory layout: where that spreads by 1 %, as launches do, and each side keeps its server, 51 % of 4,000
 simulated comparisons of a side with itself have no 0 in their interval; with new servers for every other pair, whose
 differences then go together, 3.9 %; with new ones for each, 1.7 %.
+
+Where steps alternate (perfsuite/duet.py) both of a step are neighbours too, and a slow spell cancels within the pair.
 
 A fixed order A B B A cancels a drift too, but a slow spell of the machine that covers B B moves both differences alike,
 and 5 % of comparisons of real launches of one version were red. Means of the whole block are better there, but spread

@@ -29,6 +29,7 @@ from perfsuite.training.meters._cpu_allocator import refusal
 from perfsuite.training.process_group import join, leave
 from perfsuite.training.session import Session
 from perfsuite.training.trainer import Trainer
+from perfsuite.training.turns import align, turns_of
 
 EVALUATED_BATCHES = 2
 FIRST_EVALUATED = 10**9  # no training step draws the samples from here on
@@ -78,8 +79,10 @@ def drive(
             meter.prepared(trainer)
 
     seed_steps(session)
+    take_turn = turns_of(session)
     phases_seconds["steps"] = -time.perf_counter()
     for number, kind in enumerate(kinds):
+        take_turn(kind)
         if kind == "evaluation":
             _evaluate(session, trainer, meters)
             continue
@@ -88,7 +91,7 @@ def drive(
             for meter in meters:
                 around.enter_context(meter.feed(kind))
             batch = trainer.batch(number)
-        _align(session)
+        align(session)  # else a fast rank's step would contain the slow one's previous step
         with contextlib.ExitStack() as around:
             for meter in meters:
                 around.enter_context(meter.step(kind))
@@ -203,14 +206,6 @@ def _timed(phase: str, session: Session, phases_seconds: dict[str, float]) -> An
     yield
     session.synchronize()
     phases_seconds[phase] = time.perf_counter() - begin
-
-
-def _align(session: Session) -> None:
-    """Ranks begin a step together; else a fast rank's step would contain the slow one's previous step."""
-    import torch.distributed as dist
-
-    if session.world_size > 1 and dist.is_initialized():
-        dist.barrier()
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
