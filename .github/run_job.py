@@ -220,9 +220,8 @@ def main() -> int:
         subprocess.run(["git", "clone", "--quiet", arguments.repository, workspace], check=True)
         path = workspace / ".github" / "workflows" / f"{arguments.workflow}.yml"
         if not path.exists():
-            parser.error(
-                f"no workflow {arguments.workflow}; there are {', '.join(sorted(p.stem for p in path.parent.glob('*')))}"
-            )
+            known = ", ".join(sorted(one.stem for one in path.parent.glob("*.yml")))
+            parser.error(f"no workflow {arguments.workflow}; there are {known}")
         workflow = yaml.safe_load(path.read_text())
         if arguments.job not in workflow["jobs"]:
             parser.error(f"{arguments.workflow} has no job {arguments.job}; it has {', '.join(workflow['jobs'])}")
