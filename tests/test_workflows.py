@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 
 import pytest
@@ -118,9 +119,23 @@ def test_a_workflow_that_comments_runs_the_default_branch_alone():
     assert "one: checks out another ref than the default branch" in set(faults(other)) - set(faults(text))
 
 
+def test_every_permission_is_explained():
+    """docs/ci.md says of each job with more than reading the repository what that is for."""
+    documented = (ROOT / "docs" / "ci.md").read_text()
+    rows = [
+        f"| `{path.name}` {name} | " + ", ".join(f"`{key}: {how}`" for key, how in sorted(job["permissions"].items()))
+        for path in WORKFLOWS
+        for name, job in yaml.safe_load(path.read_text())["jobs"].items()
+        if job["permissions"] != {"contents": "read"}
+    ]
+
+    assert len(rows) == 5
+    assert [row for row in rows if row not in documented] == []
+
+
 def zizmor(*paths: Path) -> subprocess.CompletedProcess[str]:
     """Without the network: nothing but what the files say."""
-    command = [shutil.which("zizmor"), "--offline", "--no-progress", "--quiet", *paths]
+    command = [Path(sysconfig.get_path("scripts"), "zizmor"), "--offline", "--no-progress", "--quiet", *paths]
     return subprocess.run(command, capture_output=True, text=True, check=False)
 
 
