@@ -52,6 +52,7 @@ class Job:
         self.context = {"runner.temp": str(folder / "temp"), "github.workspace": str(self.workspace)} | context
         self.environment = {name: value for name, value in os.environ.items() if not NOT_OURS.fullmatch(name)} | {
             "CI": "true",
+            "GITHUB_RUN_ID": "0",
             "GITHUB_WORKSPACE": str(self.workspace),
             "GITHUB_STEP_SUMMARY": str(self.summary),
             "RUNNER_TEMP": str(folder / "temp"),
