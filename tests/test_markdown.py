@@ -103,8 +103,8 @@ def test_predictions_stand_apart():
     """A prediction has a table of its own that says what it is."""
     text = markdown(result(), predicted())
 
-    assert "1 measured cells" in text
-    assert "1 predicted cells, none of them measured" in text
+    assert "measured cells: 1<" in text
+    assert "predicted cells, none of them measured: 1<" in text
     assert f"| `{ABSENT}` | `ok` | `3.00 GiB` | `4.00 GiB` |" in text
 
 

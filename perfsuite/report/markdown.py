@@ -56,9 +56,9 @@ def render_markdown(
         parts.append(text)
         room -= len(text)
     if measured:
-        parts += _folded(f"{len(measured)} measured cells", rows(measured, metrics), room // 2)
+        parts += _folded(f"measured cells: {len(measured)}", rows(measured, metrics), room // 2)
     if predicted:
-        parts += _folded(f"{len(predicted)} predicted cells, none of them measured", _predicted(predicted), room // 2)
+        parts += _folded(f"predicted cells, none of them measured: {len(predicted)}", _predicted(predicted), room // 2)
     return "\n\n".join(parts) + "\n"
 
 
