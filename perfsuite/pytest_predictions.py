@@ -29,7 +29,7 @@ def predict_and_judge(cell: Cell, catalog: Catalog, root: Path, update: str | No
             ),
         )
         updated = str(path)
-    return PredictedResult(prediction=prediction, verdict=verdict, updated=updated)
+    return PredictedResult(prediction=lasting(prediction), verdict=verdict, updated=updated)
 
 
 def lasting(prediction: records.Prediction) -> records.Prediction:

@@ -27,7 +27,7 @@ from perfsuite.gatekeeper import Gatekeeper, commit_of
 from perfsuite.launch.machine import missing_packages, why_absent
 from perfsuite.plugin import FIXTURE
 from perfsuite.pytest_cells import catalog_of, setting
-from perfsuite.records import Measurement, Result
+from perfsuite.records import Measurement, PredictedResult, Result, T
 from perfsuite.report.life import moved
 from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import line, render_summary
@@ -36,6 +36,7 @@ from perfsuite.runner import Runner, Settings, check_settings
 from perfsuite.units import parse_bytes
 
 PROPERTY = "perfsuite"
+PREDICTED = "perfsuite predicted"
 LOG_WIDTH = 160  # columns of the table where no terminal says how wide it is
 _CLOCK = pytest.StashKey["StepClock"]()
 
@@ -141,6 +142,7 @@ class PerfSession:
         self.verbose = config.getoption("verbose", 0) > 0
         self.store = Store(config.rootpath / config.getini("perf_baselines"))
         self.results: list[Result] = []
+        self.predicted: list[PredictedResult] = []
         self.skipped: Counter[str] = Counter()
         self.live = LiveLine(self.settings.all_steps_of, quiet=self.verbose)
 
@@ -188,6 +190,7 @@ class PerfSession:
             result = predict_and_judge(cell, self.catalog, root, self.update, commit_of(root))
         except PerfsuiteError as error:
             raise PerfVerdict(f"{cell.id}: {error}") from error
+        request.node.user_properties.append((PREDICTED, records.encode_line(result)))
         if result.verdict.status in RED and not result.updated:
             raise PerfVerdict(render(result.verdict, None))
         outcome = f"baseline written: {result.updated}" if result.updated else result.verdict.headline
@@ -243,6 +246,8 @@ class PerfSession:
             return
         if report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
+        if report.when == "setup":  # a cell is predicted where its fixture is set up
+            self.predicted += _found(report, PREDICTED, PredictedResult)
         result = _result(report) if report.when == "call" else None
         if result is None:
             return
@@ -273,7 +278,7 @@ class PerfSession:
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.runner.close()
         if self.report and not hasattr(self.config, "workerinput"):
-            lines = b"".join(records.encode_line(result).encode() + b"\n" for result in self.results)
+            lines = b"".join(records.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
             records.write_bytes(self.report, lines)
 
 
@@ -289,10 +294,12 @@ def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
 
 
 def _result(report: pytest.TestReport) -> Result | None:
-    for name, value in report.user_properties:
-        if name == PROPERTY:
-            return records.decode(str(value).encode(), Result, f"the report of {report.nodeid}")
-    return None
+    return next(iter(_found(report, PROPERTY, Result)), None)
+
+
+def _found(report: pytest.TestReport, name: str, kind: type[T]) -> list[T]:
+    where = f"the report of {report.nodeid}"
+    return [records.decode(str(text).encode(), kind, where) for key, text in report.user_properties if key == name]
 
 
 def _settings(config: pytest.Config) -> Settings:

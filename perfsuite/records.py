@@ -10,6 +10,7 @@ import datetime
 import math
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -297,8 +298,11 @@ class PredictedBaseline(Record, frozen=True, kw_only=True):
 
 
 class PredictedResult(Record, frozen=True, kw_only=True):
-    """One predicted cell of a run; ``updated`` is the file that it was accepted into, with consent."""
+    """One predicted cell of a run: a line of the report, told from a Result by its ``prediction``. ``updated`` is the
+    file that it was accepted into, with consent.
+    """
 
+    format: int = FORMAT
     prediction: Prediction
     verdict: Verdict
     updated: str = ""
@@ -347,15 +351,43 @@ def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
 
 def read_lines(path: Path, kind: type[T], known: int = FORMAT) -> list[T]:
     """Read one record per line. Raises FileError, naming file and line, for one that is torn, malformed or newer."""
+    return [decode(line, kind, where) for where, line in _lines(path, known)]
+
+
+def _lines(path: Path, known: int) -> Iterator[tuple[str, bytes]]:
+    """Where each line stands, and the line."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
         raise FileError(f"{path} cannot be read: {error.strerror}.") from error
-    found = []
     for number, line in enumerate(lines, 1):
         refuse_newer(line, f"{path}:{number}", known)
-        found.append(decode(line, kind, f"{path}:{number}"))
-    return found
+        yield f"{path}:{number}", line
+
+
+class _Kind(msgspec.Struct):
+    """What tells the two kinds of a report's lines apart."""
+
+    prediction: dict[str, msgspec.Raw] | None = None
+
+
+def _is_predicted(line: bytes) -> bool:
+    """False for a malformed line too: whoever decodes the whole says more."""
+    try:
+        return msgspec.json.decode(line, type=_Kind).prediction is not None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def read_report(path: Path) -> tuple[list[Result], list[PredictedResult]]:
+    """The measured and the predicted cells of a report. Raises FileError as read_lines does."""
+    measured, predicted = [], []
+    for where, line in _lines(path, FORMAT):
+        if _is_predicted(line):
+            predicted.append(decode(line, PredictedResult, where))
+        else:
+            measured.append(decode(line, Result, where))
+    return measured, predicted
 
 
 def read(path: Path, kind: type[T]) -> T:

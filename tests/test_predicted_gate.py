@@ -8,7 +8,7 @@ import pytest
 
 from perfsuite.errors import FileError
 from perfsuite.gate.predicted import judge_prediction, load, path_of
-from perfsuite.records import FORMAT, PredictedBaseline, Prediction, write
+from perfsuite.records import FORMAT, PredictedBaseline, Prediction, read_report, write
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(
@@ -83,7 +83,8 @@ def test_a_baseline_of_another_cell_is_refused(tmp_path):
 
 
 def test_pytest_predicts_what_is_not_here(tmp_path):
-    """--perf-predict records a predicted baseline with consent, holds the next run to it, and is red for a byte."""
+    """--perf-predict records a predicted baseline with consent, holds the next run to it, is red for what
+    differs, and reports it."""
     (tmp_path / "test_cell.py").write_text(
         f"import pytest\n\n\n@pytest.mark.perf_cell({CELL!r})\ndef test_it(perf_cell):\n    perf_cell.check()\n"
     )
@@ -98,6 +99,7 @@ def test_pytest_predicts_what_is_not_here(tmp_path):
             "--perf",
             "--perf-predict",
             "-rs",
+            "--perf-report=run.jsonl",
             *options,
         ]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
@@ -107,7 +109,10 @@ def test_pytest_predicts_what_is_not_here(tmp_path):
     path.write_text(path.read_text().replace('"outcome": "fits"', '"outcome": "oom"'))
     changed = run()
 
+    measured, (predicted,) = read_report(tmp_path / "run.jsonl")
+
     assert (fresh.returncode, accepted.returncode, held.returncode, changed.returncode) == (0, 0, 0, 1)
+    assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "improved")
     assert "no predicted baseline" in fresh.stdout
     assert "predicted, not measured" in held.stdout
     assert "--perf-update=improved" in changed.stdout

@@ -129,7 +129,7 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
 def _chosen(report: Path, expression: str) -> list[Result]:
     """The results that -k picks, each cell once."""
     wanted = matcher(expression)
-    found = [result for result in records.read_lines(report, Result) if wanted(result.measurement.cell)]
+    found = [result for result in records.read_report(report)[0] if wanted(result.measurement.cell)]
     if not found:
         raise UsageError(f"{report} has no cell that fits -k {expression!r}.")
     cell, count = Counter(result.measurement.cell for result in found).most_common(1)[0]

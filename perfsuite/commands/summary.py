@@ -1,0 +1,45 @@
+"""``perfsuite summary``: reports of ``pytest --perf-report`` as Markdown, for a job's summary or a comment."""
+
+import argparse
+import re
+import sys
+from pathlib import Path
+
+from perfsuite import records
+from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.errors import FileError
+from perfsuite.records import PredictedResult, Result
+from perfsuite.report.markdown import SUCCESS, passes, render_markdown
+
+_CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    text = "What pytest --perf-report has written, measured and predicted cells; none where a run left none."
+    parser.add_argument("reports", type=Path, nargs="*", metavar="REPORT.jsonl", help=text)
+    text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red whatever the reports say."
+    parser.add_argument("--conclusion", default=SUCCESS, metavar="WORD", help=text)
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it; 1 where the run failed, a cell is red or held to nothing, or there is none."""
+    catalog = catalog_of(arguments)
+    measured: list[Result] = []
+    predicted: list[PredictedResult] = []
+    for report in arguments.reports:
+        here, not_here = records.read_report(report)
+        for name in [*(one.measurement.cell for one in here), *(one.prediction.cell for one in not_here)]:
+            if not _CELL.fullmatch(name):  # the model may be of a conftest that is not here, the form may not be
+                raise FileError(f"{report} has a cell named {name[:80]!r}: write model-strategy-hardware.")
+        measured += here
+        predicted += not_here
+    metrics = catalog.all("metric").values()
+    sys.stdout.write(render_markdown(measured, predicted, metrics, arguments.conclusion))
+    return 0 if passes(measured, predicted, arguments.conclusion) else 1
+
+
+COMMAND = Command(
+    name="summary", help="The verdicts of reports as Markdown; red ones fail.", arguments=arguments, run=run
+)

@@ -1,0 +1,203 @@
+"""``perfsuite summary``: what GitHub shows of a run. A red gate is red, and a stranger's text is only text."""
+
+import msgspec
+import pytest
+from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
+
+from perfsuite import records
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli import main
+from perfsuite.errors import FileError
+from perfsuite.gate.judge import judge
+from perfsuite.gate.predicted import judge_prediction
+from perfsuite.records import FORMAT, PredictedBaseline, PredictedResult, Prediction, Result, Verdict
+from perfsuite.report.markdown import ROOM, code, fence, passes, render_markdown
+from perfsuite.report.verdict import render
+
+BASELINE = baseline()
+ABSENT = "gpt2_tiny-single+bf16-h100_x1"
+PREDICTION = Prediction(
+    format=FORMAT,
+    cell=ABSENT,
+    outcome="fits",
+    world_size=1,
+    peak_bytes=3 * GIB,
+    parts={"activations": 3 * GIB},
+    smallest_bytes=4 * GIB,
+)
+HOSTILE = "`@octocat` | [x](https://example.org) <img src=x>\n```\n# heading\n~~~~\n</details>"
+
+
+def result(new=None, old=BASELINE, updated: str = "") -> Result:
+    new = new or measurement()
+    verdict = judge(new, old, METRICS, strategy="zero3", time_tolerance=0.03)
+    return Result(measurement=new, baseline=old, verdict=verdict, updated=updated)
+
+
+def predicted(peak_bytes: int = 3 * GIB, held: bool = True, updated: str = "") -> PredictedResult:
+    now = msgspec.structs.replace(PREDICTION, peak_bytes=peak_bytes, parts={"activations": peak_bytes})
+    before = PredictedBaseline(format=FORMAT, cell=ABSENT, date="", commit="", prediction=PREDICTION)
+    return PredictedResult(prediction=now, verdict=judge_prediction(now, before if held else None), updated=updated)
+
+
+def markdown(*results, conclusion: str = "success") -> str:
+    measured = [one for one in results if isinstance(one, Result)]
+    return render_markdown(measured, [one for one in results if one not in measured], METRICS, conclusion)
+
+
+def verdict_of(*results, conclusion: str = "success") -> bool:
+    measured = [one for one in results if isinstance(one, Result)]
+    return passes(measured, [one for one in results if one not in measured], conclusion)
+
+
+FATTER = result(measurement(peak_memory_bytes=memory(22 * GIB, activations=10 * GIB)))
+SLIMMER = result(measurement(peak_memory_bytes=memory(19 * GIB)))
+FAILED = result(measurement("failed"))
+
+
+@pytest.mark.parametrize(
+    ("results", "good"),
+    [
+        ([result()], True),
+        ([predicted()], True),
+        ([result(), predicted()], True),
+        ([FATTER], False),
+        ([SLIMMER], False),
+        ([FAILED, result()], False),
+        ([result(), predicted(3 * GIB + 1)], False),
+        ([result(old=None)], False),
+        ([predicted(held=False)], False),
+        ([result(old=None, updated="baselines/x.json")], True),
+        ([predicted(held=False, updated="baselines/x.json")], True),
+        ([result(measurement("unsupported"), old=None)], False),
+        ([], False),
+    ],
+)
+def test_a_run_passes_only_if_something_was_held_and_nothing_is_red(results, good):
+    """Worse, better by a byte, failed, without baseline, nothing at all: none of them passes unless it was accepted."""
+    assert verdict_of(*results) is good
+
+
+def test_a_run_that_ended_badly_does_not_pass():
+    """pytest can fail beside its cells; the reports alone would not know."""
+    assert not verdict_of(result(), conclusion="failure")
+    assert "ended with `failure`" in markdown(result(), conclusion="failure")
+
+
+def test_a_red_cell_s_text_is_the_terminal_s():
+    """To the letter, with the last lines of the rank that failed."""
+    text = markdown(FATTER, FAILED)
+
+    assert f"```text\n{render(FATTER.verdict)}\n```" in text
+    assert render(FAILED.verdict, KILLED) in text
+
+
+def test_the_heading_counts():
+    """The verdict can be read without opening anything."""
+    assert markdown(FATTER, result(), predicted()).startswith("## Training performance: 1 of 3 cells red\n")
+    assert markdown(result(), predicted()).startswith("## Training performance: 2 of 2 cells as good as their")
+    assert markdown().startswith("## Training performance: nothing was held")
+
+
+def test_predictions_stand_apart():
+    """A prediction has a table of its own that says what it is."""
+    text = markdown(result(), predicted())
+
+    assert "measured cells: 1<" in text
+    assert "predicted cells, none of them measured: 1<" in text
+    assert f"| `{ABSENT}` | `ok` | `3.00 GiB` | `4.00 GiB` |" in text
+
+
+def test_a_block_of_code_cannot_be_left():
+    """The fence is longer than any run of backticks within."""
+    opening, *inside, closing = fence(HOSTILE).split("\n")
+
+    assert (opening, closing) == ("````text", "````")
+    assert "\n".join(inside) == HOSTILE
+
+
+def test_a_line_of_code_cannot_be_left():
+    """No backtick ends the code, no bar the table's cell, no line the row."""
+    inside = code(HOSTILE)[1:-1]
+
+    assert not set("`|\n") & set(inside)
+
+
+def test_a_hostile_report_is_only_text():
+    """Whatever of a report is under a stranger's control, no line of it stands outside of code."""
+    verdict = Verdict(cell=CELL, status="regressed", headline=HOSTILE, changed=[HOSTILE], accept=HOSTILE)
+    failure = msgspec.structs.replace(KILLED, tail=HOSTILE)
+    measured = msgspec.structs.replace(measurement("failed"), outcome=HOSTILE, failure=failure)
+    lines = markdown(Result(measurement=measured, baseline=None, verdict=verdict)).split("\n")
+    first, last = lines.index("````text"), len(lines) - 1 - lines[::-1].index("````")
+    outside = [line for line in lines[:first] + lines[last + 1 :] if "octocat" in line]
+
+    assert len(outside) == 1
+    assert outside[0].startswith(f"| `{CELL}` | `'@octocat' ¦ [x]")
+
+
+def test_a_cell_that_is_none_is_refused(report, capsys):
+    """One sentence with the file, and no traceback, for a name that is no cell's."""
+    path = report(msgspec.structs.replace(result(), measurement=msgspec.structs.replace(measurement(), cell=HOSTILE)))
+
+    assert main(["summary", str(path)]) == 2
+    assert capsys.readouterr().err.startswith(f"perfsuite: {path} has a cell named '`@octocat`")
+
+
+@pytest.mark.parametrize("one", [FATTER, result()])
+def test_what_has_no_room_is_counted(one):
+    """A comment has an end; what it leaves out is said."""
+    text = markdown(*[one] * 2000)
+
+    assert len(text) < ROOM + 1000
+    assert "which have no room here" in text
+
+
+@pytest.fixture
+def report(tmp_path):
+    def write(*results):
+        path = tmp_path / "run.jsonl"
+        path.write_text("".join(f"{records.encode_line(one)}\n" for one in results))
+        return path
+
+    return write
+
+
+def test_a_report_reads_back(report):
+    """Measured and predicted cells are told apart."""
+    path = report(FATTER, predicted(), result())
+
+    assert records.read_report(path) == ([FATTER, result()], [predicted()])
+
+
+def test_a_torn_report_is_named(report):
+    """File and line; nothing is guessed."""
+    path = report(FATTER, predicted())
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(FileError, match=r"run\.jsonl:2 is not a"):
+        records.read_report(path)
+
+
+def test_the_command_prints_and_fails(report, capsys):
+    """Exit code 1 for a red cell, 0 for a good run, with the metrics of the catalog as columns."""
+    good = main(["summary", str(report(result()))])
+    table = capsys.readouterr().out
+    bad = main(["summary", str(report(result(), FATTER))])
+
+    assert (good, bad) == (0, 1)
+    assert Catalog().all("metric")["peak_memory_bytes"].title in table
+    assert CELL in capsys.readouterr().out
+
+
+def test_without_a_report_the_command_fails(capsys):
+    """A run that died before it wrote one was no gate."""
+    assert main(["summary", "--conclusion", "cancelled"]) == 1
+    assert "`cancelled`" in capsys.readouterr().out
+
+
+def test_baseline_diff_leaves_predictions_alone(report, capsys, tmp_path):
+    """They are in the same report, and have baselines of their own."""
+    status = main(["baseline", "diff", str(report(result(), predicted())), "--baselines", str(tmp_path)])
+
+    assert status == 0
+    assert ABSENT not in capsys.readouterr().out

