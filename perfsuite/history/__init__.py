@@ -1,0 +1,1 @@
+"""What releases of libraries changed: ladders of releases for asv, and what is told of them."""
