@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import tempfile
 import time
+from collections import Counter
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,7 +98,7 @@ def _(kit: Any) -> Any:
 
 @case("subclass that overrides __getitem__", "tuple")
 def _(kit: Any) -> Any:
-    class Overrides(kit.datasets.Dataset):  # type: ignore[misc]
+    class Overrides(kit.datasets.Dataset):
         def __getitem__(self, key: Any) -> Any:
             return _pair(super().__getitem__(key))
 
@@ -175,7 +176,7 @@ class Delivered:
         _write_evidence({f"loading.Delivered.track_{measure}": texts for measure, texts in why.items()})
         return found
 
-    setup_cache.timeout = 900  # type: ignore[attr-defined]
+    setup_cache.timeout = 900
 
     def track_wrong_samples(self, found: dict[str, dict[str, float]], case: str) -> float:
         """Samples that were wrong or missing without an exception"""
@@ -189,10 +190,10 @@ class Delivered:
         """How often the dataset was asked in an epoch"""
         return found["fetches"][case]
 
-    track_wrong_samples.unit = "samples"  # type: ignore[attr-defined]
-    track_failures.unit = "failures"  # type: ignore[attr-defined]
-    track_fetches.unit = "fetches"  # type: ignore[attr-defined]
-    track_fetches.params = [[name for name in CASES if name not in STREAMS]]  # type: ignore[attr-defined]
+    track_wrong_samples.unit = "samples"
+    track_failures.unit = "failures"
+    track_fetches.unit = "fetches"
+    track_fetches.params = [[name for name in CASES if name not in STREAMS]]
 
 
 class Speed:
@@ -214,13 +215,13 @@ class Speed:
                     best[name] = min(best[name], _cpu_seconds(run) / SAMPLES)  # NaN is never less
         return best
 
-    setup_cache.timeout = 900  # type: ignore[attr-defined]
+    setup_cache.timeout = 900
 
     def track_seconds(self, found: dict[str, float], case: str) -> float:
         """CPU time of one sample"""
         return found[case]
 
-    track_seconds.unit = "seconds"  # type: ignore[attr-defined]
+    track_seconds.unit = "seconds"
 
 
 class _Wrapper:
@@ -299,13 +300,20 @@ def _epoch(kit: Any, make: Case, kind: str, rows: Any) -> tuple[float, float, st
     wanted = [(kind, ROWS[number]) for number in (sorted(numbers) if isinstance(numbers, set) else numbers)]
     if failure:
         wanted = wanted[: len(got)]
-    pairs = list(itertools.zip_longest(wanted, got, fillvalue=("nothing", None)))
-    wrong = [(place, *pair) for place, pair in enumerate(pairs) if pair[0] != pair[1]]
+    count = _distance(wanted, got)
     sentence = ""
-    if wrong:
-        place, should, was = wrong[0]
-        sentence = f"{len(got)} samples came; the first wrong one, at {place}, was {_words(was)} for {_words(should)}"
-    return len(wrong), float("nan") if failure else fetches.value, sentence, failure
+    if count:
+        pairs = enumerate(itertools.zip_longest(wanted, got, fillvalue=("nothing", None)))
+        place, (should, was) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
+        sentence = f"{len(got)} of {len(numbers)} samples came; number {place} was {_words(was)}, not {_words(should)}"
+    return count, float("nan") if failure else fetches.value, sentence, failure
+
+
+def _distance(wanted: list[Any], got: list[Any]) -> int:
+    """Samples that are missing or that nobody wanted, whichever are more; where there are none, those out of order."""
+    due, came = Counter(map(repr, wanted)), Counter(map(repr, got))
+    missing, unwanted = (sum(left.values()) for left in (due - came, came - due))
+    return max(missing, unwanted) or sum(one != other for one, other in zip(wanted, got))
 
 
 def _plain(sample: Any) -> tuple[str, Any]:
@@ -361,7 +369,7 @@ def _cpu_seconds(run: Callable[[], Any]) -> float:
 
 def _write_evidence(found: dict[str, dict[str, str]]) -> None:
     """Add what is behind the numbers to the rung's evidence, where a ladder asks for it."""
-    folder, rung = (os.environ.get(f"PERFSUITE_LADDER_{name}") for name in ("EVIDENCE", "RUNG"))
+    folder, rung = os.environ.get("PERFSUITE_LADDER_EVIDENCE"), os.environ.get("ASV_COMMIT")
     if not folder or not rung:
         return
     file = Path(folder, f"{rung}.json")
