@@ -143,7 +143,9 @@ def compile_library(wanted: Wanted, path: Path, driver: str = DRIVER) -> None:
 
 def _refuse_gpu() -> None:
     if gpus():
-        raise UsageError("Stand-in CUDA wheels have no GPU code, and a GPU is visible here: let torch have the real ones.")
+        raise UsageError(
+            "Stand-in CUDA wheels have no GPU code, and a GPU is visible here: let torch have the real ones."
+        )
 
 
 def _symbols(path: Path, defined: set[str]) -> Iterator[tuple[str, str, str]]:
