@@ -119,7 +119,7 @@ def run(
     said = _asv(folder, ladder, arguments, log, f"{rung.commit}\n", variables, say)
     seconds = time.monotonic() - started
     path = result_file(results, machine(), rung)
-    values, install = values_of(path) if path else ({}, 0.0)
+    values = values_of(path) if path else {}
     wanted = {key: values.get(key[0], {}).get(key[1]) for key in only}
     if only:
         values = {}
@@ -131,7 +131,6 @@ def run(
         rung=rung.name,
         date=date,
         seconds=seconds,
-        install_seconds=install,
         values=values,
         failure="" if any(known) else _reason(said),
         said="" if all(known) else said[-TAIL:],

@@ -53,7 +53,6 @@ class Run(Record, frozen=True, kw_only=True):
     rung: str
     date: str
     seconds: float
-    install_seconds: float = 0.0
     values: dict[str, dict[str, Value]] = msgspec.field(default_factory=dict)
     failure: str = ""
     said: str = ""
@@ -131,13 +130,13 @@ def result_file(results: Path, machine: str, rung: Rung) -> Path | None:
     return None
 
 
-def values_of(path: Path) -> tuple[dict[str, dict[str, Value]], float]:
-    """The values of a result file by benchmark and parameters, and the seconds of the installation.
+def values_of(path: Path) -> dict[str, dict[str, Value]]:
+    """The values of a result file by benchmark and parameters.
 
     A benchmark that says it does not apply (NotImplementedError in its setup) is NaN in the file and left out here.
     """
     content = json.loads(path.read_text())
-    found: dict[str, dict[str, Value]] = msgspec.field(default_factory=dict)
+    found: dict[str, dict[str, Value]] = {}
     for name, row in content["results"].items():
         columns = dict(zip(content["result_columns"], row, strict=False))
         labels = [", ".join(combination) for combination in itertools.product(*(columns.get("params") or []))]
@@ -147,7 +146,7 @@ def values_of(path: Path) -> tuple[dict[str, dict[str, Value]], float]:
             for number, (label, value) in enumerate(zip(labels, measured, strict=True))
             if value is None or math.isfinite(value)
         }
-    return found, float(content.get("durations", {}).get("<build>", 0.0))
+    return found
 
 
 def _value(columns: dict[str, Any], number: int) -> Value:
