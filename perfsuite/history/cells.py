@@ -79,7 +79,7 @@ def _evidence(found: Mapping[str, Prediction | Failure], suite: str) -> Evidence
 
     for one, outcome in found.items():
         if isinstance(outcome, Failure):
-            note("failures", repr(one), outcome.message)
+            note("failures", repr(one), " ".join([outcome.message, *outcome.tail.strip().splitlines()[-1:]]))
             continue
         if outcome.outcome != "fits":
             note("failures", repr(one), f"it needs {outcome.smallest_bytes:,} bytes and does not fit")
