@@ -15,9 +15,9 @@ FLOORS = (
     {"errors", "units", "progress", "suspects"},
     {"catalog", "records"},
     {"cell", "training", "gate", "report"},
-    {"launch", "memory", "predict", "history"},
+    {"launch", "memory", "predict"},
     {"runner"},
-    {"gatekeeper", "ab"},
+    {"gatekeeper", "ab", "history"},
     {"studies", "support", "selftest"},
     {"plugin", "pytest_cells", "pytest_predictions", "pytest_session", "commands"},  # plain pytest imports plugin alone
     {"cli"},

@@ -32,7 +32,7 @@ class Suite(Record, frozen=True, kw_only=True):
     """What a folder of asv benchmarks needs of a rung's environment: its ``suite.json``.
 
     ``requires`` are requirements beside the ladder's library. ``inherits``: rungs are the running environment with
-    other releases. ``noisy`` are regular expressions of benchmarks that are times although neither kind nor unit says so.
+    other releases. ``noisy`` are regular expressions of benchmarks that are times though neither kind nor unit says so.
     """
 
     name: str

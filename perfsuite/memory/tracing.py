@@ -34,7 +34,7 @@ class TraceFailed(PerfsuiteError):
         self.failure = failure
 
 
-def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True) -> TraceJob:
+def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted: bool = False) -> TraceJob:
     """What the process is given that traces the rank."""
     device = cell.hardware.device
     return TraceJob(
@@ -43,6 +43,7 @@ def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True) -> Trac
         steps=TRACED_STEPS if device is None else STEPS,
         capability=device.compute_capability if device else None,
         padded=padded,
+        counted=counted,
     )
 
 

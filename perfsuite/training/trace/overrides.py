@@ -35,6 +35,7 @@ EVERYWHERE: tuple[Patch, ...] = (
     transformers_sees_tensors,
     autograd.modules_keep_parameters,
     autograd.storages_resize,
+    autograd.many_tensors_at_once,
     attention.scores_take_the_mask,
     distributed.dtensors_plan_apart,
     distributed.buckets_reduce_alone,
