@@ -42,7 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Build it. Exit code 1 where a rung has no environment."""
     place = ladder.suite_folder(arguments.suite)
     suite = ladder.read_suite(place)
-    inherit = arguments.inherit or suite.inherit
+    inherit = arguments.inherit or suite.inherits
     if inherit and (arguments.python or arguments.stand_ins):
         raise UsageError("Rungs that inherit have the running Python and torch: leave --python and --stand-ins out.")
     version, python = locks.find_python(sys.executable if inherit else arguments.python or suite.python or _RUNNING)

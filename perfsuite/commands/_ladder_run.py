@@ -12,7 +12,7 @@ from perfsuite.history import asv, results
 from perfsuite.history.ladder import Ladder, Rung, find_ladder, held_by, ladders, read_ladder
 from perfsuite.history.results import Run
 from perfsuite.report.tables import bare_table, print_table
-from perfsuite.units import show_seconds
+from perfsuite.units import show_cost
 
 NAME = "run"
 HELP = "Run the rungs of a ladder that have no result yet; an interrupted one goes on where it was."
@@ -65,7 +65,7 @@ def _run_all(
 ) -> None:
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     library = ladder.definition.library
-    with Progress(*columns, console=console, transient=True) as progress:
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task(library, total=len(waiting))
         for rung in waiting:
             progress.update(task, description=f"{library} {rung.name}")
@@ -81,7 +81,7 @@ def _run_all(
 
 def _outcome(run: Run) -> str:
     """What a run cost and how it ended."""
-    cost = show_seconds(run.seconds)
+    cost = show_cost(run.seconds)
     if run.failure:
         return f"{cost}  [red]FAILED[/red]"
     failed = f"  [red]{len(run.failed)} FAILED[/red]" if run.failed else ""

@@ -1,4 +1,4 @@
-"""``perfsuite ladder``: a library's releases as the x-axis. Build one, run it, publish what changed, bisect whose it is.
+"""``perfsuite ladder``: a library's releases as the x-axis: build, run, publish what changed, bisect whose it is.
 
 Exit codes beside the usual: 1 where a rung or a benchmark of it could not be run, by any of the actions.
 """

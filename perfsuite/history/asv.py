@@ -17,7 +17,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-import perfsuite
 from perfsuite import records
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
@@ -29,6 +28,7 @@ from perfsuite.units import show_bytes
 
 CONFIGURATION, FRESH = "asv.conf.json", "asv.fresh.json"
 THRESHOLD = 0.1  # relative change of a time from which on it may be a step
+SOURCE = Path(__file__).parents[2]  # from where perfsuite is imported
 EVIDENCE = "PERFSUITE_LADDER_EVIDENCE"
 TAIL = 2000  # characters of what asv says that are kept of a failure
 PATIENCE_SECONDS = 20.0  # that asv may take to end what it has started
@@ -68,7 +68,6 @@ def configure(folder: Path, ladder: Ladder) -> None:
 
 def _script(ladder: Ladder) -> str:
     """Syncs the environment in ``$1`` to the lock of the rung that is checked out."""
-    source = Path(perfsuite.__file__).parents[1]
     folders = sorted({rung.find_links for rung in ladder.rungs if rung.find_links})
     find_links = " ".join(f"--find-links '{folder}'" for folder in folders)
     lines = [
@@ -78,7 +77,7 @@ def _script(ladder: Ladder) -> str:
         f'uv pip sync --quiet --python "$1/bin/python" {find_links} {LOCK}'.replace("  ", " "),
     ]
     if ladder.definition.inherit:
-        lines.append(f"PYTHONPATH='{source}' '{sys.executable}' -m perfsuite.history.inherit \"$1\" {INHERIT}")
+        lines.append(f"PYTHONPATH='{SOURCE}' '{sys.executable}' -m perfsuite.history.inherit \"$1\" {INHERIT}")
     return "\n".join(lines) + "\n"
 
 
@@ -158,8 +157,7 @@ def _asv(
     log.parent.mkdir(parents=True, exist_ok=True)
     python = str(Path(ladder.definition.python).parent)
     path = os.pathsep.join([python, str(_uv_folder()), os.environ.get("PATH", "")])
-    source = str(Path(perfsuite.__file__).parents[1])
-    environment = {**os.environ, **(variables or {}), "PATH": path, "PYTHONPATH": source}
+    environment = {**os.environ, **(variables or {}), "PATH": path, "PYTHONPATH": str(SOURCE)}
     command = [sys.executable, "-m", "perfsuite.history._asv", str(_machine_file(folder)), *arguments]
     process = subprocess.Popen(
         command,

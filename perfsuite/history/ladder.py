@@ -31,15 +31,15 @@ LOCK, INHERIT = "lock.txt", "releases.txt"  # in a rung's commit
 class Suite(Record, frozen=True, kw_only=True):
     """What a folder of asv benchmarks needs of a rung's environment: its ``suite.json``.
 
-    ``requires`` are requirements beside the ladder's library. ``inherit``: rungs are the running environment with other
-    releases. ``noisy`` are regular expressions of benchmarks that are times although neither kind nor unit says so.
+    ``requires`` are requirements beside the ladder's library. ``inherits``: rungs are the running environment with
+    other releases. ``noisy`` are regular expressions of benchmarks that are times though neither kind nor unit says so.
     """
 
     name: str
     about: str
     requires: tuple[str, ...] = ()
     python: str = ""
-    inherit: bool = False
+    inherits: bool = False
     noisy: tuple[str, ...] = ()
 
 
