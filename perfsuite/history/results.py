@@ -90,9 +90,9 @@ def last_run(folder: Path, rung: str) -> Run | None:
     return records.read(found[-1], Run) if found else None
 
 
-def benchmarks(folder: Path, ladder: Ladder, results: str = "results") -> dict[str, Benchmark]:
+def benchmarks(folder: Path, ladder: Ladder) -> dict[str, Benchmark]:
     """The suite's benchmarks as asv found them. Raises FileError where no rung has been run."""
-    path = folder / results / "benchmarks.json"
+    path = folder / "results" / "benchmarks.json"
     if not path.is_file():
         raise FileError(f"No rung of the ladder in {folder} has a result yet: `perfsuite ladder run` makes them.")
     found = {}
