@@ -205,12 +205,11 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> Ladder:
     """The ladder in the folder under a definition that may reach further up."""
     known = read_ladder(folder)
     new, old = ladder.definition, known.definition
-    differing = [name for name in _NAMES if getattr(new, name) != getattr(old, name)]
     names = [rung.name for rung in known.rungs]
-    if not differing and [rung.name for rung in wanted[: len(names)]] != names:
-        differing = [name for name in ("first", "last", "only") if getattr(new, name) != getattr(old, name)]
-    if differing:
-        option = ", ".join(f"--{_NAMES.get(name, name)}" for name in differing) or "--from and --to"
+    reach = () if [rung.name for rung in wanted[: len(names)]] == names else ("last", "only")
+    differing = [name for name in (*_SAME, *reach) if getattr(new, name) != getattr(old, name)]
+    if differing or reach:
+        option = ", ".join(f"--{_SAID.get(name, name)}" for name in differing) or "list of releases in the index"
         raise UsageError(
             f"{folder} holds a ladder of {old.library} with another {option}; only newer releases can be added to it. "
             "Give the new one a --folder of its own, or remove that folder."
@@ -218,16 +217,8 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> Ladder:
     return msgspec.structs.replace(ladder, rungs=known.rungs)
 
 
-_NAMES = {
-    "library": "library",
-    "hold": "hold",
-    "suite": "suite",
-    "python": "python",
-    "inherit": "inherit",
-    "stand_ins": "stand-ins",
-    "variables": "set",
-    "first": "from",
-}
+_SAME = ("library", "first", "hold", "suite", "python", "inherit", "stand_ins", "variables")
+_SAID = {"first": "from", "last": "to", "stand_ins": "stand-ins", "variables": "set"}
 
 
 def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: Sequence[datetime]) -> Rung:
