@@ -156,7 +156,8 @@ def build(folder: Path, definition: Definition, suite: Suite, python_version: st
     held = [locks.pinned(text) for text in definition.hold]
     if definition.library in dict(held):
         raise UsageError(f"--hold names {definition.library}, whose releases are the rungs.")
-    dates = [index.one(name, version, index.releases(name)).date for name, version in held]
+    known = [*held, *locks.exact(suite.requires)]
+    dates = [index.one(name, version, index.releases(name)).date for name, version in known]
     wanted = [
         Rung(
             name=release.version,
@@ -176,8 +177,9 @@ def add(
 ) -> Ladder:
     """Add the rungs that the ladder does not have yet, writing ``ladder.json`` after each.
 
-    ``dates`` are those of what is held: nothing newer than the newest of them and of the rung is taken. A rung whose
-    releases cannot be had together is kept with the reason, and tried again as long as no rung stands above it.
+    ``dates`` are those of what is held, or pinned by the suite: nothing newer than the newest of them and of the rung
+    is taken. A rung whose releases cannot be had together is kept with the reason, and tried again as long as no rung
+    stands above it.
     """
     rungs = {rung.name: rung for rung in ladder.rungs}
     _write(folder, ladder)

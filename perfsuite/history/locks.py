@@ -4,6 +4,7 @@ What the ladder does not hold is taken as it was when the rung's release came ou
 that still fits: so a rung differs from the one below in the release, and in what that forces.
 """
 
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -44,6 +45,11 @@ def pinned(text: str) -> tuple[str, str]:
     if len(exact) != 1 or len(list(requirement.specifier)) != 1 or requirement.url:
         raise UsageError(f"--hold {text!r} holds no one version: write {requirement.name}==version.")
     return canonicalize_name(requirement.name), exact[0].version
+
+
+def exact(requirements: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and version of those that pin one version."""
+    return [pinned(text) for text in requirements if re.fullmatch(r"[\w.-]+==[\w.+!-]+", text)]
 
 
 def lock(requirements: Sequence[str], python: str, newest: datetime | None, below: str = "") -> str:
