@@ -153,11 +153,9 @@ def build(folder: Path, definition: Definition, suite: Suite, python_version: st
     Raises UsageError where the folder holds another ladder.
     """
     asked = index.chosen(definition.library, definition.first, definition.last, definition.only)
-    held = [locks.pinned(text) for text in definition.hold]
-    if definition.library in dict(held):
+    if definition.library in dict(map(locks.pinned, definition.hold)):
         raise UsageError(f"--hold names {definition.library}, whose releases are the rungs.")
-    known = [*held, *locks.exact(suite.requires)]
-    dates = [index.one(name, version, index.releases(name)).date for name, version in known]
+    dates = dates_held(definition, suite)
     wanted = [
         Rung(
             name=release.version,
@@ -170,6 +168,12 @@ def build(folder: Path, definition: Definition, suite: Suite, python_version: st
     if (folder / "ladder.json").is_file():
         ladder = _continued(folder, ladder, wanted)
     return add(folder, ladder, wanted, dates, tell)
+
+
+def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
+    """When the releases came out that are held, or that the suite pins. Raises UsageError for what is none."""
+    known = [*map(locks.pinned, definition.hold), *locks.exact(suite.requires)]
+    return [index.one(name, version, index.releases(name)).date for name, version in known]
 
 
 def add(
