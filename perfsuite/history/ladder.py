@@ -153,11 +153,9 @@ def build(folder: Path, definition: Definition, suite: Suite, python_version: st
     Raises UsageError where the folder holds another ladder.
     """
     asked = index.chosen(definition.library, definition.first, definition.last, definition.only)
-    held = [locks.pinned(text) for text in definition.hold]
-    if definition.library in dict(held):
+    if definition.library in dict(map(locks.pinned, definition.hold)):
         raise UsageError(f"--hold names {definition.library}, whose releases are the rungs.")
-    known = [*held, *locks.exact(suite.requires)]
-    dates = [index.one(name, version, index.releases(name)).date for name, version in known]
+    dates = dates_held(definition, suite)
     wanted = [
         Rung(
             name=release.version,
@@ -170,6 +168,12 @@ def build(folder: Path, definition: Definition, suite: Suite, python_version: st
     if (folder / "ladder.json").is_file():
         ladder = _continued(folder, ladder, wanted)
     return add(folder, ladder, wanted, dates, tell)
+
+
+def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
+    """When the releases came out that are held, or that the suite pins. Raises UsageError for what is none."""
+    known = [*map(locks.pinned, definition.hold), *locks.exact(suite.requires)]
+    return [index.one(name, version, index.releases(name)).date for name, version in known]
 
 
 def add(
@@ -207,12 +211,11 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> Ladder:
     """The ladder in the folder under a definition that may reach further up."""
     known = read_ladder(folder)
     new, old = ladder.definition, known.definition
-    differing = [name for name in _NAMES if getattr(new, name) != getattr(old, name)]
     names = [rung.name for rung in known.rungs]
-    if not differing and [rung.name for rung in wanted[: len(names)]] != names:
-        differing = [name for name in ("first", "last", "only") if getattr(new, name) != getattr(old, name)]
-    if differing:
-        option = ", ".join(f"--{_NAMES.get(name, name)}" for name in differing) or "--from and --to"
+    reach = () if [rung.name for rung in wanted[: len(names)]] == names else ("last", "only")
+    differing = [name for name in (*_SAME, *reach) if getattr(new, name) != getattr(old, name)]
+    if differing or reach:
+        option = ", ".join(f"--{_SAID.get(name, name)}" for name in differing) or "list of releases in the index"
         raise UsageError(
             f"{folder} holds a ladder of {old.library} with another {option}; only newer releases can be added to it. "
             "Give the new one a --folder of its own, or remove that folder."
@@ -220,16 +223,8 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> Ladder:
     return msgspec.structs.replace(ladder, rungs=known.rungs)
 
 
-_NAMES = {
-    "library": "library",
-    "hold": "hold",
-    "suite": "suite",
-    "python": "python",
-    "inherit": "inherit",
-    "stand_ins": "stand-ins",
-    "variables": "set",
-    "first": "from",
-}
+_SAME = ("library", "first", "hold", "suite", "python", "inherit", "stand_ins", "variables")
+_SAID = {"first": "from", "last": "to", "stand_ins": "stand-ins", "variables": "set"}
 
 
 def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: Sequence[datetime]) -> Rung:
