@@ -68,13 +68,11 @@ def configure(folder: Path, ladder: Ladder) -> None:
 
 def _script(ladder: Ladder) -> str:
     """Syncs the environment in ``$1`` to the lock of the rung that is checked out."""
-    folders = sorted({rung.find_links for rung in ladder.rungs if rung.find_links})
-    find_links = " ".join(f"--find-links '{folder}'" for folder in folders)
     lines = [
         "#!/bin/sh",
         "# Written by `perfsuite ladder build`: make asv's environment that of the rung which is checked out here.",
         "set -eu",
-        f'uv pip sync --quiet --python "$1/bin/python" {find_links} {LOCK}'.replace("  ", " "),
+        f'uv pip sync --quiet --python "$1/bin/python" {LOCK}',
     ]
     if ladder.definition.inherit:
         lines.append(f"PYTHONPATH='{SOURCE}' '{sys.executable}' -m perfsuite.history.inherit \"$1\" {INHERIT}")

@@ -9,7 +9,7 @@ html/            the site (site.py)
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
@@ -65,7 +65,6 @@ class Rung(Record, frozen=True, kw_only=True):
     date: str
     releases: tuple[str, ...]
     commit: str = ""
-    find_links: str = ""
     failure: str = ""
 
 
@@ -232,7 +231,6 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
     definition, path = ladder.definition, folder / "repo"
     moment = datetime.fromisoformat(rung.date)
     files = {"rung.json": json.dumps({"name": rung.name, "releases": rung.releases}, indent=1) + "\n"}
-    find_links = ""
     if definition.inherit:
         files[LOCK] = locks.lock([], definition.python, None)
         files[INHERIT] = "\n".join(rung.releases) + "\n"
@@ -241,24 +239,25 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
         required = [*rung.releases, *ladder.suite.requires]
         files[LOCK] = locks.lock(required, definition.python, max([moment, *dates]), known)
         if definition.stand_ins:
-            find_links = _stand_ins(locks.versions(files[LOCK]), definition.python)
+            files[LOCK] = locks.with_files(files[LOCK], _stand_ins(files[LOCK], definition.python))
     commit = repository.commit(path, rung.name, rung.date, files, " ".join(rung.releases))
-    return _with(rung, commit=commit, find_links=find_links)
+    return _with(rung, commit=commit)
 
 
-def _stand_ins(locked: Mapping[str, str], python: str) -> str:
-    """The folder of the stand-in CUDA wheels for the torch of a lock; empty where it needs none."""
+def _stand_ins(lock: str, python: str) -> list[Path]:
+    """The stand-in CUDA wheels for the torch of a lock; none where it needs none."""
     if gpus():
         raise UsageError("--stand-ins are for machines without a GPU, and this one has one: leave it out.")
+    locked = locks.versions(lock)
     if "torch" not in locked or not any(name.startswith("nvidia-") for name in locked):
-        return ""
+        return []
     from perfsuite.history.standins import stand_ins
 
-    return str(stand_ins(locked["torch"], python=python))
+    return sorted(stand_ins(locked["torch"], python=python).glob("*.whl"))
 
 
-def _with(rung: Rung, commit: str = "", find_links: str = "", failure: str = "") -> Rung:
-    return msgspec.structs.replace(rung, commit=commit, find_links=find_links, failure=failure)
+def _with(rung: Rung, commit: str = "", failure: str = "") -> Rung:
+    return msgspec.structs.replace(rung, commit=commit, failure=failure)
 
 
 def _write(folder: Path, ladder: Ladder) -> None:

@@ -378,6 +378,7 @@ def _write_evidence(found: dict[str, dict[str, str]]) -> None:
     if not folder or not rung:
         return
     file = Path(folder, f"{rung}.json")
+    file.parent.mkdir(parents=True, exist_ok=True)
     known = json.loads(file.read_text()) if file.exists() else {}
     part = file.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps({**known, **found}, indent=1))
