@@ -337,17 +337,35 @@ def test_the_site_needs_no_other_server(published):
     assert re.findall(r'(?:src|<link[^>]*href)="https?://[^"]*"', "".join(pages)) == []
 
 
-def test_a_rung_without_an_environment_is_named(tmp_path):
-    """It has no commit, its reason is uv's, the others are built, and the exit code is 1."""
-    suite = _suite(tmp_path / "suite", requires=["pyparsing==3.0.5"])
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """A ladder whose first rung cannot be locked, and on whose second the suite cannot be imported."""
+    root = tmp_path_factory.mktemp("broken")
+    suite = _suite(root / "suite", "from packaging.version import LegacyVersion\n" + SUITE, ["pyparsing==3.0.5"])
     build = ["ladder", "build", "packaging", "--from", "21.3", "--to", "22.0", "--suite", suite]
-    done = _perfsuite(*build, "--folder", tmp_path / "one")
-    built = read_ladder(tmp_path / "one")
+    done = _perfsuite(*build, "--folder", root / "one")
+    return root / "one", done, _perfsuite("ladder", "run", root / "one", "--quick")
+
+
+def test_a_rung_without_an_environment_is_named(broken):
+    """It has no commit, its reason is uv's, the other is built, and the exit code is 1."""
+    folder, done, _ = broken
+    built = read_ladder(folder)
 
     assert done.returncode == 1
     assert "No environment: 21.3" in done.stdout
     assert [bool(rung.commit) for rung in built.rungs] == [False, True]
     assert "pyparsing" in built.rungs[0].failure
+
+
+def test_no_rung_is_silently_missing(broken):
+    """Neither the one without an environment nor the one that cannot import the suite; the exit code is 1."""
+    _, _, done = broken
+    said = " ".join(done.stdout.split())
+
+    assert done.returncode == 1
+    assert re.search("packaging 21.3 failed: .*pyparsing", said)
+    assert "packaging 22.0 failed: ImportError: cannot import name 'LegacyVersion'" in said
 
 
 BUILD = ["ladder", "build", "packaging", "--suite", "SUITE", "--folder", "here"]
