@@ -101,7 +101,7 @@ def run(
     """
     started, date = time.monotonic(), records.timestamp()
     if not rung.commit:
-        return Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure)
+        return Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure, suite=ladder.suite_state)
     results = folder / ("fresh" if fresh else "results")
     path = result_file(results, machine(), rung)
     if fresh and path:
@@ -131,6 +131,7 @@ def run(
         values=values,
         failure="" if any(known) else _reason(said),
         said="" if all(known) else said[-TAIL:],
+        suite=ladder.suite_state,
     )
 
 
