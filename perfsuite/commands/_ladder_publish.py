@@ -35,8 +35,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 _ROUNDS = (
-    f"How often both rungs of an alarm are run again ({confirm.ROUNDS}); counters at most {confirm.EXACT_ROUNDS} times, "
-    f"and times are confirmed by {confirm.LEAST} or more."
+    f"How often both rungs of an alarm are run again ({confirm.ROUNDS}); counters {confirm.EXACT_ROUNDS} times. "
+    f"It takes {confirm.LEAST} to confirm a time."
 )
 
 
