@@ -4,7 +4,8 @@
 
 Runs each rung once, as `perfsuite ladder run` does, judges every position as `perfsuite ladder publish` would have on
 the day that rung was the newest, and runs every alarm again, as it does. All alarms are false. Prints their count
-before and after the confirmation; exit code 1 where one is left.
+before and after the confirmation; exit code 1 where one is left. And of slow-downs that are put into the recorded
+numbers of the newest rung, how many raise an alarm: what never warns is no watch.
 """
 
 import argparse
@@ -13,12 +14,17 @@ import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
+
 from perfsuite.history import asv, confirm, ladder, locks, results, steps, story
 from perfsuite.history.ladder import Definition, Ladder, Rung
-from perfsuite.history.results import show
+from perfsuite.history.results import Benchmark, Run, Value, show
+from perfsuite.history.steps import Step
 
 SUITE = Path(__file__).parent / "identical"
 RELEASE = "packaging==24.0"
+SLOWER = (1.2, 1.5, 2.0, 3.0)
+PARTS = ("value", "low", "high")
 
 
 def main() -> int:
@@ -31,24 +37,46 @@ def main() -> int:
     folder = (arguments.folder or Path(tempfile.mkdtemp(prefix="false-alarms-"))).absolute()
     built = build(folder, arguments.rungs)
     for rung in built.rungs:
-        if not results.last_run(folder, rung.name):
+        if not results.last_run(folder, built, rung.name):
             results.keep(folder, asv.run(folder, built, rung))
     runs, known = story.last_runs(folder, built), results.benchmarks(folder, built)
-    alarms, judged = [], 0
-    for count in range(2, len(built.rungs) + 1):
-        newest = built.rungs[count - 1].name
-        judged += len(known)
-        found = [step for step in steps.find(built.rungs[:count], runs, known) if step.new_rung == newest]
-        alarms += found
-        for step in found:
-            print(f"rung {newest}: {show(step.key)} {step.old:.3g} -> {step.new:.3g} s")
+    alarms = judge(built, runs, known)
+    judged = len(known) * (len(built.rungs) - 1)
+    for step in alarms:
+        print(f"rung {step.new_rung}: {show(step.key)} {step.old:.3g} -> {step.new:.3g} s")
     confirm.confirm(folder, built, alarms, arguments.rounds)
     held = [step for step in alarms if (check := confirm.known(folder, step)) and check.confirmed]
     for key in sorted({key for run in runs.values() for key, _ in run.by_key()}):
         numbers = [value.value for run in runs.values() for at, value in run.by_key() if at == key]
         print(f"{show(key)}: {min(numbers):.4g} to {max(numbers):.4g} s, {max(numbers) / min(numbers) - 1:.1%} apart")
     print(f"{len(alarms)} alarms in {judged} judgements; {len(held)} of them held when run again")
+    for factor in SLOWER:
+        print(f"{factor} times slower: {len(judge(built, runs, known, factor))} of {judged} raise an alarm")
     return 1 if held else 0
+
+
+def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark], factor: float = 1.0) -> list[Step]:
+    """The alarms of every position as the newest, its numbers being so many times larger."""
+    alarms = []
+    for count in range(2, len(built.rungs) + 1):
+        newest = built.rungs[count - 1].name
+        slower = msgspec.structs.replace(runs[newest], values=_times(runs[newest], factor))
+        found = steps.find(built.rungs[:count], runs | {newest: slower}, known)
+        alarms += [step for step in found if step.new_rung == newest]
+    return alarms
+
+
+def _times(run: Run, factor: float) -> dict[str, dict[str, Value]]:
+    """A run's numbers, so many times larger."""
+    return {
+        name: {
+            key: msgspec.structs.replace(
+                value, **{part: getattr(value, part) and getattr(value, part) * factor for part in PARTS}
+            )
+            for key, value in values.items()
+        }
+        for name, values in run.values.items()
+    }
 
 
 def build(folder: Path, count: int) -> Ladder:

@@ -253,9 +253,9 @@ def test_alarms_are_run_again_only_once(published):
 def test_running_again_loses_nothing(published):
     """Samples of times are added to those that are there, and the older run is kept."""
     folder, *_ = published
-    before = results.last_run(folder, "23.0")
+    before = results.last_run(folder, read_ladder(folder), "23.0")
     done = _perfsuite("ladder", "run", folder, "--rungs", "23.0", "--again")
-    after = results.last_run(folder, "23.0")
+    after = results.last_run(folder, read_ladder(folder), "23.0")
     samples = [len(run.values["versions.time_parse"][""].samples) for run in (before, after)]
 
     assert done.returncode == 1  # track_legacy still fails
@@ -337,17 +337,35 @@ def test_the_site_needs_no_other_server(published):
     assert re.findall(r'(?:src|<link[^>]*href)="https?://[^"]*"', "".join(pages)) == []
 
 
-def test_a_rung_without_an_environment_is_named(tmp_path):
-    """It has no commit, its reason is uv's, the others are built, and the exit code is 1."""
-    suite = _suite(tmp_path / "suite", requires=["pyparsing==3.0.5"])
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """A ladder whose first rung cannot be locked, and on whose second the suite cannot be imported."""
+    root = tmp_path_factory.mktemp("broken")
+    suite = _suite(root / "suite", "from packaging.version import LegacyVersion\n" + SUITE, ["pyparsing==3.0.5"])
     build = ["ladder", "build", "packaging", "--from", "21.3", "--to", "22.0", "--suite", suite]
-    done = _perfsuite(*build, "--folder", tmp_path / "one")
-    built = read_ladder(tmp_path / "one")
+    done = _perfsuite(*build, "--folder", root / "one")
+    return root / "one", done, _perfsuite("ladder", "run", root / "one", "--quick")
+
+
+def test_a_rung_without_an_environment_is_named(broken):
+    """It has no commit, its reason is uv's, the other is built, and the exit code is 1."""
+    folder, done, _ = broken
+    built = read_ladder(folder)
 
     assert done.returncode == 1
     assert "No environment: 21.3" in done.stdout
     assert [bool(rung.commit) for rung in built.rungs] == [False, True]
     assert "pyparsing" in built.rungs[0].failure
+
+
+def test_no_rung_is_silently_missing(broken):
+    """Neither the one without an environment nor the one that cannot import the suite; the exit code is 1."""
+    _, _, done = broken
+    said = " ".join(done.stdout.split())
+
+    assert done.returncode == 1
+    assert re.search("packaging 21.3 failed: .*pyparsing", said)
+    assert "packaging 22.0 failed: ImportError: cannot import name 'LegacyVersion'" in said
 
 
 BUILD = ["ladder", "build", "packaging", "--suite", "SUITE", "--folder", "here"]
@@ -372,7 +390,7 @@ BUILD = ["ladder", "build", "packaging", "--suite", "SUITE", "--folder", "here"]
         (["ladder", "build", "packaging", "--from", "22.0", "--suite", "."], "it has no __init__.py"),
         (["ladder", "run"], "none is built yet"),
         (["ladder", "publish", "nowhere"], "No ladder named 'nowhere'"),
-        (["ladder", "publish", "--rounds", "1"], "--rounds must be 2 or more"),
+        (["ladder", "publish", "--rounds", "0"], "--rounds must be 1 or more"),
         (["ladder", "bisect"], "Which series?"),
     ],
 )
@@ -391,9 +409,8 @@ def test_bad_input(arguments, says, tmp_path, monkeypatch, capsys):
 
 def test_the_folder_is_one_process_s(rungs):
     """A second perfsuite in the same ladder is refused."""
-    lock = held_by(rungs[0])
-    done = _perfsuite("ladder", "run", rungs[0])
-    lock.release()
+    with held_by(rungs[0]):
+        done = _perfsuite("ladder", "run", rungs[0])
 
     assert done.returncode == 2
     assert "Another perfsuite works on the ladder" in done.stderr
@@ -492,8 +509,9 @@ BROKE = Step(("b", ""), False, "1", "2", 10, None)
         (UP, (1.0, 1.1, 1.0, 1.0), (2.0, 1.9, 2.0, 2.0), True),
         (UP, (1.0, 1.1, 1.0, 2.5), (2.0, 1.9, 2.0, 2.0), False),  # they overlap
         (UP, (2.0, 2.0, 2.0, 2.0), (1.0, 1.0, 1.0, 1.0), False),  # the other way round
-        (UP, (1.0, 1.0), (1 + 0.9 * THRESHOLD, 1 + 0.9 * THRESHOLD), False),  # by no more than the threshold
+        (UP, (1.0,) * 3, (1 + 0.9 * THRESHOLD,) * 3, False),  # by no more than the threshold
         (UP, (1.0, None), (2.0, 2.0), False),
+        (UP, (1.0, 1.0), (2.0, 2.0), False),  # by too few
         (UP, (), (), False),
         (EXACT, (10, 10), (12, 12), True),
         (EXACT, (10, 10), (12, 11), False),  # it does not repeat itself
@@ -536,7 +554,7 @@ def test_sides_of_a_change(good, bad, value, told):
     [
         (0, 2048, "samples", ("0 samples → 2,048 samples", "from 0")),
         (4.3e-6, 10.2e-6, "seconds", ("4.30 µs → 10.2 µs", "2.4 times more")),
-        (2**30, 2**30 + 2**20, "bytes", ("1.00 GiB → 1.00 GiB", "+0.1 %")),
+        (2**30, 2**30 + 2**20, "bytes", ("1.00 GiB → 1.00 GiB", "+1.00 MiB (+0.1 %)")),
         (5, None, "", ("5 → failed", "")),
     ],
 )

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from perfsuite import records
 from perfsuite.commands._ladder_run import add_ladder, summary
 from perfsuite.errors import UsageError
-from perfsuite.history import asv, confirm, results, site, story
+from perfsuite.history import asv, confirm, site, story
 from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_ladder
 from perfsuite.history.results import Run
 from perfsuite.history.steps import Step
@@ -34,13 +34,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the story as markdown.")
 
 
-_ROUNDS = f"How often both rungs of an alarm are run again ({confirm.ROUNDS}; counters {confirm.EXACT_ROUNDS} times)."
+_ROUNDS = (
+    f"How often both rungs of an alarm are run again ({confirm.ROUNDS}); counters at most {confirm.EXACT_ROUNDS} times, "
+    f"and times are confirmed by {confirm.LEAST} or more."
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Publish. Exit code 1 where something of the ladder could not be run."""
-    if arguments.rounds < confirm.EXACT_ROUNDS:
-        raise UsageError(f"--rounds must be {confirm.EXACT_ROUNDS} or more, not {arguments.rounds}.")
+    if arguments.rounds < 1:
+        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; to run nothing again: --no-confirm.")
     for path in (arguments.json, arguments.markdown):
         if path and (path.is_dir() or not path.absolute().parent.is_dir()):
             raise UsageError(f"{path} cannot be written: no file can be there.")
@@ -60,11 +63,11 @@ def run(arguments: argparse.Namespace) -> int:
         records.write_bytes(arguments.markdown, markdown(told).encode())
     _print(told, console)
     console.print(f"{page}  (python -m http.server -d {page.parent})", soft_wrap=True)
-    return summary(folder, ladder, [rung for rung in ladder.rungs if results.last_run(folder, rung.name)], console)
+    return summary(folder, ladder, ladder.rungs, console)
 
 
 def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, console: Console) -> None:
-    needed = confirm.runs_needed(folder, found, rounds)
+    needed = confirm.runs_needed(folder, ladder, found, rounds)
     if not needed:
         return
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())

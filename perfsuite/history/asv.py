@@ -102,7 +102,7 @@ def run(
     """
     started, date = time.monotonic(), records.timestamp()
     if not rung.commit:
-        return Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure)
+        return Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure, suite=ladder.suite_state)
     results = folder / ("fresh" if fresh else "results")
     path = result_file(results, machine(), rung)
     if fresh and path:
@@ -132,6 +132,7 @@ def run(
         values=values,
         failure="" if any(known) else _reason(said),
         said="" if all(known) else said[-TAIL:],
+        suite=ladder.suite_state,
     )
 
 
@@ -219,7 +220,8 @@ def _uv_folder() -> Path:
 
 
 def _reason(said: str) -> str:
-    """The lines of asv's output that say why nothing came of a run: the last that are not about progress."""
+    """What of asv's output says why nothing came of a run: the last error, else the last lines not about progress."""
     lines = [line.strip() for line in said.splitlines()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
     telling = [line for line in lines if line and not re.match(r"[·\-]|STD(OUT|ERR)|\[? *\d+\.\d\d%", line)]
-    return " ".join(telling[-6:])[-TAIL:] or "asv said nothing."
+    return " ".join(errors[-1:] or telling[-6:])[-TAIL:] or "asv said nothing."

@@ -5,17 +5,15 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, parse_cell
+from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
 from perfsuite.history.evidence import Evidence, add, behind
-from perfsuite.memory.predict import predict
+from perfsuite.memory.predict import attempt
 from perfsuite.memory.refusals import why_not_traced
-from perfsuite.memory.tracing import TraceFailed
 from perfsuite.records import Failure, Measurement, Prediction
 from perfsuite.runner import Runner, Settings
 from perfsuite.training.anatomy import CATEGORIES
@@ -36,31 +34,27 @@ TIMED = ("step_time", "seconds_per_tflop")
 def traced(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str, dict[str, Any]]:
     """Every cell's series, without a GPU and without noise. Raises Refused for a cell that no trace can tell of.
 
-    Each cell is traced on its own, so that a release that cannot train one model says nothing about the others; what
-    it cannot train has one failure and no other number. Evidence goes into ``folder``, if there is one.
+    A cell that a release cannot train has one failure and no other number; it says nothing about the others. Evidence
+    goes into ``folder``, if there is one.
     """
     catalog = Catalog()
     cells = [parse_cell(one, catalog) for one in ids]
     for cell in cells:
         if reason := why_not_traced(cell):
             raise Refused(f"{cell.id}: {reason}")
-    with ThreadPoolExecutor(max(1, len(os.sched_getaffinity(0)))) as pool:
-        predictions = pool.map(lambda cell: trace(cell, catalog), cells)
-        found = dict(zip(ids, predictions, strict=True))
+    processes = max(1, len(os.sched_getaffinity(0)))
+    outcomes = attempt(cells, catalog, processes=processes, padded=True, counted=True, fresh=True)
+    found = {one: _refusal(outcome) or outcome for one, outcome in zip(ids, outcomes, strict=True)}
     if folder:
         add(Path(folder), commit, _evidence(found, suite))
     return {one: _series(outcome) for one, outcome in found.items()}
 
 
-def trace(cell: Cell, catalog: Catalog) -> Prediction | Failure:
-    """The prediction of a cell with its counts, made afresh, or why its training fails before it has one."""
-    try:
-        (prediction,) = predict([cell], catalog, counted=True, fresh=True)
-    except TraceFailed as error:
-        return error.failure
-    if prediction.outcome == "unsupported":
-        return Failure(kind="unsupported", rank=None, message=prediction.reason)
-    return prediction
+def _refusal(outcome: Prediction | Failure) -> Failure | None:
+    """A release that cannot run a cell says so in its training: that is a failure as any other."""
+    if isinstance(outcome, Prediction) and outcome.outcome == "unsupported":
+        return Failure(kind="unsupported", rank=None, message=outcome.reason)
+    return None
 
 
 def _series(outcome: Prediction | Failure) -> dict[str, Any]:

@@ -8,8 +8,10 @@ checks/          alarms that were run again (confirm.py)
 html/            the site (site.py)
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -77,6 +79,12 @@ class Ladder(Record, frozen=True, kw_only=True):
     python_version: str
     rungs: tuple[Rung, ...] = ()
 
+    @property
+    def suite_state(self) -> str:
+        """A hash of the suite's files: numbers of another state of it are not compared."""
+        files = sorted(Path(self.definition.suite).rglob("*.py"))
+        return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
     def rung(self, name: str) -> Rung:
         """The rung of that name. Raises UnknownName."""
         for rung in self.rungs:
@@ -132,15 +140,19 @@ def find_ladder(text: str, home: Path = HOME) -> Path:
     raise UnknownName("ladder", text, [path.name for path in known], "Or give its folder.")
 
 
-def held_by(folder: Path) -> FileLock:
-    """The lock of a ladder's folder. Raises UsageError where another process works in it."""
+@contextmanager
+def held_by(folder: Path) -> Iterator[None]:
+    """Work on a ladder alone. Raises UsageError where another process works in its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=0)
     except TimeoutError as error:
         raise UsageError(f"Another perfsuite works on the ladder in {folder}.") from error
-    return lock
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 Told = Callable[[Rung], None]

@@ -68,15 +68,17 @@ def summary(story: Story) -> str:
     told = story.told(CONFIRMED, UNCHECKED)
     worse = [change for change in told if change.kind in ("regressed", "broke")]
     ends = f"{story.library} {story.rungs[0].name} to {story.rungs[-1].name}" if story.rungs else story.library
+    missing = sum(bool(rung.failure) for rung in story.rungs)
+    gap = f"; {missing} of {len(story.rungs)} rungs could not be run" if missing else ""
     if not told:
-        return f"{ends}: nothing changed in {story.series} series."
+        return f"{ends}: nothing changed in {story.series} series{gap}."
     releases = list(dict.fromkeys(change.new_rung for change in worse))
     named = ", ".join(releases[:-1]) + (" and " if len(releases) > 1 else "") + releases[-1] if releases else ""
     bad = f"got worse with {named}" if named else "nothing got worse"
     better = len(told) - len(worse)
     good = f"; {better} got better" if better else ""
     count = f"{len(worse)} of {story.series} series " if worse else f"of {story.series} series "
-    return f"{ends}: {count}{bad}{good}."
+    return f"{ends}: {count}{bad}{good}{gap}."
 
 
 def link(change: Change, benchmark: dict[str, Any], story: Story) -> str:

@@ -52,9 +52,12 @@ class Change(Record, frozen=True, kw_only=True):
 
     @property
     def by(self) -> str:
-        """``+12.0 %``, or from twice on ``2.4 times``."""
+        """``+12.0 %``, or from twice on ``2.4 times``; of bytes also the difference, which a percentage hides."""
         if self.old is None or self.new is None:
             return ""
+        if self.unit == "bytes":
+            difference = f"{'+' if self.new > self.old else '-'}{show_bytes(abs(self.new - self.old))}"
+            return f"{difference} ({show_change(self.old, self.new)})"
         if self.old <= 0 or self.new <= 0 or steps.ratio(self.old, self.new) < FACTOR:
             return show_change(self.old, self.new)
         return f"{steps.ratio(self.old, self.new):.1f} times {'more' if self.new > self.old else 'less'}"
@@ -139,7 +142,7 @@ def tell(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> S
 
 def last_runs(folder: Path, ladder: Ladder) -> dict[str, Run]:
     """The last run of every rung that has been run, by its name."""
-    found = {rung.name: results.last_run(folder, rung.name) for rung in ladder.rungs}
+    found = {rung.name: results.last_run(folder, ladder, rung.name) for rung in ladder.rungs}
     return {name: run for name, run in found.items() if run is not None}
 
 
@@ -195,7 +198,7 @@ def _rungs(folder: Path, ladder: Ladder, runs: Mapping[str, Run]) -> list[Told]:
                 commit=rung.commit,
                 beside=_beside(folder, ladder, below, rung),
                 seconds=run.seconds if run else None,
-                failure=rung.failure or (run.failure if run else "It has not been run."),
+                failure=rung.failure or (run.failure if run else "It has not been run with the suite as it is now."),
                 failed=tuple(run.failed) if run and not run.failure else (),
             )
         )

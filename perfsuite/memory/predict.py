@@ -44,7 +44,19 @@ def predict(
     What a trace refuses is a prediction too, with the outcome "unsupported" and its reason. ``counted`` takes one step
     more, whose operators, FLOPs and messages are counted.
     """
-    known: dict[tuple[int, int], Prediction] = {}
+    predictions = []
+    for found in attempt(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh):
+        if isinstance(found, Failure):
+            raise TraceFailed(found)
+        predictions.append(found)
+    return predictions
+
+
+def attempt(
+    cells: Sequence[Cell], catalog: Catalog, *, processes: int, padded: bool, counted: bool, fresh: bool
+) -> list[Prediction | Failure]:
+    """As predict, but a cell whose training fails is a failure among the others' predictions."""
+    known: dict[tuple[int, int], Prediction | Failure] = {}
     waiting = []
     for number, cell in enumerate(cells):
         if reason := why_not_traced(cell):
@@ -60,15 +72,14 @@ def predict(
     traces = trace([job for _, _, job, _ in waiting], processes) if waiting else []
     for (number, rank, _, path), result in zip(waiting, traces, strict=True):
         if isinstance(result, Failure):
-            if result.kind != "unsupported":
-                raise TraceFailed(result)
-            known[number, rank] = _unsupported(cells[number], result.message)
-            continue
-        known[number, rank] = summarize(cells[number], rank, result)
-        records.write(path, known[number, rank])
-    by_cell: dict[int, list[Prediction]] = defaultdict(list)
-    for (number, _), prediction in sorted(known.items()):
-        by_cell[number].append(prediction)
+            refused = result.kind == "unsupported"
+            known[number, rank] = _unsupported(cells[number], result.message) if refused else result
+        else:
+            known[number, rank] = prediction = summarize(cells[number], rank, result)
+            records.write(path, prediction)
+    by_cell: dict[int, list[Prediction | Failure]] = defaultdict(list)
+    for (number, _), found in sorted(known.items(), key=lambda item: item[0]):
+        by_cell[number].append(found)
     return [_of_all_ranks(by_cell[number], cell, catalog) for number, cell in enumerate(cells)]
 
 
@@ -171,8 +182,11 @@ def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
     ]
 
 
-def _of_all_ranks(ranks: Sequence[Prediction], cell: Cell, catalog: Catalog) -> Prediction:
-    """Of the rank that needs most, with every rank's peak, and what is counted folded as a run's."""
+def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Catalog) -> Prediction | Failure:
+    """Of the rank that needs most, with every rank's peak, and what is counted folded as a run's; or why one failed."""
+    ranks = [one for one in found if isinstance(one, Prediction)]
+    if len(ranks) < len(found):
+        return next(one for one in found if isinstance(one, Failure))
     fullest = max(ranks, key=lambda one: (one.outcome == "unsupported", one.smallest_bytes, one.peak_bytes))
     peaks = {rank: size for one in ranks for rank, size in one.ranks.items()}
     width = _layout(cell).data_ranks * _layout(cell).tensor

@@ -59,7 +59,7 @@ def key(job: TraceJob) -> str:
 
 
 def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]:
-    """The trace of every job, each in a process of its own, at most so many at once. Raises TraceFailed."""
+    """The trace of every job or why it has none, each in a process of its own, at most so many at once."""
     environment = dict(os.environ)
     environment |= {
         "CUDA_VISIBLE_DEVICES": "",
@@ -85,7 +85,7 @@ def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]
 def _read(path: Path, job: TraceJob, log: str) -> Trace | Failure:
     if not path.exists():
         message = f"The trace of rank {job.rank} of {job.job.cell} left no result."
-        raise TraceFailed(Failure(kind="killed", rank=job.rank, message=message, tail=log[-2000:]))
+        return Failure(kind="killed", rank=job.rank, message=message, tail=log[-2000:])
     text = path.read_bytes()
     try:
         return msgspec.json.decode(text, type=Trace)

@@ -24,10 +24,10 @@ def _no(*_: Any) -> bool:
 
 @contextlib.contextmanager
 def transformers_sees_tensors(recorder: Any) -> Iterator[None]:
-    """transformers takes a fake tensor for torch.export and builds masks that a run does not."""
+    """transformers takes a fake tensor for torch.export and builds masks that a run does not. Version 4 did not ask."""
     from transformers.utils import import_utils
 
-    with mock.patch.object(import_utils, "is_fake_tensor", _no):
+    with mock.patch.object(import_utils, "is_fake_tensor", _no, create=True):
         yield
 
 
