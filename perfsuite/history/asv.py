@@ -50,6 +50,7 @@ def configure(folder: Path, ladder: Ladder) -> None:
         "benchmark_dir": ladder.definition.suite,
         "env_dir": "env",
         "html_dir": "html",
+        "launch_method": "forkserver",  # else each parameter of each benchmark starts an interpreter of its own
         "build_command": [],
         "install_command": ["in-dir={build_dir} {conf_dir}/install-rung {env_dir}"],
         "uninstall_command": [],

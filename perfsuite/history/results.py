@@ -156,10 +156,10 @@ def _value(columns: dict[str, Any], number: int) -> Value:
         known = columns.get(column)
         return known[number] if known else None
 
-    low, high = at("stats_ci_99_a"), at("stats_ci_99_b")
+    value, low, high = at("result"), at("stats_ci_99_a"), at("stats_ci_99_b")
     bounded = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
     return Value(
-        value=at("result"),
+        value=value if value is None else float(value),  # asv takes True for a number
         low=low if bounded else None,
         high=high if bounded else None,
         samples=tuple(at("samples") or ()),

@@ -168,7 +168,8 @@ class Delivered:
         with _kit() as kit:
             for name, (make, kind, rows) in CASES.items():
                 wrong, fetches, sentence, failure = _epoch(kit, make, kind, rows)
-                found["wrong"][name], found["fetches"][name], found["failures"][name] = wrong, fetches, bool(failure)
+                found["wrong"][name], found["fetches"][name] = wrong, fetches
+                found["failures"][name] = float(bool(failure))
                 if wrong:
                     why["wrong_samples"][repr(name)] = sentence
                 if failure:
