@@ -19,12 +19,11 @@ from perfsuite.memory.refusals import why_not_traced
 from perfsuite.memory.theory import model_state
 from perfsuite.memory.tracing import TraceFailed, job_of, key, trace
 from perfsuite.records import FORMAT, Failure, Held, Prediction, Reading, Trace
-from perfsuite.suspects import MOST, fold, locate
+from perfsuite.suspects import fold, locate
 from perfsuite.training.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
 from perfsuite.training.meters._cpu_allocator import cache_folder
 
 MOST_HELD = 24
-MOST_SUSPECTS = 2 * MOST  # what explains a change between releases; the largest alone miss what only moved
 PEAK = "peak_memory_bytes"
 _LAYER = re.compile(r"\.\d+(?=\.|$)")  # what repeats is told together
 MOST_POINTS = 600  # of the curve
@@ -142,7 +141,7 @@ def _peak(anatomy: Anatomy) -> Reading:
         operator, _, module = label.partition("\t")
         suspects[f"{part}: {locate(operator, module)}"] += size
     parts = {name: size for name, size in anatomy.categories.items() if size}
-    return Reading(value=anatomy.peak_bytes, parts=parts, suspects=fold(suspects, MOST_SUSPECTS))
+    return Reading(value=anatomy.peak_bytes, parts=parts, suspects=fold(suspects, None))
 
 
 def _setup_peak(trace: Trace, first: int) -> int:

@@ -33,6 +33,12 @@ class TracedFlops(Flops):
         return 0.0
 
 
+class TracedOperators(Operators):
+    """Names all: between two releases it is the rare ones that come and go."""
+
+    most = None
+
+
 def counters(session: Session) -> list[Meter]:
     """In the order in which a run enters them."""
-    return [Communication(session), TracedFlops(session), Operators(session)]
+    return [Communication(session), TracedFlops(session), TracedOperators(session)]
