@@ -235,7 +235,7 @@ def test_the_terminal_and_the_page_say_the_same(published):
     """The table and the markdown have the numbers of the story."""
     folder, story, done = published
     change = next(change for change in story["changes"] if change["benchmark"] == NAMES)
-    numbers = f"{change['old']:.0f} names → {change['new']:.0f} names"
+    numbers = f"{change['old']:.0f} → {change['new']:.0f} names"
 
     assert numbers in done.stdout
     assert numbers in (folder / "story.md").read_text()
@@ -315,6 +315,7 @@ def test_the_front_page_in_a_browser(site, tmp_path):
     page = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", _dom(f"{site}/", tmp_path)))
 
     assert "2 of 4 series got worse with 22.0; 1 got better." in page
+    assert "22.0: 2 series worse (The class of versions that packaging 22.0 removed; What takes two releases)" in page
     assert "confirmed by 2 fresh runs of both releases" in page
 
 
@@ -552,7 +553,7 @@ def test_sides_of_a_change(good, bad, value, told):
 @pytest.mark.parametrize(
     ("old", "new", "unit", "shown"),
     [
-        (0, 2048, "samples", ("0 samples → 2,048 samples", "from 0")),
+        (0, 2048, "samples", ("0 → 2,048 samples", "from 0")),
         (4.3e-6, 10.2e-6, "seconds", ("4.30 µs → 10.2 µs", "2.4 times more")),
         (2**30, 2**30 + 2**20, "bytes", ("1.00 GiB → 1.00 GiB", "+1.00 MiB (+0.1 %)")),
         (5, None, "", ("5 → failed", "")),

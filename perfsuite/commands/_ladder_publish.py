@@ -15,13 +15,12 @@ from perfsuite.history import asv, confirm, site, story
 from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_ladder
 from perfsuite.history.results import Run
 from perfsuite.history.steps import Step
-from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, Change, Story, by_release
+from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
 
 NAME = "publish"
 HELP = "Run the alarms of a ladder again, and tell which release changed what: a table, and a site in LADDER/html."
-WORSE = ("regressed", "broke")
 NOT_CONFIRMED = "not confirmed"
 
 
@@ -87,11 +86,12 @@ def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, conso
 def _print(told: Story, console: Console) -> None:
     """The table."""
     console.print(f"[bold]{escape(site.summary(told))}[/bold]", soft_wrap=True)
-    changes = told.told(CONFIRMED, UNCHECKED)
-    if changes:
+    for release, text in told.sentences:
+        console.print(f"{release}: {escape(text)}", soft_wrap=True)
+    if told.ordered:
         table = bare_table("release", "what", "from → to", "by", "", "")
         table.columns[1].overflow = "fold"
-        for change in changes:
+        for change in told.ordered:
             colour = "red" if change.kind in WORSE else "green"
             status = "confirmed" if change.status == CONFIRMED else f"[yellow]{NOT_CONFIRMED}[/yellow]"
             kind = f"[{colour}]{change.kind}[/{colour}]"
@@ -106,6 +106,7 @@ def _print(told: Story, console: Console) -> None:
 def markdown(told: Story) -> str:
     """The story for a page of documentation."""
     lines = [f"# {told.library}: what its releases changed", "", site.summary(told), ""]
+    lines += [*(f"- {told.library} {release}: {text}" for release, text in told.sentences), ""]
     held = f" Held: {', '.join(told.hold)}." if told.hold else ""
     lines += [f"{told.about}{held} Python {told.python}, {told.machine}, {told.date[:10]}.", ""]
     rungs = {rung.name: rung for rung in told.rungs}

@@ -15,6 +15,7 @@ from perfsuite.units import show_bytes, show_change, show_count, show_time, show
 
 FORMAT = 1
 FACTOR = 2.0  # from which on a change is told as "times" rather than in percent
+WORSE, BETTER = ("broke", "regressed"), ("improved", "mended")
 CONFIRMED, UNCONFIRMED, UNCHECKED = "confirmed", "unconfirmed", "unchecked"
 
 
@@ -48,7 +49,8 @@ class Change(Record, frozen=True, kw_only=True):
     @property
     def move(self) -> str:
         """``0 → 2,048 samples``."""
-        return f"{show_value(self.old, self.unit)} → {show_value(self.new, self.unit)}"
+        old, new = show_value(self.old, self.unit), show_value(self.new, self.unit)
+        return f"{old.removesuffix(f' {self.unit}') if new.endswith(f' {self.unit}') else old} → {new}"
 
     @property
     def by(self) -> str:
@@ -92,6 +94,26 @@ class Story(Record, frozen=True, kw_only=True):
     def told(self, *statuses: str) -> list[Change]:
         """The changes of these statuses."""
         return [change for change in self.changes if change.status in statuses]
+
+    @property
+    def ordered(self) -> list[Change]:
+        """What is told, in the order of the releases and there the worst first."""
+        releases = by_release(self.told(CONFIRMED, UNCHECKED))
+        return [change for _, groups in releases for group in groups for change in group]
+
+    @property
+    def sentences(self) -> list[tuple[str, str]]:
+        """Every release that changed something, with what in words."""
+        found = []
+        for release, groups in by_release(self.told(CONFIRMED, UNCHECKED)):
+            parts = []
+            for words, kinds in (("worse", WORSE), ("better", BETTER)):
+                titles = [group[0].title for group in groups if group[0].kind in kinds]
+                count = sum(len(group) for group in groups if group[0].kind in kinds)
+                if count:
+                    parts.append(f"{count} series {words} ({'; '.join(dict.fromkeys(titles))})")
+            found.append((release, ", ".join(parts)))
+        return found
 
     @property
     def failures(self) -> list[Told]:
@@ -159,11 +181,8 @@ def by_release(changes: Sequence[Change]) -> list[tuple[str, list[list[Change]]]
         groups: dict[tuple[str, str, str], list[Change]] = {}
         for change in inside:
             groups.setdefault((change.benchmark, change.kind, change.status), []).append(change)
-        found.append((rung, sorted(groups.values(), key=lambda group: _ORDER.index(group[0].kind))))
+        found.append((rung, sorted(groups.values(), key=lambda group: (*WORSE, *BETTER).index(group[0].kind))))
     return found
-
-
-_ORDER = ("broke", "regressed", "improved", "mended")
 
 
 def show_value(value: float | None, unit: str) -> str:
