@@ -97,7 +97,8 @@ def interrupted(rungs):
     """The ladder's run, stopped by Ctrl-C after the first rung: its exit code, what was kept, and what still ran."""
     folder = rungs[0]
     command = [sys.executable, "-m", "perfsuite.cli", "ladder", "run", folder]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "preexec_fn": _interruptible}
+    with subprocess.Popen(command, **options) as process:
         end = time.monotonic() + 120
         while not (folder / "logs" / "22.0.log").exists() and time.monotonic() < end and process.poll() is None:
             time.sleep(0.1)
@@ -105,6 +106,11 @@ def interrupted(rungs):
         status = process.wait(60)
     left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(folder).encode() in _bytes(path)]
     return status, sorted(path.parent.name for path in folder.glob("runs/*/*.json")), left
+
+
+def _interruptible():
+    """A shell's background jobs inherit that Ctrl-C is ignored; this test may be one's grandchild."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def _bytes(path):
