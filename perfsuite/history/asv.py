@@ -107,6 +107,7 @@ def run(
     path = result_file(results, machine(), rung)
     if fresh and path:
         path.unlink()
+    written = path.stat().st_mtime_ns if path and path.exists() else 0
     options = ["--show-stderr", "--append-samples" if again else "--record-samples"]
     options += ["--quick"] if quick else []
     options += [f"--bench=^{re.escape(show(key))}$" for key in only]
@@ -117,7 +118,7 @@ def run(
     said = _asv(folder, ladder, arguments, log, f"{rung.commit}\n", variables, say)
     seconds = time.monotonic() - started
     path = result_file(results, machine(), rung)
-    values = values_of(path) if path else {}
+    values = values_of(path) if path and path.stat().st_mtime_ns != written else {}  # else they are of an older run
     wanted = {key: values.get(key[0], {}).get(key[1]) for key in only}
     if only:
         values = {}
