@@ -16,13 +16,13 @@ import msgspec
 import pytest
 
 from perfsuite.cli import main
-from perfsuite.history import confirm, index, locks, results, steps
+from perfsuite.history import confirm, index, locks, results, site, steps
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.bisect import Judge, first_bad
 from perfsuite.history.ladder import Rung, held_by, read_ladder
 from perfsuite.history.results import Benchmark, Run, Value
 from perfsuite.history.steps import Step
-from perfsuite.history.story import Change, Story
+from perfsuite.history.story import Change, Story, Told
 
 NAMES = "versions.track_names"
 SUITE = '''
@@ -296,7 +296,7 @@ def test_bisect_names_the_pair(bisected):
 
 
 @pytest.fixture(scope="module")
-def site(published):
+def served(published):
     """The published site on a port of its own."""
     handler = partial(SimpleHTTPRequestHandler, directory=published[0] / "html")
     handler.log_message = lambda *_: None
@@ -316,25 +316,87 @@ def _dom(address, tmp_path):
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
 
 
-def test_the_front_page_in_a_browser(site, tmp_path):
+def test_the_front_page_in_a_browser(served, tmp_path):
     """It says in words what changed with which release, and links to the graph."""
-    page = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", _dom(f"{site}/", tmp_path)))
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", _dom(f"{served}/", tmp_path)))
 
     assert "2 of 4 series got worse with 22.0; 1 got better." in page
     assert "22.0: 2 series worse (The class of versions that packaging 22.0 removed; What takes two releases)" in page
     assert "confirmed by 2 fresh runs of both releases" in page
 
 
-def test_the_graph_in_a_browser(site, published, tmp_path):
+def test_the_graph_in_a_browser(served, published, tmp_path):
     """asv's page, without any other server, draws the series that the front page links to."""
     front = (published[0] / "html" / "index.html").read_text()
     link = re.search(rf'href="(graphs\.html#{re.escape(NAMES)}[^"]*)"', front)[1].replace("&amp;", "&")
-    page = _dom(f"{site}/{link}", tmp_path)
+    page = _dom(f"{served}/{link}", tmp_path)
 
     assert "error.html" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert re.search(r'<canvas class="flot-base"', page)
     assert all(f">{version}<" in page for version in ("21.3", "22.0", "23.0"))
     assert 'href="index.html">What changed' in page
+
+
+def test_asv_s_list_has_confirmed_regressions_only(tmp_path):
+    """An alarm that did not hold is not in asv's own list either; of one that held only the rung that was confirmed."""
+    commits = {"1": "aa", "2": "bb", "3": "cc"}
+    jumps = [[None, 2, 1.0, 2.0], [None, 3, 2.0, 3.0]]
+    listed = [["b", "graph.json", {}, None, 3.0, 1.0, jumps], ["c", "graph.json", {}, None, 3.0, 1.0, jumps[:1]]]
+    (tmp_path / "index.json").write_text(json.dumps({"revision_to_hash": commits}))
+    (tmp_path / "regressions.json").write_text(json.dumps({"regressions": listed}))
+    site._confirmed_only(
+        tmp_path, _story([("b", "2", "confirmed"), ("b", "3", "unconfirmed"), ("c", "2", "unconfirmed")])
+    )
+
+    assert json.loads((tmp_path / "regressions.json").read_text())["regressions"] == [[*listed[0][:6], jumps[:1]]]
+
+
+@pytest.mark.parametrize(
+    ("changes", "missing", "said"),
+    [
+        ([], (), "lib 1 to 3: nothing changed in 9 series."),
+        ([("b", "2", "unconfirmed")], ("3",), "lib 1 to 3: nothing changed in 9 series; 1 of 3 rungs have no result."),
+        ([("b", "2", "confirmed"), ("c", "3", "unchecked")], (), "lib 1 to 3: 2 of 9 series got worse with 2 and 3."),
+    ],
+)
+def test_the_story_in_one_sentence(changes, missing, said):
+    """How many series got worse, with which releases; what did not hold is not told, what is missing is."""
+    assert site.summary(_story(changes, missing)) == said
+
+
+def _story(changes, missing=()):
+    """A story of three rungs with these changes: (benchmark, rung, status)."""
+    rungs = [
+        Told(name=name, date="2024-01-01", commit=commit, failure="It broke." if name in missing else "")
+        for name, commit in (("1", "aa"), ("2", "bb"), ("3", "cc"))
+    ]
+    told = [
+        Change(
+            benchmark=benchmark,
+            parameters="",
+            title=benchmark,
+            unit="",
+            kind="regressed",
+            noisy=False,
+            old_rung=str(int(rung) - 1),
+            new_rung=rung,
+            old=1,
+            new=2,
+            status=status,
+        )
+        for benchmark, rung, status in changes
+    ]
+    return Story(
+        date="",
+        library="lib",
+        about="",
+        hold=(),
+        python="3.11",
+        machine="m",
+        series=9,
+        rungs=tuple(rungs),
+        changes=tuple(told),
+    )
 
 
 def test_the_site_needs_no_other_server(published):
