@@ -67,43 +67,6 @@ class Job(Record, frozen=True, kw_only=True):
     faults: list[str] = []
 
 
-class TraceJob(Record, frozen=True, kw_only=True):
-    """One rank of a cell as the process receives it that traces its memory.
-
-    ``job.device`` is that of the cell; fake tensors are on a CPU, dressed as CUDA where the cell is. ``capability`` is
-    the compute capability of an NVIDIA device, by which torch chooses attention kernels. ``padded`` says whether the
-    batches have padding, as perfsuite's own do.
-    """
-
-    job: Job
-    rank: int
-    steps: int
-    capability: float | None = None
-    padded: bool = True
-
-
-class TraceMark(Record, frozen=True, kw_only=True):
-    """A phase begins; ``named`` are the storages whose category the trainer knows, by number."""
-
-    phase: str
-    named: dict[int, str]
-
-
-class Trace(Record, frozen=True, kw_only=True):
-    """The life of every storage of one rank, in order.
-
-    ``events`` are (storage, bytes, label, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark
-    has storage -1 and its number in place of the bytes. ``labels`` are "operator" or "operator<tab>module".
-    """
-
-    events: list[tuple[int, int, int, int]]
-    labels: list[str]
-    marks: list[TraceMark]
-    versions: dict[str, str]
-    seconds: float
-    rss_bytes: int
-
-
 class Reading(Record, frozen=True, kw_only=True):
     """One metric's value, with the parts that add up to it and the raw samples that it summarizes, where it has them.
 
@@ -117,6 +80,46 @@ class Reading(Record, frozen=True, kw_only=True):
     suspects: dict[str, int] = {}
     samples: list[float | None] = []
     ranks: list[int | float] = []
+
+
+class TraceJob(Record, frozen=True, kw_only=True):
+    """One rank of a cell as the process receives it that traces its memory.
+
+    ``job.device`` is that of the cell; fake tensors are on a CPU, dressed as CUDA where the cell is. ``capability`` is
+    the compute capability of an NVIDIA device, by which torch chooses attention kernels. ``padded`` says whether the
+    batches have padding, as perfsuite's own do, ``counted`` whether a step more is made whose operators are counted.
+    """
+
+    job: Job
+    rank: int
+    steps: int
+    capability: float | None = None
+    padded: bool = True
+    counted: bool = False
+
+
+class TraceMark(Record, frozen=True, kw_only=True):
+    """A phase begins; ``named`` are the storages whose category the trainer knows, by number."""
+
+    phase: str
+    named: dict[int, str]
+
+
+class Trace(Record, frozen=True, kw_only=True):
+    """The life of every storage of one rank, in order.
+
+    ``events`` are (storage, bytes, label, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark
+    has storage -1 and its number in place of the bytes. ``labels`` are "operator" or "operator<tab>module",
+    ``readings`` what the counted step says, where there was one.
+    """
+
+    events: list[tuple[int, int, int, int]]
+    labels: list[str]
+    marks: list[TraceMark]
+    versions: dict[str, str]
+    seconds: float
+    rss_bytes: int
+    readings: dict[str, Reading] = {}
 
 
 class RankSample(Record, frozen=True, kw_only=True):
@@ -165,6 +168,7 @@ class Prediction(Record, frozen=True, kw_only=True):
     ``overhead`` is what a device needs beside all tensors. ``outcome`` is "fits", "oom" or "unsupported", with its
     ``reason``; on a CPU it is "fits" where no capacity is given. ``theory`` are the closed forms of the model state.
     ``curve`` is live memory over the last traced step: (phase, bytes by category in the order of ``categories``).
+    ``readings`` are the peak and what a step computes and sends, with the operators behind it, where that was counted.
     """
 
     format: int
@@ -188,6 +192,7 @@ class Prediction(Record, frozen=True, kw_only=True):
     held: list[Held] = []
     categories: list[str] = []
     curve: list[tuple[str, list[int]]] = []
+    readings: dict[str, Reading] = {}
     versions: dict[str, str] = {}
     seconds: float = 0.0
     rss_bytes: int = 0

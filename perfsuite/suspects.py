@@ -27,8 +27,8 @@ def locate(operator: str, module: str) -> str:
     return f"{operator or 'python'}{AT}{module}" if module else operator
 
 
-def fold(sizes: Mapping[str, int], most: int = MOST) -> dict[str, int]:
-    """The largest entries, the layers of equal size as one."""
+def fold(sizes: Mapping[str, int], most: int | None = MOST) -> dict[str, int]:
+    """The largest entries or, with None, all; the layers of equal size as one."""
     layers: dict[tuple[str, int], list[int]] = defaultdict(list)
     folded: dict[str, int] = {}
     for suspect, size in sizes.items():

@@ -42,6 +42,19 @@ def show_seconds(seconds: float) -> str:
     return f"{_digits(seconds * 1e3)} ms"
 
 
+def show_time(seconds: float) -> str:
+    """``4.3e-6`` → ``4.30 µs``: of a single call, which may take less than a millisecond."""
+    for unit, size in (("ns", 1e-9), ("µs", 1e-6)):
+        if 0 < abs(seconds) < 999.5 * size:
+            return f"{_digits(seconds / size)} {unit}"
+    return show_seconds(seconds)
+
+
+def show_cost(seconds: float) -> str:
+    """``6.259`` → ``6.3 s``: what something took, of which nobody compares the milliseconds."""
+    return f"{seconds:,.1f} s"
+
+
 def show_duration(seconds: float, uncertainty_seconds: float | None) -> str:
     """``(8316.0, 108.0)`` → ``2.310 ± 0.030 h``: in the unit that the first needs, to two digits of the second."""
     units = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}

@@ -31,6 +31,11 @@ def keeps_evaluations(session, trainer, meters):
     trainer.model.register_forward_hook(keep)
 
 
+def squares(session, trainer, meters):
+    """The last feed-forward's output goes through one operator more, as with another release of a library."""
+    trainer.model.transformer.h[1].mlp.register_forward_hook(lambda module, arguments, output: output.pow(2))
+
+
 def padding_unmasked(session, trainer, meters):
     """Prompts are continued as if their padding were text."""
     batch = trainer.batch

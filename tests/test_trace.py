@@ -18,9 +18,9 @@ SEVERAL = [
 
 @pytest.fixture(scope="module")
 def predicted(catalog):
-    """All predictions by id, traced afresh in one go."""
+    """All predictions by id with their counts, traced afresh in one go."""
     cells = [parse_cell(one, catalog) for one in SINGLE + SEVERAL]
-    return {one.cell: one for one in predict(cells, catalog, processes=2, fresh=True)}
+    return {one.cell: one for one in predict(cells, catalog, processes=2, counted=True, fresh=True)}
 
 
 def _error(measurement, prediction):
@@ -48,6 +48,18 @@ def test_the_anatomy_is_that_of_the_run(measure, predicted, cell):
     errors = {name: predicted[cell].parts.get(name, 0) - measured.parts.get(name, 0) for name in names}
 
     assert max(map(abs, errors.values())) <= 1e-3 * measured.value
+
+
+@pytest.mark.parametrize("cell", SINGLE + SEVERAL)
+def test_a_trace_counts_what_a_run_counts(measure, predicted, cell):
+    """Operators, FLOPs and messages of a step are the run's own, to the last one and by all their parts."""
+    run, counted = measure(cell).readings, dict(predicted[cell].readings)
+    del counted["peak_memory_bytes"]
+
+    assert {"operators", "communication_bytes", "model_flop", "hardware_flop"} <= counted.keys()
+    assert {name: (one.value, one.parts) for name, one in counted.items()} == {
+        name: (run[name].value, run[name].parts) for name in counted
+    }
 
 
 def test_parts_add_up(predicted):

@@ -65,7 +65,7 @@ class Environment:
 
     def origins(self, modules: Sequence[str]) -> list[str]:
         """The file that each module is imported from there; empty where there is none."""
-        found: list[str] = json.loads(_output([self.python, "-c", _ORIGINS, *modules], self.variables()))
+        found: list[str] = json.loads(output([self.python, "-c", _ORIGINS, *modules], self.variables()))
         return found
 
 
@@ -80,7 +80,7 @@ def with_releases(texts: Sequence[str]) -> Environment:
     requirements = [_pinned(text) for text in texts]
     inherited = _site_folders()
     there = {_key(found.name): found for found in metadata.distributions(path=inherited)}
-    folder = _kept(
+    folder = kept(
         "environments",
         [
             *sorted(f"{requirement} {_content(requirement)}" for requirement in requirements),
@@ -93,7 +93,7 @@ def with_releases(texts: Sequence[str]) -> Environment:
     installed = ((canonicalize_name(one.name), one.version) for one in metadata.distributions(path=[_packages(folder)]))
     environment = Environment(python=str(folder / "bin" / "python"), installed=tuple(sorted(installed)))
     names = [requirement.name for requirement in requirements]
-    found = json.loads(_output([environment.python, "-c", _VERSIONS, *names], environment.variables()))
+    found = json.loads(output([environment.python, "-c", _VERSIONS, *names], environment.variables()))
     for requirement, version in zip(requirements, found, strict=True):
         if not requirement.specifier.contains(version, prereleases=True):
             raise UsageError(f"{requirement} was installed in {folder}, but {version} is what is imported there.")
@@ -111,9 +111,9 @@ def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Pat
     def extract(part: Path) -> None:
         part.mkdir()
         _git(root, "archive", "--format=tar", f"--output={part}.tar", commit)
-        _output(["tar", "-xf", f"{part}.tar", "-C", str(part)])
+        output(["tar", "-xf", f"{part}.tar", "-C", str(part)])
 
-    copy = _kept("revisions", [str(root), commit], extract)
+    copy = kept("revisions", [str(root), commit], extract)
     return Environment(path=tuple(map(str, sources(copy / inside)))), root, copy
 
 
@@ -172,13 +172,13 @@ def _install(
     folder: Path, requirements: Sequence[Requirement], inherited: Sequence[str], there: Sequence[metadata.Distribution]
 ) -> None:
     """Build the environment in the folder."""
-    uv = _uv()
-    _output([*uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
+    uv = uv_command()
+    output([*uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
     python = str(folder / "bin" / "python")
     packages = Path(_packages(folder))
     for found in there:
         _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found)
-    _output([*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)])
+    output([*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)])
     for installer in packages.glob("*.dist-info/INSTALLER"):
         if installer.read_text() == CLAIM:
             shutil.rmtree(installer.parent)
@@ -194,7 +194,7 @@ def _claim(folder: Path, found: metadata.Distribution) -> None:
         (folder / name).write_text(text)
 
 
-def _uv() -> list[str]:
+def uv_command() -> list[str]:
     if importlib.util.find_spec("uv"):
         return [sys.executable, "-m", "uv"]
     found = shutil.which("uv")
@@ -203,7 +203,7 @@ def _uv() -> list[str]:
     return [found]
 
 
-def _kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None]) -> Path:
+def kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None]) -> Path:
     """The folder of that kind, built now unless it is there. Whole or not at all, and by one process at a time."""
     root = cache_folder() / kind
     root.mkdir(parents=True, exist_ok=True)
@@ -222,10 +222,10 @@ def _kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None])
 
 
 def _git(repository: Path, *arguments: str) -> str:
-    return _output(["git", "-C", str(repository), *arguments]).strip()
+    return output(["git", "-C", str(repository), *arguments]).strip()
 
 
-def _output(command: Sequence[str], variables: dict[str, str] | None = None) -> str:
+def output(command: Sequence[str], variables: dict[str, str] | None = None) -> str:
     """What the command prints. Raises UsageError with what it says of its failure, in one line."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)

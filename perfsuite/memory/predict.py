@@ -18,30 +18,51 @@ from perfsuite.memory.overhead import overhead
 from perfsuite.memory.refusals import why_not_traced
 from perfsuite.memory.theory import model_state
 from perfsuite.memory.tracing import TraceFailed, job_of, key, trace
-from perfsuite.records import FORMAT, Failure, Held, Prediction, Trace
-from perfsuite.training.anatomy import CATEGORIES, Mark, curve, dissect
+from perfsuite.records import FORMAT, Failure, Held, Prediction, Reading, Trace
+from perfsuite.suspects import fold, locate
+from perfsuite.training.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
 from perfsuite.training.meters._cpu_allocator import cache_folder
 
 MOST_HELD = 24
+PEAK = "peak_memory_bytes"
 _LAYER = re.compile(r"\.\d+(?=\.|$)")  # what repeats is told together
 MOST_POINTS = 600  # of the curve
 
 
 def predict(
-    cells: Sequence[Cell], catalog: Catalog, *, processes: int = 1, padded: bool = True, fresh: bool = False
+    cells: Sequence[Cell],
+    catalog: Catalog,
+    *,
+    processes: int = 1,
+    padded: bool = True,
+    counted: bool = False,
+    fresh: bool = False,
 ) -> list[Prediction]:
     """The prediction of every cell, from the cache where nothing has changed. Raises TraceFailed.
 
-    What a trace refuses is a prediction too, with the outcome "unsupported" and its reason.
+    What a trace refuses is a prediction too, with the outcome "unsupported" and its reason. ``counted`` takes one step
+    more, whose operators, FLOPs and messages are counted.
     """
-    known: dict[tuple[int, int], Prediction] = {}
+    predictions = []
+    for found in attempt(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh):
+        if isinstance(found, Failure):
+            raise TraceFailed(found)
+        predictions.append(found)
+    return predictions
+
+
+def attempt(
+    cells: Sequence[Cell], catalog: Catalog, *, processes: int, padded: bool, counted: bool, fresh: bool
+) -> list[Prediction | Failure]:
+    """As predict, but a cell whose training fails is a failure among the others' predictions."""
+    known: dict[tuple[int, int], Prediction | Failure] = {}
     waiting = []
     for number, cell in enumerate(cells):
         if reason := why_not_traced(cell):
             known[number, 0] = _unsupported(cell, reason)
             continue
         for rank in ranks_of(cell):
-            job = job_of(cell, rank, catalog, padded)
+            job = job_of(cell, rank, catalog, padded, counted)
             path = cache_folder() / "predictions" / f"{key(job)}.json"
             if path.exists() and not fresh:
                 known[number, rank] = records.read(path, Prediction)
@@ -50,16 +71,15 @@ def predict(
     traces = trace([job for _, _, job, _ in waiting], processes) if waiting else []
     for (number, rank, _, path), result in zip(waiting, traces, strict=True):
         if isinstance(result, Failure):
-            if result.kind != "unsupported":
-                raise TraceFailed(result)
-            known[number, rank] = _unsupported(cells[number], result.message)
-            continue
-        known[number, rank] = summarize(cells[number], rank, result)
-        records.write(path, known[number, rank])
-    by_cell: dict[int, list[Prediction]] = defaultdict(list)
-    for (number, _), prediction in sorted(known.items()):
-        by_cell[number].append(prediction)
-    return [_fullest(by_cell[number]) for number in range(len(cells))]
+            refused = result.kind == "unsupported"
+            known[number, rank] = _unsupported(cells[number], result.message) if refused else result
+        else:
+            known[number, rank] = prediction = summarize(cells[number], rank, result)
+            records.write(path, prediction)
+    by_cell: dict[int, list[Prediction | Failure]] = defaultdict(list)
+    for (number, _), found in sorted(known.items(), key=lambda item: item[0]):
+        by_cell[number].append(found)
+    return [_of_all_ranks(by_cell[number], cell, catalog) for number, cell in enumerate(cells)]
 
 
 def ranks_of(cell: Cell) -> list[int]:
@@ -108,10 +128,20 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         held=_held(anatomy.holders),
         categories=list(CATEGORIES),
         curve=curve(events, marks, MOST_POINTS),
+        readings=trace.readings and {PEAK: _peak(anatomy), **trace.readings},
         versions=trace.versions,
         seconds=trace.seconds,
         rss_bytes=trace.rss_bytes,
     )
+
+
+def _peak(anatomy: Anatomy) -> Reading:
+    suspects: Counter[str] = Counter()
+    for (part, label), size in anatomy.operations.items():
+        operator, _, module = label.partition("\t")
+        suspects[f"{part}: {locate(operator, module)}"] += size
+    parts = {name: size for name, size in anatomy.categories.items() if size}
+    return Reading(value=anatomy.peak_bytes, parts=parts, suspects=fold(suspects, None))
 
 
 def _setup_peak(trace: Trace, first: int) -> int:
@@ -151,10 +181,23 @@ def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
     ]
 
 
-def _fullest(ranks: Sequence[Prediction]) -> Prediction:
-    """Of the rank that needs most, with every rank's peak."""
+def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Catalog) -> Prediction | Failure:
+    """Of the rank that needs most, with every rank's peak, and what is counted folded as a run's; or why one failed."""
+    ranks = [one for one in found if isinstance(one, Prediction)]
+    if len(ranks) < len(found):
+        return next(one for one in found if isinstance(one, Failure))
     fullest = max(ranks, key=lambda one: (one.outcome == "unsupported", one.smallest_bytes, one.peak_bytes))
-    return msgspec.structs.replace(fullest, ranks={rank: size for one in ranks for rank, size in one.ranks.items()})
+    peaks = {rank: size for one in ranks for rank, size in one.ranks.items()}
+    width = _layout(cell).data_ranks * _layout(cell).tensor
+    folds = {metric.name: metric.fold for metric in catalog.metrics(cell.strategy.engine.process)}
+    readings = {}
+    for name in fullest.readings:
+        if folds[name] == "sum":  # the first of each stage speaks for all of it
+            firsts = [one.readings[name].value for one in ranks if one.rank % width == 0]
+            readings[name] = Reading(value=sum(firsts))
+        else:
+            readings[name] = max((one.readings[name] for one in ranks), key=lambda reading: reading.value)
+    return msgspec.structs.replace(fullest, ranks=peaks, readings=readings)
 
 
 def _unsupported(cell: Cell, reason: str) -> Prediction:

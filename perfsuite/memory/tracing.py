@@ -34,7 +34,7 @@ class TraceFailed(PerfsuiteError):
         self.failure = failure
 
 
-def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True) -> TraceJob:
+def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted: bool = False) -> TraceJob:
     """What the process is given that traces the rank."""
     device = cell.hardware.device
     return TraceJob(
@@ -43,6 +43,7 @@ def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True) -> Trac
         steps=TRACED_STEPS if device is None else STEPS,
         capability=device.compute_capability if device else None,
         padded=padded,
+        counted=counted,
     )
 
 
@@ -58,7 +59,7 @@ def key(job: TraceJob) -> str:
 
 
 def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]:
-    """The trace of every job, each in a process of its own, at most so many at once. Raises TraceFailed."""
+    """The trace of every job or why it has none, each in a process of its own, at most so many at once."""
     environment = dict(os.environ)
     environment |= {
         "CUDA_VISIBLE_DEVICES": "",
@@ -84,7 +85,7 @@ def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]
 def _read(path: Path, job: TraceJob, log: str) -> Trace | Failure:
     if not path.exists():
         message = f"The trace of rank {job.rank} of {job.job.cell} left no result."
-        raise TraceFailed(Failure(kind="killed", rank=job.rank, message=message, tail=log[-2000:]))
+        return Failure(kind="killed", rank=job.rank, message=message, tail=log[-2000:])
     text = path.read_bytes()
     try:
         return msgspec.json.decode(text, type=Trace)

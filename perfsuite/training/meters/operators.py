@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 class Operators(Meter):
     """Collectives are counted in communication.py."""
 
+    most: int | None = 2 * MOST  # operators that a reading names
+
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.whereabouts = Whereabouts(session)
@@ -57,7 +59,9 @@ class Operators(Meter):
         for (phase, _, _), count in self.calls.items():
             phases[phase] += count
         suspects = {f"{phase}: {locate(name, module)}": count for (phase, name, module), count in self.calls.items()}
-        return {"operators": Reading(value=sum(phases.values()), parts=dict(phases), suspects=fold(suspects, 2 * MOST))}
+        return {
+            "operators": Reading(value=sum(phases.values()), parts=dict(phases), suspects=fold(suspects, self.most))
+        }
 
 
 METER = Operators

@@ -6,6 +6,7 @@ A JOB is a TraceJob, its OUT becomes a Trace, or a Failure where there is none. 
 every trace runs in a fork: what it changes in them dies with it. At most PROCESSES run at once.
 """
 
+import contextlib
 import importlib
 import os
 import sys
@@ -34,18 +35,23 @@ def run(job: TraceJob, out: Path) -> None:
 
 
 def preload(jobs: list[TraceJob]) -> None:
-    """Import what the forks share."""
+    """Import what the forks share. What cannot be imported is told by the trace that needs it."""
+    for job in jobs:
+        with contextlib.suppress(Exception):
+            _import(job)
+
+
+def _import(job: TraceJob) -> None:
     import torch
     import transformers
 
     from perfsuite.training.session import Session
 
     torch.set_num_threads(1)
-    for job in jobs:
-        strategy = Session.open(job.job, job.rank).strategy
-        for name in (*strategy.engine.preload, *(name for one in strategy.choices for name in one.technique.preload)):
-            importlib.import_module(name)
-        getattr(transformers, job.job.model.model_class or "T5Config")
+    strategy = Session.open(job.job, job.rank).strategy
+    for name in (*strategy.engine.preload, *(name for one in strategy.choices for name in one.technique.preload)):
+        importlib.import_module(name)
+    getattr(transformers, job.job.model.model_class or "T5Config")
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from perfsuite.training.trace import attention
 from perfsuite.training.trace.recorder import node_name
@@ -61,6 +62,19 @@ def modules_keep_parameters(recorder: Any) -> Iterator[None]:
         return module
 
     with mock.patch.object(torch.nn.Module, "_apply", apply):
+        yield
+
+
+@contextlib.contextmanager
+def many_tensors_at_once(recorder: Any) -> Iterator[None]:
+    """Operators that take a list of tensors, as for the norm of all gradients, are called for known types alone."""
+    from torch.optim import optimizer
+    from torch.utils import _foreach_utils
+
+    with contextlib.ExitStack() as stack:
+        for module in (optimizer, _foreach_utils):
+            kinds = [*module._foreach_supported_types, FakeTensor]
+            stack.enter_context(mock.patch.object(module, "_foreach_supported_types", kinds))
         yield
 
 

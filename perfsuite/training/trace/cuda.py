@@ -11,7 +11,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
 
 # aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE: what autocast computes in fp32 on
 # CUDA. On a CPU it leaves them in the dtype that comes.
@@ -91,15 +90,10 @@ def _on_cpu() -> list[str]:
 
 @contextlib.contextmanager
 def optimizers_step_at_once(recorder: Any) -> Iterator[None]:
-    """torch's optimizers take all parameters in one operator on CUDA, and look at types and devices to know."""
+    """torch's optimizers take all parameters in one operator on CUDA, and look at devices to know."""
     from torch.optim import optimizer
-    from torch.utils import _foreach_utils
 
-    with contextlib.ExitStack() as stack:
-        for module in (optimizer, _foreach_utils):
-            kinds = [*module._foreach_supported_types, FakeTensor]
-            stack.enter_context(mock.patch.object(module, "_foreach_supported_types", kinds))
-        stack.enter_context(mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", _on_cpu))
+    with mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", _on_cpu):
         yield
 
 

@@ -50,15 +50,15 @@ def buckets_reduce_alone(recorder: Any) -> Iterator[None]:
 
     kept = ddp.DistributedDataParallel.__init__
 
-    def reduce(_, bucket):  # type: ignore[no-untyped-def]  # torch looks at the annotations
-        recorder.touch([bucket.buffer()], "c10d::allreduce_")
+    def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch looks at the annotations
+        torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
         done: Any = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
 
     def initialize(module: Any, *arguments: Any, **options: Any) -> None:
         kept(module, *arguments, **options | {"init_sync": False})
-        module.register_comm_hook(None, reduce)
+        module.register_comm_hook(module.process_group, reduce)
         module.reducer = _Unchanging(module.reducer)
 
     with mock.patch.object(ddp.DistributedDataParallel, "__init__", initialize):

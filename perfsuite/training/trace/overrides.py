@@ -24,10 +24,10 @@ def _no(*_: Any) -> bool:
 
 @contextlib.contextmanager
 def transformers_sees_tensors(recorder: Any) -> Iterator[None]:
-    """transformers takes a fake tensor for torch.export and builds masks that a run does not."""
+    """transformers takes a fake tensor for torch.export and builds masks that a run does not. Version 4 did not ask."""
     from transformers.utils import import_utils
 
-    with mock.patch.object(import_utils, "is_fake_tensor", _no):
+    with mock.patch.object(import_utils, "is_fake_tensor", _no, create=True):
         yield
 
 
@@ -35,6 +35,7 @@ EVERYWHERE: tuple[Patch, ...] = (
     transformers_sees_tensors,
     autograd.modules_keep_parameters,
     autograd.storages_resize,
+    autograd.many_tensors_at_once,
     attention.scores_take_the_mask,
     distributed.dtensors_plan_apart,
     distributed.buckets_reduce_alone,

@@ -12,11 +12,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from perfsuite.records import Trace, TraceJob, TraceMark
-from perfsuite.training.meters._base import Meter
+from perfsuite.training.meters._base import COUNTED_STEPS, Meter
 from perfsuite.training.rank import drive, versions
 from perfsuite.training.session import Session
 from perfsuite.training.trace import batches, distributed, overrides
+from perfsuite.training.trace.counts import counters
 from perfsuite.training.trace.recorder import Recorder
+from perfsuite.training.trainer import StepOutcome
 
 
 class Marks(Meter):
@@ -27,6 +29,7 @@ class Marks(Meter):
         self.recorder = recorder
         self.trainer: Any = None
         self.marks: list[TraceMark] = []
+        self.traced = (0, 0)  # events and marks of the traced steps
         session.listeners.append(self.mark)
 
     def mark(self, phase: str) -> None:
@@ -44,6 +47,11 @@ class Marks(Meter):
         self.recorder.events.append((-1, len(self.marks), 0, 0))
         self.marks.append(TraceMark(phase=phase, named=named))
 
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        """What comes later, as a counted step with its dispatch modes, is no part of the trace."""
+        if kind == "traced":
+            self.traced = (len(self.recorder.events), len(self.marks))
+
 
 def trace(job: TraceJob) -> Trace:
     """Trace the rank's first steps. Raises RankError (Unsupported, WrongEngine) where the cell cannot be had."""
@@ -56,6 +64,7 @@ def trace(job: TraceJob) -> Trace:
     _ = session.mesh  # made of real numbers
     recorder = Recorder()
     marks = Marks(session, recorder)
+    counting = counters(session) if job.counted else []
     gc.disable()  # what is collected when would depend on how many objects there are
     with (
         overrides.applied(recorder, job, session),
@@ -64,13 +73,15 @@ def trace(job: TraceJob) -> Trace:
         FakeTensorMode(allow_non_fake_inputs=True),
         recorder,
     ):
-        drive(session, [marks], ["traced"] * job.steps, {}, [])
-        events = list(recorder.events)
+        kinds = ["traced"] * job.steps + ["counted"] * COUNTED_STEPS * job.counted
+        drive(session, [marks, *counting], kinds, {}, [])
+    events, phases = marks.traced
     return Trace(
-        events=events,
+        events=recorder.events[:events],
         labels=list(recorder.numbers),
-        marks=marks.marks,
+        marks=marks.marks[:phases],
         versions=versions(session.strategy.packages),
         seconds=time.process_time() - begin,
         rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        readings={name: reading for meter in counting for name, reading in meter.readings().items()},
     )

@@ -1,0 +1,145 @@
+"""``perfsuite ladder publish``: run the alarms again, then tell what changed: a table, a site, JSON, markdown."""
+
+import argparse
+from itertools import chain
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from perfsuite import records
+from perfsuite.commands._ladder_run import add_ladder, summary
+from perfsuite.errors import UsageError
+from perfsuite.history import asv, confirm, site, story
+from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_ladder
+from perfsuite.history.results import Run
+from perfsuite.history.steps import Step
+from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
+from perfsuite.report.tables import bare_table, print_table
+from perfsuite.units import show_cost
+
+NAME = "publish"
+HELP = "Run the alarms of a ladder again, and tell which release changed what: a table, and a site in LADDER/html."
+NOT_CONFIRMED = "not confirmed"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    add_ladder(parser)
+    parser.add_argument("--no-confirm", action="store_true", help="Tell alarms as they were recorded: not confirmed.")
+    parser.add_argument("--rounds", type=int, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the story as JSON (also html/story.json).")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the story as markdown.")
+
+
+_ROUNDS = (
+    f"How often both rungs of an alarm are run again ({confirm.ROUNDS}); counters {confirm.EXACT_ROUNDS} times. "
+    f"It takes {confirm.LEAST} to confirm a time."
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Publish. Exit code 1 where something of the ladder could not be run."""
+    if arguments.rounds < 1:
+        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; to run nothing again: --no-confirm.")
+    for path in (arguments.json, arguments.markdown):
+        if path and (path.is_dir() or not path.absolute().parent.is_dir()):
+            raise UsageError(f"{path} cannot be written: no file can be there.")
+    folder = find_ladder(arguments.ladder)
+    console = Console(highlight=False)
+    with held_by(folder):
+        ladder = read_ladder(folder)
+        asv.configure(folder, ladder)
+        found = story.find(folder, ladder)
+        if not arguments.no_confirm:
+            _confirm(folder, ladder, found, arguments.rounds, console)
+        told = story.tell(folder, ladder, asv.machine(), found)
+        page = site.publish(folder, ladder, told)
+    if arguments.json:
+        records.write(arguments.json, told)
+    if arguments.markdown:
+        records.write_bytes(arguments.markdown, markdown(told).encode())
+    _print(told, console)
+    console.print(f"{page}  (python -m http.server -d {page.parent})", soft_wrap=True)
+    return summary(folder, ladder, ladder.rungs, console)
+
+
+def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, console: Console) -> None:
+    needed = confirm.runs_needed(folder, ladder, found, rounds)
+    if not needed:
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    seconds = 0.0
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("running alarms again", total=needed)
+
+        def ran(done: Run) -> None:
+            nonlocal seconds
+            seconds += done.seconds
+            progress.update(task, advance=1, description=f"running alarms again: {escape(done.rung)}")
+
+        confirm.confirm(folder, ladder, found, rounds, ran)
+    console.print(f"Alarms were run again: {needed} runs of a rung, {show_cost(seconds)}.")
+
+
+def _print(told: Story, console: Console) -> None:
+    """The table."""
+    console.print(f"[bold]{escape(site.summary(told))}[/bold]", soft_wrap=True)
+    for release, text in told.sentences:
+        console.print(f"{release}: {escape(text)}", soft_wrap=True)
+    if told.ordered:
+        table = bare_table("release", "what", "from → to", "by", "", "")
+        table.columns[1].overflow = "fold"
+        for change in told.ordered:
+            colour = "red" if change.kind in WORSE else "green"
+            status = "confirmed" if change.status == CONFIRMED else f"[yellow]{NOT_CONFIRMED}[/yellow]"
+            kind = f"[{colour}]{change.kind}[/{colour}]"
+            what = escape(change.label) + (f"\n  [dim]{escape(change.why)}[/dim]" if change.why else "")
+            table.add_row(change.new_rung, what, change.move, change.by, kind, status)
+        print_table(table)
+    for change in told.told(UNCONFIRMED):
+        text = f"did not hold when run again: {change.label} at {change.new_rung}, {change.move}"
+        console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
+
+
+def markdown(told: Story) -> str:
+    """The story for a page of documentation."""
+    lines = [f"# {told.library}: what its releases changed", "", site.summary(told), ""]
+    lines += [*(f"- {told.library} {release}: {text}" for release, text in told.sentences), ""]
+    held = f" Held: {', '.join(told.hold)}." if told.hold else ""
+    lines += [f"{told.about}{held} Python {told.python}, {told.machine}, {told.date[:10]}.", ""]
+    rungs = {rung.name: rung for rung in told.rungs}
+    for release, groups in by_release(told.told(CONFIRMED, UNCHECKED)):
+        lines += [f"## {told.library} {release} ({rungs[release].date[:10]})", ""]
+        if rungs[release].beside:
+            lines += [f"With it changed: {', '.join(rungs[release].beside)}.", ""]
+        lines += [
+            "| series | from → to | by | | |",
+            "|---|---|---|---|---|",
+            *map(_row, chain.from_iterable(groups)),
+            "",
+        ]
+    unconfirmed = told.told(UNCONFIRMED)
+    if unconfirmed:
+        lines += ["## Alarms that did not hold when run again", ""]
+        lines += [*(f"- `{change.label}` at {change.new_rung}: {change.move}" for change in unconfirmed), ""]
+    if told.failures:
+        lines += ["## What could not be run", ""]
+        for rung in told.failures:
+            lines.append(f"- {told.library} {rung.name}: {_cell(rung.failure or ', '.join(rung.failed))}")
+        lines.append("")
+    lines += ["## Rungs", "", "| release | of | run in |", "|---|---|---|"]
+    for rung in told.rungs:
+        lines.append(f"| {rung.name} | {rung.date[:10]} | {show_cost(rung.seconds) if rung.seconds else '–'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _row(change: Change) -> str:
+    status = "confirmed" if change.status == CONFIRMED else NOT_CONFIRMED
+    why = f"<br>{_cell(change.why)}" if change.why else ""
+    return f"| `{_cell(change.label)}`{why} | {change.move} | {change.by} | {change.kind} | {status} |"
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,228 @@
+"""The bridge to asv: its configuration of a ladder, a rung's run as a subprocess, and its results as numbers.
+
+asv's x-axis is commits, and it checks out and installs one after the other: ``install-rung`` syncs asv's environment to
+the lock in the rung's commit. Each rung is a run of asv of its own, so that what it cost is known and an interrupted
+ladder goes on with the next. asv drops PYTHONPATH and lets every other environment variable through.
+"""
+
+import importlib.util
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from perfsuite import records
+from perfsuite.errors import FileError, UsageError
+from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
+from perfsuite.history.repository import BRANCH
+from perfsuite.history.results import Key, Run, result_file, show, values_of
+from perfsuite.launch.environments import uv_command
+from perfsuite.launch.machine import cores, cpu_name
+from perfsuite.units import show_bytes
+
+CONFIGURATION, FRESH = "asv.conf.json", "asv.fresh.json"
+THRESHOLD = 0.1  # relative change of a time from which on it may be a step
+SOURCE = Path(__file__).parents[2]  # from where perfsuite is imported
+EVIDENCE = "PERFSUITE_LADDER_EVIDENCE"
+TAIL = 2000  # characters of what asv says that are kept of a failure
+PATIENCE_SECONDS = 20.0  # that asv may take to end what it has started
+
+
+def configure(folder: Path, ladder: Ladder) -> None:
+    """Write asv's configuration and ``install-rung``. Raises UsageError where asv is not installed."""
+    if importlib.util.find_spec("asv") is None:
+        raise UsageError("asv, which keeps the history, is not installed here: pip install 'perfsuite[history]'.")
+    common = {
+        "version": 1,
+        "project": ladder.definition.library,
+        "repo": "repo",
+        "dvcs": "git",
+        "branches": [BRANCH],
+        "environment_type": "uv",
+        "pythons": [ladder.python_version],
+        "matrix": {"req": {}},
+        "benchmark_dir": ladder.definition.suite,
+        "env_dir": "env",
+        "html_dir": "html",
+        "launch_method": "forkserver",  # else each parameter of each benchmark starts an interpreter of its own
+        "build_command": [],
+        "install_command": ["in-dir={build_dir} {conf_dir}/install-rung {env_dir}"],
+        "uninstall_command": [],
+        "build_cache_size": 0,
+        "install_timeout": 3600,
+        "default_benchmark_timeout": 600,
+        "regressions_thresholds": {".*": THRESHOLD},
+    }
+    for name, results in ((CONFIGURATION, "results"), (FRESH, "fresh")):
+        text = json.dumps(common | {"results_dir": results}, indent=1) + "\n"
+        records.write_bytes(folder / name, text.encode())
+    script = folder / "install-rung"
+    records.write_bytes(script, _script(ladder).encode())
+    script.chmod(0o755)
+
+
+def _script(ladder: Ladder) -> str:
+    """Syncs the environment in ``$1`` to the lock of the rung that is checked out."""
+    lines = [
+        "#!/bin/sh",
+        "# Written by `perfsuite ladder build`: make asv's environment that of the rung which is checked out here.",
+        "set -eu",
+        f'uv pip sync --quiet --python "$1/bin/python" {LOCK}',
+    ]
+    if ladder.definition.inherit:
+        lines.append(f"PYTHONPATH='{SOURCE}' '{sys.executable}' -m perfsuite.history.inherit \"$1\" {INHERIT}")
+    return "\n".join(lines) + "\n"
+
+
+def machine() -> str:
+    """The machine's name in asv's results: a container has another hostname every time."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", f"{cpu_name()} x{cores()}").strip("-")
+
+
+def run(
+    folder: Path,
+    ladder: Ladder,
+    rung: Rung,
+    *,
+    fresh: bool = False,
+    again: bool = False,
+    quick: bool = False,
+    only: Sequence[Key] = (),
+    say: Callable[[str], None] = lambda _: None,
+) -> Run:
+    """Run the suite on one rung. ``fresh``: beside the results, for a confirmation; ``again``: add to its samples.
+
+    What asv says goes into ``logs/``, and its lines one by one to ``say``.
+    """
+    started, date = time.monotonic(), records.timestamp()
+    if not rung.commit:
+        return Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure, suite=ladder.suite_state)
+    results = folder / ("fresh" if fresh else "results")
+    path = result_file(results, machine(), rung)
+    if fresh and path:
+        path.unlink()
+    written = path.stat().st_mtime_ns if path and path.exists() else 0
+    options = ["--show-stderr", "--append-samples" if again else "--record-samples"]
+    options += ["--quick"] if quick else []
+    options += [f"--bench=^{re.escape(show(key))}$" for key in only]
+    log = folder / "logs" / f"{rung.name}{'-fresh' if fresh else ''}.log"
+    variables = {EVIDENCE: str(folder / ("fresh" if fresh else "evidence")), **ladder.definition.variables}
+    configuration = FRESH if fresh else CONFIGURATION
+    arguments = ["run", "--config", configuration, "HASHFILE:-", "--machine", machine(), *options]
+    said = _asv(folder, ladder, arguments, log, f"{rung.commit}\n", variables, say)
+    seconds = time.monotonic() - started
+    path = result_file(results, machine(), rung)
+    values = values_of(path) if path and path.stat().st_mtime_ns != written else {}  # else they are of an older run
+    wanted = {key: values.get(key[0], {}).get(key[1]) for key in only}
+    if only:
+        values = {}
+        for (name, parameters), value in wanted.items():
+            if value is not None:
+                values.setdefault(name, {})[parameters] = value
+    known = [value.value is not None for found in values.values() for value in found.values()]
+    return Run(
+        rung=rung.name,
+        date=date,
+        seconds=seconds,
+        values=values,
+        failure="" if any(known) else _reason(said),
+        said="" if all(known) else said[-TAIL:],
+        suite=ladder.suite_state,
+    )
+
+
+def publish(folder: Path, ladder: Ladder) -> None:
+    """asv's own site, into ``html/``. Raises FileError with what it says of its failure."""
+    log = folder / "logs" / "publish.log"
+    said = _asv(folder, ladder, ["publish", "--config", CONFIGURATION, "--no-pull"], log)
+    if not (folder / "html" / "index.json").is_file():
+        raise FileError(f"asv publish failed, see {log}: {_reason(said)}")
+
+
+def _asv(
+    folder: Path,
+    ladder: Ladder,
+    arguments: Sequence[str],
+    log: Path,
+    given: str = "",
+    variables: Mapping[str, str] | None = None,
+    say: Callable[[str], None] = lambda _: None,
+) -> str:
+    """Run asv in the ladder's folder and return what it says. However this ends, asv and its children have ended."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    python = str(Path(ladder.definition.python).parent)
+    path = os.pathsep.join([python, str(_uv_folder()), os.environ.get("PATH", "")])
+    environment = {**os.environ, **(variables or {}), "PATH": path, "PYTHONPATH": str(SOURCE)}
+    command = [sys.executable, "-m", "perfsuite.history._asv", str(_machine_file(folder)), *arguments]
+    process = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=environment,
+        text=True,
+        errors="replace",
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    assert process.stdin and process.stdout
+    said: list[str] = []
+    try:
+        with log.open("w") as file:
+            process.stdin.write(given)
+            process.stdin.close()
+            for line in process.stdout:
+                file.write(line)
+                said.append(line)
+                say(line.strip())
+            process.wait()
+    finally:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)  # asv ends the benchmark that runs, which has a group of its own
+            try:
+                process.wait(PATIENCE_SECONDS)
+            except subprocess.TimeoutExpired:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        process.stdout.close()
+    return "".join(said)
+
+
+def _machine_file(folder: Path) -> Path:
+    """What asv knows of machines, beside the ladder."""
+    path = folder / "machine.json"
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    known = {
+        "machine": machine(),
+        "os": f"{platform.system()} {platform.release()}",
+        "arch": platform.machine(),
+        "cpu": cpu_name(),
+        "num_cpu": str(cores()),
+        "ram": show_bytes(memory),
+    }
+    records.write_bytes(path, json.dumps({machine(): known, "version": 1}, indent=1).encode())
+    return path
+
+
+def _uv_folder() -> Path:
+    """Where a program named uv lies, which asv looks for by PATH: uv may be installed as a package alone."""
+    command = uv_command()
+    if len(command) == 1:
+        return Path(command[0]).parent
+    from uv import find_uv_bin
+
+    return Path(find_uv_bin()).parent
+
+
+def _reason(said: str) -> str:
+    """What of asv's output says why nothing came of a run: the last error, else the last lines not about progress."""
+    lines = [line.strip() for line in said.splitlines()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
+    telling = [line for line in lines if line and not re.match(r"[·\-]|STD(OUT|ERR)|\[? *\d+\.\d\d%", line)]
+    return " ".join(errors[-1:] or telling[-6:])[-TAIL:] or "asv said nothing."

@@ -1,0 +1,110 @@
+"""What the suite of cells observes at a rung: numbers by cell for its series, and the evidence behind them."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.errors import Refused
+from perfsuite.history.evidence import Evidence, add, behind
+from perfsuite.memory.predict import attempt
+from perfsuite.memory.refusals import why_not_traced
+from perfsuite.records import Failure, Measurement, Prediction
+from perfsuite.runner import Runner, Settings
+from perfsuite.training.anatomy import CATEGORIES
+
+PEAK = "peak_memory_bytes"
+TERA = 1e12
+COUNTED = {  # series → metric
+    "peak_memory": PEAK,
+    "communication": "communication_bytes",
+    "collectives": "collectives",
+    "operators": "operators",
+    "model_flop": "model_flop",
+    "hardware_flop": "hardware_flop",
+}
+TIMED = ("step_time", "seconds_per_tflop")
+
+
+def traced(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str, dict[str, Any]]:
+    """Every cell's series, without a GPU and without noise. Raises Refused for a cell that no trace can tell of.
+
+    A cell that a release cannot train has one failure and no other number; it says nothing about the others. Evidence
+    goes into ``folder``, if there is one.
+    """
+    catalog = Catalog()
+    cells = [parse_cell(one, catalog) for one in ids]
+    for cell in cells:
+        if reason := why_not_traced(cell):
+            raise Refused(f"{cell.id}: {reason}")
+    processes = max(1, len(os.sched_getaffinity(0)))
+    outcomes = attempt(cells, catalog, processes=processes, padded=True, counted=True, fresh=True)
+    found = {one: _refusal(outcome) or outcome for one, outcome in zip(ids, outcomes, strict=True)}
+    if folder:
+        add(Path(folder), commit, _evidence(found, suite))
+    return {one: _series(outcome) for one, outcome in found.items()}
+
+
+def _refusal(outcome: Prediction | Failure) -> Failure | None:
+    """A release that cannot run a cell says so in its training: that is a failure as any other."""
+    if isinstance(outcome, Prediction) and outcome.outcome == "unsupported":
+        return Failure(kind="unsupported", rank=None, message=outcome.reason)
+    return None
+
+
+def _series(outcome: Prediction | Failure) -> dict[str, Any]:
+    if isinstance(outcome, Failure):
+        return {"failures": 1, "memory": dict.fromkeys(CATEGORIES, math.nan)} | dict.fromkeys(COUNTED, math.nan)
+    numbers = {series: outcome.readings[metric].value for series, metric in COUNTED.items()}
+    memory = {category: outcome.parts.get(category, 0) for category in CATEGORIES}
+    return {"failures": int(outcome.outcome != "fits"), "memory": memory, **numbers}
+
+
+def _evidence(found: Mapping[str, Prediction | Failure], suite: str) -> Evidence:
+    evidence: Evidence = {}
+
+    def note(series: str, params: str, value: Any) -> None:
+        evidence.setdefault(f"{suite}.track_{series}", {})[params] = value
+
+    for one, outcome in found.items():
+        if isinstance(outcome, Failure):
+            note("failures", repr(one), " ".join([outcome.message, *outcome.tail.strip().splitlines()[-1:]]))
+            continue
+        if outcome.outcome != "fits":
+            note("failures", repr(one), f"it needs {outcome.smallest_bytes:,} bytes and does not fit")
+        for series, metric in COUNTED.items():
+            note(series, repr(one), behind(metric, outcome.readings[metric]))
+        for category in CATEGORIES:
+            note("memory", f"{one!r}, {category!r}", behind(PEAK, outcome.readings[PEAK], category))
+    return evidence
+
+
+def measured(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str, dict[str, Any]]:
+    """Every cell's times from a launch of its ranks, here. What fails has one failure and no time."""
+    catalog = Catalog()
+    runner = Runner(catalog, Settings())
+    try:
+        found = {one: runner.measure(parse_cell(one, catalog)) for one in ids}
+    finally:
+        runner.close()
+    if folder:
+        failures = {repr(one): run.failure.message for one, run in found.items() if run.failure}
+        speeds = {repr(one): {"TFLOP/s per rank": _tflops(run)} for one, run in found.items() if not run.failure}
+        add(Path(folder), commit, {f"{suite}.track_failures": failures, f"{suite}.track_seconds_per_tflop": speeds})
+    return {one: _times(run) for one, run in found.items()}
+
+
+def _times(run: Measurement) -> dict[str, Any]:
+    if run.failure:
+        return {"failures": 1} | dict.fromkeys(TIMED, math.nan)
+    seconds = run.readings["step_time_seconds"].value
+    return {"failures": 0, "step_time": seconds, "seconds_per_tflop": 1 / _tflops(run)}
+
+
+def _tflops(run: Measurement) -> float:
+    return run.readings["flops_per_rank"].value / TERA

@@ -1,0 +1,33 @@
+"""``python -m perfsuite.history.inherit ENVIRONMENT FILE``: what `install-rung` does where rungs inherit.
+
+The rung is the running environment with the releases that the file lists, as `perfsuite ab` makes it; asv's environment
+adds both behind its own site-packages, by a .pth.
+"""
+
+import sys
+import sysconfig
+from pathlib import Path
+
+from perfsuite.errors import PerfsuiteError
+from perfsuite.launch.environments import with_releases
+
+PTH = "perfsuite_rung.pth"
+
+
+def main(environment: Path, releases: Path) -> None:
+    """Write the .pth. Raises PerfsuiteError where the releases cannot be had."""
+    rung = with_releases(releases.read_text().splitlines())
+    packages = site_packages(Path(rung.python).parents[1])
+    Path(site_packages(environment), PTH).write_text(f"import site; site.addsitedir({packages!r})\n")
+
+
+def site_packages(environment: Path) -> str:
+    """Where the packages of a virtual environment lie."""
+    return sysconfig.get_path("purelib", "venv", {"base": str(environment)})
+
+
+if __name__ == "__main__":
+    try:
+        main(Path(sys.argv[1]), Path(sys.argv[2]))
+    except PerfsuiteError as error:
+        sys.exit(f"perfsuite: {error}")

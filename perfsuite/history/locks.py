@@ -1,0 +1,105 @@
+"""The lock of a rung: every package of its environment by exact version, as uv resolves it.
+
+What the ladder does not hold is taken as it was when the rung's release came out, and as the rung below has it where
+that still fits: so a rung differs from the one below in the release, and in what that forces.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from perfsuite.errors import UsageError
+from perfsuite.launch.environments import output, uv_command
+
+RUNNER = ("asv-runner", "pip", "pympler")  # asv runs these in a rung's environment; uv's sync would remove them
+MARGIN = timedelta(days=1)  # what a release needs may be uploaded some hours behind it
+_TREE = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree
+_VERSION = "import sys; print('.'.join(map(str, sys.version_info[:2])), sys.executable)"
+
+
+def find_python(asked: str) -> tuple[str, str]:
+    """``3.10`` or a path → ``3.10`` and the interpreter's path. Raises UsageError where uv finds none."""
+    done = subprocess.run(
+        [*uv_command(), "python", "find", "--no-project", asked], capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        said = " ".join(done.stderr.split())[:300]
+        raise UsageError(f"--python {asked}: uv finds none ({said}). Give the path of one, or: uv python install 3.10.")
+    version, path = output([done.stdout.strip(), "-c", _VERSION]).split(maxsplit=1)
+    return version, path.strip()
+
+
+def pinned(text: str) -> tuple[str, str]:
+    """``datasets==2.10.1`` → its name and version. Raises UsageError for what pins no one version."""
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(f"--hold {text!r} is no requirement: write name==version.") from error
+    exact = [part for part in requirement.specifier if part.operator == "==" and not part.version.endswith("*")]
+    if len(exact) != 1 or len(list(requirement.specifier)) != 1 or requirement.url:
+        raise UsageError(f"--hold {text!r} holds no one version: write {requirement.name}==version.")
+    return canonicalize_name(requirement.name), exact[0].version
+
+
+def exact(requirements: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and version of those that pin one version."""
+    return [pinned(text) for text in requirements if re.fullmatch(r"[\w.-]+==[\w.+!-]+", text)]
+
+
+def lock(requirements: Sequence[str], python: str, newest: datetime | None, below: str = "") -> str:
+    """The lock of these requirements; ``below`` is the lock of the rung below, ``newest`` the date of what is taken.
+
+    Raises UsageError with uv's reason where they cannot be had together.
+    """
+    command = [*uv_command(), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", python]
+    if newest is not None:
+        command += ["--exclude-newer", f"{newest + MARGIN:%Y-%m-%dT%H:%M:%SZ}"]
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        command += [word for name in RUNNER for word in ("--exclude-newer-package", f"{name}={now}")]
+    with tempfile.TemporaryDirectory() as folder:
+        asked, found = Path(folder, "asked.in"), Path(folder, "lock.txt")
+        asked.write_text("\n".join([*requirements, *RUNNER]) + "\n")
+        found.write_text(below)  # uv prefers what is there
+        done = subprocess.run(
+            [*command, str(asked), "-o", str(found)], capture_output=True, text=True, check=False, cwd=folder
+        )
+        if done.returncode:
+            raise UsageError(" ".join(done.stderr.translate(_TREE).split()) or f"uv ended with {done.returncode}.")
+        return found.read_text()
+
+
+def with_files(text: str, wheels: Sequence[Path]) -> str:
+    """The lock with these wheels by their path, so that another wheel of the same version is another package to uv."""
+    lines = {
+        f"{canonicalize_name(name)}=={version}": path for path in wheels for name, version, *_ in [path.name.split("-")]
+    }
+    return "".join(
+        f"{line.partition('==')[0]} @ {lines[line].as_uri()}\n" if line in lines else f"{line}\n"
+        for line in text.splitlines()
+    )
+
+
+def versions(text: str) -> dict[str, str]:
+    """The packages of a lock by name."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equal, version = line.partition("==")
+        if equal and not line.startswith(("#", " ")):
+            found[canonicalize_name(name.strip())] = version.split(";")[0].strip()
+    return found
+
+
+def differences(old: str, new: str) -> list[str]:
+    """``numpy 1.23.5 -> 1.24.0`` for what differs between two locks, in the order of names."""
+    before, after = versions(old), versions(new)
+    return [
+        f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]

@@ -1,0 +1,57 @@
+"""The git repository of a ladder: asv's x-axis is commits, so each rung is one, with its release's date and its lock.
+
+Author, dates and content follow from the rung alone, and no configuration of the user's git is read, so that the same
+rungs have the same hashes everywhere.
+"""
+
+import os
+import subprocess
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+
+from perfsuite.errors import FileError
+from perfsuite.records import write_bytes
+
+BRANCH = "main"
+
+
+def commit(repository: Path, name: str, date: str, files: Mapping[str, str], message: str) -> str:
+    """Add a rung behind the others and return its hash. ``date`` is in ISO 8601; ``name`` becomes the tag."""
+    if not (repository / ".git").is_dir():
+        repository.mkdir(parents=True, exist_ok=True)
+        git(repository, "init", "--quiet", f"--initial-branch={BRANCH}")
+    git(repository, "checkout", "--quiet", "--force", BRANCH, check=False)  # there is none before the first rung
+    for old in repository.iterdir():
+        if old.is_file() and old.name not in files:
+            old.unlink()
+    for path, text in files.items():
+        write_bytes(repository / path, text.encode())
+    git(repository, "add", "--all")
+    git(repository, "commit", "--quiet", "--allow-empty", "-m", message, date=date)
+    git(repository, "tag", "--force", name)
+    return git(repository, "rev-parse", "HEAD")
+
+
+def show(repository: Path, revision: str, path: str) -> str:
+    """The text of a file at a rung."""
+    return git(repository, "show", f"{revision}:{path}")
+
+
+def git(repository: Path, *arguments: str, date: str = "", check: bool = True) -> str:
+    """What git prints. Raises FileError with what it says of its failure."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+    environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
+    if date:
+        moment = f"{datetime.fromisoformat(date).timestamp():.0f} +0000"
+        for role in ("AUTHOR", "COMMITTER"):
+            environment |= {f"GIT_{role}_NAME": "perfsuite", f"GIT_{role}_EMAIL": "perfsuite@localhost"}
+            environment[f"GIT_{role}_DATE"] = moment
+    command = ["git", "-C", str(repository), *arguments]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
+    except OSError as error:
+        raise FileError(f"git, in which rungs are kept, cannot be run: {error.strerror}.") from error
+    if check and done.returncode:
+        raise FileError(f"git {arguments[0]} in {repository} failed: {' '.join(done.stderr.split())}")
+    return done.stdout.strip()

@@ -1,0 +1,162 @@
+"""The site of a ladder: a front page that says in words what changed, in front of asv's graphs.
+
+asv's page becomes ``graphs.html``, served with the scripts that it else takes from four other servers. Its list of
+regressions and its feed say what was not run again as well, so alarms that are not confirmed are taken out of the list
+and the feed is left out.
+"""
+
+import json
+import re
+import shutil
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+from perfsuite import records
+from perfsuite.errors import FileError
+from perfsuite.history import asv
+from perfsuite.history.ladder import Ladder
+from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
+from perfsuite.units import show_cost
+
+OURS = Path(__file__).parent / "www"
+GRAPHS = "graphs.html"
+_OUTSIDE = re.compile(r'(src|href)="https://[^"]*/([^"/]+)"([^>]*?)(/?>)')
+_LINK = '<li><a href="index.html">What changed</a></li>'
+_WIDTH, _HEIGHT, _EDGE = 220, 48, 6  # of a small graph, in CSS pixels
+
+
+def publish(folder: Path, ladder: Ladder, story: Story) -> Path:
+    """Write the whole site and return its front page. Raises FileError where asv cannot publish."""
+    asv.publish(folder, ladder)
+    html = folder / "html"
+    _own_scripts(html)
+    _confirmed_only(html, story)
+    (html / "regressions.xml").unlink(missing_ok=True)
+    records.write_bytes(html / "index.html", front(html, story).encode())
+    records.write(html / "story.json", story)
+    return html / "index.html"
+
+
+def front(html: Path, story: Story) -> str:
+    """The front page's text."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(OURS.parent),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    parameters = json.loads((html / "index.json").read_text())["benchmarks"]
+    return environment.get_template("front.html").render(
+        story=story,
+        releases=list(reversed(by_release(story.told(CONFIRMED, UNCHECKED)))),
+        unconfirmed=story.told(UNCONFIRMED),
+        rungs={rung.name: rung for rung in story.rungs},
+        link=lambda change: link(change, parameters[change.benchmark], story),
+        plot=lambda change: plot(change, story),
+        seconds=show_cost,
+        summary=summary(story),
+        plain=plain,
+    )
+
+
+def summary(story: Story) -> str:
+    """The story in one sentence."""
+    told = story.told(CONFIRMED, UNCHECKED)
+    worse = [change for change in told if change.kind in WORSE]
+    ends = f"{story.library} {story.rungs[0].name} to {story.rungs[-1].name}" if story.rungs else story.library
+    missing = sum(bool(rung.failure) for rung in story.rungs)
+    gap = f"; {missing} of {len(story.rungs)} rungs have no result" if missing else ""
+    if not told:
+        return f"{ends}: nothing changed in {story.series} series{gap}."
+    releases = list(dict.fromkeys(change.new_rung for change in worse))
+    named = ", ".join(releases[:-1]) + (" and " if len(releases) > 1 else "") + releases[-1] if releases else ""
+    bad = f"got worse with {named}" if named else "nothing got worse"
+    better = len(told) - len(worse)
+    good = f"; {better} got better" if better else ""
+    count = f"{len(worse)} of {story.series} series " if worse else f"of {story.series} series "
+    return f"{ends}: {count}{bad}{good}{gap}."
+
+
+def link(change: Change, benchmark: dict[str, Any], story: Story) -> str:
+    """asv's graph of the change, with its rung marked."""
+    values = re.findall(r"'(?:[^'\\]|\\.)*'|[^,\s][^,]*", change.parameters)
+    query = {f"p-{name}": value for name, value in zip(benchmark["param_names"], values, strict=False)}
+    commit = next(rung.commit for rung in story.rungs if rung.name == change.new_rung)
+    return f"{GRAPHS}#{change.benchmark}?{urlencode(query | {'commits': commit})}"
+
+
+def plain(parameters: str) -> str:
+    """``'arrow format'`` → ``arrow format``: one text needs no quotes."""
+    match = re.fullmatch(r"'([^']*)'", parameters)
+    return match[1] if match else parameters
+
+
+def plot(change: Change, story: Story) -> str:
+    """The series over the rungs as a small graph in SVG; a rung without a number is a gap."""
+    known = [value for value in change.series if value is not None]
+    top, low = max(known, default=0.0), min([0.0, *known])
+    step = (_WIDTH - 2 * _EDGE) / max(1, len(change.series) - 1)
+    at = next(number for number, rung in enumerate(story.rungs) if rung.name == change.new_rung)
+
+    def y(value: float) -> float:
+        return _HEIGHT - _EDGE - (value - low) / ((top - low) or 1) * (_HEIGHT - 2 * _EDGE)
+
+    points = [(_EDGE + number * step, y(value)) for number, value in enumerate(change.series) if value is not None]
+    line = " ".join(f"{x:.1f},{height:.1f}" for x, height in points)
+    dots = "".join(f'<circle cx="{x:.1f}" cy="{height:.1f}" r="2.5"/>' for x, height in points)
+    mark = _EDGE + at * step
+    return (
+        f'<svg viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}" height="{_HEIGHT}" role="img" '
+        f'aria-label="{len(known)} rungs, a change at the {at + 1}th">'
+        f'<line class="mark" x1="{mark:.1f}" x2="{mark:.1f}" y1="0" y2="{_HEIGHT}"/>'
+        f'<polyline points="{line}"/>{dots}</svg>'
+    )
+
+
+def _own_scripts(html: Path) -> None:
+    """asv's page as ``graphs.html``, with a way back and its scripts beside it."""
+    shutil.copytree(OURS, html / "www", dirs_exist_ok=True)
+    ours = {_bare(path.name): path.name for path in OURS.iterdir()}
+
+    def replace(match: re.Match[str]) -> str:
+        name = ours.get(_bare(match[2]))
+        if name is None:
+            return match[0]
+        kept = " ".join(re.findall(r'\b(?:rel|onerror)="[^"]*"', match[3]))
+        return f'{match[1]}="www/{name}" {kept}{match[4]}'
+
+    page = _OUTSIDE.sub(replace, (html / "index.html").read_text())
+    navigation = '<ul class="nav navbar-nav navbar-left">'
+    if navigation not in page:
+        raise FileError("asv's page is not laid out as the one of the pinned asv: install that of constraints.txt.")
+    page = page.replace(navigation, f"{navigation}{_LINK}", 1)
+    page = re.sub(r"\s*<link[^>]*regressions\.xml[^>]*>", "", page)
+    records.write_bytes(html / GRAPHS, page.encode())
+
+
+def _bare(name: str) -> str:
+    return name.replace(".min.", ".")
+
+
+def _confirmed_only(html: Path, story: Story) -> None:
+    """Take what is not confirmed out of asv's list of regressions."""
+    path = html / "regressions.json"
+    content = json.loads(path.read_text())
+    commits = json.loads((html / "index.json").read_text())["revision_to_hash"]
+    told = _steps(story.told(CONFIRMED, UNCHECKED), story)
+    kept = []
+    for name, graph, parameters, number, last, best, jumps in content["regressions"]:
+        held = [jump for jump in jumps if (name, commits[str(jump[1])]) in told]
+        if held:
+            kept.append([name, graph, parameters, number, last, best, held])
+    records.write_bytes(path, json.dumps({"regressions": kept}).encode())
+
+
+def _steps(changes: Iterable[Change], story: Story) -> set[tuple[str, str]]:
+    commits = {rung.name: rung.commit for rung in story.rungs}
+    return {(change.label, commits[change.new_rung]) for change in changes}

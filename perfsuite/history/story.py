@@ -1,0 +1,233 @@
+"""What a ladder tells: which release changed what, by how much, and whether that held when it was run again."""
+
+from collections.abc import Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+from perfsuite import records
+from perfsuite.history import confirm, locks, repository, results, steps
+from perfsuite.history.evidence import why
+from perfsuite.history.ladder import LOCK, Ladder, Rung
+from perfsuite.history.results import Benchmark, Run, show
+from perfsuite.history.steps import Step
+from perfsuite.records import Record
+from perfsuite.units import show_bytes, show_change, show_count, show_time, show_whole
+
+FORMAT = 1
+FACTOR = 2.0  # from which on a change is told as "times" rather than in percent
+WORSE, BETTER = ("broke", "regressed"), ("improved", "mended")
+CONFIRMED, UNCONFIRMED, UNCHECKED = "confirmed", "unconfirmed", "unchecked"
+
+
+class Change(Record, frozen=True, kw_only=True):
+    """A step of one benchmark. ``kind`` is regressed, improved, broke or mended; None is a failure of the benchmark.
+
+    ``status``: confirmed, unconfirmed (run again, it did not hold) or unchecked (not run again). ``again`` are the
+    numbers of the old and of the new rung from then. ``series`` has a number for each of the story's rungs.
+    """
+
+    benchmark: str
+    parameters: str
+    title: str
+    unit: str
+    kind: str
+    noisy: bool
+    old_rung: str
+    new_rung: str
+    old: float | None
+    new: float | None
+    status: str
+    again: tuple[tuple[float | None, ...], tuple[float | None, ...]] = ((), ())
+    why: str = ""
+    series: tuple[float | None, ...] = ()
+
+    @property
+    def label(self) -> str:
+        """As asv names it."""
+        return show((self.benchmark, self.parameters))
+
+    @property
+    def move(self) -> str:
+        """``0 → 2,048 samples``."""
+        old, new = show_value(self.old, self.unit), show_value(self.new, self.unit)
+        return f"{old.removesuffix(f' {self.unit}') if new.endswith(f' {self.unit}') else old} → {new}"
+
+    @property
+    def by(self) -> str:
+        """``+12.0 %``, or from twice on ``2.4 times``; of bytes also the difference, which a percentage hides."""
+        if self.old is None or self.new is None:
+            return ""
+        if self.unit == "bytes":
+            difference = f"{'+' if self.new > self.old else '-'}{show_bytes(abs(self.new - self.old))}"
+            return f"{difference} ({show_change(self.old, self.new)})"
+        if self.old <= 0 or self.new <= 0 or steps.ratio(self.old, self.new) < FACTOR:
+            return show_change(self.old, self.new)
+        return f"{steps.ratio(self.old, self.new):.1f} times {'more' if self.new > self.old else 'less'}"
+
+
+class Told(Record, frozen=True, kw_only=True):
+    """A rung: what changed beside the release, what its last run cost, and what of it could not be run."""
+
+    name: str
+    date: str
+    commit: str
+    beside: tuple[str, ...] = ()
+    seconds: float | None = None
+    failure: str = ""
+    failed: tuple[str, ...] = ()
+
+
+class Story(Record, frozen=True, kw_only=True):
+    """All of it, as ``story.json`` has it. Format 1: 2026-11, first."""
+
+    format: int = FORMAT
+    date: str
+    library: str
+    about: str
+    hold: tuple[str, ...]
+    python: str
+    machine: str
+    series: int
+    rungs: tuple[Told, ...]
+    changes: tuple[Change, ...]
+
+    def told(self, *statuses: str) -> list[Change]:
+        """The changes of these statuses."""
+        return [change for change in self.changes if change.status in statuses]
+
+    @property
+    def ordered(self) -> list[Change]:
+        """What is told, in the order of the releases and there the worst first."""
+        releases = by_release(self.told(CONFIRMED, UNCHECKED))
+        return [change for _, groups in releases for group in groups for change in group]
+
+    @property
+    def sentences(self) -> list[tuple[str, str]]:
+        """Every release that changed something, with what in words."""
+        found = []
+        for release, groups in by_release(self.told(CONFIRMED, UNCHECKED)):
+            parts = []
+            for words, kinds in (("worse", WORSE), ("better", BETTER)):
+                titles = [group[0].title for group in groups if group[0].kind in kinds]
+                count = sum(len(group) for group in groups if group[0].kind in kinds)
+                if count:
+                    parts.append(f"{count} series {words} ({'; '.join(dict.fromkeys(titles))})")
+            found.append((release, ", ".join(parts)))
+        return found
+
+    @property
+    def failures(self) -> list[Told]:
+        """The rungs of which something could not be run, or that were not run at all."""
+        return [rung for rung in self.rungs if rung.failure or rung.failed]
+
+
+def tell(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> Story:
+    """The story of these steps as their checks stand now."""
+    runs = last_runs(folder, ladder)
+    known = results.benchmarks(folder, ladder)
+    names = {rung.name: rung.commit for rung in ladder.rungs}
+    changes = []
+    for step in found:
+        check = confirm.known(folder, step)
+        benchmark = known[step.key[0]]
+        evidence = why(folder / "evidence", names[step.old_rung], names[step.new_rung], *step.key)
+        changes.append(
+            Change(
+                benchmark=step.key[0],
+                parameters=step.key[1],
+                title=benchmark.title,
+                unit=benchmark.unit,
+                kind=step.kind,
+                noisy=step.noisy,
+                old_rung=step.old_rung,
+                new_rung=step.new_rung,
+                old=step.old,
+                new=step.new,
+                status=UNCHECKED if check is None else CONFIRMED if check.confirmed else UNCONFIRMED,
+                again=(check.old_again, check.new_again) if check else ((), ()),
+                why=evidence,
+                series=_series(ladder, runs, step),
+            )
+        )
+    return Story(
+        date=records.timestamp(),
+        library=ladder.definition.library,
+        about=ladder.suite.about,
+        hold=ladder.definition.hold,
+        python=ladder.python_version,
+        machine=machine,
+        series=len({key for run in runs.values() for key, _ in run.by_key()}),
+        rungs=tuple(_rungs(folder, ladder, runs)),
+        changes=tuple(changes),
+    )
+
+
+def last_runs(folder: Path, ladder: Ladder) -> dict[str, Run]:
+    """The last run of every rung that has been run, by its name."""
+    found = {rung.name: results.last_run(folder, ladder, rung.name) for rung in ladder.rungs}
+    return {name: run for name, run in found.items() if run is not None}
+
+
+def find(folder: Path, ladder: Ladder) -> list[Step]:
+    """All steps of what has been run."""
+    known: dict[str, Benchmark] = results.benchmarks(folder, ladder)
+    return steps.find(ladder.rungs, last_runs(folder, ladder), known)
+
+
+def by_release(changes: Sequence[Change]) -> list[tuple[str, list[list[Change]]]]:
+    """The changes by release, and in it by benchmark and kind."""
+    found = []
+    for rung, inside in groupby(changes, key=lambda change: change.new_rung):
+        groups: dict[tuple[str, str, str], list[Change]] = {}
+        for change in inside:
+            groups.setdefault((change.benchmark, change.kind, change.status), []).append(change)
+        found.append((rung, sorted(groups.values(), key=lambda group: (*WORSE, *BETTER).index(group[0].kind))))
+    return found
+
+
+def show_value(value: float | None, unit: str) -> str:
+    """A number in human units; None is a failure."""
+    if value is None:
+        return "failed"
+    if unit == "bytes":
+        return show_bytes(value)
+    if unit in ("second", "seconds"):
+        return show_time(value)
+    number = show_whole(value) if float(value).is_integer() else show_count(value)
+    return f"{number} {unit}" if unit and unit != "unit" else number
+
+
+def _series(ladder: Ladder, runs: Mapping[str, Run], step: Step) -> tuple[float | None, ...]:
+    found = []
+    for rung in ladder.rungs:
+        value = runs[rung.name].values.get(step.key[0], {}).get(step.key[1]) if rung.name in runs else None
+        found.append(None if value is None else value.value)
+    return tuple(found)
+
+
+def _rungs(folder: Path, ladder: Ladder, runs: Mapping[str, Run]) -> list[Told]:
+    """The rungs with what else is new on them."""
+    found, below = [], None
+    for rung in ladder.rungs:
+        run = runs.get(rung.name)
+        found.append(
+            Told(
+                name=rung.name,
+                date=rung.date,
+                commit=rung.commit,
+                beside=_beside(folder, ladder, below, rung),
+                seconds=run.seconds if run else None,
+                failure=rung.failure or (run.failure if run else "It has not been run with the suite as it is now."),
+                failed=tuple(run.failed) if run and not run.failure else (),
+            )
+        )
+        below = rung if rung.commit else below
+    return found
+
+
+def _beside(folder: Path, ladder: Ladder, below: Rung | None, rung: Rung) -> tuple[str, ...]:
+    """What else differs from the rung below: what the release forced."""
+    if below is None or not rung.commit:
+        return ()
+    old, new = (repository.show(folder / "repo", one.commit, LOCK) for one in (below, rung))
+    return tuple(text for text in locks.differences(old, new) if text.split()[0] != ladder.definition.library)

@@ -1,0 +1,1 @@
+"""Benchmark suites for asv, a folder each: what a ladder runs at every rung."""

@@ -1,0 +1,44 @@
+"""What a step computes and sends, counted on fake tensors by the meters that count it in a run."""
+
+from __future__ import annotations
+
+from perfsuite.records import Reading
+from perfsuite.training.meters._base import Meter
+from perfsuite.training.meters.communication import Communication
+from perfsuite.training.meters.flops import Flops, count_model_flop
+from perfsuite.training.meters.operators import Operators
+from perfsuite.training.session import Session
+from perfsuite.training.trainer import Trainer
+
+
+class TracedFlops(Flops):
+    """FLOPs are those of all ranks that do the same: of all replicas for the model's, of the stage for the hardware's.
+
+    The model's are counted before anything is traced. No hardware is here to have a peak.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.replicas, self.alike = session.layout.data_ranks, session.layout.data_ranks * session.layout.tensor
+        self.model_flop = count_model_flop(session) * self.replicas if session.leads_replica else 0
+
+    def prepared(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def readings(self) -> dict[str, Reading]:
+        hardware = self.counter.get_total_flops() * self.alike
+        return {"model_flop": Reading(value=self.model_flop), "hardware_flop": Reading(value=int(hardware))}
+
+    def _peak(self) -> float:
+        return 0.0
+
+
+class TracedOperators(Operators):
+    """Names all: between two releases it is the rare ones that come and go."""
+
+    most = None
+
+
+def counters(session: Session) -> list[Meter]:
+    """In the order in which a run enters them."""
+    return [Communication(session), TracedFlops(session), TracedOperators(session)]
