@@ -52,14 +52,19 @@ def test_the_anatomy_is_that_of_the_run(measure, predicted, cell):
 
 @pytest.mark.parametrize("cell", SINGLE + SEVERAL)
 def test_a_trace_counts_what_a_run_counts(measure, predicted, cell):
-    """Operators, FLOPs and messages of a step are the run's own, to the last one and by all their parts."""
+    """Operators, FLOPs and messages of a step are the run's own, to the last one and by all their parts.
+
+    But for what gloo calls inside a reduce-scatter, split and copy_: no other backend does, nor the fake one.
+    """
     run, counted = measure(cell).readings, dict(predicted[cell].readings)
     del counted["peak_memory_bytes"]
+    inside = 2 * run["collectives"].parts.get("reduce_scatter", 0)
+    expected = {name: (run[name].value, dict(run[name].parts)) for name in counted}
+    expected["operators"][1]["backward"] -= inside
+    expected["operators"] = (expected["operators"][0] - inside, expected["operators"][1])
 
     assert {"operators", "communication_bytes", "model_flop", "hardware_flop"} <= counted.keys()
-    assert {name: (one.value, one.parts) for name, one in counted.items()} == {
-        name: (run[name].value, run[name].parts) for name in counted
-    }
+    assert {name: (one.value, one.parts) for name, one in counted.items()} == expected
 
 
 def test_parts_add_up(predicted):
