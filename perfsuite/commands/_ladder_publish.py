@@ -11,17 +11,16 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from perfsuite import records
 from perfsuite.commands._ladder_run import add_ladder, summary
 from perfsuite.errors import UsageError
-from perfsuite.history import asv, confirm, results, site, story
+from perfsuite.history import asv, confirm, site, story
 from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_ladder
 from perfsuite.history.results import Run
 from perfsuite.history.steps import Step
-from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, Change, Story, by_release
+from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
 
 NAME = "publish"
 HELP = "Run the alarms of a ladder again, and tell which release changed what: a table, and a site in LADDER/html."
-WORSE = ("regressed", "broke")
 NOT_CONFIRMED = "not confirmed"
 
 
@@ -34,13 +33,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the story as markdown.")
 
 
-_ROUNDS = f"How often both rungs of an alarm are run again ({confirm.ROUNDS}; counters {confirm.EXACT_ROUNDS} times)."
+_ROUNDS = (
+    f"How often both rungs of an alarm are run again ({confirm.ROUNDS}); counters {confirm.EXACT_ROUNDS} times. "
+    f"It takes {confirm.LEAST} to confirm a time."
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Publish. Exit code 1 where something of the ladder could not be run."""
-    if arguments.rounds < confirm.EXACT_ROUNDS:
-        raise UsageError(f"--rounds must be {confirm.EXACT_ROUNDS} or more, not {arguments.rounds}.")
+    if arguments.rounds < 1:
+        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; to run nothing again: --no-confirm.")
     for path in (arguments.json, arguments.markdown):
         if path and (path.is_dir() or not path.absolute().parent.is_dir()):
             raise UsageError(f"{path} cannot be written: no file can be there.")
@@ -60,11 +62,11 @@ def run(arguments: argparse.Namespace) -> int:
         records.write_bytes(arguments.markdown, markdown(told).encode())
     _print(told, console)
     console.print(f"{page}  (python -m http.server -d {page.parent})", soft_wrap=True)
-    return summary(folder, ladder, [rung for rung in ladder.rungs if results.last_run(folder, rung.name)], console)
+    return summary(folder, ladder, ladder.rungs, console)
 
 
 def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, console: Console) -> None:
-    needed = confirm.runs_needed(folder, found, rounds)
+    needed = confirm.runs_needed(folder, ladder, found, rounds)
     if not needed:
         return
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
@@ -84,11 +86,12 @@ def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, conso
 def _print(told: Story, console: Console) -> None:
     """The table."""
     console.print(f"[bold]{escape(site.summary(told))}[/bold]", soft_wrap=True)
-    changes = told.told(CONFIRMED, UNCHECKED)
-    if changes:
+    for release, text in told.sentences:
+        console.print(f"{release}: {escape(text)}", soft_wrap=True)
+    if told.ordered:
         table = bare_table("release", "what", "from → to", "by", "", "")
         table.columns[1].overflow = "fold"
-        for change in changes:
+        for change in told.ordered:
             colour = "red" if change.kind in WORSE else "green"
             status = "confirmed" if change.status == CONFIRMED else f"[yellow]{NOT_CONFIRMED}[/yellow]"
             kind = f"[{colour}]{change.kind}[/{colour}]"
@@ -103,6 +106,7 @@ def _print(told: Story, console: Console) -> None:
 def markdown(told: Story) -> str:
     """The story for a page of documentation."""
     lines = [f"# {told.library}: what its releases changed", "", site.summary(told), ""]
+    lines += [*(f"- {told.library} {release}: {text}" for release, text in told.sentences), ""]
     held = f" Held: {', '.join(told.hold)}." if told.hold else ""
     lines += [f"{told.about}{held} Python {told.python}, {told.machine}, {told.date[:10]}.", ""]
     rungs = {rung.name: rung for rung in told.rungs}

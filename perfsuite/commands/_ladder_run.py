@@ -1,13 +1,13 @@
 """``perfsuite ladder run``: every rung that has no result yet, one after the other; and the list of ladders."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from perfsuite.errors import UsageError
 from perfsuite.history import asv, results
 from perfsuite.history.ladder import Ladder, Rung, find_ladder, held_by, ladders, read_ladder
 from perfsuite.history.results import Run
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
         ladder = read_ladder(folder)
         asv.configure(folder, ladder)
         rungs = chosen(ladder, arguments.rungs)
-        waiting = [rung for rung in rungs if arguments.again or not _done(folder, rung)]
+        waiting = [rung for rung in rungs if arguments.again or not _done(folder, ladder, rung)]
         console = Console(highlight=False)
         if len(waiting) < len(rungs):
             console.print(f"{len(rungs) - len(waiting)} of {len(rungs)} rungs have their results already.")
@@ -54,10 +54,10 @@ def chosen(ladder: Ladder, text: str) -> list[Rung]:
     return [rung for rung in ladder.rungs if not names or rung.name in wanted]
 
 
-def _done(folder: Path, rung: Rung) -> bool:
-    """Whether the rung's last run gave a number for everything."""
-    last = results.last_run(folder, rung.name)
-    return last is not None and not last.failure and not last.failed
+def _done(folder: Path, ladder: Ladder, rung: Rung) -> bool:
+    """Whether the rung has a result. A benchmark that fails is one: what repeats itself need not be repeated."""
+    last = results.last_run(folder, ladder, rung.name)
+    return last is not None and not last.failure
 
 
 def _run_all(
@@ -88,14 +88,15 @@ def _outcome(run: Run) -> str:
     return f"{cost}  {sum(1 for _ in run.by_key())} numbers{failed}"
 
 
-def summary(folder: Path, ladder: Ladder, rungs: list[Rung], console: Console) -> int:
+def summary(folder: Path, ladder: Ladder, rungs: Sequence[Rung], console: Console) -> int:
     """Name what could not be run, and return the exit code that follows from it."""
     status = 0
     for rung in rungs:
-        last = results.last_run(folder, rung.name)
+        last = results.last_run(folder, ladder, rung.name)
         if last is None:
-            raise UsageError(f"{ladder.definition.library} {rung.name} has no result: perfsuite ladder run.")
-        if last.failure:
+            status = 1
+            console.print(f"[red]{ladder.definition.library} {rung.name} has not been run.[/red] perfsuite ladder run")
+        elif last.failure:
             status = 1
             console.print(f"[red]{ladder.definition.library} {rung.name} failed:[/red] {escape(last.failure)}")
         elif last.failed:
@@ -116,7 +117,7 @@ def show_all(arguments: argparse.Namespace) -> int:
     for folder in ladders(arguments.home):
         ladder = read_ladder(folder)
         rungs = ladder.rungs
-        done = sum(_done(folder, rung) for rung in rungs)
+        done = sum(_done(folder, ladder, rung) for rung in rungs)
         ends = (rungs[0].name, rungs[-1].name) if rungs else ("–", "–")
         held = ", ".join(ladder.definition.hold) or "–"
         table.add_row(folder.name, str(len(rungs)), *ends, f"{done}/{len(rungs)}", ladder.suite.name, held)

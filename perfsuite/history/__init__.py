@@ -1,1 +1,1 @@
-"""What releases of libraries changed: ladders of releases for asv, and what is told of them."""
+"""History across releases: a ladder makes the versions of a library the x-axis of asv, whose own is commits."""

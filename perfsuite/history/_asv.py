@@ -11,6 +11,7 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)  # at which asv ends what it has started, too
     machine_file = sys.argv.pop(1)
 

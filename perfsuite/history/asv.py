@@ -50,6 +50,7 @@ def configure(folder: Path, ladder: Ladder) -> None:
         "benchmark_dir": ladder.definition.suite,
         "env_dir": "env",
         "html_dir": "html",
+        "launch_method": "forkserver",  # else each parameter of each benchmark starts an interpreter of its own
         "build_command": [],
         "install_command": ["in-dir={build_dir} {conf_dir}/install-rung {env_dir}"],
         "uninstall_command": [],
@@ -68,13 +69,11 @@ def configure(folder: Path, ladder: Ladder) -> None:
 
 def _script(ladder: Ladder) -> str:
     """Syncs the environment in ``$1`` to the lock of the rung that is checked out."""
-    folders = sorted({rung.find_links for rung in ladder.rungs if rung.find_links})
-    find_links = " ".join(f"--find-links '{folder}'" for folder in folders)
     lines = [
         "#!/bin/sh",
         "# Written by `perfsuite ladder build`: make asv's environment that of the rung which is checked out here.",
         "set -eu",
-        f'uv pip sync --quiet --python "$1/bin/python" {find_links} {LOCK}'.replace("  ", " "),
+        f'uv pip sync --quiet --python "$1/bin/python" {LOCK}',
     ]
     if ladder.definition.inherit:
         lines.append(f"PYTHONPATH='{SOURCE}' '{sys.executable}' -m perfsuite.history.inherit \"$1\" {INHERIT}")
@@ -103,11 +102,12 @@ def run(
     """
     started, date = time.monotonic(), records.timestamp()
     if not rung.commit:
-        return Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure)
+        return Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure, suite=ladder.suite_state)
     results = folder / ("fresh" if fresh else "results")
     path = result_file(results, machine(), rung)
     if fresh and path:
         path.unlink()
+    written = path.stat().st_mtime_ns if path and path.exists() else 0
     options = ["--show-stderr", "--append-samples" if again else "--record-samples"]
     options += ["--quick"] if quick else []
     options += [f"--bench=^{re.escape(show(key))}$" for key in only]
@@ -118,7 +118,7 @@ def run(
     said = _asv(folder, ladder, arguments, log, f"{rung.commit}\n", variables, say)
     seconds = time.monotonic() - started
     path = result_file(results, machine(), rung)
-    values = values_of(path) if path else {}
+    values = values_of(path) if path and path.stat().st_mtime_ns != written else {}  # else they are of an older run
     wanted = {key: values.get(key[0], {}).get(key[1]) for key in only}
     if only:
         values = {}
@@ -133,6 +133,7 @@ def run(
         values=values,
         failure="" if any(known) else _reason(said),
         said="" if all(known) else said[-TAIL:],
+        suite=ladder.suite_state,
     )
 
 
@@ -220,7 +221,8 @@ def _uv_folder() -> Path:
 
 
 def _reason(said: str) -> str:
-    """The lines of asv's output that say why nothing came of a run: the last that are not about progress."""
+    """What of asv's output says why nothing came of a run: the last error, else the last lines not about progress."""
     lines = [line.strip() for line in said.splitlines()]
+    errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
     telling = [line for line in lines if line and not re.match(r"[·\-]|STD(OUT|ERR)|\[? *\d+\.\d\d%", line)]
-    return " ".join(telling[-6:])[-TAIL:] or "asv said nothing."
+    return " ".join(errors[-1:] or telling[-6:])[-TAIL:] or "asv said nothing."

@@ -211,6 +211,7 @@ class Grid:
         definition = bench.ladder.definition
         hold = tuple(text for text in definition.hold if locks.pinned(text)[0] != other)
         self.folder = bench.folder / "pairs" / other
+        self.held = ladder.dates_held(msgspec.structs.replace(definition, hold=hold), bench.ladder.suite)
         empty = msgspec.structs.replace(
             bench.ladder, definition=msgspec.structs.replace(definition, hold=hold), rungs=()
         )
@@ -225,7 +226,7 @@ class Grid:
             date = max(datetime.fromisoformat(main.date), self.dates[other])
             held = (text for text in main.releases if locks.pinned(text)[0] != self.other)
             rung = Rung(name=name, date=date.isoformat(), releases=(*held, f"{self.other}=={other}"))
-            self.bench.ladder = ladder.add(self.folder, self.bench.ladder, [rung])
+            self.bench.ladder = ladder.add(self.folder, self.bench.ladder, [rung], self.held)
             asv.configure(self.folder, self.bench.ladder)
         return self.bench.value(name, key)
 

@@ -20,6 +20,7 @@ from perfsuite.records import Record
 
 ROUNDS = 4
 EXACT_ROUNDS = 2  # of what repeats itself
+LEAST = 3  # by fewer a time is not confirmed
 
 Ran = Callable[[Run], None]
 
@@ -46,23 +47,20 @@ def known(folder: Path, step: Step) -> Check | None:
 
 
 def confirm(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int, ran: Ran = lambda _: None) -> None:
-    """Run the rungs of all alarms that were not checked yet, pair by pair, and keep the checks."""
-    pairs: dict[tuple[str, str], list[Step]] = {}
-    for step in steps:
-        if known(folder, step) is None:
-            pairs.setdefault((step.old_rung, step.new_rung), []).append(step)
-    for pair, alarms in pairs.items():
-        again: dict[str, list[Run]] = {name: [] for name in pair}
-        for number in range(rounds):
-            asked = [step.key for step in alarms if step.noisy or number < EXACT_ROUNDS]
-            for name in pair if number % 2 == 0 else reversed(pair):
-                if asked:
-                    done = asv.run(folder, ladder, ladder.rung(name), fresh=True, only=asked)
-                    again[name].append(done)
-                    ran(done)
+    """Run the rungs of all alarms that were not checked yet, and keep the checks.
+
+    Counters share the runs of a rung; the rungs of a time's alarm are run side by side.
+    """
+    for names, alarms, count in _batches(folder, ladder, steps, rounds):
+        again: dict[str, list[Run]] = {name: [] for name in names}
+        for number in range(count):
+            for name in names if number % 2 == 0 else reversed(names):
+                keys = list(dict.fromkeys(step.key for step in alarms if name in (step.old_rung, step.new_rung)))
+                done = asv.run(folder, ladder, ladder.rung(name), fresh=True, only=keys)
+                again[name].append(done)
+                ran(done)
         for step in alarms:
-            count = rounds if step.noisy else min(rounds, EXACT_ROUNDS)
-            old, new = (tuple(_value(run, step) for run in again[name][:count]) for name in pair)
+            old, new = (tuple(_value(run, step) for run in again[name]) for name in (step.old_rung, step.new_rung))
             check = Check(
                 date=records.timestamp(),
                 benchmark=show(step.key),
@@ -77,14 +75,25 @@ def confirm(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int, ra
             records.write(_path(folder, step), check)
 
 
-def runs_needed(folder: Path, steps: Iterable[Step], rounds: int) -> int:
+def runs_needed(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int) -> int:
     """How many runs of a rung `confirm` will make."""
-    needed: dict[tuple[str, str], int] = {}
-    for step in steps:
-        if known(folder, step) is None:
-            pair = (step.old_rung, step.new_rung)
-            needed[pair] = max(needed.get(pair, 0), 2 * (rounds if step.noisy else min(rounds, EXACT_ROUNDS)))
-    return sum(needed.values())
+    return sum(len(names) * count for names, _, count in _batches(folder, ladder, steps, rounds))
+
+
+def _batches(
+    folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int
+) -> list[tuple[list[str], list[Step], int]]:
+    """Which rungs are run for which alarms, and how often."""
+    waiting = [step for step in steps if known(folder, step) is None]
+    exact = [step for step in waiting if not step.noisy]
+    involved = {name for step in exact for name in (step.old_rung, step.new_rung)}
+    rungs = [rung.name for rung in ladder.rungs if rung.name in involved]
+    pairs: dict[tuple[str, str], list[Step]] = {}
+    for step in waiting:
+        if step.noisy:
+            pairs.setdefault((step.old_rung, step.new_rung), []).append(step)
+    noisy = [([*pair], alarms, rounds) for pair, alarms in pairs.items()]
+    return [(rungs, exact, min(rounds, EXACT_ROUNDS)), *noisy] if exact else noisy
 
 
 def holds(step: Step, old: Sequence[float | None], new: Sequence[float | None]) -> bool:
@@ -94,7 +103,7 @@ def holds(step: Step, old: Sequence[float | None], new: Sequence[float | None]) 
     if not step.noisy or step.kind in ("broke", "mended"):
         return all(_same(step, step.old, value) for value in old) and all(_same(step, step.new, v) for v in new)
     olds, news = ([value for value in values if value is not None] for values in (old, new))
-    if len(olds) < len(old) or len(news) < len(new):
+    if len(olds) < max(LEAST, len(old)) or len(news) < max(LEAST, len(new)):
         return False
     apart = max(olds) < min(news) if step.kind == "regressed" else min(olds) > max(news)
     return apart and ratio(statistics.median(olds), statistics.median(news)) - 1 > THRESHOLD

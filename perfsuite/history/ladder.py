@@ -8,8 +8,10 @@ checks/          alarms that were run again (confirm.py)
 html/            the site (site.py)
 """
 
+import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
 
@@ -65,7 +67,6 @@ class Rung(Record, frozen=True, kw_only=True):
     date: str
     releases: tuple[str, ...]
     commit: str = ""
-    find_links: str = ""
     failure: str = ""
 
 
@@ -77,6 +78,12 @@ class Ladder(Record, frozen=True, kw_only=True):
     suite: Suite
     python_version: str
     rungs: tuple[Rung, ...] = ()
+
+    @property
+    def suite_state(self) -> str:
+        """A hash of the suite's files: numbers of another state of it are not compared."""
+        files = sorted(Path(self.definition.suite).rglob("*.py"))
+        return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
     def rung(self, name: str) -> Rung:
         """The rung of that name. Raises UnknownName."""
@@ -133,15 +140,19 @@ def find_ladder(text: str, home: Path = HOME) -> Path:
     raise UnknownName("ladder", text, [path.name for path in known], "Or give its folder.")
 
 
-def held_by(folder: Path) -> FileLock:
-    """The lock of a ladder's folder. Raises UsageError where another process works in it."""
+@contextmanager
+def held_by(folder: Path) -> Iterator[None]:
+    """Work on a ladder alone. Raises UsageError where another process works in its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(folder / ".lock")
     try:
         lock.acquire(timeout=0)
     except TimeoutError as error:
         raise UsageError(f"Another perfsuite works on the ladder in {folder}.") from error
-    return lock
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 Told = Callable[[Rung], None]
@@ -153,10 +164,9 @@ def build(folder: Path, definition: Definition, suite: Suite, python_version: st
     Raises UsageError where the folder holds another ladder.
     """
     asked = index.chosen(definition.library, definition.first, definition.last, definition.only)
-    held = [locks.pinned(text) for text in definition.hold]
-    if definition.library in dict(held):
+    if definition.library in dict(map(locks.pinned, definition.hold)):
         raise UsageError(f"--hold names {definition.library}, whose releases are the rungs.")
-    dates = [index.one(name, version, index.releases(name)).date for name, version in held]
+    dates = dates_held(definition, suite)
     wanted = [
         Rung(
             name=release.version,
@@ -171,13 +181,20 @@ def build(folder: Path, definition: Definition, suite: Suite, python_version: st
     return add(folder, ladder, wanted, dates, tell)
 
 
+def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
+    """When the releases came out that are held, or that the suite pins. Raises UsageError for what is none."""
+    known = [*map(locks.pinned, definition.hold), *locks.exact(suite.requires)]
+    return [index.one(name, version, index.releases(name)).date for name, version in known]
+
+
 def add(
     folder: Path, ladder: Ladder, wanted: Iterable[Rung], dates: Sequence[datetime] = (), tell: Told = lambda _: None
 ) -> Ladder:
     """Add the rungs that the ladder does not have yet, writing ``ladder.json`` after each.
 
-    ``dates`` are those of what is held: nothing newer than the newest of them and of the rung is taken. A rung whose
-    releases cannot be had together is kept with the reason, and tried again as long as no rung stands above it.
+    ``dates`` are those of what is held, or pinned by the suite: nothing newer than the newest of them and of the rung
+    is taken. A rung whose releases cannot be had together is kept with the reason, and tried again as long as no rung
+    stands above it.
     """
     rungs = {rung.name: rung for rung in ladder.rungs}
     _write(folder, ladder)
@@ -205,12 +222,11 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> Ladder:
     """The ladder in the folder under a definition that may reach further up."""
     known = read_ladder(folder)
     new, old = ladder.definition, known.definition
-    differing = [name for name in _NAMES if getattr(new, name) != getattr(old, name)]
     names = [rung.name for rung in known.rungs]
-    if not differing and [rung.name for rung in wanted[: len(names)]] != names:
-        differing = [name for name in ("first", "last", "only") if getattr(new, name) != getattr(old, name)]
-    if differing:
-        option = ", ".join(f"--{_NAMES.get(name, name)}" for name in differing) or "--from and --to"
+    reach = () if [rung.name for rung in wanted[: len(names)]] == names else ("last", "only")
+    differing = [name for name in (*_SAME, *reach) if getattr(new, name) != getattr(old, name)]
+    if differing or reach:
+        option = ", ".join(f"--{_SAID.get(name, name)}" for name in differing) or "list of releases in the index"
         raise UsageError(
             f"{folder} holds a ladder of {old.library} with another {option}; only newer releases can be added to it. "
             "Give the new one a --folder of its own, or remove that folder."
@@ -218,16 +234,8 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> Ladder:
     return msgspec.structs.replace(ladder, rungs=known.rungs)
 
 
-_NAMES = {
-    "library": "library",
-    "hold": "hold",
-    "suite": "suite",
-    "python": "python",
-    "inherit": "inherit",
-    "stand_ins": "stand-ins",
-    "variables": "set",
-    "first": "from",
-}
+_SAME = ("library", "first", "hold", "suite", "python", "inherit", "stand_ins", "variables")
+_SAID = {"first": "from", "last": "to", "stand_ins": "stand-ins", "variables": "set"}
 
 
 def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: Sequence[datetime]) -> Rung:
@@ -235,7 +243,6 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
     definition, path = ladder.definition, folder / "repo"
     moment = datetime.fromisoformat(rung.date)
     files = {"rung.json": json.dumps({"name": rung.name, "releases": rung.releases}, indent=1) + "\n"}
-    find_links = ""
     if definition.inherit:
         files[LOCK] = locks.lock([], definition.python, None)
         files[INHERIT] = "\n".join(rung.releases) + "\n"
@@ -244,24 +251,25 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
         required = [*rung.releases, *ladder.suite.requires]
         files[LOCK] = locks.lock(required, definition.python, max([moment, *dates]), known)
         if definition.stand_ins:
-            find_links = _stand_ins(locks.versions(files[LOCK]), definition.python)
+            files[LOCK] = locks.with_files(files[LOCK], _stand_ins(files[LOCK], definition.python))
     commit = repository.commit(path, rung.name, rung.date, files, " ".join(rung.releases))
-    return _with(rung, commit=commit, find_links=find_links)
+    return _with(rung, commit=commit)
 
 
-def _stand_ins(locked: Mapping[str, str], python: str) -> str:
-    """The folder of the stand-in CUDA wheels for the torch of a lock; empty where it needs none."""
+def _stand_ins(lock: str, python: str) -> list[Path]:
+    """The stand-in CUDA wheels for the torch of a lock; none where it needs none."""
     if gpus():
         raise UsageError("--stand-ins are for machines without a GPU, and this one has one: leave it out.")
+    locked = locks.versions(lock)
     if "torch" not in locked or not any(name.startswith("nvidia-") for name in locked):
-        return ""
+        return []
     from perfsuite.history.standins import stand_ins
 
-    return str(stand_ins(locked["torch"], python=python))
+    return sorted(stand_ins(locked["torch"], python=python).glob("*.whl"))
 
 
-def _with(rung: Rung, commit: str = "", find_links: str = "", failure: str = "") -> Rung:
-    return msgspec.structs.replace(rung, commit=commit, find_links=find_links, failure=failure)
+def _with(rung: Rung, commit: str = "", failure: str = "") -> Rung:
+    return msgspec.structs.replace(rung, commit=commit, failure=failure)
 
 
 def _write(folder: Path, ladder: Ladder) -> None:

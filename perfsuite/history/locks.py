@@ -4,6 +4,7 @@ What the ladder does not hold is taken as it was when the rung's release came ou
 that still fits: so a rung differs from the one below in the release, and in what that forces.
 """
 
+import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -46,6 +47,11 @@ def pinned(text: str) -> tuple[str, str]:
     return canonicalize_name(requirement.name), exact[0].version
 
 
+def exact(requirements: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and version of those that pin one version."""
+    return [pinned(text) for text in requirements if re.fullmatch(r"[\w.-]+==[\w.+!-]+", text)]
+
+
 def lock(requirements: Sequence[str], python: str, newest: datetime | None, below: str = "") -> str:
     """The lock of these requirements; ``below`` is the lock of the rung below, ``newest`` the date of what is taken.
 
@@ -66,6 +72,17 @@ def lock(requirements: Sequence[str], python: str, newest: datetime | None, belo
         if done.returncode:
             raise UsageError(" ".join(done.stderr.translate(_TREE).split()) or f"uv ended with {done.returncode}.")
         return found.read_text()
+
+
+def with_files(text: str, wheels: Sequence[Path]) -> str:
+    """The lock with these wheels by their path, so that another wheel of the same version is another package to uv."""
+    lines = {
+        f"{canonicalize_name(name)}=={version}": path for path in wheels for name, version, *_ in [path.name.split("-")]
+    }
+    return "".join(
+        f"{line.partition('==')[0]} @ {lines[line].as_uri()}\n" if line in lines else f"{line}\n"
+        for line in text.splitlines()
+    )
 
 
 def versions(text: str) -> dict[str, str]:

@@ -47,6 +47,7 @@ class Run(Record, frozen=True, kw_only=True):
     """A rung's run as it ended, written to ``runs/RUNG/DATE.json`` and kept for ever. Format 1: 2026-11, first.
 
     ``values`` is by benchmark and parameters. ``failure`` says why there are none. What a benchmark skips is not there.
+    ``suite`` is the state of the suite's files; empty where that is not known.
     """
 
     format: int = 1
@@ -56,6 +57,7 @@ class Run(Record, frozen=True, kw_only=True):
     values: dict[str, dict[str, Value]] = msgspec.field(default_factory=dict)
     failure: str = ""
     said: str = ""
+    suite: str = ""
 
     @property
     def failed(self) -> list[str]:
@@ -75,19 +77,17 @@ def show(key: Key) -> str:
 
 def keep(folder: Path, run: Run) -> None:
     """Keep a run: the newest of a rung says how the rung stands."""
-    name = re.sub(r"\D", "", run.date)
-    path = folder / "runs" / run.rung / f"{name}.json"
-    number = 1
-    while path.exists():
+    name, number = re.sub(r"\D", "", run.date), 1
+    while (path := folder / "runs" / run.rung / f"{name}-{number:02d}.json").exists():
         number += 1
-        path = path.with_name(f"{name}-{number}.json")
     records.write(path, run)
 
 
-def last_run(folder: Path, rung: str) -> Run | None:
-    """The newest run of a rung."""
-    found = sorted((folder / "runs" / rung).glob("[0-9]*.json"), key=lambda path: path.stat().st_mtime_ns)
-    return records.read(found[-1], Run) if found else None
+def last_run(folder: Path, ladder: Ladder, rung: str) -> Run | None:
+    """The newest run of a rung; None where it has none with the suite as it is now."""
+    found = sorted((folder / "runs" / rung).glob("[0-9]*.json"))
+    run = records.read(found[-1], Run) if found else None
+    return run if run and run.suite in ("", ladder.suite_state) else None
 
 
 def benchmarks(folder: Path, ladder: Ladder) -> dict[str, Benchmark]:
@@ -156,10 +156,10 @@ def _value(columns: dict[str, Any], number: int) -> Value:
         known = columns.get(column)
         return known[number] if known else None
 
-    low, high = at("stats_ci_99_a"), at("stats_ci_99_b")
+    value, low, high = at("result"), at("stats_ci_99_a"), at("stats_ci_99_b")
     bounded = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
     return Value(
-        value=at("result"),
+        value=value if value is None else float(value),  # asv takes True for a number
         low=low if bounded else None,
         high=high if bounded else None,
         samples=tuple(at("samples") or ()),

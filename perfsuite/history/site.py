@@ -17,7 +17,7 @@ from perfsuite import records
 from perfsuite.errors import FileError
 from perfsuite.history import asv
 from perfsuite.history.ladder import Ladder
-from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, Change, Story, by_release
+from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
 from perfsuite.units import show_cost
 
 OURS = Path(__file__).parent / "www"
@@ -60,23 +60,26 @@ def front(html: Path, story: Story) -> str:
         plot=lambda change: plot(change, story),
         seconds=show_cost,
         summary=summary(story),
+        plain=plain,
     )
 
 
 def summary(story: Story) -> str:
     """The story in one sentence."""
     told = story.told(CONFIRMED, UNCHECKED)
-    worse = [change for change in told if change.kind in ("regressed", "broke")]
+    worse = [change for change in told if change.kind in WORSE]
     ends = f"{story.library} {story.rungs[0].name} to {story.rungs[-1].name}" if story.rungs else story.library
+    missing = sum(bool(rung.failure) for rung in story.rungs)
+    gap = f"; {missing} of {len(story.rungs)} rungs have no result" if missing else ""
     if not told:
-        return f"{ends}: nothing changed in {story.series} series."
+        return f"{ends}: nothing changed in {story.series} series{gap}."
     releases = list(dict.fromkeys(change.new_rung for change in worse))
     named = ", ".join(releases[:-1]) + (" and " if len(releases) > 1 else "") + releases[-1] if releases else ""
     bad = f"got worse with {named}" if named else "nothing got worse"
     better = len(told) - len(worse)
     good = f"; {better} got better" if better else ""
     count = f"{len(worse)} of {story.series} series " if worse else f"of {story.series} series "
-    return f"{ends}: {count}{bad}{good}."
+    return f"{ends}: {count}{bad}{good}{gap}."
 
 
 def link(change: Change, benchmark: dict[str, Any], story: Story) -> str:
@@ -85,6 +88,12 @@ def link(change: Change, benchmark: dict[str, Any], story: Story) -> str:
     query = {f"p-{name}": value for name, value in zip(benchmark["param_names"], values, strict=False)}
     commit = next(rung.commit for rung in story.rungs if rung.name == change.new_rung)
     return f"{GRAPHS}#{change.benchmark}?{urlencode(query | {'commits': commit})}"
+
+
+def plain(parameters: str) -> str:
+    """``'arrow format'`` → ``arrow format``: one text needs no quotes."""
+    match = re.fullmatch(r"'([^']*)'", parameters)
+    return match[1] if match else parameters
 
 
 def plot(change: Change, story: Story) -> str:

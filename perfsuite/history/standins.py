@@ -161,7 +161,7 @@ def _symbols(path: Path, defined: set[str]) -> Iterator[tuple[str, str, str]]:
         for section in sections.values():
             if isinstance(section, DynamicSection):
                 yield from ((tag.needed, "", "") for tag in section.iter_tags("DT_NEEDED"))
-        asked = {}
+        asked: dict[int, tuple[str, str]] = {}
         if ".gnu.version_r" in sections:
             for library, versions in sections[".gnu.version_r"].iter_versions():
                 asked |= {version["vna_other"]: (library.name, version.name) for version in versions}

@@ -66,9 +66,7 @@ def _noisy(key: Key, points: Sequence[tuple[str, Value]]) -> list[Step]:
     from asv.step_detect import detect_steps
 
     numbers = [value.value or 0.0 for _, value in points]
-    weights = [
-        get_weight({"ci_99_a": value.low, "ci_99_b": value.high} if value.samples else None) for _, value in points
-    ]
+    weights = [get_weight(_interval(value)) for _, value in points]
     found = detect_steps(numbers, weights) if len(points) > 1 else []
     steps = []
     for (_, end, old, *_), (start, _, new, *_) in itertools.pairwise(found):

@@ -15,6 +15,7 @@ from perfsuite.units import show_bytes, show_change, show_count, show_time, show
 
 FORMAT = 1
 FACTOR = 2.0  # from which on a change is told as "times" rather than in percent
+WORSE, BETTER = ("broke", "regressed"), ("improved", "mended")
 CONFIRMED, UNCONFIRMED, UNCHECKED = "confirmed", "unconfirmed", "unchecked"
 
 
@@ -48,13 +49,17 @@ class Change(Record, frozen=True, kw_only=True):
     @property
     def move(self) -> str:
         """``0 → 2,048 samples``."""
-        return f"{show_value(self.old, self.unit)} → {show_value(self.new, self.unit)}"
+        old, new = show_value(self.old, self.unit), show_value(self.new, self.unit)
+        return f"{old.removesuffix(f' {self.unit}') if new.endswith(f' {self.unit}') else old} → {new}"
 
     @property
     def by(self) -> str:
-        """``+12.0 %``, or from twice on ``2.4 times``."""
+        """``+12.0 %``, or from twice on ``2.4 times``; of bytes also the difference, which a percentage hides."""
         if self.old is None or self.new is None:
             return ""
+        if self.unit == "bytes":
+            difference = f"{'+' if self.new > self.old else '-'}{show_bytes(abs(self.new - self.old))}"
+            return f"{difference} ({show_change(self.old, self.new)})"
         if self.old <= 0 or self.new <= 0 or steps.ratio(self.old, self.new) < FACTOR:
             return show_change(self.old, self.new)
         return f"{steps.ratio(self.old, self.new):.1f} times {'more' if self.new > self.old else 'less'}"
@@ -89,6 +94,26 @@ class Story(Record, frozen=True, kw_only=True):
     def told(self, *statuses: str) -> list[Change]:
         """The changes of these statuses."""
         return [change for change in self.changes if change.status in statuses]
+
+    @property
+    def ordered(self) -> list[Change]:
+        """What is told, in the order of the releases and there the worst first."""
+        releases = by_release(self.told(CONFIRMED, UNCHECKED))
+        return [change for _, groups in releases for group in groups for change in group]
+
+    @property
+    def sentences(self) -> list[tuple[str, str]]:
+        """Every release that changed something, with what in words."""
+        found = []
+        for release, groups in by_release(self.told(CONFIRMED, UNCHECKED)):
+            parts = []
+            for words, kinds in (("worse", WORSE), ("better", BETTER)):
+                titles = [group[0].title for group in groups if group[0].kind in kinds]
+                count = sum(len(group) for group in groups if group[0].kind in kinds)
+                if count:
+                    parts.append(f"{count} series {words} ({'; '.join(dict.fromkeys(titles))})")
+            found.append((release, ", ".join(parts)))
+        return found
 
     @property
     def failures(self) -> list[Told]:
@@ -139,7 +164,7 @@ def tell(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> S
 
 def last_runs(folder: Path, ladder: Ladder) -> dict[str, Run]:
     """The last run of every rung that has been run, by its name."""
-    found = {rung.name: results.last_run(folder, rung.name) for rung in ladder.rungs}
+    found = {rung.name: results.last_run(folder, ladder, rung.name) for rung in ladder.rungs}
     return {name: run for name, run in found.items() if run is not None}
 
 
@@ -156,11 +181,8 @@ def by_release(changes: Sequence[Change]) -> list[tuple[str, list[list[Change]]]
         groups: dict[tuple[str, str, str], list[Change]] = {}
         for change in inside:
             groups.setdefault((change.benchmark, change.kind, change.status), []).append(change)
-        found.append((rung, sorted(groups.values(), key=lambda group: _ORDER.index(group[0].kind))))
+        found.append((rung, sorted(groups.values(), key=lambda group: (*WORSE, *BETTER).index(group[0].kind))))
     return found
-
-
-_ORDER = ("broke", "regressed", "improved", "mended")
 
 
 def show_value(value: float | None, unit: str) -> str:
@@ -195,7 +217,7 @@ def _rungs(folder: Path, ladder: Ladder, runs: Mapping[str, Run]) -> list[Told]:
                 commit=rung.commit,
                 beside=_beside(folder, ladder, below, rung),
                 seconds=run.seconds if run else None,
-                failure=rung.failure or (run.failure if run else "It has not been run."),
+                failure=rung.failure or (run.failure if run else "It has not been run with the suite as it is now."),
                 failed=tuple(run.failed) if run and not run.failure else (),
             )
         )

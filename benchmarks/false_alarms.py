@@ -1,0 +1,100 @@
+"""How often a ladder raises an alarm over nothing: ten equal rungs, each judged as the newest of those up to it.
+
+    python benchmarks/false_alarms.py [--rungs 10] [--folder FOLDER]
+
+Runs each rung once, as `perfsuite ladder run` does, judges every position as `perfsuite ladder publish` would have on
+the day that rung was the newest, and runs every alarm again, as it does. All alarms are false. Prints their count
+before and after the confirmation; exit code 1 where one is left. And of slow-downs that are put into the recorded
+numbers of the newest rung, how many raise an alarm: what never warns is no watch.
+"""
+
+import argparse
+import sys
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import msgspec
+
+from perfsuite.history import asv, confirm, ladder, locks, results, steps, story
+from perfsuite.history.ladder import Definition, Ladder, Rung
+from perfsuite.history.results import Benchmark, Run, Value, show
+from perfsuite.history.steps import Step
+
+SUITE = Path(__file__).parent / "identical"
+RELEASE = "packaging==24.0"
+SLOWER = (1.2, 1.5, 2.0, 3.0)
+PARTS = ("value", "low", "high")
+
+
+def main() -> int:
+    """Run, judge, confirm, count."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rungs", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=confirm.ROUNDS)
+    parser.add_argument("--folder", type=Path, help="Keep the ladder here, and go on with it.")
+    arguments = parser.parse_args()
+    folder = (arguments.folder or Path(tempfile.mkdtemp(prefix="false-alarms-"))).absolute()
+    built = build(folder, arguments.rungs)
+    for rung in built.rungs:
+        if not results.last_run(folder, built, rung.name):
+            results.keep(folder, asv.run(folder, built, rung))
+    runs, known = story.last_runs(folder, built), results.benchmarks(folder, built)
+    alarms = judge(built, runs, known)
+    judged = len(known) * (len(built.rungs) - 1)
+    for step in alarms:
+        print(f"rung {step.new_rung}: {show(step.key)} {step.old:.3g} -> {step.new:.3g} s")
+    confirm.confirm(folder, built, alarms, arguments.rounds)
+    held = [step for step in alarms if (check := confirm.known(folder, step)) and check.confirmed]
+    for key in sorted({key for run in runs.values() for key, _ in run.by_key()}):
+        numbers = [value.value for run in runs.values() for at, value in run.by_key() if at == key]
+        print(f"{show(key)}: {min(numbers):.4g} to {max(numbers):.4g} s, {max(numbers) / min(numbers) - 1:.1%} apart")
+    print(f"{len(alarms)} alarms in {judged} judgements; {len(held)} of them held when run again")
+    for factor in SLOWER:
+        print(f"{factor} times slower: {len(judge(built, runs, known, factor))} of {judged} raise an alarm")
+    return 1 if held else 0
+
+
+def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark], factor: float = 1.0) -> list[Step]:
+    """The alarms of every position as the newest, its numbers being so many times larger."""
+    alarms = []
+    for count in range(2, len(built.rungs) + 1):
+        newest = built.rungs[count - 1].name
+        slower = msgspec.structs.replace(runs[newest], values=_times(runs[newest], factor))
+        found = steps.find(built.rungs[:count], runs | {newest: slower}, known)
+        alarms += [step for step in found if step.new_rung == newest]
+    return alarms
+
+
+def _times(run: Run, factor: float) -> dict[str, dict[str, Value]]:
+    """A run's numbers, so many times larger."""
+    return {
+        name: {
+            key: msgspec.structs.replace(
+                value, **{part: getattr(value, part) and getattr(value, part) * factor for part in PARTS}
+            )
+            for key, value in values.items()
+        }
+        for name, values in run.values.items()
+    }
+
+
+def build(folder: Path, count: int) -> Ladder:
+    """A ladder of equal rungs, a day apart."""
+    version, python = locks.find_python(sys.executable)
+    definition = Definition(library="packaging", first="24.0", suite=str(SUITE), python=python)
+    start = datetime(2024, 3, 10, tzinfo=UTC)
+    wanted = [
+        Rung(name=f"{number:02d}", date=(start + timedelta(days=number)).isoformat(), releases=(RELEASE,))
+        for number in range(count)
+    ]
+    empty = Ladder(definition=definition, suite=ladder.read_suite(SUITE), python_version=version)
+    if (folder / "ladder.json").is_file():
+        empty = ladder.read_ladder(folder)
+    built = ladder.add(folder, empty, wanted)
+    asv.configure(folder, built)
+    return built
+
+
+if __name__ == "__main__":
+    sys.exit(main())

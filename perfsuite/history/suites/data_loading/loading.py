@@ -1,0 +1,386 @@
+"""Epochs of a DataLoader whose every sample is compared with what it should be, and what a sample costs.
+
+An epoch that raises counts as a failure, and its missing samples are not counted as wrong: wrong samples are those that
+training would have got, or missed, without a word. torch and datasets are imported in ``setup_cache`` alone, so that a
+release that cannot be imported is a failed benchmark, and once for all cases.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import multiprocessing
+import os
+import tempfile
+import time
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Callable, Iterator
+
+SAMPLES = 2048
+BATCH = 32
+ROUNDS = 10  # of each batch the shortest counts: neighbours only ever add time
+ROWS = [{"id": i, "values": [(7 * i + k) % 1000 for k in range(8)]} for i in range(SAMPLES)]
+FORMATS = {"python": "list", "arrow": "Table", "pandas": "DataFrame", "numpy": "ndarray", "torch": "Tensor"}
+
+# A case makes a loader of batches, each of which is a list of samples. It knows the type of a sample, or of its values,
+# and the rows that come, which is all of them in order unless it says so.
+Case = Callable[..., Any]
+CASES: dict[str, tuple[Case, str, Any]] = {}
+TIMED: dict[str, Case] = {}
+
+
+def case(name: str, kind: str, rows: Any = None) -> Callable[[Case], Case]:
+    """``rows`` makes the expected rows' numbers; a set of them where their order is free."""
+
+    def add(make: Case) -> Case:
+        CASES[name] = (make, kind, rows or (lambda kit: range(SAMPLES)))
+        return make
+
+    return add
+
+
+def _formatted(name: str, **options: Any) -> Case:
+    return lambda kit: kit.loader(kit.rows.with_format(None if name == "python" else name), **options)
+
+
+for _format, _kind in FORMATS.items():
+    case(f"{_format} format", _kind)(_formatted(_format))
+for _format in ("python", "torch"):
+    case(f"{_format} format, 2 workers", FORMATS[_format])(_formatted(_format, num_workers=2))
+
+
+def _order(kit: Any) -> Any:
+    return kit.torch.utils.data.RandomSampler(kit.rows, generator=kit.generator())
+
+
+@case("torch format, shuffled", "Tensor", _order)
+def _(kit: Any) -> Any:
+    return kit.loader(kit.rows.with_format("torch"), sampler=_order(kit))
+
+
+@case("torch format, every second sample of a distributed sampler", "Tensor", lambda kit: range(1, SAMPLES, 2))
+def _(kit: Any) -> Any:
+    rows = kit.rows.with_format("torch")
+    return kit.loader(rows, sampler=kit.torch.utils.data.DistributedSampler(rows, 2, 1, shuffle=False))
+
+
+@case("torch format, sampler of batches", "Tensor")
+def _(kit: Any) -> Any:
+    rows = kit.rows.with_format("torch")
+    sampler = kit.torch.utils.data.BatchSampler(range(SAMPLES), BATCH, drop_last=False)
+    collate = {"collate_fn": lambda batch: [dict(zip(batch, values)) for values in zip(*batch.values())]}
+    return kit.loader(rows, sampler=sampler, batch_size=None, **collate)
+
+
+@case("wrapper", "tuple")
+def _(kit: Any) -> Any:
+    return kit.loader(_Wrapper(kit.rows))
+
+
+@case("wrapper that delegates by __getattr__", "tuple")
+def _(kit: Any) -> Any:
+    return kit.loader(_Delegates(kit.rows))
+
+
+@case("wrapper that delegates by __getattr__, 2 workers", "tuple")
+def _(kit: Any) -> Any:
+    return kit.loader(_Delegates(kit.rows), num_workers=2)
+
+
+@case("subset of a wrapper that delegates by __getattr__", "tuple")
+def _(kit: Any) -> Any:
+    return kit.loader(kit.torch.utils.data.Subset(_Delegates(kit.rows), range(SAMPLES)))
+
+
+@case("subclass that overrides __getitem__", "tuple")
+def _(kit: Any) -> Any:
+    class Overrides(kit.datasets.Dataset):
+        def __getitem__(self, key: Any) -> Any:
+            return _pair(super().__getitem__(key))
+
+    return kit.loader(Overrides(kit.rows.data))
+
+
+@case("subset", "Tensor")
+def _(kit: Any, **options: Any) -> Any:
+    return kit.loader(kit.torch.utils.data.Subset(kit.rows.with_format("torch"), range(SAMPLES)), **options)
+
+
+@case("concatenation", "Tensor")
+def _(kit: Any) -> Any:
+    rows = kit.rows.with_format("torch")
+    halves = [rows.select(range(SAMPLES // 2)), rows.select(range(SAMPLES // 2, SAMPLES))]
+    return kit.loader(kit.torch.utils.data.ConcatDataset(halves))
+
+
+@case("set_transform, for batches", "Tensor")
+def _(kit: Any) -> Any:
+    rows = kit.rows.with_format(None)
+    rows.set_transform(lambda batch: {name: [kit.torch.tensor(one) for one in batch[name]] for name in batch})
+    return kit.loader(rows)
+
+
+@case("set_transform, for one row", "Tensor")
+def _(kit: Any) -> Any:
+    rows = kit.rows.with_format(None)
+    rows.set_transform(lambda batch: {name: [kit.torch.tensor(batch[name][0])] for name in batch})
+    return kit.loader(rows)
+
+
+@case("stream", "list")
+def _(kit: Any) -> Any:
+    return kit.loader(kit.stream())
+
+
+@case("stream, torch format", "Tensor")
+def _(kit: Any) -> Any:
+    return kit.loader(kit.stream().with_format("torch"))
+
+
+@case("stream, torch format, 2 workers", "Tensor", lambda kit: set(range(SAMPLES)))
+def _(kit: Any) -> Any:
+    return kit.loader(kit.stream().with_format("torch"), num_workers=2)
+
+
+STREAMS = [name for name in CASES if name.startswith("stream")]
+for _format in ("python", "numpy", "torch"):
+    TIMED[f"{_format} format"] = _formatted(_format, collate_fn=None)
+TIMED["subset of torch format"] = partial(CASES["subset"][0], collate_fn=None)
+TIMED["wrapper"] = CASES["wrapper"][0]
+TIMED["stream"] = CASES["stream"][0]
+TIMED["stream, torch format"] = CASES["stream, torch format"][0]
+
+
+class Delivered:
+    """Whole epochs of 2,048 samples in batches of 32."""
+
+    params = [list(CASES)]
+    param_names = ["case"]
+
+    def setup_cache(self) -> dict[str, dict[str, float]]:
+        """Each case once: by measure and case."""
+        found: dict[str, dict[str, float]] = {"wrong": {}, "failures": {}, "fetches": {}}
+        why: dict[str, dict[str, str]] = {"wrong_samples": {}, "failures": {}}
+        with _kit() as kit:
+            for name, (make, kind, rows) in CASES.items():
+                wrong, fetches, sentence, failure = _epoch(kit, make, kind, rows)
+                found["wrong"][name], found["fetches"][name] = wrong, fetches
+                found["failures"][name] = float(bool(failure))
+                if wrong:
+                    why["wrong_samples"][repr(name)] = sentence
+                if failure:
+                    why["failures"][repr(name)] = failure
+        _write_evidence({f"loading.Delivered.track_{measure}": texts for measure, texts in why.items()})
+        return found
+
+    setup_cache.timeout = 900
+
+    def track_wrong_samples(self, found: dict[str, dict[str, float]], case: str) -> float:
+        """Samples that were wrong or missing without an exception"""
+        return found["wrong"][case]
+
+    def track_failures(self, found: dict[str, dict[str, float]], case: str) -> float:
+        """Epochs that ended with an exception"""
+        return found["failures"][case]
+
+    def track_fetches(self, found: dict[str, dict[str, float]], case: str) -> float:
+        """How often the dataset was asked in an epoch"""
+        return found["fetches"][case]
+
+    track_wrong_samples.unit = "samples"
+    track_failures.unit = "failures"
+    track_fetches.unit = "fetches"
+    track_fetches.params = [[name for name in CASES if name not in STREAMS]]
+
+
+class Speed:
+    """CPU seconds, of which neighbours on the machine take fewer away than of the clock's, in one process."""
+
+    params = [[*TIMED, "tensor of a list"]]
+    param_names = ["case"]
+
+    def setup_cache(self) -> dict[str, float]:
+        """Seconds per sample: the shortest time of each batch in all rounds, added up."""
+        with _kit() as kit:
+            kit.torch.set_num_threads(1)
+            loaders = {name: make(kit) for name, make in TIMED.items()}
+            loaders["tensor of a list"] = _Tensors(kit.torch)
+            rounds: dict[str, list[list[float]]] = {name: [] for name in loaders}
+            for _ in range(ROUNDS):
+                for name, loader in loaders.items():
+                    rounds[name].append(_laps(loader))
+        return {name: sum(map(min, zip(*laps))) / SAMPLES for name, laps in rounds.items()}
+
+    setup_cache.timeout = 900
+
+    def track_seconds(self, found: dict[str, float], case: str) -> float:
+        """CPU time of one sample"""
+        return found[case]
+
+    track_seconds.unit = "seconds"
+
+
+class _Wrapper:
+    """Makes pairs of rows, as many a project's dataset class does."""
+
+    def __init__(self, rows: Any) -> None:
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, key: int) -> Any:
+        return _pair(self.rows[key])
+
+
+class _Delegates(_Wrapper):
+    """Answers for all that it does not have itself, ``__getitems__`` among it."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "rows":  # not there yet while a worker makes it
+            raise AttributeError(name)
+        return getattr(self.rows, name)
+
+
+def _pair(row: Any) -> tuple[int, list[int]]:
+    return row["id"], row["values"]
+
+
+@contextlib.contextmanager
+def _kit() -> Iterator[Any]:
+    """The libraries, and the rows in memory and in two files."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ.update(HF_DATASETS_CACHE=folder, HF_DATASETS_OFFLINE="1", HF_HUB_OFFLINE="1")
+        import datasets
+        import pyarrow
+        import pyarrow.parquet
+        import torch
+        import torch.utils.data
+
+        columns = {name: [row[name] for row in ROWS] for name in ROWS[0]}
+        files = [str(Path(folder, f"{half}.parquet")) for half in range(2)]
+        for half, file in enumerate(files):
+            table = pyarrow.table(columns).slice(half * SAMPLES // 2, SAMPLES // 2)
+            pyarrow.parquet.write_table(table, file)
+
+        def loader(rows: Any, **options: Any) -> Any:
+            workers: dict[str, Any] = (
+                {"multiprocessing_context": "fork", "timeout": 60} if "num_workers" in options else {}
+            )
+            options = {"batch_size": BATCH, "collate_fn": list, **workers, **options}
+            return torch.utils.data.DataLoader(rows, **options)
+
+        yield SimpleNamespace(
+            torch=torch,
+            datasets=datasets,
+            rows=datasets.Dataset.from_dict(columns),
+            stream=lambda: datasets.load_dataset("parquet", data_files=files, split="train", streaming=True),
+            generator=lambda: torch.Generator().manual_seed(0),
+            loader=loader,
+        )
+
+
+def _epoch(kit: Any, make: Case, kind: str, rows: Any) -> tuple[float, float, str, str]:
+    """Wrong samples, fetches (NaN where it raised), what the first wrong sample was, and the exception."""
+    numbers = rows(kit)
+    got: list[Any] = []
+    failure = ""
+    with _counted(kit.datasets.Dataset) as fetches:
+        try:
+            for batch in make(kit):
+                got += map(_plain, batch)
+        except Exception as error:
+            failure = f"{type(error).__name__}: {(str(error).strip().splitlines() or [''])[-1]}"
+    if isinstance(numbers, set):
+        got.sort(key=lambda sample: str(sample[1]["id"]).zfill(9))
+    wanted = [(kind, ROWS[number]) for number in (sorted(numbers) if isinstance(numbers, set) else numbers)]
+    if failure:
+        wanted = wanted[: len(got)]
+    count = _distance(wanted, got)
+    sentence = ""
+    if count:
+        pairs = enumerate(itertools.zip_longest(wanted, got, fillvalue=("nothing", None)))
+        place, (should, was) = next((place, pair) for place, pair in pairs if pair[0] != pair[1])
+        sentence = f"{len(got)} of {len(numbers)} samples came; number {place} was {_words(was)}, not {_words(should)}"
+    return count, float("nan") if failure else fetches.value, sentence, failure
+
+
+def _distance(wanted: list[Any], got: list[Any]) -> int:
+    """Samples that are missing or that nobody wanted, whichever are more; where there are none, those out of order."""
+    due, came = Counter(map(repr, wanted)), Counter(map(repr, got))
+    missing, unwanted = (sum(left.values()) for left in (due - came, came - due))
+    return max(missing, unwanted) or sum(one != other for one, other in zip(wanted, got))
+
+
+def _plain(sample: Any) -> tuple[str, Any]:
+    """A sample's type, or that of a dict's values, and its row in Python's own types."""
+    kind = type(sample).__name__
+    if kind == "tuple":
+        return kind, {"id": sample[0], "values": sample[1]}
+    if kind == "Table":
+        return kind, sample.to_pylist()[0]
+    if kind == "DataFrame":
+        sample = sample.to_dict("records")[0]
+    elif kind == "dict":
+        kind = type(sample["values"]).__name__
+    return kind, {name: one.tolist() if hasattr(one, "tolist") else one for name, one in sample.items()}
+
+
+def _words(sample: tuple[str, Any]) -> str:
+    return f"{sample[0]} {sample[1]}" if sample[1] else sample[0]
+
+
+@contextlib.contextmanager
+def _counted(dataset: Any) -> Iterator[Any]:
+    """How often the dataset is indexed, in worker processes too."""
+    count = multiprocessing.get_context("fork").Value("q")
+    known = dataset.__getitem__
+
+    def counting(self: Any, key: Any) -> Any:
+        with count.get_lock():
+            count.value += 1
+        return known(self, key)
+
+    dataset.__getitem__ = counting
+    try:
+        yield count
+    finally:
+        dataset.__getitem__ = known
+
+
+class _Tensors:
+    """As many tensors of a list of 64 numbers as there are samples."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch = torch
+
+    def __iter__(self) -> Iterator[Any]:
+        numbers = [float(one) for one in range(64)]
+        for _ in range(SAMPLES // BATCH):
+            yield [self.torch.as_tensor(numbers) for _ in range(BATCH)]
+
+
+def _laps(loader: Any) -> list[float]:
+    """CPU seconds of each batch of an epoch, and of its end."""
+    marks = [time.process_time()]
+    for _ in loader:
+        marks.append(time.process_time())
+    marks.append(time.process_time())
+    return [after - before for before, after in zip(marks, marks[1:])]
+
+
+def _write_evidence(found: dict[str, dict[str, str]]) -> None:
+    """Add what is behind the numbers to the rung's evidence, where a ladder asks for it."""
+    folder, rung = os.environ.get("PERFSUITE_LADDER_EVIDENCE"), os.environ.get("ASV_COMMIT")
+    if not folder or not rung:
+        return
+    file = Path(folder, f"{rung}.json")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    known = json.loads(file.read_text()) if file.exists() else {}
+    part = file.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps({**known, **found}, indent=1))
+    os.replace(part, file)

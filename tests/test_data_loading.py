@@ -1,0 +1,129 @@
+"""The suite of data loading on the running torch, with datasets from the index in an environment of its own: beside
+transformers it would change what a training process imports.
+"""
+
+import ast
+import json
+import math
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from perfsuite.history.ladder import read_suite, suite_folder
+from perfsuite.launch.environments import with_releases
+
+FOLDER = suite_folder("data_loading")
+CHANGED = ("arrow format", "pandas format", "subclass that overrides __getitem__", "set_transform, for one row")
+BYPASSED = ("wrapper that delegates by __getattr__", "subset of a wrapper that delegates by __getattr__")
+SCRIPT = """
+import json, sys
+sys.path.insert(0, sys.argv[1])
+from data_loading import loading
+import datasets
+
+loading.ROUNDS = 2
+report = {"real": loading.Delivered().setup_cache(), "seconds": loading.Speed().setup_cache()}
+with loading._kit() as kit:
+    del datasets.Dataset.__getitems__
+    report["without"] = {name: loading._epoch(kit, *case) for name, case in loading.CASES.items() if name in sys.argv[2:]}
+print(json.dumps(report))
+"""
+
+
+@pytest.fixture(scope="module")
+def evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the suite writes what is behind its numbers."""
+    return tmp_path_factory.mktemp("evidence")
+
+
+@pytest.fixture(scope="module")
+def found(evidence: Path) -> dict[str, Any]:
+    """What the suite finds, as it is and without the method that DataLoader took up."""
+    environment = with_releases(["datasets==5.2.0"])
+    variables = {**environment.variables(), "PERFSUITE_LADDER_EVIDENCE": str(evidence), "ASV_COMMIT": "abc"}
+    done = subprocess.run(
+        [environment.python, "-c", SCRIPT, str(FOLDER.parent)],
+        env=variables,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    report: dict[str, Any] = json.loads(done.stdout)
+    return report
+
+
+def test_suite_says_what_it_needs() -> None:
+    """The record of the suite is read, and pins what lies between torch and datasets."""
+    suite = read_suite(FOLDER)
+
+    assert {"torch", "datasets", "numpy==1.23.5"} <= set(suite.requires) and suite.python == "3.10"
+
+
+def test_python_38() -> None:
+    """The suite runs on the Python of old releases: none of its syntax is newer than 3.8."""
+    for file in FOLDER.glob("*.py"):
+        assert ast.parse(file.read_text(), feature_version=(3, 8)).body
+
+
+def test_wrapper_is_bypassed(found: dict[str, Any]) -> None:
+    """All 2,048 samples of a wrapper that delegates are wrong, in a subset too, and nothing is raised."""
+    wrong, failures = found["real"]["wrong"], found["real"]["failures"]
+
+    assert [(wrong[name], failures[name]) for name in BYPASSED] == [(2048, False)] * 2
+
+
+def test_transform_of_one_row(found: dict[str, Any]) -> None:
+    """One sample per batch comes of a transform written for one row: 64 of 2,048."""
+    assert found["real"]["wrong"]["set_transform, for one row"] == 2048 - 64
+
+
+def test_what_works(found: dict[str, Any]) -> None:
+    """Formats, samplers, workers, plain wrappers, concatenations and streams deliver what they should."""
+    broken = {name for name, count in found["real"]["wrong"].items() if count or found["real"]["failures"][name]}
+
+    assert not [name for name in broken if name.startswith(("python", "numpy", "torch", "stream", "concat"))]
+    assert not broken & {"wrapper", "subset", "set_transform, for batches"}
+
+
+def test_without_the_method_nothing_is_wrong(found: dict[str, Any]) -> None:
+    """``__getitems__`` of datasets is what breaks them: with it gone, each of them delivers each sample."""
+    real, without = found["real"], found["without"]
+
+    assert all(real["wrong"][name] or real["failures"][name] for name in (*CHANGED, *BYPASSED))
+    assert [without[name][0] for name in (*CHANGED, *BYPASSED)] == [0] * 6
+    assert [without[name][3] for name in (*CHANGED, *BYPASSED)] == [""] * 6
+
+
+def test_fetches(found: dict[str, Any]) -> None:
+    """One fetch per batch where the method is used, one per sample where it is not; workers are counted too."""
+    fetches = found["real"]["fetches"]
+
+    assert [fetches[f"torch format{more}"] for more in ("", ", 2 workers")] == [64, 64]
+    assert (fetches["wrapper"], found["without"]["torch format, 2 workers"][1]) == (2048, 2048)
+
+
+def test_an_exception_is_no_count_of_fetches(found: dict[str, Any]) -> None:
+    """Where an epoch raised, nothing is told of its fetches."""
+    raised = [name for name, failed in found["real"]["failures"].items() if failed]
+
+    assert raised and all(math.isnan(found["real"]["fetches"][name]) for name in raised)
+
+
+def test_evidence(found: dict[str, Any], evidence: Path) -> None:
+    """What is behind a wrong sample and a failure lies beside the ladder, under the benchmark and its parameter."""
+    told = json.loads((evidence / "abc.json").read_text())
+
+    assert "number 0 was list {'id': 0" in told["loading.Delivered.track_wrong_samples"][repr(BYPASSED[0])]
+    assert "Error: " in told["loading.Delivered.track_failures"]["'subclass that overrides __getitem__'"]
+    assert os.listdir(evidence) == ["abc.json"]
+
+
+def test_seconds(found: dict[str, Any]) -> None:
+    """Each timed case has a time: one fetch per batch is quicker than one per sample."""
+    seconds = found["seconds"]
+
+    assert all(0 < one < 1 for one in seconds.values())
+    assert seconds["torch format"] < seconds["wrapper"]

@@ -1,0 +1,592 @@
+"""Ladders of releases: one of three real releases, built, interrupted, resumed, published, bisected; and the parts."""
+
+import json
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from perfsuite.cli import main
+from perfsuite.history import confirm, index, locks, results, steps
+from perfsuite.history.asv import THRESHOLD
+from perfsuite.history.bisect import Judge, first_bad
+from perfsuite.history.ladder import Rung, held_by, read_ladder
+from perfsuite.history.results import Benchmark, Run, Value
+from perfsuite.history.steps import Step
+from perfsuite.history.story import Change, Story
+
+NAMES = "versions.track_names"
+SUITE = '''
+def track_names():
+    """Names in packaging.version."""
+    import packaging.version
+
+    return len(dir(packaging.version))
+
+
+def track_legacy():
+    """The class of versions that packaging 22.0 removed."""
+    from packaging.version import LegacyVersion
+
+    return len(LegacyVersion.__name__)
+
+
+def track_pair(kind):
+    """What takes two releases."""
+    from importlib.metadata import version
+
+    new = [version("packaging") >= "22", version("six") >= "1.16"]
+    return 7 if all(new) else 0
+
+
+def time_parse():
+    """Parsing of a version."""
+    from packaging.version import Version
+
+    Version("1.0")
+
+
+track_names.unit = "names"
+track_pair.params = ["wrapped"]
+track_pair.param_names = ["kind"]
+time_parse.number, time_parse.repeat, time_parse.rounds, time_parse.warmup_time = 10, 3, 1, 0
+'''
+
+
+def _suite(folder, text=SUITE, requires=()):
+    folder.mkdir()
+    (folder / "__init__.py").write_text("")
+    (folder / "versions.py").write_text(text)
+    content = {"name": "versions", "about": "What packaging.version answers.", "requires": list(requires)}
+    (folder / "suite.json").write_text(json.dumps(content))
+    return folder
+
+
+def _perfsuite(*arguments, **options):
+    command = [sys.executable, "-m", "perfsuite.cli", *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+def _git(folder, *arguments):
+    return subprocess.check_output(["git", "-C", folder / "repo", *arguments], text=True).split("\n")[:-1]
+
+
+@pytest.fixture(scope="module")
+def rungs(tmp_path_factory):
+    """A ladder of packaging up to 22.0, then of one release more; and how its second building ended."""
+    root = tmp_path_factory.mktemp("ladder")
+    build = ["ladder", "build", "packaging", "--from", "21.3", "--suite", _suite(root / "suite")]
+    build += ["--hold", "six==1.16.0", "--folder", root / "one"]
+    first = _perfsuite(*build, "--to", "22.0")
+    commits = _git(root / "one", "log", "--format=%H")
+    second = _perfsuite(*build, "--to", "23.0")
+    return root / "one", build, commits, [first, second]
+
+
+@pytest.fixture(scope="module")
+def interrupted(rungs):
+    """The ladder's run, stopped by Ctrl-C after the first rung: its exit code, what was kept, and what still ran."""
+    folder = rungs[0]
+    command = [sys.executable, "-m", "perfsuite.cli", "ladder", "run", folder]
+    options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "preexec_fn": _interruptible}
+    with subprocess.Popen(command, **options) as process:
+        end = time.monotonic() + 120
+        while not (folder / "logs" / "22.0.log").exists() and time.monotonic() < end and process.poll() is None:
+            time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        status = process.wait(60)
+    left = [path for path in Path("/proc").glob("[0-9]*/cmdline") if str(folder).encode() in _bytes(path)]
+    return status, sorted(path.parent.name for path in folder.glob("runs/*/*.json")), left
+
+
+def _interruptible():
+    """A shell's background jobs inherit that Ctrl-C is ignored; this test may be one's grandchild."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+def _bytes(path):
+    try:
+        return path.read_bytes()
+    except OSError:  # it has just ended
+        return b""
+
+
+@pytest.fixture(scope="module")
+def resumed(rungs, interrupted):
+    """The ladder, run to its end."""
+    return rungs[0], _perfsuite("ladder", "run", rungs[0])
+
+
+@pytest.fixture(scope="module")
+def published(resumed):
+    """The ladder, published: its folder, the story and what was printed."""
+    folder, _ = resumed
+    done = _perfsuite("ladder", "publish", folder, "--markdown", folder / "story.md", "--rounds", "2")
+    return folder, json.loads((folder / "html" / "story.json").read_text()), done
+
+
+def test_a_release_is_a_commit(rungs):
+    """One commit per release, tagged with its version, of its date, by nobody's own git configuration."""
+    folder = rungs[0]
+
+    assert _git(folder, "log", "--reverse", "--date=short", "--format=%D %ad %cd %ae") == [
+        "tag: 21.3 2021-11-18 2021-11-18 perfsuite@localhost",
+        "tag: 22.0 2022-12-07 2022-12-07 perfsuite@localhost",
+        "HEAD -> main, tag: 23.0 2023-01-08 2023-01-08 perfsuite@localhost",
+    ]
+
+
+def test_a_commit_has_the_full_lock(rungs):
+    """The release, what is held, what it needs as of its time, and what asv needs to run there."""
+    folder = rungs[0]
+    lock = locks.versions("\n".join(_git(folder, "show", "21.3:lock.txt")))
+
+    assert lock.keys() == {"packaging", "pyparsing", "six", "asv-runner", "pip", "pympler"}
+    assert (lock["packaging"], lock["six"], lock["pyparsing"]) == ("21.3", "1.16.0", "3.0.6")
+
+
+def test_newer_releases_are_added(rungs):
+    """With --to moved the old commits stay, and the new one stands behind them."""
+    folder, _, commits, done = rungs
+
+    assert [one.returncode for one in done] == [0, 0]
+    assert _git(folder, "log", "--format=%H")[1:] == commits
+
+
+def test_building_again_changes_nothing(rungs):
+    """The same arguments leave the very same folder."""
+    folder, build, *_ = rungs
+    before = {
+        path: path.read_bytes() for path in (folder / "ladder.json", folder / "repo" / ".git" / "refs/heads/main")
+    }
+    done = _perfsuite(*build, "--to", "23.0")
+
+    assert done.returncode == 0
+    assert all(path.read_bytes() == content for path, content in before.items())
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [(["--to", "21.3"], "another --to"), (["--to", "23.0", "--hold", "toml==0.10.2"], "another --hold")],
+)
+def test_another_ladder_in_the_folder_is_refused(rungs, changed, named):
+    """What is no extension names the option, and both ways out."""
+    done = _perfsuite(*rungs[1], *changed)
+
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "remove that folder" in done.stderr
+
+
+def test_ctrl_c_keeps_what_was_finished(interrupted):
+    """The finished rung has its run, the one that was stopped has none, and nothing runs on."""
+    assert interrupted == (130, ["21.3"], [])
+
+
+def test_a_ladder_goes_on_where_it_was(resumed):
+    """The rung that had run is not run again; the others are."""
+    folder, done = resumed
+
+    assert "1 of 3 rungs have their results already" in done.stdout
+    assert [len(list((folder / "runs" / name).glob("*.json"))) for name in ("21.3", "22.0", "23.0")] == [1, 1, 1]
+
+
+def test_a_rung_says_what_it_cost(resumed):
+    """A line per rung, with seconds and numbers."""
+    assert re.findall(r"packaging (\S+)  [\d.]+ s  (\d) numbers", resumed[1].stdout) == [("22.0", "4"), ("23.0", "4")]
+
+
+def test_a_benchmark_that_fails_is_named(resumed):
+    """It is red in the end, by its name, with the file that says why; and the exit code is 1."""
+    folder, done = resumed
+
+    assert done.returncode == 1
+    assert "packaging 22.0: no number of versions.track_legacy." in done.stdout
+    assert "ImportError" in (folder / "logs" / "22.0.log").read_text()
+
+
+def test_the_story_has_every_change_and_no_other(published):
+    """Both directions, a failure, and the pair; nothing at 23.0. Times may have been too noisy to be told."""
+    _, story, _ = published
+    told = {
+        (change["benchmark"], change["kind"], change["new_rung"], change["status"])
+        for change in story["changes"]
+        if not change["noisy"]
+    }
+
+    assert told == {
+        ("versions.track_legacy", "broke", "22.0", "confirmed"),
+        (NAMES, "improved", "22.0", "confirmed"),
+        ("versions.track_pair", "regressed", "22.0", "confirmed"),
+    }
+
+
+def test_what_changed_beside_the_release_is_told(published):
+    """packaging 22.0 no longer needs pyparsing."""
+    rung = published[1]["rungs"][1]
+
+    assert rung["beside"] == ["pyparsing 3.0.6 -> none"]
+
+
+def test_the_terminal_and_the_page_say_the_same(published):
+    """The table and the markdown have the numbers of the story."""
+    folder, story, done = published
+    change = next(change for change in story["changes"] if change["benchmark"] == NAMES)
+    numbers = f"{change['old']:.0f} → {change['new']:.0f} names"
+
+    assert numbers in done.stdout
+    assert numbers in (folder / "story.md").read_text()
+
+
+def test_alarms_are_run_again_only_once(published):
+    """What has been confirmed is not run again by the next publishing."""
+    folder, story, first = published
+    done = _perfsuite("ladder", "publish", folder)
+
+    assert "Alarms were run again" in first.stdout
+    assert "Alarms were run again" not in done.stdout or any(change["noisy"] for change in story["changes"])
+
+
+def test_running_again_loses_nothing(published):
+    """Samples of times are added to those that are there, and the older run is kept."""
+    folder, *_ = published
+    before = results.last_run(folder, read_ladder(folder), "23.0")
+    done = _perfsuite("ladder", "run", folder, "--rungs", "23.0", "--again")
+    after = results.last_run(folder, read_ladder(folder), "23.0")
+    samples = [len(run.values["versions.time_parse"][""].samples) for run in (before, after)]
+
+    assert done.returncode == 1  # track_legacy still fails
+    assert samples[1] > samples[0] > 0
+    assert len(list((folder / "runs" / "23.0").glob("*.json"))) == 2
+
+
+@pytest.fixture(scope="module")
+def bisected(published, tmp_path_factory):
+    """A change that takes two releases, bisected: what was printed, and the answer."""
+    path = tmp_path_factory.mktemp("bisect") / "found.json"
+    options = ["--benchmark", "versions.track_pair", "--with", "six==1.15.0", "--rounds", "2", "--json", path]
+    done = _perfsuite("ladder", "bisect", published[0], *options)
+    return done, json.loads(path.read_text())["answers"][0]
+
+
+def test_bisect_names_the_release(bisected):
+    """The first with the change and the last without it, run again."""
+    done, answer = bisected
+
+    assert done.returncode == 0
+    assert (answer["found"]["good"], answer["found"]["bad"], answer["found"]["confirmed"]) == ("21.3", "22.0", True)
+
+
+def test_bisect_names_the_pair(bisected):
+    """The change is not there with an older six, so all four corners are run: only that of both releases has it."""
+    done, answer = bisected
+
+    assert answer["verdict"] == "packaging ≥ 22.0 together with six ≥ 1.16.0: neither alone changes it"
+    assert [corner["value"] for corner in answer["corners"]] == [0, 0, 0, 7]
+    assert answer["verdict"] in done.stdout
+
+
+@pytest.fixture(scope="module")
+def site(published):
+    """The published site on a port of its own."""
+    handler = partial(SimpleHTTPRequestHandler, directory=published[0] / "html")
+    handler.log_message = lambda *_: None
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_port}"
+        server.shutdown()
+
+
+def _dom(address, tmp_path):
+    """What a browser makes of a page."""
+    chromium = shutil.which("chromium") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("chromium is not installed")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    command = [chromium, *options, "--virtual-time-budget=10000", address]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+def test_the_front_page_in_a_browser(site, tmp_path):
+    """It says in words what changed with which release, and links to the graph."""
+    page = re.sub(r"\s+", " ", re.sub(r"<[^>]*>", "", _dom(f"{site}/", tmp_path)))
+
+    assert "2 of 4 series got worse with 22.0; 1 got better." in page
+    assert "22.0: 2 series worse (The class of versions that packaging 22.0 removed; What takes two releases)" in page
+    assert "confirmed by 2 fresh runs of both releases" in page
+
+
+def test_the_graph_in_a_browser(site, published, tmp_path):
+    """asv's page, without any other server, draws the series that the front page links to."""
+    front = (published[0] / "html" / "index.html").read_text()
+    link = re.search(rf'href="(graphs\.html#{re.escape(NAMES)}[^"]*)"', front)[1].replace("&amp;", "&")
+    page = _dom(f"{site}/{link}", tmp_path)
+
+    assert "error.html" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
+    assert re.search(r'<canvas class="flot-base"', page)
+    assert all(f">{version}<" in page for version in ("21.3", "22.0", "23.0"))
+    assert 'href="index.html">What changed' in page
+
+
+def test_the_site_needs_no_other_server(published):
+    """No script and no style comes from elsewhere."""
+    pages = [(published[0] / "html" / name).read_text() for name in ("index.html", "graphs.html")]
+
+    assert re.findall(r'(?:src|<link[^>]*href)="https?://[^"]*"', "".join(pages)) == []
+
+
+@pytest.fixture(scope="module")
+def broken(tmp_path_factory):
+    """A ladder whose first rung cannot be locked, and on whose second the suite cannot be imported."""
+    root = tmp_path_factory.mktemp("broken")
+    suite = _suite(root / "suite", "from packaging.version import LegacyVersion\n" + SUITE, ["pyparsing==3.0.5"])
+    build = ["ladder", "build", "packaging", "--from", "21.3", "--to", "22.0", "--suite", suite]
+    done = _perfsuite(*build, "--folder", root / "one")
+    return root / "one", done, _perfsuite("ladder", "run", root / "one", "--quick")
+
+
+def test_a_rung_without_an_environment_is_named(broken):
+    """It has no commit, its reason is uv's, the other is built, and the exit code is 1."""
+    folder, done, _ = broken
+    built = read_ladder(folder)
+
+    assert done.returncode == 1
+    assert "No environment: 21.3" in done.stdout
+    assert [bool(rung.commit) for rung in built.rungs] == [False, True]
+    assert "pyparsing" in built.rungs[0].failure
+
+
+def test_no_rung_is_silently_missing(broken):
+    """Neither the one without an environment nor the one that cannot import the suite; the exit code is 1."""
+    _, _, done = broken
+    said = " ".join(done.stdout.split())
+
+    assert done.returncode == 1
+    assert re.search("packaging 21.3 failed: .*pyparsing", said)
+    assert "packaging 22.0 failed: ImportError: cannot import name 'LegacyVersion'" in said
+
+
+BUILD = ["ladder", "build", "packaging", "--suite", "SUITE", "--folder", "here"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["ladder", "build", "no-such-perfsuite", "--from", "1", "--suite", "SUITE"],
+            "has no library named",
+        ),
+        ([*BUILD, "--from", "21.33"], "No release of packaging named '21.33'. Did you mean '21.3'?"),
+        ([*BUILD, "--from", "23.0", "--to", "22.0"], "a ladder goes up"),
+        ([*BUILD, "--from", "22.0", "--only", "21.3"], "--only names 21.3, outside of"),
+        ([*BUILD, "--from", "22.0", "--hold", "six>=1"], "write six==version"),
+        ([*BUILD, "--from", "22.0", "--hold", "six==77"], "No release of six named '77'"),
+        ([*BUILD, "--from", "22.0", "--hold", "packaging==23.0"], "whose releases are the rungs"),
+        ([*BUILD, "--from", "22.0", "--set", "oops"], "write NAME=VALUE"),
+        ([*BUILD, "--from", "22.0", "--python", "9.9"], "uv finds none"),
+        (["ladder", "build", "packaging", "--from", "22.0", "--suite", "data"], "No suite named 'data'"),
+        (["ladder", "build", "packaging", "--from", "22.0", "--suite", "."], "it has no __init__.py"),
+        (["ladder", "run"], "none is built yet"),
+        (["ladder", "publish", "nowhere"], "No ladder named 'nowhere'"),
+        (["ladder", "publish", "--rounds", "0"], "--rounds must be 1 or more"),
+        (["ladder", "bisect"], "Which series?"),
+    ],
+)
+def test_bad_input(arguments, says, tmp_path, monkeypatch, capsys):
+    """One sentence that teaches, exit code 2, and nothing left behind."""
+    suite = _suite(tmp_path / "suite")
+    monkeypatch.chdir(tmp_path)
+    status = main([str(suite) if word == "SUITE" else word for word in arguments])
+    said = capsys.readouterr().err
+
+    assert status == 2
+    assert says in said
+    assert said.count("\n") == 1
+    assert not (tmp_path / "here" / "ladder.json").exists()
+
+
+def test_the_folder_is_one_process_s(rungs):
+    """A second perfsuite in the same ladder is refused."""
+    with held_by(rungs[0]):
+        done = _perfsuite("ladder", "run", rungs[0])
+
+    assert done.returncode == 2
+    assert "Another perfsuite works on the ladder" in done.stderr
+
+
+def test_pre_releases_and_yanked_are_no_rungs(tmp_path, monkeypatch):
+    """By the index's own words; the date is the first file's."""
+    files = [
+        _file("thing-1.0.tar.gz", "2024-01-02T00:00:00Z"),
+        _file("thing-1.0-py3-none-any.whl", "2024-01-01T00:00:00Z"),
+        _file("thing-1.1rc1.tar.gz", "2024-02-01T00:00:00Z"),
+        _file("thing-1.1.tar.gz", "2024-02-02T00:00:00Z", yanked="broken"),
+        _file("thing-1.10.tar.gz", "2024-04-01T00:00:00Z"),
+        _file("thing-1.9.tar.gz", "2024-03-01T00:00:00Z"),
+    ]
+    page = json.dumps({"meta": {"api-version": "1.1"}, "name": "thing", "files": files})
+    with _Index(page) as address:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", address)
+        found = index.releases("thing")
+
+    assert [(release.version, f"{release.date:%d.%m.}") for release in found] == [
+        ("1.0", "01.01."),
+        ("1.9", "01.03."),
+        ("1.10", "01.04."),
+    ]
+
+
+def _file(name, uploaded, yanked=False):
+    return {"filename": name, "url": name, "hashes": {}, "upload-time": uploaded, "yanked": yanked}
+
+
+class _Index:
+    """A package index that has one page."""
+
+    def __init__(self, page):
+        class Handler(SimpleHTTPRequestHandler):
+            def do_GET(self):
+                self.send_response(200)
+                self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
+                self.end_headers()
+                self.wfile.write(page.encode())
+
+            def log_message(self, *_):
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+
+    def __enter__(self):
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+        return f"http://127.0.0.1:{self.server.server_port}/simple/"
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.server.server_close()
+
+
+def _found(numbers, noisy):
+    """The steps of a series of numbers, as (kind, rung)."""
+    names = [f"{number}" for number in range(len(numbers))]
+    rungs = [Rung(name=name, date="2024-01-01", releases=()) for name in names]
+    runs = {
+        name: Run(rung=name, date="", seconds=1.0, values={"b": {"": Value(value=number)}})
+        for name, number in zip(names, numbers, strict=True)
+    }
+    known = {"b": Benchmark("b", "", "b", noisy, ())}
+    return [(step.kind, step.new_rung) for step in steps.find(rungs, runs, known)]
+
+
+@pytest.mark.parametrize(
+    ("numbers", "noisy", "found"),
+    [
+        ([100, 100, 101], False, [("regressed", "2")]),
+        ([100, 99, 100], False, [("improved", "1"), ("regressed", "2")]),
+        ([0, 0, 2048, 2048], False, [("regressed", "2")]),
+        ([5, None, None, 5], False, [("broke", "1"), ("mended", "3")]),
+        ([1.0, 1.02, 1.0, 1.04, 1.0], True, []),
+        ([4.3, 4.2, 4.4, 10.2, 10.0], True, [("regressed", "3")]),
+        ([10.2, 10.1, 10.2, 2.0, 2.1], True, [("improved", "3")]),
+        ([1.0, 1.2, 1.0, 1.25, 1.0, 1.2, 1.0, 1.3], True, []),
+        ([1.0, None, 1.0], True, [("broke", "1"), ("mended", "2")]),
+    ],
+)
+def test_steps(numbers, noisy, found):
+    """A counter steps where it changes at all, a time by more than threshold and scatter, in both directions."""
+    assert _found(numbers, noisy) == found
+
+
+UP = Step(("b", ""), True, "1", "2", 1.0, 2.0)
+EXACT = Step(("b", ""), False, "1", "2", 10, 12)
+BROKE = Step(("b", ""), False, "1", "2", 10, None)
+
+
+@pytest.mark.parametrize(
+    ("step", "old", "new", "held"),
+    [
+        (UP, (1.0, 1.1, 1.0, 1.0), (2.0, 1.9, 2.0, 2.0), True),
+        (UP, (1.0, 1.1, 1.0, 2.5), (2.0, 1.9, 2.0, 2.0), False),  # they overlap
+        (UP, (2.0, 2.0, 2.0, 2.0), (1.0, 1.0, 1.0, 1.0), False),  # the other way round
+        (UP, (1.0,) * 3, (1 + 0.9 * THRESHOLD,) * 3, False),  # by no more than the threshold
+        (UP, (1.0, None), (2.0, 2.0), False),
+        (UP, (1.0, 1.0), (2.0, 2.0), False),  # by too few
+        (UP, (), (), False),
+        (EXACT, (10, 10), (12, 12), True),
+        (EXACT, (10, 10), (12, 11), False),  # it does not repeat itself
+        (EXACT, (9, 9), (12, 12), False),  # not what was recorded
+        (BROKE, (10, 10), (None, None), True),
+        (BROKE, (10, 10), (None, 10), False),
+    ],
+)
+def test_confirmation(step, old, new, held):
+    """An alarm holds only if every fresh run shows it."""
+    assert confirm.holds(step, old, new) is held
+
+
+@pytest.mark.parametrize("change", range(1, 40))
+def test_bisection_halves(change):
+    """Of forty rungs the first bad one is found with at most six runs, wherever it is."""
+    asked = []
+    found = first_bad(range(40), lambda at: asked.append(at) or at >= change)
+
+    assert found == (change - 1, change, [])
+    assert len(asked) <= 6
+
+
+def test_bisection_passes_over_what_cannot_tell():
+    """A rung that cannot tell is named if it may be the one."""
+    assert first_bad(range(9), lambda at: None if at in (4, 5) else at >= 5) == (3, 6, [4, 5])
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "value", "told"),
+    [(0, 2048, 2048, True), (0, 2048, 64, False), (10, None, None, True), (10, None, 11, False), (1, 2, None, None)],
+)
+def test_sides_of_a_change(good, bad, value, told):
+    """A number is like the nearer end; a failure tells only where one of the ends is one."""
+    assert Judge(good, bad).bad_at(value) is told
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "unit", "shown"),
+    [
+        (0, 2048, "samples", ("0 → 2,048 samples", "from 0")),
+        (4.3e-6, 10.2e-6, "seconds", ("4.30 µs → 10.2 µs", "2.4 times more")),
+        (2**30, 2**30 + 2**20, "bytes", ("1.00 GiB → 1.00 GiB", "+1.00 MiB (+0.1 %)")),
+        (5, None, "", ("5 → failed", "")),
+    ],
+)
+def test_moves_in_words(old, new, unit, shown):
+    """Human units, and a factor rather than percents from twice on."""
+    change = Change(
+        benchmark="b",
+        parameters="",
+        title="b",
+        unit=unit,
+        kind="regressed",
+        noisy=False,
+        old_rung="1",
+        new_rung="2",
+        old=old,
+        new=new,
+        status="confirmed",
+    )
+
+    assert (change.move, change.by) == shown
+
+
+def test_the_story_survives_its_file(published):
+    """What was written is read again as the same."""
+    text = (published[0] / "html" / "story.json").read_bytes()
+    again = msgspec.json.encode(msgspec.json.decode(text, type=Story))
+
+    assert json.loads(again) == json.loads(text)
