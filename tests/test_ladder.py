@@ -633,6 +633,7 @@ def test_sides_of_a_change(good, bad, value, told):
         (4.3e-6, 10.2e-6, "seconds", ("4.30 µs → 10.2 µs", "2.4 times more")),
         (2**30, 2**30 + 2**20, "bytes", ("1.00 GiB → 1.00 GiB", "+1.00 MiB (+0.1 %)")),
         (5, None, "", ("5 → failed", "")),
+        (7047, 7071, "calls", ("7,047 → 7,071 calls", "+24 (+0.3 %)")),
     ],
 )
 def test_moves_in_words(old, new, unit, shown):
