@@ -13,7 +13,7 @@ import pytest
 import perfsuite
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.history.cells import traced
+from perfsuite.history.cells import measured, traced
 from perfsuite.history.evidence import add, behind, read, told, why
 from perfsuite.memory.predict import PEAK, summarize
 from perfsuite.memory.tracing import job_of, trace
@@ -117,6 +117,17 @@ def test_a_cell_that_no_trace_can_tell_of_is_refused():
     """That is no failure of a release, so it is no number."""
     with pytest.raises(Refused, match="compile"):
         traced(["gpt2_tiny-single+compile-cpu_x1"], "", "", "")
+
+
+def test_a_launch_gives_times_of_which_less_is_better(measure, tmp_path):
+    """Seconds per TFLOP are the step's, by the arithmetic of a rank; TFLOP/s, where more is better, are evidence."""
+    found = measured([CELL], str(tmp_path), "now", "series.Measured")[CELL]
+    (speed,) = read(tmp_path, "now")["series.Measured.track_seconds_per_tflop"][repr(CELL)].values()
+    tflop = measure(CELL).readings["model_flop"].value / 2 / 1e12
+
+    assert found["failures"] == 0 and found["step_time"] > 0
+    assert found["seconds_per_tflop"] == pytest.approx(found["step_time"] / tflop)
+    assert speed == pytest.approx(1 / found["seconds_per_tflop"])
 
 
 @pytest.mark.parametrize(

@@ -42,10 +42,11 @@ def track_legacy():
 
 def track_pair(kind):
     """What takes two releases."""
+    import os
     from importlib.metadata import version
 
     new = [version("packaging") >= "22", version("six") >= "1.16"]
-    return 7 if all(new) else 0
+    return int(os.environ["LADDER_WRONG"]) if all(new) else 0
 
 
 def time_parse():
@@ -85,7 +86,7 @@ def rungs(tmp_path_factory):
     """A ladder of packaging up to 22.0, then of one release more; and how its second building ended."""
     root = tmp_path_factory.mktemp("ladder")
     build = ["ladder", "build", "packaging", "--from", "21.3", "--suite", _suite(root / "suite")]
-    build += ["--hold", "six==1.16.0", "--folder", root / "one"]
+    build += ["--hold", "six==1.16.0", "--set", "LADDER_WRONG=7", "--folder", root / "one"]
     first = _perfsuite(*build, "--to", "22.0")
     commits = _git(root / "one", "log", "--format=%H")
     second = _perfsuite(*build, "--to", "23.0")
@@ -228,6 +229,13 @@ def test_the_story_has_every_change_and_no_other(published):
         (NAMES, "improved", "22.0", "confirmed"),
         ("versions.track_pair", "regressed", "22.0", "confirmed"),
     }
+
+
+def test_a_variable_reaches_the_suite(published):
+    """What --set says is what a benchmark reads in its rung's environment."""
+    pair = next(change for change in published[1]["changes"] if change["benchmark"] == "versions.track_pair")
+
+    assert (pair["old"], pair["new"]) == (0, 7)
 
 
 def test_what_changed_beside_the_release_is_told(published):
@@ -625,6 +633,7 @@ def test_sides_of_a_change(good, bad, value, told):
         (4.3e-6, 10.2e-6, "seconds", ("4.30 µs → 10.2 µs", "2.4 times more")),
         (2**30, 2**30 + 2**20, "bytes", ("1.00 GiB → 1.00 GiB", "+1.00 MiB (+0.1 %)")),
         (5, None, "", ("5 → failed", "")),
+        (7047, 7071, "calls", ("7,047 → 7,071 calls", "+24 (+0.3 %)")),
     ],
 )
 def test_moves_in_words(old, new, unit, shown):

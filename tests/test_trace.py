@@ -52,14 +52,18 @@ def test_the_anatomy_is_that_of_the_run(measure, predicted, cell):
 
 @pytest.mark.parametrize("cell", SINGLE + SEVERAL)
 def test_a_trace_counts_what_a_run_counts(measure, predicted, cell):
-    """Operators, FLOPs and messages of a step are the run's own, to the last one and by all their parts."""
-    run, counted = measure(cell).readings, dict(predicted[cell].readings)
-    del counted["peak_memory_bytes"]
+    """Operators, FLOPs and messages of a step are the run's own, to the last one, and so are their parts.
 
-    assert {"operators", "communication_bytes", "model_flop", "hardware_flop"} <= counted.keys()
-    assert {name: (one.value, one.parts) for name, one in counted.items()} == {
-        name: (run[name].value, run[name].parts) for name in counted
-    }
+    But for what gloo calls inside a reduce-scatter, split and copy_: no other backend does, nor the fake one.
+    """
+    run, counted = measure(cell).readings, predicted[cell].readings
+    inside = 2 * run["collectives"].parts.get("reduce_scatter", 0)
+    operators = run["operators"].parts | {"backward": run["operators"].parts["backward"] - inside}
+    values = {name: run[name].value for name in ("communication_bytes", "collectives", "model_flop", "hardware_flop")}
+
+    assert counted["operators"].parts == operators
+    assert {name: counted[name].value for name in values} == values
+    assert counted["communication_bytes"].parts == run["communication_bytes"].parts
 
 
 def test_parts_add_up(predicted):

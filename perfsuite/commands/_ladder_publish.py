@@ -34,8 +34,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 _ROUNDS = (
-    f"How often both rungs of an alarm are run again ({confirm.ROUNDS}); counters {confirm.EXACT_ROUNDS} times. "
-    f"It takes {confirm.LEAST} to confirm a time."
+    f"How often both rungs of an alarm are run again ({confirm.ROUNDS}): times at least {confirm.LEAST} times, "
+    f"counters at most {confirm.EXACT_ROUNDS}."
 )
 
 

@@ -20,7 +20,7 @@ from perfsuite.records import Record
 
 ROUNDS = 4
 EXACT_ROUNDS = 2  # of what repeats itself
-LEAST = 3  # by fewer a time is not confirmed
+LEAST = 3  # rounds of a time: fewer say nothing
 
 Ran = Callable[[Run], None]
 
@@ -43,7 +43,8 @@ class Check(Record, frozen=True, kw_only=True):
 def known(folder: Path, step: Step) -> Check | None:
     """The check of this very alarm: recorded numbers that have changed since make another."""
     path = _path(folder, step)
-    return records.read(path, Check) if path.is_file() else None
+    check = records.read(path, Check) if path.is_file() else None
+    return None if check and step.noisy and len(check.new_again) < LEAST else check
 
 
 def confirm(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int, ran: Ran = lambda _: None) -> None:
@@ -92,7 +93,7 @@ def _batches(
     for step in waiting:
         if step.noisy:
             pairs.setdefault((step.old_rung, step.new_rung), []).append(step)
-    noisy = [([*pair], alarms, rounds) for pair, alarms in pairs.items()]
+    noisy = [([*pair], alarms, max(rounds, LEAST)) for pair, alarms in pairs.items()]
     return [(rungs, exact, min(rounds, EXACT_ROUNDS)), *noisy] if exact else noisy
 
 

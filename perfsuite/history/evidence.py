@@ -85,7 +85,11 @@ def _explained(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     moves = {name: new.get(name, 0) - old.get(name, 0) for name in sorted(old.keys() | new.keys())}
     largest = sorted((name for name in moves if moves[name]), key=lambda name: -abs(moves[name]))
-    return ", ".join(f"{name} {old.get(name, 0):,} -> {new.get(name, 0):,}" for name in largest[:NAMED])
+    return ", ".join(f"{name} {_show(old.get(name, 0))} -> {_show(new.get(name, 0))}" for name in largest[:NAMED])
+
+
+def _show(number: float) -> str:
+    return f"{number:,}" if isinstance(number, int) else f"{number:.4g}"
 
 
 def _path(folder: Path, commit: str) -> Path:

@@ -24,6 +24,7 @@ OURS = Path(__file__).parent / "www"
 GRAPHS = "graphs.html"
 _OUTSIDE = re.compile(r'(src|href)="https://[^"]*/([^"/]+)"([^>]*?)(/?>)')
 _LINK = '<li><a href="index.html">What changed</a></li>'
+ZOOM = 0.8
 _WIDTH, _HEIGHT, _EDGE = 220, 48, 6  # of a small graph, in CSS pixels
 
 
@@ -99,7 +100,8 @@ def plain(parameters: str) -> str:
 def plot(change: Change, story: Story) -> str:
     """The series over the rungs as a small graph in SVG; a rung without a number is a gap."""
     known = [value for value in change.series if value is not None]
-    top, low = max(known, default=0.0), min([0.0, *known])
+    top, low = max(known, default=0.0), min(known, default=0.0)
+    low = low if 0 < low > ZOOM * top else min(0.0, low)  # from 0, but where all that happens would be a flat line
     step = (_WIDTH - 2 * _EDGE) / max(1, len(change.series) - 1)
     at = next(number for number, rung in enumerate(story.rungs) if rung.name == change.new_rung)
 

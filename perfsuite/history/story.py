@@ -14,6 +14,7 @@ from perfsuite.records import Record
 from perfsuite.units import show_bytes, show_change, show_count, show_time, show_whole
 
 FORMAT = 1
+FINE = 1.01  # below which a counter's difference is told too
 FACTOR = 2.0  # from which on a change is told as "times" rather than in percent
 WORSE, BETTER = ("broke", "regressed"), ("improved", "mended")
 CONFIRMED, UNCONFIRMED, UNCHECKED = "confirmed", "unconfirmed", "unchecked"
@@ -54,12 +55,14 @@ class Change(Record, frozen=True, kw_only=True):
 
     @property
     def by(self) -> str:
-        """``+12.0 %``, or from twice on ``2.4 times``; of bytes also the difference, which a percentage hides."""
+        """``+12.0 %``, or from twice on ``2.4 times more``; where a percentage hides it, also the difference."""
         if self.old is None or self.new is None:
             return ""
         if self.unit == "bytes":
             difference = f"{'+' if self.new > self.old else '-'}{show_bytes(abs(self.new - self.old))}"
             return f"{difference} ({show_change(self.old, self.new)})"
+        if not self.noisy and 1 < steps.ratio(self.old, self.new) < FINE and float(self.new - self.old).is_integer():
+            return f"{self.new - self.old:+,.0f} ({show_change(self.old, self.new)})"
         if self.old <= 0 or self.new <= 0 or steps.ratio(self.old, self.new) < FACTOR:
             return show_change(self.old, self.new)
         return f"{steps.ratio(self.old, self.new):.1f} times {'more' if self.new > self.old else 'less'}"

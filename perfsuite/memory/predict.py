@@ -193,8 +193,9 @@ def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Ca
     readings = {}
     for name in fullest.readings:
         if folds[name] == "sum":  # the first of each stage speaks for all of it
-            firsts = [one.readings[name].value for one in ranks if one.rank % width == 0]
-            readings[name] = Reading(value=sum(firsts))
+            firsts = [one.readings[name] for one in ranks if one.rank % width == 0]
+            parts = sum((Counter(one.parts) for one in firsts), Counter[str]())
+            readings[name] = Reading(value=sum(one.value for one in firsts), parts=dict(parts))
         else:
             readings[name] = max((one.readings[name] for one in ranks), key=lambda reading: reading.value)
     return msgspec.structs.replace(fullest, ranks=peaks, readings=readings)

@@ -26,8 +26,10 @@ class TracedFlops(Flops):
         self.trainer = trainer
 
     def readings(self) -> dict[str, Reading]:
-        hardware = self.counter.get_total_flops() * self.alike
-        return {"model_flop": Reading(value=self.model_flop), "hardware_flop": Reading(value=int(hardware))}
+        counts = self.counter.get_flop_counts().get("Global", {})
+        parts = {str(operator): int(count) * self.alike for operator, count in counts.items()}
+        hardware = Reading(value=sum(parts.values()), parts=parts)
+        return {"model_flop": Reading(value=self.model_flop), "hardware_flop": hardware}
 
     def _peak(self) -> float:
         return 0.0
