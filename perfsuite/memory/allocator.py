@@ -65,11 +65,11 @@ class _Pool:
 
 
 class CachingAllocator:
-    """``allocated`` are the bytes of blocks in use, ``reserved`` those of all segments, and their peaks."""
+    """``allocated`` are the bytes of blocks in use, ``reserved`` those of all ``segments``, and their peaks."""
 
     def __init__(self, capacity_bytes: int | None = None) -> None:
         self.capacity = capacity_bytes
-        self.allocated = self.reserved = self.allocated_peak = self.reserved_peak = 0
+        self.allocated = self.reserved = self.allocated_peak = self.reserved_peak = self.segments = 0
         self._pools: dict[tuple[int, bool], _Pool] = {}
         self._next_address = SEGMENT_MULTIPLE
 
@@ -119,6 +119,7 @@ class CachingAllocator:
             if self.reserved + size > self.capacity:
                 raise OutOfMemory(self.reserved + size - self.capacity)
         self.reserved += size
+        self.segments += 1
         self.reserved_peak = max(self.reserved_peak, self.reserved)
         block = _Block(pool, self._next_address, size)
         self._next_address += -(-size // SEGMENT_MULTIPLE) * SEGMENT_MULTIPLE
@@ -129,6 +130,7 @@ class CachingAllocator:
             for block in pool.whole_segments():
                 pool.remove(block)
                 self.reserved -= block.size
+                self.segments -= 1
 
 
 def _join(first: _Block, second: _Block) -> _Block:

@@ -56,6 +56,22 @@ def devices_are_large(recorder: Any) -> Iterator[None]:
         yield
 
 
+def _yes(_: Any) -> bool:
+    return True
+
+
+@contextlib.contextmanager
+def devices_have_half_precision(recorder: Any) -> Iterator[None]:
+    """What instructions the machine has that traces says nothing about the device: all since Volta compute in fp16, and
+    torch takes bf16 on all of them.
+    """
+    from deepspeed.accelerator import get_accelerator
+
+    kind = type(get_accelerator())
+    with mock.patch.object(kind, "is_fp16_supported", _yes), mock.patch.object(kind, "is_bf16_supported", _yes):
+        yield
+
+
 @contextlib.contextmanager
 def other_ranks_parts_stand_together(recorder: Any) -> Iterator[None]:
     """Stage 3 makes a view per rank of everything that it gathers and reduces: on hundreds of ranks that is millions of
