@@ -36,7 +36,7 @@ WHEELS = (f"torch=={TORCH}", "nvidia-cuda-runtime==13.0.*", "nvidia-cuda-crt==13
 CELLS = (
     "gpt2_small-single+bf16-rtx3090_x1",
     "t5_large-single+bf16-rtx3090_x1-b8",
-    "bert_large-single+fp16+adafactor+ckpt-v100_32g_x1",
+    "t5_base-single+fp16+adafactor+ckpt-v100_32g_x1-b8",
     "bloom_7b1-single+bf16-a100_80g_x1",
     "t5_large-zero3+bf16-rtx3090_x2-b8",
     "llama_1b-ddp+bf16-a100_80g_x2",
@@ -187,8 +187,8 @@ def build(folder: Path) -> Path:
             archive.extractall(folder, [name for name in archive.namelist() if wanted.fullmatch(name)])
     library = folder / "torch" / "lib" / "libc10_cuda.so"
     symbols = subprocess.run(["nm", "-D", library], capture_output=True, text=True, check=True).stdout
-    needed = set(re.findall(r"U (cu\w+)@(?:libcudart\.so\.13|@?)", symbols)) | set(re.findall(r"U (cuda\w+)", symbols))
-    known = set(re.findall(r"(cu\w+)\(", (HERE / "allocator" / "cudart.cpp").read_text()))
+    needed = set(re.findall(r"U (cuda\w+)", symbols))
+    known = set(re.findall(r"^\S.*?(cuda\w+)\(", (HERE / "allocator" / "cudart.cpp").read_text(), re.M))
     stubs = "".join(f'int {name}() {{ unknown("{name}"); }}\n' for name in sorted(needed - known))
     (folder / "stubs.cpp").write_text(f'extern "C" {{\n[[noreturn]] void unknown(const char*);\n{stubs}}}\n')
     (folder / "versions").write_text("libcudart.so.13 { global: *; };\n")
@@ -202,8 +202,8 @@ def build(folder: Path) -> Path:
         f"-Wl,--version-script={folder}/versions",
     ]
     sources = [HERE / "allocator" / "cudart.cpp", folder / "stubs.cpp"]
-    subprocess.run([*shared, *sources, "-o", runtime], check=True)
     includes = [f"-I{folder}/torch/include", f"-I{folder}/nvidia/cu13/include"]
+    subprocess.run([*shared, *includes, *sources, "-o", runtime], check=True)
     paths = [f"-Wl,-rpath,{folder}", f"-Wl,-rpath,{folder}/torch/lib", "-Wl,--allow-shlib-undefined"]
     libraries = [library, folder / "torch" / "lib" / "libc10.so", runtime]
     source = HERE / "allocator" / "driver.cpp"

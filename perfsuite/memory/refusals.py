@@ -8,7 +8,6 @@ TECHNIQUES = {
     "compile": "torch.compile plans its own buffers behind the operators that a trace sees",
     "flash": "the kernels of the package flash-attn exist on GPUs alone and cannot be run on fake tensors; torch's own "
     "flash kernel can: leave +flash out",
-    "ckpt_offload": "activations that wait on the host are on the same fake device as those that do not",
     "nvme": "what lies on a disk is read by DeepSpeed's async_io, which reads no fake tensor",
     "nvme_optimizer": "what lies on a disk is read by DeepSpeed's async_io, which reads no fake tensor",
     "cpu_adam": "DeepSpeed's CPUAdam is a C++ kernel that reads the memory of what it steps",

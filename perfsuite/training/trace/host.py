@@ -17,6 +17,7 @@ from torch.optim.optimizer import _default_to_fused_or_foreach
 
 from perfsuite.training.session import Session
 
+MOVES = {"offload_optimizer", "offload_parameters", "around"}  # fields of a recipe that move tensors to the host
 DEVICE = torch.device("cpu", 0)
 
 

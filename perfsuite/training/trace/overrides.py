@@ -66,8 +66,8 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
     if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them
         newest = job.capability is None or job.capability >= AMPERE
         yield functools.partial(attention.cuda_kernels, newest=newest)
-    recipe = session.recipe
-    offloads = job.job.device != "cpu" and bool(recipe.offload_optimizer or recipe.offload_parameters)
+    sets = {field for choice in session.strategy.choices for field, value in choice.technique.sets.items() if value}
+    offloads = job.job.device != "cpu" and bool(sets & host.MOVES)
     if offloads:
         yield from host.PATCHES
     if "deepspeed" in {name.partition(".")[0] for name in session.strategy.engine.preload}:
