@@ -24,7 +24,7 @@ import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.memory.allocator import CachingAllocator, OutOfMemory
+from perfsuite.memory.allocator import CachingAllocator, OutOfMemory, smallest_capacity
 from perfsuite.memory.tracing import job_of, trace
 from perfsuite.records import Trace, write_bytes
 
@@ -58,8 +58,11 @@ cache is emptied, as a prediction does before the first step, and the device get
 Settings are torch's defaults. Outside it: PYTORCH_CUDA_ALLOC_CONF (expandable segments, splitting, garbage collection),
 tensors that several streams use (record_stream), CUDA graphs' pools.
 
-| requests | how many | streams | most reserved | out of memory | answers that differ |
-|---|---|---|---|---|---|"""
+A cell's requests are those of two traced steps, on a device of any size, on the smallest in which the model says that
+they find room, and on one that is a tenth smaller.
+
+| requests | how many | streams | device | most reserved | out of memory | answers that differ |
+|---|---|---|---|---|---|---|"""
 Answer = tuple[int, int, int, int] | None  # address, allocated, reserved, segments; None: out of memory
 
 
@@ -92,15 +95,18 @@ def random_requests(seed: int) -> Requests:
     return Requests(name=f"random {seed}", orders=orders, begin=source.randrange(REQUESTS // 2), capacity=capacity)
 
 
-def traced_requests(name: str) -> Requests:
-    """Two steps of a cell."""
+def traced_requests(name: str) -> Iterator[Requests]:
+    """Two steps of a cell: on a device that is large enough, on the smallest that is, and on one that is too small."""
     catalog = Catalog()
     (one,) = trace([job_of(parse_cell(name, catalog), 0, catalog)])
     assert isinstance(one, Trace), one
     first = next(at for at, event in enumerate(one.events) if event[0] == -1 and one.marks[event[1]].phase == "batch")
     kept = [(at, event) for at, event in enumerate(one.events) if event[0] != -1 and event[1]]
     orders = [(storage, size, stream) for _, (storage, size, _, stream) in kept]
-    return Requests(name=name, orders=orders, begin=sum(at < first for at, _ in kept))
+    begin = sum(at < first for at, _ in kept)
+    smallest = smallest_capacity([(number, size, 0, stream) for number, size, stream in orders], begin)
+    for capacity in (0, smallest, smallest * 9 // 10):
+        yield Requests(name=name, orders=orders, begin=begin, capacity=capacity)
 
 
 def ours(requests: Requests) -> Iterator[Answer]:
@@ -219,7 +225,8 @@ def row(requests: Requests, answers: Sequence[Answer]) -> tuple[str, int]:
     streams = len({stream for _, size, stream in requests.orders if size > 0})
     peak = max(answer[2] for answer in answers if answer)
     refused = sum(answer is None for answer in answers)
-    cells = (requests.name, f"{len(requests.orders):,}", streams, f"{peak / MIB:,.0f} MiB", refused, other)
+    device = f"{requests.capacity / MIB:,.0f} MiB" if requests.capacity else "any"
+    cells = (requests.name, f"{len(requests.orders):,}", streams, device, f"{peak / MIB:,.0f} MiB", refused, other)
     return f"| {' | '.join(map(str, cells))} |", other
 
 
@@ -235,18 +242,18 @@ def main() -> int:
         refused += sum(answer is None for answer in answers)
         if seed < KEPT_RANDOM:
             keep(requests, answers)
-    text = f"| {RANDOM} random sequences | {asked:,} | 1 to 3 | | {refused:,} | {wrong} |"
+    text = f"| {RANDOM} random sequences | {asked:,} | 1 to 3 | any, 256, 1,024 MiB | | {refused:,} | {wrong} |"
     lines.append(text)
     print(text, flush=True)
     for name in CELLS:
-        requests = traced_requests(name)
-        answers = real(requests, driver)
-        text, other = row(requests, answers)
-        wrong += other
-        lines.append(text)
-        print(text, flush=True)
-        if name == KEPT_CELL:
-            keep(requests, answers)
+        for requests in traced_requests(name):
+            answers = real(requests, driver)
+            text, other = row(requests, answers)
+            wrong += other
+            lines.append(text)
+            print(text, flush=True)
+            if name == KEPT_CELL and not requests.capacity:
+                keep(requests, answers)
     write_bytes(OUT, "\n".join([HEAD, *lines, ""]).encode())
     return int(wrong > 0)
 
