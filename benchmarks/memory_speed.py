@@ -4,12 +4,13 @@
 
 Seconds are CPU seconds of the whole process that traces, its imports included, on one core: a shared machine's wall
 clock says little. Beside it stands torch's own MemTracker (torch.distributed._tools.mem_tracker) over two steps of
-the same model under fake tensors.
+the same model under fake tensors; it is stopped after TRACKER_LIMIT.
 """
 
 import hashlib
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ GOALS = {  # CPU seconds
     "bloom_7b1-single+bf16-a100_80g_x1": 6,
     "gpt3_175b-zero3+bf16+ckpt-a100_80g_x8n32": 60,
 }
+TRACKER_LIMIT = 60  # CPU seconds
 SEEDS = range(5)
 SEEDED = "llama_tiny-fsdp2+bf16-h100_x8"
 TRACKER = """
@@ -67,26 +69,28 @@ def children_seconds() -> float:
 def main() -> int:
     """Trace, time, compare."""
     catalog = Catalog()
-    lines = []
+    rows: dict[str, str] = {}
     for name, goal in GOALS.items():
-        cell = parse_cell(name, catalog)
         before = children_seconds()
-        (result,) = trace([job_of(cell, 0, catalog)])
+        (result,) = trace([job_of(parse_cell(name, catalog), 0, catalog)])
         whole = children_seconds() - before
         assert isinstance(result, Trace), result
-        lines.append(
-            f"| {name} | {result.seconds:.1f} s | {whole:.1f} s | {goal} s | {result.rss_bytes / 2**20:.0f} MiB | "
-            f"{len(result.events):,} | {_tracker(name) if cell.hardware.world_size == 1 else '–'} |"
-        )
-        print(lines[-1], flush=True)
+        rss = f"{result.rss_bytes / 2**20:.0f} MiB"
+        rows[name] = f"{result.seconds:.1f} s | {whole:.1f} s | {goal} s | {rss} | {len(result.events):,}"
+        print(f"| {name} | {rows[name]} |", flush=True)
     same = len({_seeded(seed, catalog) for seed in SEEDS}) == 1
     outcome = "the same" if same else "OTHER"
     sentence = f"{SEEDED}: {len(SEEDS)} processes with different hash seeds trace {outcome} events, to the byte."
-    print(sentence)
+    print(sentence, flush=True)
+    lines = []
+    for name, text in rows.items():
+        alone = parse_cell(name, catalog).hardware.world_size == 1  # MemTracker knows one rank
+        lines.append(f"| {name} | {text} | {_tracker(name) if alone else '–'} |")
+        print(lines[-1], flush=True)
     head = [
         "# What a prediction costs",
         "",
-        "CPU seconds on one core, written by `python benchmarks/memory_speed.py`.",
+        "CPU seconds on one core of a shared machine, written by `python benchmarks/memory_speed.py`.",
         "",
         sentence,
         "",
@@ -99,11 +103,18 @@ def main() -> int:
 
 def _tracker(name: str) -> str:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run([sys.executable, "-c", TRACKER, name], env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", TRACKER, name]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, preexec_fn=_limit)
+    if done.returncode == -signal.SIGXCPU:
+        return f"more than {TRACKER_LIMIT} s"
     if done.returncode:
         return f"fails: {done.stderr.strip().splitlines()[-1][:80]}"
     seconds, rss, peak = (float(word) for word in done.stdout.split()[-3:])
     return f"{seconds:.1f} s, {rss / 2**20:.0f} MiB, {peak / 2**30:.2f} GiB"
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (TRACKER_LIMIT, TRACKER_LIMIT + 5))
 
 
 def _seeded(seed: int, catalog: Catalog) -> str:

@@ -64,14 +64,15 @@ def predict(
 
 
 def ranks_of(cell: Cell) -> list[int]:
-    """The first rank of every pipeline stage, and the last where something is sharded, for its share is another one.
-
-    All others of a stage do the same.
+    """The first rank of a pipeline stage, and the last where something is sharded, for its share is another one: all
+    others of a stage do the same. The stages are the first, the second and the last: those between have the layers of
+    the second, and no more micro-batches in flight.
     """
     layout = _layout(cell)
     width = layout.data_ranks * layout.tensor
     inside = {0, width - 1} if cell.strategy.engine.shards else {0}
-    return sorted(stage * width + rank for stage in range(layout.pipeline) for rank in inside)
+    stages = {0, min(1, layout.pipeline - 1), layout.pipeline - 1}
+    return sorted(stage * width + rank for stage in stages for rank in inside)
 
 
 def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
