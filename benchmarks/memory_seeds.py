@@ -172,8 +172,8 @@ def bisect(cells: Sequence[Cell]) -> tuple[list[str], Cell | None]:
 
 
 def zero_nodes() -> Iterator[str]:
-    """A trace takes a minute, so one says what does not depend on the nodes, the closed forms how the state shrinks with
-    them, and a second trace whether the answer is right.
+    """A trace takes a minute, so one says what does not depend on the nodes, the closed forms how the state shrinks
+    with them, and a second trace whether the answer is right.
     """
     yield "| cell | needs, GiB | left, GiB | on the host, GiB per node | |"
     yield "|---|---|---|---|---|"
@@ -188,8 +188,8 @@ def zero_nodes() -> Iterator[str]:
     missing = rest + state / (nodes - 1) - V100_BYTES
     yield ""
     yield (
-        f"{rest / GIB:.1f} GiB of that are no state and stay the same on any number of nodes. With the closed forms of the "
-        f"state beside them **ZeRO-3 needs {nodes} nodes**; with one less each GPU lacks {missing / GIB:.2f} GiB."
+        f"{rest / GIB:.1f} GiB of that are no state and stay the same on any number of nodes. With the state by the "
+        f"closed forms **ZeRO-3 needs {nodes} nodes**; with one less each GPU lacks {missing / GIB:.2f} GiB."
     )
 
 
