@@ -67,9 +67,10 @@ def children_seconds() -> float:
 
 
 def main() -> int:
-    """Trace, time, compare."""
+    """Trace, time, compare; the page is written anew whenever something is known."""
     catalog = Catalog()
     rows: dict[str, str] = {}
+    trackers: dict[str, str] = {}
     for name, goal in GOALS.items():
         before = children_seconds()
         (result,) = trace([job_of(parse_cell(name, catalog), 0, catalog)])
@@ -77,20 +78,27 @@ def main() -> int:
         assert isinstance(result, Trace), result
         rss = f"{result.rss_bytes / 2**20:.0f} MiB"
         rows[name] = f"{result.seconds:.1f} s | {whole:.1f} s | {goal} s | {rss} | {len(result.events):,}"
-        print(f"| {name} | {rows[name]} |", flush=True)
+        write_page(rows, trackers, "")
     same = len({_seeded(seed, catalog) for seed in SEEDS}) == 1
     outcome = "the same" if same else "OTHER"
     sentence = f"{SEEDED}: {len(SEEDS)} processes with different hash seeds trace {outcome} events, to the byte."
     print(sentence, flush=True)
-    lines = []
-    for name, text in rows.items():
-        alone = parse_cell(name, catalog).hardware.world_size == 1  # MemTracker knows one rank
-        lines.append(f"| {name} | {text} | {_tracker(name) if alone else '–'} |")
-        print(lines[-1], flush=True)
+    for name in rows:
+        if parse_cell(name, catalog).hardware.world_size == 1:  # MemTracker knows one rank
+            trackers[name] = _tracker(name)
+            write_page(rows, trackers, sentence)
+    return int(not same)
+
+
+def write_page(rows: dict[str, str], trackers: dict[str, str], sentence: str) -> None:
+    """Write what is known so far."""
+    lines = [f"| {name} | {text} | {trackers.get(name, '–')} |" for name, text in rows.items()]
+    print(lines[-1], flush=True)
     head = [
         "# What a prediction costs",
         "",
-        "CPU seconds on one core of a shared machine, written by `python benchmarks/memory_speed.py`.",
+        "CPU seconds on one core of a shared machine, by `python benchmarks/memory_speed.py`. The goal is for the",
+        "trace of two steps. torch's MemTracker follows two steps of the same model under fake tensors.",
         "",
         sentence,
         "",
@@ -98,7 +106,6 @@ def main() -> int:
         "|---|---|---|---|---|---|---|",
     ]
     write_bytes(OUT, "\n".join([*head, *lines, ""]).encode())
-    return int(not same)
 
 
 def _tracker(name: str) -> str:
