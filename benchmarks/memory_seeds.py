@@ -172,42 +172,36 @@ def bisect(cells: Sequence[Cell]) -> tuple[list[str], Cell | None]:
 
 
 def zero_nodes() -> Iterator[str]:
-    """A trace takes a minute, so one says what does not depend on the nodes, the closed forms how the state shrinks
-    with them, and a second trace whether the answer is right.
+    """A trace takes minutes, so one says what does not depend on the nodes, and the closed forms how the state shrinks
+    with them.
     """
+    yield "16 bytes of state per parameter (2 + 2 + 12). Micro-batch 1, 1,024 tokens, every layer checkpointed."
+    yield ""
     yield "| cell | needs, GiB | left, GiB | on the host, GiB per node | |"
     yield "|---|---|---|---|---|"
-    nodes, tried = PROBED_NODES, dict[int, bool]()
-    while nodes not in tried:
-        ((cell, one),) = say([parse_cell(f"gpt3_175b-zero3+fp16+ckpt-v100_32g_x4n{nodes}-b1-s1024", CATALOG)])
-        tried[nodes] = one.outcome == "fits"
-        yield row(cell, one)
-        state = sum(one.theory.values()) * nodes
-        rest = needed(one) - state / nodes
-        nodes = math.ceil(state / (V100_BYTES - rest))
+    ((cell, one),) = say([parse_cell(f"gpt3_175b-zero3+fp16+ckpt-v100_32g_x4n{PROBED_NODES}-b1-s1024", CATALOG)])
+    yield row(cell, one)
+    state = sum(one.theory.values()) * PROBED_NODES
+    rest = needed(one) - state / PROBED_NODES
+    yield ""
+    yield f"{rest / GIB:.1f} GiB of that are no state, and stay the same on any number of nodes:"
+    yield "activations, gathered layers, buckets, what the allocator loses, CUDA's context and NCCL."
+    if rest > V100_BYTES:
+        yield "**That is more than a V100 has: ZeRO-3 alone needs another device.**"
+        return
+    nodes = math.ceil(state / (V100_BYTES - rest))
     missing = rest + state / (nodes - 1) - V100_BYTES
-    yield ""
-    yield (
-        f"{rest / GIB:.1f} GiB of that are no state and stay the same on any number of nodes. With the state by the "
-        f"closed forms **ZeRO-3 needs {nodes} nodes**; with one less each GPU lacks {missing / GIB:.2f} GiB."
-    )
+    yield f"With the state by the closed forms **ZeRO-3 needs {nodes} nodes** ({4 * nodes} GPUs; theory beside one trace);"
+    yield f"with one less each GPU lacks {missing / GIB:.2f} GiB. The state alone would fit on"
+    yield f"{math.ceil(state / V100_BYTES)} nodes."
 
 
-def fewest_nodes() -> Iterator[str]:
-    """Under ZeRO-3, and under tensor and pipeline parallelism by bisection."""
-    state = 16 * CATALOG.get("model", "gpt3_175b").parameters
-    least = -(-state // (4 * 32 * GIB))
+def pipeline_nodes() -> Iterator[str]:
+    """By bisection over the stages."""
     yield (
-        f"At 16 bytes per parameter (2 + 2 + 12) parameters, gradients and Adam's state are {state / GB:,.0f} GB, "
-        f"which alone would fill {least} nodes. Micro-batch 1, 1,024 tokens, every layer checkpointed."
-    )
-    yield ""
-    yield from zero_nodes()
-    yield ""
-    yield (
-        "Tensor parallel within a node, pipeline (1F1B) between nodes, a micro-batch per stage. All stages have "
-        "the same number of layers, so there are 24, 32, 48 or 96 of them; the model is Llama's block with GPT-3's "
-        "dimensions and as many weights, in bf16 (why: benchmarks/memory_seeds.py). The fullest stage counts."
+        "Tensor parallel within a node, pipeline (1F1B) between nodes, a micro-batch per stage. All stages have the same "
+        "number of layers; the model is Llama's block with GPT-3's dimensions and as many weights, in bf16 (why: "
+        "benchmarks/memory_seeds.py). The fullest stage counts. Micro-batch 1, 1,024 tokens, every layer checkpointed."
     )
     yield ""
     strategy = "pp_1f1b+bf16+ckpt+tp4+acc{0}-v100_32g_x4n{0}"
@@ -245,7 +239,8 @@ def main() -> int:
         "t5-large on two RTX 3090 and four A6000": table(large),
         "T5-XXL on one to four A100 of 80 GB": table(xxl),
         "The largest GPT on one node of four V100 of 32 GB": largest_on_a_node(),
-        "GPT-3 175B on nodes of four V100 of 32 GB": fewest_nodes(),
+        "GPT-3 175B under ZeRO-3 on nodes of four V100 of 32 GB": zero_nodes(),
+        "GPT-3 175B under tensor and pipeline parallelism on the same nodes": pipeline_nodes(),
     }
     asked = tuple(sys.argv[1:])
     page = dict(part.split("\n\n", 1) for part in OUT.read_text().split("\n## ")[1:]) if asked else {}

@@ -87,9 +87,10 @@ def other_ranks_parts_stand_together(recorder: Any) -> Iterator[None]:
     narrow = torch.Tensor.narrow
 
     def part(tensor: Any, dimension: int, start: Any, length: Any) -> Any:
-        """Of a flat tensor that is gathered: one rank's."""
+        """Of a flat tensor that is gathered: one rank's. What is cut into other than equal parts is no such tensor."""
         gathers = sys._getframe(1).f_globals["__name__"] == partition_parameters.__name__
-        return tensor if gathers and start != dist.get_rank() * length else narrow(tensor, dimension, start, length)
+        equal = gathers and length * dist.get_world_size() == tensor.numel()
+        return tensor if equal and start != dist.get_rank() * length else narrow(tensor, dimension, start, length)
 
     def wait(handle: Any, handle_dependency: bool = True) -> None:
         """As AllGatherCoalescedHandle.wait: every parameter is put together in memory of its own."""

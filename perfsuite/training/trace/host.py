@@ -41,10 +41,10 @@ def _on_accelerator(_: Any, tensor: torch.Tensor) -> bool:
 @contextlib.contextmanager
 def literals_reach_the_device(recorder: Any) -> Iterator[None]:
     """``torch.tensor`` makes a real tensor and hands it to the fake mode, which asks it where it is: on "cpu"."""
-    plain = torch.tensor
+    plain: Any = torch.tensor
 
     def tensor(*arguments: Any, device: Any = None, **options: Any) -> torch.Tensor:
-        made = plain(*arguments, device=device, **options)
+        made: torch.Tensor = plain(*arguments, device=device, **options)
         return made.to(torch.device(device) if device is not None else torch.get_default_device())
 
     with mock.patch.object(torch, "tensor", tensor):
