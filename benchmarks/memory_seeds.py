@@ -191,7 +191,7 @@ def zero_nodes() -> Iterator[str]:
         return
     nodes = math.ceil(state / (V100_BYTES - rest))
     missing = rest + state / (nodes - 1) - V100_BYTES
-    yield f"With the state by the closed forms **ZeRO-3 needs {nodes} nodes** ({4 * nodes} GPUs; theory beside one trace);"
+    yield f"With the state by the closed forms **ZeRO-3 needs {nodes} nodes** ({4 * nodes} GPUs; theory and one trace);"
     yield f"with one less each GPU lacks {missing / GIB:.2f} GiB. The state alone would fit on"
     yield f"{math.ceil(state / V100_BYTES)} nodes."
 
@@ -199,8 +199,8 @@ def zero_nodes() -> Iterator[str]:
 def pipeline_nodes() -> Iterator[str]:
     """By bisection over the stages."""
     yield (
-        "Tensor parallel within a node, pipeline (1F1B) between nodes, a micro-batch per stage. All stages have the same "
-        "number of layers; the model is Llama's block with GPT-3's dimensions and as many weights, in bf16 (why: "
+        "Tensor parallel within a node, pipeline (1F1B) between nodes, a micro-batch per stage. Stages have equally "
+        "many layers; the model is Llama's block with GPT-3's dimensions and as many weights, in bf16 (why: "
         "benchmarks/memory_seeds.py). The fullest stage counts. Micro-batch 1, 1,024 tokens, every layer checkpointed."
     )
     yield ""
