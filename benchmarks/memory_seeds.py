@@ -1,19 +1,26 @@
 """The questions of people who ran out of memory, answered by prediction. Writes docs/memory_seeds.md.
 
-    python benchmarks/memory_seeds.py
+    python benchmarks/memory_seeds.py                    # everything: half an hour of a core
+    python benchmarks/memory_seeds.py "T5-XXL on"        # the sections whose titles begin so; the others stay
 
 t5        Seq2SeqTrainer on two RTX 3090, micro-batch 1, bf16: 250M parameters, 4 GB expected, 27 GB used. Neither the
           length of the samples nor how the two GPUs were used is told. 27 GB are more than one of them has, so they are
           the sum of both, which torch.nn.DataParallel uses where a script is started by hand; its second GPU has the
           parameters, a sample's activations and the replica's gradients, and no optimizer.
 t5_11b    T5-XXL on one to four A100 of 80 GB.
-gpt3_175b the fewest nodes of four V100 of 32 GB under ZeRO-3, and the largest model on one node.
+gpt3_175b the fewest nodes of four V100 of 32 GB under ZeRO-3 and under tensor and pipeline parallelism, and the largest
+          model on one node. transformers has no plan by which GPT-2's class is divided over tensor-parallel ranks, so
+          there a decoder of GPT-3's width, depth and heads takes its place that has one (GATED below). torch's
+          pipelines have no loss scale, so fp16 cannot be had; bf16, which a V100 only emulates, takes the same memory.
 """
 
+import dataclasses
+import math
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from perfsuite.catalog.definitions import Cut, Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
 from perfsuite.memory.predict import predict
@@ -21,8 +28,58 @@ from perfsuite.records import Prediction, write_bytes
 from perfsuite.report.memory import headroom, needed
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_seeds.md"
-GB = 10**9
-CATALOG = Catalog()
+GB, GIB = 10**9, 2**30
+GATED = Model(  # Llama's block with GPT-3's dimensions: 3 x 2/3 x 4h wide where GPT-3 has 2 x 4h, so as many weights
+    name="gpt3_gated",
+    family="llama",
+    task="causal_lm",
+    source="arXiv 2005.14165, table 2.1; the feed-forward of arXiv 2002.05202, section 2",
+    workload=Workload(micro_batch=1, sequence_length=1024),
+    parameters=174_566_682_624,
+    config_class="LlamaConfig",
+    model_class="LlamaForCausalLM",
+    config={
+        "vocab_size": 50304,  # 50,257 rounded up, as Megatron does to divide it
+        "hidden_size": 12288,
+        "num_hidden_layers": 96,
+        "num_attention_heads": 96,
+        "num_key_value_heads": 96,
+        "intermediate_size": 32768,
+        "tie_word_embeddings": True,
+        "use_cache": False,
+    },
+    vocabulary=50304,
+    first_token=0,
+    divisible={"heads": 96, "feed-forward features": 32768, "tokens of the vocabulary": 50304},
+    cut=Cut(
+        body="model",
+        layers="model.layers",
+        depth=96,
+        first=("model.embed_tokens",),
+        last=("model.norm", "lm_head"),
+        tied=("model.embed_tokens.weight", "lm_head.weight"),
+    ),
+)
+WIDTH = 4096  # of the models of which the largest for one node is looked for: gpt_7b5's, with other numbers of layers
+LAYERS = range(28, 44)
+
+
+def deep(layers: int) -> Model:
+    """gpt_7b5 with so many layers."""
+    base = Catalog().get("model", "gpt_7b5")
+    more = (layers - base.config["n_layer"]) * (12 * WIDTH**2 + 13 * WIDTH)
+    config = base.config | {"n_layer": layers}
+    return dataclasses.replace(
+        base, name=f"gpt_l{layers}", parameters=base.parameters + more, config=config, cut=None, source="perfsuite"
+    )
+
+
+CATALOG = Catalog((), (GATED, *map(deep, LAYERS)))
+HEAD = """# What people asked
+
+Predicted, not measured; written by `python benchmarks/memory_seeds.py`. What a cell needs is the smallest capacity in
+which its two traced steps find room, and what the GPU holds beside all tensors (perfsuite/memory/overhead.py).
+"""
 LENGTHS = (512, 1024, 2048, 2560, 3072)
 ASKED_SINGLE, ASKED_BOTH = 17, 27  # GB, of the baseline on one GPU and on two
 ROWS = (  # what was tried on two GPUs, and GB that were told
@@ -35,10 +92,15 @@ ROWS = (  # what was tried on two GPUs, and GB that were told
     ("fused AdamW", "single+bf16+adamw_fused+eager", 27.0),
 )
 LARGE = ("ddp+bf16", "ddp+bf16+ckpt", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp2+bf16", "fsdp2+bf16+ckpt")
-XXL = ("single+bf16", "single+bf16+adafactor+ckpt", "single+bf16+lora")
-XXL_SHARDED = ("zero2+bf16+ckpt", "zero3+bf16+ckpt", "fsdp2+bf16+ckpt")
-NODES = (16, 24, 32, 40, 48, 64, 96)
-ONE_NODE = ("gpt_1b7", "gpt_3b6", "gpt_7b5", "gpt_18b")
+XXL_ALONE = (
+    "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor+ckpt", "single+pure_bf16+ckpt", "single+bf16+lora+ckpt",
+    "zero2+bf16+ckpt+offload_optimizer", "zero3+bf16+ckpt+offload",
+)  # fmt: skip
+XXL_SHARDED = ("zero2+bf16+ckpt", "zero3+bf16+ckpt", "fsdp2+bf16", "fsdp2+bf16+ckpt")
+PROBED_NODES = 28
+V100_BYTES = 32 * GIB
+STAGES = (24, 32, 48, 96)  # of 96 layers; four tensor-parallel ranks of a node share one
+ONE_NODE = ("gpt_7b5", "gpt_18b", "gpt_39b")
 
 
 def both(one: Prediction) -> float:
@@ -79,55 +141,115 @@ def t5_base() -> Iterator[str]:
 
 def table(cells: Sequence[Cell]) -> Iterator[str]:
     """Which of the cells fit."""
-    yield "| cell | needs, GiB | left, GiB | |"
-    yield "|---|---|---|---|"
+    yield "| cell | needs, GiB | left, GiB | on the host, GiB per node | |"
+    yield "|---|---|---|---|---|"
     for cell, one in say(cells):
-        if one.outcome == "unsupported":
-            yield f"| {cell.id} | | | {one.reason} |"
-            continue
-        left = headroom(one) or 0
-        verdict = "fits" if left >= 0 else "out of memory"
-        yield f"| {cell.id} | {needed(one) / 2**30:.1f} | {left / 2**30:.1f} | {verdict} |"
+        yield row(cell, one)
 
 
-def fewest_nodes() -> Iterator[str]:
-    """By bisection over the nodes: with more of them every share is smaller."""
-    nodes = list(NODES)
-    low, high = -1, len(nodes) - 1
-    tried: dict[int, Prediction] = {}
+def row(cell: Cell, one: Prediction) -> str:
+    """A line of a table."""
+    if one.outcome == "unsupported":
+        return f"| {cell.id} | | | | {one.reason} |"
+    left = headroom(one) or 0
+    verdict = "fits" if left >= 0 else "out of memory"
+    host = f"{one.host_bytes * cell.hardware.ranks / GIB:.0f}" if one.host_bytes else ""
+    return f"| {cell.id} | {needed(one) / GIB:.1f} | {left / GIB:.1f} | {host} | {verdict} |"
+
+
+def bisect(cells: Sequence[Cell]) -> tuple[list[str], Cell | None]:
+    """The first cell that fits, of cells that need less and less, and a table of those that were tried."""
+    low, high = -1, len(cells)
+    tried: dict[int, str] = {}
     while high - low > 1:
         middle = (low + high) // 2
-        cell = parse_cell(f"gpt3_175b-zero3+fp16+ckpt-v100_32g_x4n{nodes[middle]}-s1024", CATALOG)
-        ((_, one),) = say([cell])
-        tried[nodes[middle]] = one
+        ((cell, one),) = say([cells[middle]])
+        tried[middle] = row(cell, one)
+        print(tried[middle], flush=True)
         low, high = (low, middle) if one.outcome == "fits" else (middle, high)
-    yield "| nodes | needs, GiB | |"
-    yield "|---|---|---|"
-    for count, one in sorted(tried.items()):
-        yield f"| {count} | {needed(one) / 2**30:.1f} | {one.outcome} |"
+    head = ["| cell | needs, GiB | left, GiB | on the host, GiB per node | |", "|---|---|---|---|---|"]
+    return head + [tried[number] for number in sorted(tried)], cells[high] if high < len(cells) else None
+
+
+def zero_nodes() -> Iterator[str]:
+    """A trace takes minutes, so one says what does not depend on the nodes, and the closed forms how the state shrinks
+    with them.
+    """
+    yield "16 bytes of state per parameter (2 + 2 + 12). Micro-batch 1, 1,024 tokens, every layer checkpointed."
     yield ""
-    yield f"Of the counts that were tried, {nodes[high]} nodes of four are the fewest (1,024 tokens, fp16, ckpt)."
+    yield "| cell | needs, GiB | left, GiB | on the host, GiB per node | |"
+    yield "|---|---|---|---|---|"
+    ((cell, one),) = say([parse_cell(f"gpt3_175b-zero3+fp16+ckpt-v100_32g_x4n{PROBED_NODES}-b1-s1024", CATALOG)])
+    yield row(cell, one)
+    state = sum(one.theory.values()) * PROBED_NODES
+    rest = needed(one) - state / PROBED_NODES
+    yield ""
+    yield f"{rest / GIB:.1f} GiB of that are no state, and stay the same on any number of nodes:"
+    yield "activations, gathered layers, buckets, what the allocator loses, CUDA's context and NCCL."
+    if rest > V100_BYTES:
+        yield "**That is more than a V100 has: ZeRO-3 alone needs another device.**"
+        return
+    nodes = math.ceil(state / (V100_BYTES - rest))
+    missing = rest + state / (nodes - 1) - V100_BYTES
+    yield f"With the state by the closed forms **ZeRO-3 needs {nodes} nodes** ({4 * nodes} GPUs; theory and one trace);"
+    yield f"with one less each GPU lacks {missing / GIB:.2f} GiB. The state alone would fit on"
+    yield f"{math.ceil(state / V100_BYTES)} nodes."
+
+
+def pipeline_nodes() -> Iterator[str]:
+    """By bisection over the stages."""
+    yield (
+        "Tensor parallel within a node, pipeline (1F1B) between nodes, a micro-batch per stage. Stages have equally "
+        "many layers; the model is Llama's block with GPT-3's dimensions and as many weights, in bf16 (why: "
+        "benchmarks/memory_seeds.py). The fullest stage counts. Micro-batch 1, 1,024 tokens, every layer checkpointed."
+    )
+    yield ""
+    strategy = "pp_1f1b+bf16+ckpt+tp4+acc{0}-v100_32g_x4n{0}"
+    lines, fits = bisect([parse_cell(f"gpt3_gated-{strategy.format(stages)}-b1-s1024", CATALOG) for stages in STAGES])
+    yield from lines
+    yield ""
+    yield f"**Tensor and pipeline parallel: {fits.hardware.nodes if fits else 'more than 96'} nodes.**"
+
+
+def largest_on_a_node() -> Iterator[str]:
+    """By bisection over the layers of a model of fixed width, and Megatron's sizes with offload."""
+    cells = [parse_cell(f"gpt_l{layers}-zero3+fp16+ckpt-v100_32g_x4-b1-s1024", CATALOG) for layers in LAYERS]
+    lines, fits = bisect(cells[::-1])
+    yield from lines
+    if fits:
+        yield ""
+        yield (
+            f"**ZeRO-3 alone: {fits.model.config['n_layer']} layers of {WIDTH}, "
+            f"{fits.model.parameters / 10**9:.2f} billion parameters.** With offload the host's memory decides:"
+        )
+    yield ""
+    cells = [parse_cell(f"{name}-zero3+fp16+ckpt+offload-v100_32g_x4-b1-s1024", CATALOG) for name in ONE_NODE]
+    yield from table(cells)
 
 
 def main() -> int:
-    """Answer everything."""
-    lines = ["# What people asked", "", "Predicted, not measured; written by `python benchmarks/memory_seeds.py`.", ""]
+    """Answer everything, or the sections that are asked for."""
     large = [parse_cell(f"t5_large-{one}-rtx3090_x2", CATALOG) for one in LARGE]
     large += [parse_cell(f"t5_large-{one}-a6000_x4", CATALOG) for one in LARGE[:2]]
     large += [parse_cell("t5_large-single+bf16-rtx3090_x1", CATALOG)]
-    xxl = [parse_cell(f"t5_11b-{one}-a100_80g_x1", CATALOG) for one in XXL]
-    xxl += [parse_cell(f"t5_11b-{one}-a100_80g_x{ranks}", CATALOG) for ranks in (2, 4) for one in XXL_SHARDED]
-    one_node = [parse_cell(f"{name}-zero3+fp16+ckpt-v100_32g_x4-b1-s1024", CATALOG) for name in ONE_NODE]
-    for title, answer in (
-        ("t5-base on two RTX 3090: where 27 GB come from", t5_base()),
-        ("t5-large on two RTX 3090 and four A6000", table(large)),
-        ("T5-XXL on A100 of 80 GB", table(xxl)),
-        ("The largest model on one node of four V100", table(one_node)),
-        ("GPT-3 175B under ZeRO-3 on nodes of four V100", fewest_nodes()),
-    ):
-        lines += [f"## {title}", "", *answer, ""]
-        print("\n".join(lines[-12:]), flush=True)
-        write_bytes(OUT, "\n".join(lines).encode())
+    xxl = [parse_cell(f"t5_11b-{one}-a100_80g_x1", CATALOG) for one in XXL_ALONE]
+    xxl += [parse_cell(f"t5_11b-{one}-a100_80g_x{ranks}", CATALOG) for ranks in (2, 3, 4) for one in XXL_SHARDED]
+    sections = {
+        "t5-base on two RTX 3090: where 27 GB come from": t5_base(),
+        "t5-large on two RTX 3090 and four A6000": table(large),
+        "T5-XXL on one to four A100 of 80 GB": table(xxl),
+        "The largest GPT on one node of four V100 of 32 GB": largest_on_a_node(),
+        "GPT-3 175B under ZeRO-3 on nodes of four V100 of 32 GB": zero_nodes(),
+        "GPT-3 175B under tensor and pipeline parallelism on the same nodes": pipeline_nodes(),
+    }
+    asked = tuple(sys.argv[1:])
+    page = dict(part.split("\n\n", 1) for part in OUT.read_text().split("\n## ")[1:]) if asked else {}
+    for title, answer in sections.items():
+        if not asked or title.startswith(asked):
+            page[title] = "\n".join([*answer, ""])
+            print(f"{title}\n\n{page[title]}", flush=True)
+        text = [HEAD, *(f"## {one}\n\n{page[one].rstrip()}\n" for one in sections if one in page)]
+        write_bytes(OUT, "\n".join(text).encode())
     return 0
 
 

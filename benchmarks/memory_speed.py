@@ -4,12 +4,13 @@
 
 Seconds are CPU seconds of the whole process that traces, its imports included, on one core: a shared machine's wall
 clock says little. Beside it stands torch's own MemTracker (torch.distributed._tools.mem_tracker) over two steps of
-the same model under fake tensors.
+the same model under fake tensors; it is stopped after TRACKER_LIMIT.
 """
 
 import hashlib
 import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -26,6 +27,7 @@ GOALS = {  # CPU seconds
     "bloom_7b1-single+bf16-a100_80g_x1": 6,
     "gpt3_175b-zero3+bf16+ckpt-a100_80g_x8n32": 60,
 }
+TRACKER_LIMIT = 60  # CPU seconds
 SEEDS = range(5)
 SEEDED = "llama_tiny-fsdp2+bf16-h100_x8"
 TRACKER = """
@@ -65,28 +67,38 @@ def children_seconds() -> float:
 
 
 def main() -> int:
-    """Trace, time, compare."""
+    """Trace, time, compare; the page is written anew whenever something is known."""
     catalog = Catalog()
-    lines = []
+    rows: dict[str, str] = {}
+    trackers: dict[str, str] = {}
     for name, goal in GOALS.items():
-        cell = parse_cell(name, catalog)
         before = children_seconds()
-        (result,) = trace([job_of(cell, 0, catalog)])
+        (result,) = trace([job_of(parse_cell(name, catalog), 0, catalog)])
         whole = children_seconds() - before
         assert isinstance(result, Trace), result
-        lines.append(
-            f"| {name} | {result.seconds:.1f} s | {whole:.1f} s | {goal} s | {result.rss_bytes / 2**20:.0f} MiB | "
-            f"{len(result.events):,} | {_tracker(name) if cell.hardware.world_size == 1 else '–'} |"
-        )
-        print(lines[-1], flush=True)
+        rss = f"{result.rss_bytes / 2**20:.0f} MiB"
+        rows[name] = f"{result.seconds:.1f} s | {whole:.1f} s | {goal} s | {rss} | {len(result.events):,}"
+        write_page(rows, trackers, "")
     same = len({_seeded(seed, catalog) for seed in SEEDS}) == 1
     outcome = "the same" if same else "OTHER"
     sentence = f"{SEEDED}: {len(SEEDS)} processes with different hash seeds trace {outcome} events, to the byte."
-    print(sentence)
+    print(sentence, flush=True)
+    for name in rows:
+        if parse_cell(name, catalog).hardware.world_size == 1:  # MemTracker knows one rank
+            trackers[name] = _tracker(name)
+            write_page(rows, trackers, sentence)
+    return int(not same)
+
+
+def write_page(rows: dict[str, str], trackers: dict[str, str], sentence: str) -> None:
+    """Write what is known so far."""
+    lines = [f"| {name} | {text} | {trackers.get(name, '–')} |" for name, text in rows.items()]
+    print(lines[-1], flush=True)
     head = [
         "# What a prediction costs",
         "",
-        "CPU seconds on one core, written by `python benchmarks/memory_speed.py`.",
+        "CPU seconds on one core of a shared machine, by `python benchmarks/memory_speed.py`. The goal is for the",
+        "trace of two steps. torch's MemTracker follows two steps of the same model under fake tensors.",
         "",
         sentence,
         "",
@@ -94,16 +106,22 @@ def main() -> int:
         "|---|---|---|---|---|---|---|",
     ]
     write_bytes(OUT, "\n".join([*head, *lines, ""]).encode())
-    return int(not same)
 
 
 def _tracker(name: str) -> str:
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    done = subprocess.run([sys.executable, "-c", TRACKER, name], env=environment, capture_output=True, text=True)
+    command = [sys.executable, "-c", TRACKER, name]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, preexec_fn=_limit)
+    if done.returncode == -signal.SIGXCPU:
+        return f"more than {TRACKER_LIMIT} s"
     if done.returncode:
         return f"fails: {done.stderr.strip().splitlines()[-1][:80]}"
     seconds, rss, peak = (float(word) for word in done.stdout.split()[-3:])
     return f"{seconds:.1f} s, {rss / 2**20:.0f} MiB, {peak / 2**30:.2f} GiB"
+
+
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CPU, (TRACKER_LIMIT, TRACKER_LIMIT + 5))
 
 
 def _seeded(seed: int, catalog: Catalog) -> str:

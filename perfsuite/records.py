@@ -105,12 +105,16 @@ class TraceMark(Record, frozen=True, kw_only=True):
     named: dict[int, str]
 
 
+HOST = -1
+
+
 class Trace(Record, frozen=True, kw_only=True):
     """The life of every storage of one rank, in order.
 
     ``events`` are (storage, bytes, label, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark
-    has storage -1 and its number in place of the bytes. ``labels`` are "operator" or "operator<tab>module",
-    ``readings`` what the counted step says, where there was one.
+    has storage -1 and its number in place of the bytes. What lies in the host's memory, where a cell offloads to it,
+    has the stream HOST. ``labels`` are "operator" or "operator<tab>module", ``readings`` what the counted step says,
+    where there was one.
     """
 
     events: list[tuple[int, int, int, int]]
@@ -164,7 +168,8 @@ class Prediction(Record, frozen=True, kw_only=True):
     ``peak_bytes`` are live tensors, as requested, and the sum of ``parts``; ``ranks`` are those of all traced ranks.
     ``allocated_bytes`` and ``reserved_bytes`` are what the device's caching allocator would count, ``smallest_bytes``
     the least capacity in which it finds room; all three are 0 for a CPU, whose allocator keeps nothing back.
-    ``setup_bytes`` is the most that building and preparing needed before the first step.
+    ``setup_bytes`` is the most that building and preparing needed before the first step, ``host_bytes`` the most that
+    a rank of a GPU has offloaded to the host's memory from then on.
     ``overhead`` is what a device needs beside all tensors. ``outcome`` is "fits", "oom" or "unsupported", with its
     ``reason``; on a CPU it is "fits" where no capacity is given. ``theory`` are the closed forms of the model state.
     ``curve`` is live memory over the last traced step: (phase, bytes by category in the order of ``categories``).
@@ -186,6 +191,7 @@ class Prediction(Record, frozen=True, kw_only=True):
     reserved_bytes: int = 0
     smallest_bytes: int = 0
     setup_bytes: int = 0
+    host_bytes: int = 0
     overhead: dict[str, int] = {}
     capacity_bytes: int | None = None
     theory: dict[str, int] = {}

@@ -1,10 +1,18 @@
-"""The model of CUDA's caching allocator, by cases whose answers follow from its source and documentation."""
+"""The model of CUDA's caching allocator, by cases whose answers follow from its source and documentation, and by
+recordings of torch's own (data/allocator, made by benchmarks/allocator_real.py).
+"""
+
+import contextlib
+import hashlib
+import json
+from pathlib import Path
 
 import pytest
 
 from perfsuite.memory.allocator import CachingAllocator, OutOfMemory, replay, segment_size, smallest_capacity
 
 MIB = 2**20
+RECORDINGS = sorted((Path(__file__).parent / "data" / "allocator").glob("*.json"))
 
 
 @pytest.mark.parametrize(
@@ -123,3 +131,59 @@ def test_the_capacity_holds_from_the_first_step():
     events = [(1, 40 * MIB, 0, 0), (1, -40 * MIB, 0, 0), (-1, 0, 0, 0), (2, 12 * MIB, 0, 0)]
 
     assert replay(events, 2, capacity_bytes=12 * MIB).reserved == 12 * MIB
+
+
+def _answers(recording):
+    """What the model says to the recorded requests: (address, allocated, reserved, segments), None where memory ran
+    out; and once where the cache is emptied and the device gets its capacity.
+    """
+    allocator, blocks, orders = CachingAllocator(), {}, iter(recording["orders"])
+    for at, (number, size, stream) in enumerate(zip(orders, orders, orders, strict=True)):
+        if at == recording["begin"]:
+            with contextlib.suppress(OutOfMemory):
+                allocator.begin(recording["capacity"] or None)
+            yield 0, allocator.allocated, allocator.reserved, allocator.segments
+        address = 0
+        if size > 0:
+            try:
+                blocks[number] = allocator.allocate(size, stream)
+            except OutOfMemory:
+                yield None
+                continue
+            address = blocks[number].address
+        elif number in blocks:
+            allocator.release(blocks.pop(number))
+        yield address, allocator.allocated, allocator.reserved, allocator.segments
+
+
+@pytest.fixture(scope="module", params=RECORDINGS, ids=lambda path: path.stem)
+def recorded(request):
+    """A recording and the model's answers to it."""
+    recording = json.loads(request.param.read_text())
+    return recording, list(_answers(recording))
+
+
+def test_there_are_recordings():
+    """Of random requests on several streams and short devices, and of a real cell."""
+    assert len(RECORDINGS) >= 5
+
+
+def test_every_block_is_where_torch_puts_it(recorded):
+    """The addresses of all blocks, in order, and where memory ran out."""
+    recording, answers = recorded
+    addresses = " ".join(str(one[0]) if one else "oom" for one in answers)
+
+    assert [at for at, one in enumerate(answers) if one is None] == recording["out_of_memory"]
+    assert hashlib.sha256(addresses.encode()).hexdigest() == recording["addresses"]
+
+
+def test_bytes_and_segments_are_torchs(recorded):
+    """Allocated and reserved bytes and the number of segments, to the byte, wherever what is reserved changes."""
+    recording, answers = recorded
+    changes = []
+    for at, one in enumerate(answers):
+        if one and (not changes or one[2] != changes[-1][2]):
+            changes.append((at, *one[1:]))
+
+    assert [number for change in changes for number in change] == recording["reserved"]
+    assert list(answers[-1]) == recording["last"]

@@ -42,6 +42,25 @@ def test_the_timeline_marks_the_peak(tmp_path, capsys):
     assert "peak " in page and "predicted live tensors" in page
 
 
+def test_a_sweep_is_a_table_and_bars(tmp_path, capsys):
+    """--sweep batch doubles the micro-batch from the model's own on; --plot draws what each needs."""
+    status = main([*TINY, "--sweep", "batch", "--plot", str(tmp_path / "sweep.html")])
+    printed, page = capsys.readouterr().out, (tmp_path / "sweep.html").read_text()
+
+    assert status == 0
+    assert [line.split()[0] for line in printed.splitlines() if "█" in line] == ["b2", "b4", "b8", "b16", "b32", "b64"]
+    assert "by batch: predicted, not measured" in page and "b64" in page
+
+
+def test_offload_is_shown_apart(capsys):
+    """What waits in the host's memory has a line of its own and is not on the device."""
+    main(["memory", "gpt2_tiny", "--strategy", "fsdp2+bf16+offload", "--hardware", "rtx3090_x2"])
+    printed = capsys.readouterr().out
+
+    assert "\non the host" in printed
+    assert "\noptimizer state" not in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
@@ -49,6 +68,10 @@ def test_the_timeline_marks_the_peak(tmp_path, capsys):
         (["memory", "gpt2_tiny", "-b", "0"], "1 or more"),
         (["memory", "gpt2_tiny", "-t", "8"], "no decoder of its own"),
         (["memory", "gpt2_tinny"], "Did you mean 'gpt2_tiny'?"),
+        (["memory", "gpt2_tiny-single-rtx3090_x1", "-b", "4"], "a whole cell's id"),
+        (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),
+        ([*TINY, "--sweep", "batch", "--timeline", "x.html"], "--plot draws a sweep"),
+        ([*TINY, "--plot", "x.html"], "say --sweep"),
         (["fit", "gpt2_tiny", "--hardware", "cpu_x2"], "name a device"),
     ],
 )

@@ -1,13 +1,17 @@
 """The gate without a GPU: predictions held to predicted baselines, by equality."""
 
+import runpy
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 
+from perfsuite.cell import parse_cell
 from perfsuite.errors import FileError
 from perfsuite.gate.predicted import judge_prediction, load, path_of
+from perfsuite.memory.predict import predict
 from perfsuite.records import FORMAT, PredictedBaseline, Prediction, read_report, write
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
@@ -116,3 +120,32 @@ def test_pytest_predicts_what_is_not_here(tmp_path):
     assert "no predicted baseline" in fresh.stdout
     assert "predicted, not measured" in held.stdout
     assert "--perf-update=improved" in changed.stdout
+
+
+COMMITTED = Path(__file__).parents[1] / "baselines"
+FAST = (  # of benchmarks/test_predicted.py, all of which take minutes
+    "gpt2_tiny-single+bf16-rtx3090_x1",
+    "llama_tiny-fsdp2+bf16+ckpt-h100_x8",
+    "t5_tiny-zero3+bf16-h100_x8",
+)
+
+
+@pytest.fixture(scope="module")
+def verdicts(catalog):
+    """Of some committed predictions, traced afresh."""
+    found = predict([parse_cell(one, catalog) for one in FAST], catalog, processes=2, fresh=True)
+    return {one.cell: judge_prediction(one, load(COMMITTED, one.cell)) for one in found}
+
+
+@pytest.mark.parametrize("cell", FAST)
+def test_the_committed_predictions_hold(verdicts, cell):
+    """With the pinned libraries every number is the committed one, on any machine."""
+    assert verdicts[cell].status == "ok", f"{verdicts[cell].headline} {verdicts[cell].lines}"
+
+
+def test_every_predicted_cell_is_committed():
+    """benchmarks/test_predicted.py names exactly the cells that have a predicted baseline."""
+    grid = runpy.run_path(str(COMMITTED.parent / "benchmarks" / "test_predicted.py"))["test_predicted_cell"]
+    named = {cell for mark in grid.pytestmark for cell in mark.args}
+
+    assert {path.stem for path in (COMMITTED / "predicted").glob("*/*.json")} == named

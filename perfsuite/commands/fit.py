@@ -15,16 +15,30 @@ from perfsuite.units import show_bytes
 
 COSTS = {
     "ckpt": "every layer's forward again: about a third more arithmetic",
+    "ckpt_selective": "a part of every layer's forward again",
+    "ckpt_offload": "every layer's forward again, and what is kept crosses to the host and back",
     "adafactor": "second moments as rows and columns: steps may be worse",
     "adamw8bit": "moments rounded to 8 bits",
+    "pure_bf16": "weights and moments rounded to bf16",
+    "lora": "adapters alone are trained",
+    "offload": "everything crosses to the host and back, where the optimizer steps",
+    "offload_optimizer": "gradients and parameters cross to the host and back, where the optimizer steps",
+    "offload_params": "parameters cross to the device twice a step",
 }
+_PIPELINE = "hidden states between stages; ranks wait while the pipeline fills and drains"
+_DIVIDED = "all-reduces of the hidden states in every layer"
+_GATHERED = "parameters gathered twice, gradients scattered: 1.5 times ddp's bytes"
 MESSAGES = {
+    "single": "",
     "ddp": "one all-reduce of the gradients",
     "zero1": "an all-reduce of the gradients, an all-gather of the parameters",
-    "zero2": "the same for every micro-batch",
-    "zero3": "parameters gathered, gradients scattered: 1.5 times ddp's bytes",
-    "fsdp1": "parameters gathered twice, gradients scattered: 1.5 times ddp's bytes",
-    "fsdp2": "parameters gathered twice, gradients scattered: 1.5 times ddp's bytes",
+    "zero2": "an all-reduce of the gradients in every micro-batch, an all-gather of the parameters",
+    "zero3": _GATHERED,
+    "fsdp1": _GATHERED,
+    "fsdp2": _GATHERED,
+    "tp": _DIVIDED,
+    "autotp": _DIVIDED,
+    **dict.fromkeys(("pp_naive", "pp_gpipe", "pp_1f1b", "pp_interleaved"), _PIPELINE),
 }
 
 
@@ -54,8 +68,10 @@ def run(arguments: argparse.Namespace) -> int:
     table = bare_table("strategy", "ranks", "needs", "left", "", "costs")
     for one in possible:
         cell = by_id[one.cell]
-        names = [cell.strategy.engine.name, *(choice.technique.name for choice in cell.strategy.choices)]
-        costs = "; ".join((COSTS | MESSAGES)[name] for name in names if name in COSTS | MESSAGES) or "nothing"
+        names = [choice.technique.name for choice in cell.strategy.choices]
+        told = [MESSAGES.get(cell.strategy.engine.name, "not told"), *(COSTS.get(name, "") for name in names)]
+        told += [f"{show_bytes(one.host_bytes)} per rank on the host"] if one.host_bytes else []
+        costs = "; ".join(filter(None, told)) or "nothing"
         left = headroom(one) or 0
         verdict = "fits" if left >= 0 else "out of memory"
         table.add_row(

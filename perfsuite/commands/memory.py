@@ -12,7 +12,7 @@ from perfsuite.cell import Cell, Hardware, grid, make_cell, parse_cell, parse_ha
 from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import Refused, UsageError
 from perfsuite.memory.predict import predict
-from perfsuite.memory.timeline import draw
+from perfsuite.memory.timeline import draw, draw_sweep
 from perfsuite.report.memory import bar, explain, largest, needed, parts, ranking
 from perfsuite.report.tables import print_table
 from perfsuite.units import show_bytes
@@ -58,12 +58,13 @@ def processes() -> int:
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`, or a whole cell's id.")
-    parser.add_argument("--strategy", default="single", metavar="S", help="Engine and techniques (single).")
-    parser.add_argument("--hardware", default="cpu_x1", metavar="H", help="Device and ranks, e.g. rtx3090_x2 (cpu_x1).")
+    parser.add_argument("--strategy", metavar="S", help="Engine and techniques (single).")
+    parser.add_argument("--hardware", metavar="H", help="Device and ranks, e.g. rtx3090_x2 (cpu_x1).")
     add_workload(parser)
     parser.add_argument("--explain", action="store_true", help="Walk from what one expects to what is needed.")
     parser.add_argument("--timeline", type=Path, metavar="FILE.html", help="Draw live memory over a step.")
     parser.add_argument("--sweep", choices=("batch", "seq", "strategy"), help="The same for several of these.")
+    parser.add_argument("--plot", type=Path, metavar="FILE.html", help="Draw the sweep: what is needed, by category.")
     parser.add_argument("--fresh", action="store_true", help="Trace again, whatever an earlier run has kept.")
     add_catalog(parser)
 
@@ -71,6 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Print the prediction. Exit code 1 where it does not fit or cannot be predicted."""
     catalog = catalog_of(arguments)
+    _check_options(arguments)
     cell = cell_of(arguments, catalog)
     if arguments.sweep:
         return _sweep(cell, arguments, catalog)
@@ -93,15 +95,28 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if prediction.outcome == "fits" else 1
 
 
+def _check_options(arguments: argparse.Namespace) -> None:
+    """Raise UsageError where an option would change nothing."""
+    given = ("strategy", "hardware", "micro_batch", "sequence_length", "target_length")
+    if "-" in arguments.model and any(getattr(arguments, name) is not None for name in given):
+        raise UsageError(
+            f"{arguments.model} is a whole cell's id: strategy, hardware and workload stand in it (-b4-s512)."
+        )
+    if arguments.sweep and (arguments.timeline or arguments.explain):
+        raise UsageError("--timeline and --explain are of one cell, --sweep is of several; --plot draws a sweep.")
+    if arguments.plot and not arguments.sweep:
+        raise UsageError("--plot draws a sweep: say --sweep batch, seq or strategy. --timeline draws one cell.")
+
+
 def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
     """The cell that the options name; ``single`` takes one of several devices. Raises UsageError for none."""
     if "-" in arguments.model:
         return parse_cell(arguments.model, catalog)
-    hardware, engine = arguments.hardware, arguments.strategy.partition("+")[0]
-    alone = catalog.get("engine", engine).max_ranks == 1
+    strategy, hardware = arguments.strategy or "single", arguments.hardware or "cpu_x1"
+    alone = catalog.get("engine", strategy.partition("+")[0]).max_ranks == 1
     if alone and "_x" in hardware:
         hardware = f"{hardware.rpartition('_x')[0]}_x1"
-    cell = make_cell(arguments.model, arguments.strategy, hardware, catalog)
+    cell = make_cell(arguments.model, strategy, hardware, catalog)
     return dataclasses.replace(cell, workload=workload_of(arguments, cell.model))
 
 
@@ -117,13 +132,16 @@ def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
     for name, one in zip(names, found, strict=True):
         if one.outcome != "unsupported":
             print(f"{name:{width}}  {'█' * max(1, round(BAR * needed(one) / most))} {show_bytes(needed(one))}")
+    if arguments.plot:
+        draw_sweep(f"{cell.id} by {arguments.sweep}", names, found, arguments.plot)
+        print(f"\n{arguments.plot} is drawn.")
     return 0
 
 
 def _variants(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> tuple[Sequence[Cell], list[str]]:
     """The cells of a sweep, and what each is called in it."""
     if arguments.sweep == "strategy":
-        hardware = parse_hardware(arguments.hardware, catalog) if "-" not in arguments.model else cell.hardware
+        hardware = parse_hardware(arguments.hardware, catalog) if arguments.hardware else cell.hardware
         found = [one for name in STRATEGIES for one in fitting(cell.model.name, name, hardware, catalog)]
         cells = [dataclasses.replace(one, workload=cell.workload) for one in found]
         return cells, [f"{one.strategy.name} on {one.hardware.name}" for one in cells]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -13,12 +14,12 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.memory.allocator import replay, smallest_capacity
+from perfsuite.memory.allocator import Event, replay, smallest_capacity
 from perfsuite.memory.overhead import overhead
 from perfsuite.memory.refusals import why_not_traced
 from perfsuite.memory.theory import model_state
 from perfsuite.memory.tracing import TraceFailed, job_of, key, trace
-from perfsuite.records import FORMAT, Failure, Held, Prediction, Reading, Trace
+from perfsuite.records import FORMAT, HOST, Failure, Held, Prediction, Reading, Trace
 from perfsuite.suspects import fold, locate
 from perfsuite.training.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
 from perfsuite.training.meters._cpu_allocator import cache_folder
@@ -83,28 +84,31 @@ def attempt(
 
 
 def ranks_of(cell: Cell) -> list[int]:
-    """The first rank of every pipeline stage, and the last where something is sharded, for its share is another one.
-
-    All others of a stage do the same.
+    """The first rank of a pipeline stage, and the last where something is sharded, for its share is another one: all
+    others of a stage do the same. The stages are the first, the second and the last: those between have the layers of
+    the second, and no more micro-batches in flight.
     """
     layout = _layout(cell)
     width = layout.data_ranks * layout.tensor
     inside = {0, width - 1} if cell.strategy.engine.shards else {0}
-    return sorted(stage * width + rank for stage in range(layout.pipeline) for rank in inside)
+    stages = {0, min(1, layout.pipeline - 1), layout.pipeline - 1}
+    return sorted(stage * width + rank for stage in stages for rank in inside)
 
 
 def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
     """What a trace says of the rank."""
     device = cell.hardware.device
     marks = {number: Mark(mark.phase, mark.named) for number, mark in enumerate(trace.marks)}
-    events = [(storage, size, trace.labels[label]) for storage, size, label, _ in trace.events]
+    on_device = [event for event in trace.events if event[3] != HOST]
+    events = [(storage, size, trace.labels[label]) for storage, size, label, _ in on_device]
     anatomy = dissect(events, marks)
-    first = next(index for index, event in enumerate(trace.events) if event[0] == -1 and _is_batch(trace, event[1]))
+    first = _first_batch(on_device, trace)
+    on_host = [event for event in trace.events if event[3] == HOST or event[0] == -1]
     allocated = reserved = smallest = 0
     if device is not None:
-        allocator = replay(trace.events, first)
+        allocator = replay(on_device, first)
         allocated, reserved = allocator.allocated_peak, allocator.reserved_peak
-        smallest = smallest_capacity(trace.events, first)
+        smallest = smallest_capacity(on_device, first)
     beside = overhead(device, cell.hardware.world_size) if device else {}
     capacity = device.memory_bytes if device else None
     return Prediction(
@@ -121,7 +125,8 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         allocated_bytes=allocated,
         reserved_bytes=reserved,
         smallest_bytes=smallest,
-        setup_bytes=_setup_peak(trace, first),
+        setup_bytes=_most_live(on_device[:first]),
+        host_bytes=_most_live(on_host, _first_batch(on_host, trace)),
         overhead=beside,
         capacity_bytes=capacity,
         theory=model_state(cell, _layout(cell)),
@@ -144,16 +149,14 @@ def _peak(anatomy: Anatomy) -> Reading:
     return Reading(value=anatomy.peak_bytes, parts=parts, suspects=fold(suspects, None))
 
 
-def _setup_peak(trace: Trace, first: int) -> int:
-    live = peak = 0
-    for storage, size, _, _ in trace.events[:first]:
-        live += size if storage != -1 else 0
-        peak = max(peak, live)
-    return peak
+def _first_batch(events: Sequence[Event], trace: Trace) -> int:
+    return next(at for at, event in enumerate(events) if event[0] == -1 and trace.marks[event[1]].phase == "batch")
 
 
-def _is_batch(trace: Trace, mark: int) -> bool:
-    return trace.marks[mark].phase == "batch"
+def _most_live(events: Sequence[Event], first: int = 0) -> int:
+    """The most bytes that are alive after any event from ``first`` on."""
+    live = [*itertools.accumulate(size if storage != -1 else 0 for storage, size, _, _ in events)]
+    return max(live[first:], default=0)
 
 
 def _layout(cell: Cell) -> Layout:

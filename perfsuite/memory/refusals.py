@@ -8,19 +8,18 @@ TECHNIQUES = {
     "compile": "torch.compile plans its own buffers behind the operators that a trace sees",
     "flash": "the kernels of the package flash-attn exist on GPUs alone and cannot be run on fake tensors; torch's own "
     "flash kernel can: leave +flash out",
-    "ckpt_offload": "activations that wait on the host are on the same fake device as those that do not",
     "nvme": "what lies on a disk is read by DeepSpeed's async_io, which reads no fake tensor",
     "nvme_optimizer": "what lies on a disk is read by DeepSpeed's async_io, which reads no fake tensor",
     "cpu_adam": "DeepSpeed's CPUAdam is a C++ kernel that reads the memory of what it steps",
     "hf_trainer": "transformers' Trainer steps by values that a fake tensor does not have",
 }
-ON_GPUS = dict.fromkeys(
-    ("offload", "offload_optimizer", "offload_params"),
-    "host and device are one in a trace, so what is offloaded would be counted twice",
-)
 ENGINES = {
     "pp_deepspeed": "DeepSpeed's stages tell each other the shapes of what they send, and in a trace nobody tells; "
     "torch's pipelines (pp_1f1b) can be traced",
+}
+PAIRS = {
+    ("fsdp1", "offload"): "it moves a parameter by giving it other data, and a fake tensor then still says that it is "
+    "where it was made; fsdp2+offload can be traced",
 }
 PROCESSES = {
     "inference": "the generation of text stops by values that a fake tensor does not have",
@@ -35,10 +34,11 @@ def why_not_traced(cell: Cell) -> str:
         return f"{engine.name}: {PROCESSES[engine.process]}."
     if engine.name in ENGINES:
         return f"{engine.name}: {ENGINES[engine.name]}."
-    refused = TECHNIQUES | (ON_GPUS if cell.hardware.device is not None else {})
     for choice in cell.strategy.choices:
-        if choice.technique.name in refused:
-            return f"{choice.technique.name}: {refused[choice.technique.name]}."
+        if choice.technique.name in TECHNIQUES:
+            return f"{choice.technique.name}: {TECHNIQUES[choice.technique.name]}."
+        if (engine.name, choice.technique.name) in PAIRS:
+            return f"{engine.name}+{choice.technique.name}: {PAIRS[engine.name, choice.technique.name]}."
         if choice.technique.parameter == "epochs":
             return f"{choice.name}: an evaluation generates text, and stops by values that a fake tensor does not have."
     return ""

@@ -16,8 +16,15 @@ STATE_BYTES = {  # of an optimizer per parameter; 8-bit states without their blo
 }  # fmt: skip
 
 
+OFFLOADED = {  # what leaves the device, by the field of a recipe that says so
+    "offload_optimizer": {"optimizer_state", "master_parameters", "gradients"},
+    "offload_parameters": {"parameters"},
+}
+
+
 def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
-    """Bytes per rank of parameters, master parameters, gradients and optimizer state, by precision and shard.
+    """Bytes per rank of parameters, master parameters, gradients and optimizer state, by precision and shard, without
+    what is offloaded to the host.
 
     Exact where everything is sharded evenly; LoRA is left out, since adapters depend on the model's layers.
     """
@@ -39,4 +46,10 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     }
     if kept_half and not pure:
         sized["master_parameters"] = 4 * count * share["optimizer"]
+    offloaded = {
+        part for choice in cell.strategy.choices for part in choice.technique.sets if choice.technique.sets[part]
+    }
+    for part in offloaded & OFFLOADED.keys():
+        here = OFFLOADED[part] & sized.keys()
+        sized |= dict.fromkeys(here if "gradients" in engine.shards else here - {"gradients"}, 0)
     return {name: round(size) for name, size in sized.items()}

@@ -66,6 +66,8 @@ def parts(prediction: Prediction) -> Table:
     if prediction.setup_bytes > prediction.peak_bytes:
         text = "live tensors before the first step: perfsuite builds the whole model on every rank"
         table.add_row("while building", show_bytes(prediction.setup_bytes), "", text)
+    if prediction.host_bytes:
+        table.add_row("on the host", show_bytes(prediction.host_bytes), "", "offloaded; in the host's memory, per rank")
     for name, size in prediction.overhead.items():
         table.add_row(
             name.replace("_", " "),

@@ -56,6 +56,22 @@ def devices_are_large(recorder: Any) -> Iterator[None]:
         yield
 
 
+def _yes(_: Any) -> bool:
+    return True
+
+
+@contextlib.contextmanager
+def devices_have_half_precision(recorder: Any) -> Iterator[None]:
+    """What instructions the machine has that traces says nothing about the device: all since Volta compute in fp16, and
+    torch takes bf16 on all of them.
+    """
+    from deepspeed.accelerator import get_accelerator
+
+    kind = type(get_accelerator())
+    with mock.patch.object(kind, "is_fp16_supported", _yes), mock.patch.object(kind, "is_bf16_supported", _yes):
+        yield
+
+
 @contextlib.contextmanager
 def other_ranks_parts_stand_together(recorder: Any) -> Iterator[None]:
     """Stage 3 makes a view per rank of everything that it gathers and reduces: on hundreds of ranks that is millions of
@@ -71,9 +87,10 @@ def other_ranks_parts_stand_together(recorder: Any) -> Iterator[None]:
     narrow = torch.Tensor.narrow
 
     def part(tensor: Any, dimension: int, start: Any, length: Any) -> Any:
-        """Of a flat tensor that is gathered: one rank's."""
+        """Of a flat tensor that is gathered: one rank's. What is cut into other than equal parts is no such tensor."""
         gathers = sys._getframe(1).f_globals["__name__"] == partition_parameters.__name__
-        return tensor if gathers and start != dist.get_rank() * length else narrow(tensor, dimension, start, length)
+        equal = gathers and length * dist.get_world_size() == tensor.numel()
+        return tensor if equal and start != dist.get_rank() * length else narrow(tensor, dimension, start, length)
 
     def wait(handle: Any, handle_dependency: bool = True) -> None:
         """As AllGatherCoalescedHandle.wait: every parameter is put together in memory of its own."""

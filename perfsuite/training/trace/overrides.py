@@ -12,7 +12,7 @@ import torch
 
 from perfsuite.records import TraceJob
 from perfsuite.training.session import Session
-from perfsuite.training.trace import attention, autograd, cuda, distributed, gloo, kernels, streams, values
+from perfsuite.training.trace import attention, autograd, cuda, distributed, gloo, host, kernels, streams, values
 
 Patch = Callable[[Any], contextlib.AbstractContextManager[None]]
 AMPERE = 8.0  # compute capability, from which on torch has its flash kernel
@@ -67,10 +67,18 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
     if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them
         newest = job.capability is None or job.capability >= AMPERE
         yield functools.partial(attention.cuda_kernels, newest=newest)
+    sets = {field for choice in session.strategy.choices for field, value in choice.technique.sets.items() if value}
+    offloads = job.job.device != "cpu" and bool(sets & host.MOVES)
+    if offloads:
+        yield from host.PATCHES
     if "deepspeed" in {name.partition(".")[0] for name in session.strategy.engine.preload}:
         from perfsuite.training.trace import deepspeed
 
         yield from deepspeed.PATCHES
+        if job.job.device != "cpu":
+            yield deepspeed.devices_have_half_precision
+        if offloads:
+            yield host.accelerator_is_apart
 
 
 @contextlib.contextmanager

@@ -12,6 +12,7 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from perfsuite.records import HOST
 from perfsuite.training.trace import values
 from perfsuite.training.trace.places import Places
 
@@ -26,10 +27,15 @@ def node_name() -> str:
     return f"{node.name()}/{node._sequence_nr()}" if node is not None else ""
 
 
+def _nowhere(_: torch.Tensor) -> bool:
+    """Nothing is on the host where nothing is offloaded."""
+    return False
+
+
 class Recorder(TorchDispatchMode):
     """``events`` are (storage, bytes, operation, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective.
 
-    A mark has storage -1 and its number in place of the bytes.
+    A mark has storage -1 and its number in place of the bytes. What is on the host has the stream HOST.
     """
 
     def __init__(self) -> None:
@@ -42,9 +48,11 @@ class Recorder(TorchDispatchMode):
         self.operation = ""
         self.stream = 0
         self.in_attention = False
+        self.on_host: Callable[[torch.Tensor], bool] = _nowhere
         self._live: dict[int, tuple[int, Any]] = {}  # by address of the storage's implementation
         self._sizes: dict[int, int] = {}
         self._makers: dict[int, str] = {}
+        self._host: set[int] = set()
         self._count = 0
         self._pauses = 0
 
@@ -95,6 +103,8 @@ class Recorder(TorchDispatchMode):
         self._live[key] = (number, weakref.ref(storage, gone))
         self._sizes[number] = size
         self._makers[number] = node_name()
+        if self.on_host(tensor):
+            self._host.add(number)
         self._record(number, size, operation)
         return number
 
@@ -124,7 +134,8 @@ class Recorder(TorchDispatchMode):
 
     def _record(self, number: int, size: int, operation: str) -> None:
         if size:
-            self.events.append((number, size, self._label(operation) if size > 0 else 0, self.stream))
+            stream = HOST if number in self._host else self.stream
+            self.events.append((number, size, self._label(operation) if size > 0 else 0, stream))
 
     def _label(self, operation: str) -> int:
         module = self.places.here()
