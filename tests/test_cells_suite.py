@@ -137,6 +137,7 @@ def test_a_launch_gives_times_of_which_less_is_better(measure, tmp_path):
         (None, ["first", "second"], "first; second"),
         ({"fetches": 2048, "rows": 5}, {"fetches": 64, "rows": 5}, "fetches 2,048 -> 64"),
         ({"metric": "operators", "value": 7}, None, ""),
+        ({"metric": "hardware_flop", "value": 7}, {"metric": "hardware_flop", "value": 8, "parts": {"aten.mm": 8}}, ""),
     ],
 )
 def test_evidence_is_told_in_words(old, new, words):

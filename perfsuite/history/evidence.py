@@ -79,6 +79,8 @@ def _explained(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         Reading(value=side["value"], parts=side.get("parts", {}), suspects=side.get("suspects", {}))
         for side in (new, old)
     ]
+    if any(sum(reading.parts.values()) != reading.value for reading in readings):
+        return ""  # a rung of before the parts were known: all of the other's would seem to have come or gone
     return explain(metrics[new["metric"]], *readings)
 
 

@@ -198,7 +198,8 @@ def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Ca
         if folds[name] == "sum":  # the first of each stage speaks for all of it
             firsts = [one.readings[name] for one in ranks if one.rank % width == 0]
             parts = sum((Counter(one.parts) for one in firsts), Counter[str]())
-            readings[name] = Reading(value=sum(one.value for one in firsts), parts=dict(parts))
+            suspects = sum((Counter(one.suspects) for one in firsts), Counter[str]())
+            readings[name] = Reading(value=sum(one.value for one in firsts), parts=parts, suspects=suspects)
         else:
             readings[name] = max((one.readings[name] for one in ranks), key=lambda reading: reading.value)
     return msgspec.structs.replace(fullest, ranks=peaks, readings=readings)

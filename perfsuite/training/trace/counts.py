@@ -10,6 +10,8 @@ from perfsuite.training.meters.operators import Operators
 from perfsuite.training.session import Session
 from perfsuite.training.trainer import Trainer
 
+PART = "arithmetic"  # the only one that FLOPs have: a part is what operators are told of
+
 
 class TracedFlops(Flops):
     """FLOPs are those of all ranks that do the same: of all replicas for the model's, of the stage for the hardware's.
@@ -27,8 +29,9 @@ class TracedFlops(Flops):
 
     def readings(self) -> dict[str, Reading]:
         counts = self.counter.get_flop_counts().get("Global", {})
-        parts = {str(operator): int(count) * self.alike for operator, count in counts.items()}
-        hardware = Reading(value=sum(parts.values()), parts=parts)
+        suspects = {f"{PART}: {operator}": int(count) * self.alike for operator, count in counts.items()}
+        total = sum(suspects.values())
+        hardware = Reading(value=total, parts={PART: total}, suspects=suspects)
         return {"model_flop": Reading(value=self.model_flop), "hardware_flop": hardware}
 
     def _peak(self) -> float:
