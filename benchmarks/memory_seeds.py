@@ -180,7 +180,7 @@ def t5_xxl() -> Iterator[str]:
     found = list(say(pairs))
     yield from (row(cell, one) for cell, one in found)
     yield ""
-    yield "On three and four GPUs by theory, not traced: the state by the closed forms, the rest as on two."
+    yield "On three and four GPUs by theory, not traced: the state by the closed forms, the rest as on two (at most)."
     yield ""
     yield "| strategy | on two, of that state, GiB | on three, GiB | on four, GiB |"
     yield "|---|---|---|---|"
