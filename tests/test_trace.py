@@ -148,7 +148,7 @@ def test_an_offloaded_optimizer_is_on_the_host(offloaded, catalog):
 
     assert one.largest["master_parameters"] == one.largest["optimizer_state"] == 0
     assert one.largest["parameters"] == offloaded["nothing"].largest["parameters"]
-    assert 12 * parameters / 2 <= one.host_bytes <= 24 * parameters / 2
+    assert 12 * parameters / 2 <= one.host_bytes <= 32 * parameters / 2  # with gradients and what AdamW needs beside
 
 
 def test_fsdp_offloads_everything(offloaded, catalog):
