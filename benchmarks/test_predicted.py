@@ -9,7 +9,7 @@ import pytest
 
 @pytest.mark.perf_cell(
     "gpt2_tiny-single+bf16-rtx3090_x1",
-    "bloom_tiny_cls-single+fp16+lora-t4_x1",
+    "bloom_tiny_cls-single+lora+fp16-t4_x1",
     "t5_tiny-ddp+bf16+acc2-l40s_x2",
     "bloom_tiny-zero2+bf16-a100_80g_x4",
     "gpt2_tiny-zero2+fp16+offload_optimizer-v100_32g_x4",
