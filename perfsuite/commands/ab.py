@@ -47,7 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threshold", type=float, default=THRESHOLD, metavar="SHARE", help=_THRESHOLD)
     parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
     parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, raw samples included, as JSON.")
-    add_settings(parser, steps=30, warmup=3)
+    add_settings(parser, steps=100, warmup=3)
     add_catalog(parser)
 
 
