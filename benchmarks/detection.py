@@ -14,7 +14,7 @@ import textwrap
 from collections import defaultdict
 from pathlib import Path
 
-from record_launches import DATA, Recorded
+from record_launches import DATA, STEPS_IN_TURNS, Recorded
 
 from perfsuite import records
 from perfsuite.catalog.definitions import Metric
@@ -28,6 +28,7 @@ from perfsuite.units import show_ratio, show_seconds
 
 DOCS = Path(__file__).parents[1] / "docs"
 COMPARISONS = 200  # per delay, over all cells
+SHARE = 0.8  # of the recorded pairs in a comparison, so that no two comparisons are of the same ones
 TOLERANCE = 0.1  # perf_time_tolerance's default
 TIME = Metric(name="step_time_seconds", title="step time", show=show_seconds, hold="time")
 Round = dict[tuple[str, float], list[Recorded]]  # by way and B's delay; of a pair: A, then B
@@ -88,10 +89,13 @@ def stored(rounds: list[Round], delay: float, draw: random.Random) -> str:
 
 
 def paired(rounds: list[Round], delay: float, draw: random.Random) -> str:
-    """Rounds, each a pair in turns by servers of its own; as many as ``perfsuite ab`` adds, in an order drawn."""
+    """Most of the rounds, each a pair in turns by servers of its own, in an order drawn: as many as ``perfsuite ab``
+    adds. Of two equal launches it is drawn too which is A.
+    """
     pairs: list[list[Recorded]] = []
-    for one in draw.sample(rounds, min(PAIRS * MOST_BLOCKS, len(rounds))):
-        pairs.append(one[WAYS[1], delay])
+    for one in draw.sample(rounds, min(PAIRS * MOST_BLOCKS, round(SHARE * len(rounds)))):
+        pair = one[WAYS[1], delay]
+        pairs.append(pair if delay else draw.sample(pair, len(pair)))
         a, b = ([measurement([pair[side]]) for pair in pairs] for side in (0, 1))
         apart = differences(a, b, "step_time_seconds")
         if len(pairs) % PAIRS == 0 and enough(apart):
@@ -157,9 +161,11 @@ def main() -> None:
         "\n".join(textwrap.fill(f"- {describe(*one)}", 120, subsequent_indent="  ") for one in recordings.items()),
         "\n".join(lines),
         f"A stored baseline is of {LAUNCHES} launches, its tolerance {show_ratio(TOLERANCE)}; a suspicion is confirmed "
-        f"by {CONFIRMATIONS} further launches. A/B takes at most {MOST_BLOCKS} blocks of two pairs whose steps "
-        "alternate, as many as were recorded at most, and calls it a regression if the whole 99 % interval lies above "
-        f"+{show_ratio(THRESHOLD)}. What the noise hides is `unstable` or `undecided`, not counted as red here.",
+        f"by {CONFIRMATIONS} further launches. A/B takes at most {MOST_BLOCKS} blocks of two pairs whose "
+        f"{STEPS_IN_TURNS} steps alternate, here at most {show_ratio(SHARE)} of those recorded, and calls it a "
+        f"regression if the whole 99 % interval lies above +{show_ratio(THRESHOLD)}. What the noise hides is "
+        "`unstable` or `undecided`, which "
+        "are not counted as red here.",
         "![Detection curves](detection.png)",
         "Made by `python benchmarks/record_launches.py` and `python benchmarks/detection.py`.",
     ]
