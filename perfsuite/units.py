@@ -115,5 +115,7 @@ def _digits(value: float) -> str:
     """Three significant digits without an exponent: ``412``, ``4.02``, ``0.0150``."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
+    if 0.001 <= abs(value) < 999.5:
+        return f"{value:#.3g}".rstrip(".")
     exponent = int(f"{value:.2e}".partition("e")[2])  # of the rounded value: 9.996 is 10.0
     return f"{value:.{max(0, 2 - exponent)}f}"

@@ -45,9 +45,9 @@ def _is_finite(reading: Reading | None) -> bool:
     if reading is None:
         return True
     try:
-        if math.isfinite(reading.value + sum(filter(None, reading.samples)) if reading.samples else reading.value):
+        if math.isfinite(sum(reading.samples, reading.value)):  # type: ignore[arg-type]
             return True
-    except (OverflowError, TypeError):  # a whole number beyond every float
+    except (OverflowError, TypeError):  # a whole number beyond every float, or a step that overflowed
         pass
     return all(is_number(number) for number in (reading.value, *reading.samples) if number is not None)
 
