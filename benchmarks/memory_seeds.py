@@ -27,7 +27,7 @@ from perfsuite.cell import Cell, parse_cell
 from perfsuite.memory.predict import predict
 from perfsuite.memory.theory import model_state
 from perfsuite.records import Prediction, write_bytes
-from perfsuite.report.memory import headroom, needed
+from perfsuite.report.memory import headroom
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_seeds.md"
 GB, GIB = 10**9, 2**30
@@ -108,7 +108,7 @@ ONE_NODE = ("gpt_7b5", "gpt_18b", "gpt_39b")
 def both(one: Prediction) -> float:
     """GB of two GPUs under torch.nn.DataParallel: one has all of the training, the other what a replica needs."""
     states = one.parts.get("optimizer_state", 0) + one.parts.get("master_parameters", 0)
-    return (2 * needed(one) - states) / GB
+    return (2 * one.needed_bytes - states) / GB
 
 
 def say(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Prediction]]:
@@ -124,8 +124,8 @@ def t5_base() -> Iterator[str]:
     for length in LENGTHS:
         cell = parse_cell(f"t5_base-single+bf16+eager-rtx3090_x1-s{length}", CATALOG)
         ((_, one),) = say([cell])
-        off[length] = abs(needed(one) / GB - ASKED_SINGLE) + abs(both(one) - ASKED_BOTH)
-        yield f"| {length} | {needed(one) / GB:.1f} | {both(one):.1f} |"
+        off[length] = abs(one.needed_bytes / GB - ASKED_SINGLE) + abs(both(one) - ASKED_BOTH)
+        yield f"| {length} | {one.needed_bytes / GB:.1f} | {both(one):.1f} |"
     length = min(off, key=off.__getitem__)
     yield ""
     yield (
@@ -138,7 +138,7 @@ def t5_base() -> Iterator[str]:
     cells = [parse_cell(f"t5_base-{strategy}-rtx3090_x1-s{length}", CATALOG) for _, strategy, _ in ROWS]
     for (title, _, told), (_, one) in zip(ROWS, say(cells), strict=True):
         kept = one.parts.get("activations", 0) / GB
-        yield f"| {title} | {told} | {both(one):.1f} | {needed(one) / GB:.1f} | {kept:.1f} |"
+        yield f"| {title} | {told} | {both(one):.1f} | {one.needed_bytes / GB:.1f} | {kept:.1f} |"
 
 
 def table(cells: Sequence[Cell]) -> Iterator[str]:
@@ -156,7 +156,7 @@ def row(cell: Cell, one: Prediction) -> str:
     left = headroom(one) or 0
     verdict = "fits" if left >= 0 else "out of memory"
     host = f"{one.host_bytes * cell.hardware.ranks / GIB:.0f}" if one.host_bytes else ""
-    return f"| {cell.id} | {needed(one) / GIB:.1f} | {left / GIB:.1f} | {host} | {verdict} |"
+    return f"| {cell.id} | {one.needed_bytes / GIB:.1f} | {left / GIB:.1f} | {host} | {verdict} |"
 
 
 def bisect(cells: Sequence[Cell]) -> tuple[list[str], Cell | None]:
@@ -186,9 +186,9 @@ def t5_xxl() -> Iterator[str]:
     yield "|---|---|---|---|"
     for cell, one in found:
         two, *more = (sum(model_state(cell, lay_out(cell.strategy, ranks)).values()) for ranks in (2, 3, 4))
-        sizes = [needed(one) - two + state for state in more]
+        sizes = [one.needed_bytes - two + state for state in more]
         shown = [f"{size / GIB:.1f} {'fits' if size <= one.capacity_bytes else 'out of memory'}" for size in sizes]
-        yield f"| {cell.strategy.name} | {needed(one) / GIB:.1f}, {two / GIB:.1f} | {' | '.join(shown)} |"
+        yield f"| {cell.strategy.name} | {one.needed_bytes / GIB:.1f}, {two / GIB:.1f} | {' | '.join(shown)} |"
 
 
 def zero_nodes() -> Iterator[str]:
@@ -202,7 +202,7 @@ def zero_nodes() -> Iterator[str]:
     ((cell, one),) = say([parse_cell(f"gpt3_175b-zero3+fp16+ckpt-v100_32g_x4n{PROBED_NODES}-b1-s1024", CATALOG)])
     yield row(cell, one)
     state = sum(one.theory.values()) * PROBED_NODES
-    rest = needed(one) - state / PROBED_NODES
+    rest = one.needed_bytes - state / PROBED_NODES
     yield ""
     yield f"{rest / GIB:.1f} GiB of that are no state, and stay the same on any number of nodes:"
     yield "activations, gathered layers, buckets, what the allocator loses, CUDA's context and NCCL."

@@ -203,6 +203,11 @@ class Prediction(Record, frozen=True, kw_only=True):
     seconds: float = 0.0
     rss_bytes: int = 0
 
+    @property
+    def needed_bytes(self) -> int:
+        """Of the device, without which the cell does not run."""
+        return (self.smallest_bytes or self.peak_bytes) + sum(self.overhead.values())
+
 
 class Machine(Record, frozen=True, kw_only=True):
     """The machine that measured. Two runs compare in time only where ``identity`` is the same."""

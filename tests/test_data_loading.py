@@ -18,6 +18,7 @@ from perfsuite.launch.environments import with_releases
 FOLDER = suite_folder("data_loading")
 CHANGED = ("arrow format", "pandas format", "subclass that overrides __getitem__", "set_transform, for one row")
 BYPASSED = ("wrapper that delegates by __getattr__", "subset of a wrapper that delegates by __getattr__")
+WORKERS = "torch format, 2 workers"
 SCRIPT = """
 import json, sys
 sys.path.insert(0, sys.argv[1])
@@ -46,7 +47,7 @@ def found(evidence: Path) -> dict[str, Any]:
     environment = with_releases(["datasets==5.2.0"])
     variables = {**environment.variables(), "PERFSUITE_LADDER_EVIDENCE": str(evidence), "ASV_COMMIT": "abc"}
     done = subprocess.run(
-        [environment.python, "-c", SCRIPT, str(FOLDER.parent)],
+        [environment.python, "-c", SCRIPT, str(FOLDER.parent), *CHANGED, *BYPASSED, WORKERS],
         env=variables,
         capture_output=True,
         text=True,
@@ -103,7 +104,7 @@ def test_fetches(found: dict[str, Any]) -> None:
     fetches = found["real"]["fetches"]
 
     assert [fetches[f"torch format{more}"] for more in ("", ", 2 workers")] == [64, 64]
-    assert (fetches["wrapper"], found["without"]["torch format, 2 workers"][1]) == (2048, 2048)
+    assert (fetches["wrapper"], found["without"][WORKERS][1]) == (2048, 2048)
 
 
 def test_an_exception_is_no_count_of_fetches(found: dict[str, Any]) -> None:
@@ -123,8 +124,7 @@ def test_evidence(found: dict[str, Any], evidence: Path) -> None:
 
 
 def test_seconds(found: dict[str, Any]) -> None:
-    """Each timed case has a time: one fetch per batch is quicker than one per sample."""
+    """Each timed case has a time; how they compare is for the ladder to tell, a test would flicker."""
     seconds = found["seconds"]
 
-    assert all(0 < one < 1 for one in seconds.values())
-    assert seconds["torch format"] < seconds["wrapper"]
+    assert len(seconds) == 8 and all(0 < one < 1 for one in seconds.values())

@@ -144,8 +144,8 @@ def test_the_committed_predictions_hold(verdicts, cell):
 
 
 def test_every_predicted_cell_is_committed():
-    """benchmarks/test_predicted.py names exactly the cells that have a predicted baseline."""
+    """Each cell of benchmarks/test_predicted.py has its baseline."""
     grid = runpy.run_path(str(COMMITTED.parent / "benchmarks" / "test_predicted.py"))["test_predicted_cell"]
     named = {cell for mark in grid.pytestmark for cell in mark.args}
 
-    assert {path.stem for path in (COMMITTED / "predicted").glob("*/*.json")} == named
+    assert named and named <= {path.stem for path in (COMMITTED / "predicted").glob("*/*.json")}

@@ -9,7 +9,7 @@ from perfsuite.commands.memory import STRATEGIES, add_workload, fitting, process
 from perfsuite.errors import UsageError
 from perfsuite.memory.predict import predict
 from perfsuite.records import Prediction
-from perfsuite.report.memory import headroom, needed
+from perfsuite.report.memory import headroom
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes
 
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
     found = predict(cells, catalog, processes=processes(), padded=not arguments.unpadded, fresh=arguments.fresh)
     by_id = {cell.id: cell for cell in cells}
-    possible = sorted((one for one in found if one.outcome != "unsupported"), key=needed)
+    possible = sorted((one for one in found if one.outcome != "unsupported"), key=lambda one: one.needed_bytes)
     table = bare_table("strategy", "ranks", "needs", "left", "", "costs")
     for one in possible:
         cell = by_id[one.cell]
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
         left = headroom(one) or 0
         verdict = "fits" if left >= 0 else "out of memory"
         table.add_row(
-            cell.strategy.name, str(one.world_size), show_bytes(needed(one)), show_bytes(left), verdict, costs
+            cell.strategy.name, str(one.world_size), show_bytes(one.needed_bytes), show_bytes(left), verdict, costs
         )
     print(f"{model.name} on {hardware.name}: predicted, not measured")
     print()

@@ -13,7 +13,7 @@ from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import Refused, UsageError
 from perfsuite.memory.predict import predict
 from perfsuite.memory.timeline import draw, draw_sweep
-from perfsuite.report.memory import bar, explain, largest, needed, parts, ranking
+from perfsuite.report.memory import bar, explain, largest, parts, ranking
 from perfsuite.report.tables import print_table
 from perfsuite.units import show_bytes
 
@@ -127,11 +127,13 @@ def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
     print()
     print_table(ranking(found, names))
     print()
-    most = max((needed(one) for one in found if one.outcome != "unsupported"), default=1)
+    most = max((one.needed_bytes for one in found if one.outcome != "unsupported"), default=1)
     width = max(map(len, names))
     for name, one in zip(names, found, strict=True):
         if one.outcome != "unsupported":
-            print(f"{name:{width}}  {'█' * max(1, round(BAR * needed(one) / most))} {show_bytes(needed(one))}")
+            print(
+                f"{name:{width}}  {'█' * max(1, round(BAR * one.needed_bytes / most))} {show_bytes(one.needed_bytes)}"
+            )
     if arguments.plot:
         draw_sweep(f"{cell.id} by {arguments.sweep}", names, found, arguments.plot)
         print(f"\n{arguments.plot} is drawn.")

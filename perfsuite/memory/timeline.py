@@ -10,7 +10,6 @@ from typing import Any
 
 from perfsuite.errors import UsageError
 from perfsuite.records import Prediction, write_bytes
-from perfsuite.report.memory import needed
 from perfsuite.training.anatomy import CATEGORIES
 from perfsuite.units import show_bytes
 
@@ -62,7 +61,7 @@ def draw_sweep(title: str, names: Sequence[str], predictions: Sequence[Predictio
     if not pairs:
         raise UsageError("--plot has nothing to draw: none of the cells can be predicted.")
     shown = [one for _, one in pairs]
-    most = max(map(needed, shown))
+    most = max(one.needed_bytes for one in shown)
     unit, scale = _unit(most)
     parts: dict[str, list[int]] = {name: [one.parts.get(name, 0) for one in shown] for name in CATEGORIES}
     parts["allocator"] = [max(0, one.smallest_bytes - one.peak_bytes) for one in shown]
@@ -77,7 +76,7 @@ def draw_sweep(title: str, names: Sequence[str], predictions: Sequence[Predictio
             )
     for name, one in pairs:
         figure.add_annotation(
-            x=name, y=needed(one) / scale, text=show_bytes(needed(one)), ay=-15, showarrow=False, yshift=10
+            x=name, y=one.needed_bytes / scale, text=show_bytes(one.needed_bytes), ay=-15, showarrow=False, yshift=10
         )
     figure.update_layout(barmode="stack")
     _capacity(figure, shown[0].capacity_bytes, most, scale)

@@ -33,14 +33,9 @@ MEANINGS = {
 }
 
 
-def needed(prediction: Prediction) -> int:
-    """Bytes of the device without which the cell does not run."""
-    return (prediction.smallest_bytes or prediction.peak_bytes) + sum(prediction.overhead.values())
-
-
 def headroom(prediction: Prediction) -> int | None:
     """Bytes of the device that are left, negative where they lack; None without a capacity."""
-    return None if prediction.capacity_bytes is None else prediction.capacity_bytes - needed(prediction)
+    return None if prediction.capacity_bytes is None else prediction.capacity_bytes - prediction.needed_bytes
 
 
 def parts(prediction: Prediction) -> Table:
@@ -86,11 +81,11 @@ def phase(prediction: Prediction) -> str:
 def bar(prediction: Prediction) -> list[str]:
     """What is needed against the capacity, a letter per share of the whole, and a verdict."""
     if prediction.capacity_bytes is None:
-        return [f"needs {show_bytes(needed(prediction))}; a CPU has the machine's memory"]
+        return [f"needs {show_bytes(prediction.needed_bytes)}; a CPU has the machine's memory"]
     sizes = {BLOCKS[name]: size for name, size in prediction.parts.items()}
     sizes["."] = prediction.smallest_bytes - prediction.peak_bytes  # lost to blocks and segments
     sizes["+"] = sum(prediction.overhead.values())
-    scale = BAR / max(prediction.capacity_bytes, needed(prediction))
+    scale = BAR / max(prediction.capacity_bytes, prediction.needed_bytes)
     text = "".join(letter * round(size * scale) for letter, size in sizes.items())
     edge = round(prediction.capacity_bytes * scale)
     text = text.ljust(BAR)
@@ -99,7 +94,7 @@ def bar(prediction: Prediction) -> list[str]:
     verdict = f"fits, {show_bytes(left)} left" if left >= 0 else f"out of memory, {show_bytes(-left)} missing"
     return [
         f"[{text[:edge]}|{text[edge:]}",
-        f"{show_bytes(needed(prediction))} of {show_bytes(prediction.capacity_bytes)}: {verdict}",
+        f"{show_bytes(prediction.needed_bytes)} of {show_bytes(prediction.capacity_bytes)}: {verdict}",
         "P parameters  M master parameters  O optimizer state  G gradients  A activations  T temporaries  "
         "C communication  . allocator  + overhead",
     ]
@@ -126,7 +121,7 @@ def ranking(predictions: Sequence[Prediction], names: Sequence[str]) -> Table:
         outcome = "fits" if left is None or left >= 0 else "out of memory"
         table.add_row(
             name,
-            show_bytes(needed(one)),
+            show_bytes(one.needed_bytes),
             "" if left is None else show_bytes(left),
             show_bytes(one.peak_bytes),
             show_bytes(one.parts.get("activations", 0)),
@@ -184,5 +179,5 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
         beside = " + ".join(
             f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in prediction.overhead.items()
         )
-        sentences.append(f"Beside tensors the device holds {beside}: {show_bytes(needed(prediction))} in all.")
+        sentences.append(f"Beside tensors the device holds {beside}: {show_bytes(prediction.needed_bytes)} in all.")
     return sentences

@@ -162,7 +162,7 @@ MEMORY = (
     ),
 )
 TRAINING = (
-    _training("NaN loss", "a weight of rank 0", "failed", r"The loss is nan in step \d", "nan"),
+    _training("NaN loss", "a weight of rank 0", "failed", r"The (loss|gradient norm) is nan in step \d", "nan"),
     _training("infinite loss", "every rank", "failed", "The loss is inf in step 0", "infinite_loss"),
     _training("loss off by 0.05 %", "every step", "regressed", "loss .*REGRESSED .*differs in step 0", "loss_off"),
     _training(
