@@ -8,7 +8,6 @@ has nothing but a capacity; benchmarks/allocator/driver.cpp feeds the allocator 
 Needs g++, nm and pip.
 """
 
-import contextlib
 import hashlib
 import os
 import random
@@ -24,7 +23,7 @@ import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.memory.allocator import CachingAllocator, OutOfMemory, smallest_capacity
+from perfsuite.memory.allocator import answers, smallest_capacity
 from perfsuite.memory.tracing import job_of, trace
 from perfsuite.records import Trace, write_bytes
 
@@ -111,24 +110,7 @@ def traced_requests(name: str) -> Iterator[Requests]:
 
 def ours(requests: Requests) -> Iterator[Answer]:
     """What the model answers."""
-    allocator = CachingAllocator()
-    blocks = {}
-    for at, (number, size, stream) in enumerate(requests.orders):
-        if at == requests.begin:
-            with contextlib.suppress(OutOfMemory):  # the real allocator says nothing until the next request
-                allocator.begin(requests.capacity or None)
-            yield 0, allocator.allocated, allocator.reserved, allocator.segments
-        address = 0
-        if size > 0:
-            try:
-                blocks[number] = allocator.allocate(size, stream)
-            except OutOfMemory:
-                yield None
-                continue
-            address = blocks[number].address
-        elif number in blocks:
-            allocator.release(blocks.pop(number))
-        yield address, allocator.allocated, allocator.reserved, allocator.segments
+    return answers(requests.orders, requests.begin, requests.capacity or None)
 
 
 def real(requests: Requests, driver: Path) -> list[Answer]:

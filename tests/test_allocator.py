@@ -2,14 +2,13 @@
 recordings of torch's own (data/allocator, made by benchmarks/allocator_real.py).
 """
 
-import contextlib
 import hashlib
 import json
 from pathlib import Path
 
 import pytest
 
-from perfsuite.memory.allocator import CachingAllocator, OutOfMemory, replay, segment_size, smallest_capacity
+from perfsuite.memory.allocator import CachingAllocator, OutOfMemory, answers, replay, segment_size, smallest_capacity
 
 MIB = 2**20
 RECORDINGS = sorted((Path(__file__).parent / "data" / "allocator").glob("*.json"))
@@ -133,34 +132,13 @@ def test_the_capacity_holds_from_the_first_step():
     assert replay(events, 2, capacity_bytes=12 * MIB).reserved == 12 * MIB
 
 
-def _answers(recording):
-    """What the model says to the recorded requests: (address, allocated, reserved, segments), None where memory ran
-    out; and once where the cache is emptied and the device gets its capacity.
-    """
-    allocator, blocks, orders = CachingAllocator(), {}, iter(recording["orders"])
-    for at, (number, size, stream) in enumerate(zip(orders, orders, orders, strict=True)):
-        if at == recording["begin"]:
-            with contextlib.suppress(OutOfMemory):
-                allocator.begin(recording["capacity"] or None)
-            yield 0, allocator.allocated, allocator.reserved, allocator.segments
-        address = 0
-        if size > 0:
-            try:
-                blocks[number] = allocator.allocate(size, stream)
-            except OutOfMemory:
-                yield None
-                continue
-            address = blocks[number].address
-        elif number in blocks:
-            allocator.release(blocks.pop(number))
-        yield address, allocator.allocated, allocator.reserved, allocator.segments
-
-
 @pytest.fixture(scope="module", params=RECORDINGS, ids=lambda path: path.stem)
 def recorded(request):
     """A recording and the model's answers to it."""
     recording = json.loads(request.param.read_text())
-    return recording, list(_answers(recording))
+    orders = iter(recording["orders"])
+    requests = zip(orders, orders, orders, strict=True)
+    return recording, list(answers(requests, recording["begin"], recording["capacity"] or None))
 
 
 def test_there_are_recordings():

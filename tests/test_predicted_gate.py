@@ -144,8 +144,13 @@ def test_the_committed_predictions_hold(verdicts, cell):
 
 
 def test_every_predicted_cell_is_committed():
-    """Each cell of benchmarks/test_predicted.py has its baseline."""
-    grid = runpy.run_path(str(COMMITTED.parent / "benchmarks" / "test_predicted.py"))["test_predicted_cell"]
+    """Each cell of benchmarks/test_predicted.py has its baseline; all others are of benchmarks/test_gpu_cells.py."""
+    folder = COMMITTED.parent / "benchmarks"
+    grid = runpy.run_path(str(folder / "test_predicted.py"))["test_predicted_cell"]
     named = {cell for mark in grid.pytestmark for cell in mark.args}
+    (real,) = runpy.run_path(str(folder / "test_gpu_cells.py"))["test_gpu_cell"].pytestmark
+    committed = {path.stem for path in (COMMITTED / "predicted").glob("*/*.json")}
+    others = [cell.split("-") for cell in committed - named]
 
-    assert named and named <= {path.stem for path in (COMMITTED / "predicted").glob("*/*.json")}
+    assert named and named <= committed
+    assert all(one[0] in real.kwargs["models"] and one[1] in real.kwargs["strategies"] for one in others)

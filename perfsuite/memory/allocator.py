@@ -11,7 +11,8 @@ Held to the compiled allocator of torch 2.13 by benchmarks/allocator_real.py: ev
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 SMALLEST_BLOCK = 512
@@ -187,3 +188,29 @@ def smallest_capacity(events: list[Event], first_step: int) -> int:
         except OutOfMemory:
             low = middle
     return high * step_bytes
+
+
+def answers(
+    orders: Iterable[tuple[int, int, int]], begin: int, capacity_bytes: int | None
+) -> Iterator[tuple[int, int, int, int] | None]:
+    """What the model says to each request (number, bytes, stream), of which those without bytes are releases: address,
+    allocated, reserved and segments, None where memory ran out. At request ``begin`` the cache is emptied and the
+    device gets its capacity, which is answered too.
+    """
+    allocator, blocks = CachingAllocator(), {}
+    for at, (number, size, stream) in enumerate(orders):
+        if at == begin:
+            with contextlib.suppress(OutOfMemory):  # the real allocator says nothing until the next request
+                allocator.begin(capacity_bytes)
+            yield 0, allocator.allocated, allocator.reserved, allocator.segments
+        address = 0
+        if size > 0:
+            try:
+                blocks[number] = allocator.allocate(size, stream)
+            except OutOfMemory:
+                yield None
+                continue
+            address = blocks[number].address
+        elif number in blocks:
+            allocator.release(blocks.pop(number))
+        yield address, allocator.allocated, allocator.reserved, allocator.segments
