@@ -11,7 +11,7 @@ launches.
 import random
 import statistics
 import textwrap
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 
 from record_launches import DATA, STEPS_IN_TURNS, Recorded
@@ -22,7 +22,7 @@ from perfsuite.gate.compare import differences
 from perfsuite.gate.lines import Scope
 from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES, level_of, relative
 from perfsuite.gate.paired import MOST_BLOCKS, PAIRS, THRESHOLD, conclude, enough, interval
-from perfsuite.gate.timing import hold_time
+from perfsuite.gate.timing import at_pace, hold_time
 from perfsuite.records import Launch, Machine, Measurement, Reading
 from perfsuite.units import show_ratio, show_seconds
 
@@ -31,34 +31,37 @@ COMPARISONS = 200  # per delay, over all cells
 SHARE = 0.8  # of the recorded pairs in a comparison, so that no two comparisons are of the same ones
 TOLERANCE = 0.1  # perf_time_tolerance's default
 TIME = Metric(name="step_time_seconds", title="step time", show=show_seconds, hold="time")
-Round = dict[tuple[str, float], list[Recorded]]  # by way and B's delay; of a pair: A, then B
+Round = dict[float, list[Recorded]]  # by B's delay; of a pair: A, then B
+FIELDS = {name: name.replace("_time", "") for name in ("step_time_seconds", "control_seconds", "pace_seconds")}
 WAYS = ("stored baseline", "A/B")
 
 
-def load(file: Path) -> dict[str, list[Round]]:
-    """The recorded rounds of each cell, oldest first; a round that was cut off is left out."""
-    cells: dict[str, dict[str, Round]] = {}
+def load(file: Path) -> dict[str, dict[str, list[Round]]]:
+    """Of each way to compare and each cell the recorded rounds, oldest first; one that was cut off is left out."""
+    ways: dict[str, dict[str, dict[str, Round]]] = {way: {} for way in WAYS}
     for line in file.read_text().splitlines():
         one = records.decode(line.encode(), Recorded, str(file))
-        key = (WAYS[bool(one.side)], max(one.delay, one.beside))
-        cells.setdefault(one.cell, {}).setdefault(one.round, defaultdict(list))[key].append(one)
-    size = max(sum(map(len, one.values())) for rounds in cells.values() for one in rounds.values())
-    whole = {
-        cell: [one for _, one in sorted(rounds.items()) if sum(map(len, one.values())) == size]
-        for cell, rounds in cells.items()
-    }
-    needed, fewest = LAUNCHES + 1 + CONFIRMATIONS, min(map(len, whole.values()))
-    if fewest < needed:
-        raise SystemExit(f"{file} has {fewest} whole rounds of some cell; a comparison needs {needed}: record more.")
+        rounds = ways[WAYS[bool(one.side)]].setdefault(one.cell, {})
+        rounds.setdefault(one.round, defaultdict(list))[max(one.delay, one.beside)].append(one)
+    return {way: {cell: _whole(rounds, file) for cell, rounds in cells.items()} for way, cells in ways.items()}
+
+
+def _whole(rounds: dict[str, Round], file: Path) -> list[Round]:
+    size = max(sum(map(len, one.values())) for one in rounds.values())
+    whole = [one for _, one in sorted(rounds.items()) if sum(map(len, one.values())) == size]
+    needed = LAUNCHES + 1 + CONFIRMATIONS
+    if len(whole) < needed:
+        raise SystemExit(f"{file} has {len(whole)} whole rounds of a cell; a comparison needs {needed}: record more.")
     return whole
 
 
 def measurement(launches: list[Recorded]) -> Measurement:
     """The launches as the gate would have them."""
     readings = {}
-    for name, field in (("step_time_seconds", "step_seconds"), ("control_seconds", "control_seconds")):
+    for name, field in FIELDS.items():
         samples = [seconds for launch in launches for seconds in getattr(launch, field)]
-        readings[name] = Reading(value=statistics.median(samples), samples=samples)
+        if samples:
+            readings[name] = Reading(value=statistics.median(samples), samples=samples)
     return Measurement(
         cell=launches[0].cell,
         outcome="fits",
@@ -77,8 +80,8 @@ def stored(rounds: list[Round], delay: float, draw: random.Random) -> str:
     at = draw.randrange(len(rounds) - LAUNCHES - needed + 1)
     later = draw.randrange(at + LAUNCHES, len(rounds) - needed + 1)
     before, after = rounds[at : at + LAUNCHES], rounds[later : later + needed]
-    old = measurement([one[WAYS[0], 0.0][0] for one in before])
-    launches = [one[WAYS[0], delay][-1] for one in after]
+    old = measurement([one[0.0][0] for one in before])
+    launches = [one[delay][-1] for one in after]
     for count in range(1, needed + 1):
         new = measurement(launches[:count])
         readings = (side.readings["step_time_seconds"] for side in (new, old))
@@ -94,7 +97,7 @@ def paired(rounds: list[Round], delay: float, draw: random.Random) -> str:
     """
     pairs: list[list[Recorded]] = []
     for one in draw.sample(rounds, min(PAIRS * MOST_BLOCKS, round(SHARE * len(rounds)))):
-        pair = one[WAYS[1], delay]
+        pair = one[delay]
         pairs.append(pair if delay else draw.sample(pair, len(pair)))
         a, b = ([measurement([pair[side]]) for pair in pairs] for side in (0, 1))
         apart = differences(a, b, "step_time_seconds")
@@ -103,36 +106,41 @@ def paired(rounds: list[Round], delay: float, draw: random.Random) -> str:
     return conclude(interval(apart), THRESHOLD)
 
 
-def table(cells: dict[str, list[Round]]) -> dict[str, dict[float, tuple[int, int]]]:
-    """For each way to compare and each delay, how many comparisons were red, and how many there were."""
-    counts: dict[str, dict[float, tuple[int, int]]] = {}
-    names = sorted(cells)
+def table(ways: dict[str, dict[str, list[Round]]]) -> dict[str, dict[float, Counter[str]]]:
+    """For each way to compare and each delay, how often the comparisons said what; baselines that spread too wide to
+    be stored are drawn beside those.
+    """
+    counts: dict[str, dict[float, Counter[str]]] = {}
     for way, compare in zip(WAYS, (stored, paired), strict=True):
-        counts[way] = {}
-        for delay in sorted(delay for name, delay in cells[names[0]][0] if name == way):
+        names, counts[way] = sorted(ways[way]), {}
+        for delay in sorted(ways[way][names[0]][0]):
             draw = random.Random(0)
-            said = [compare(cells[names[n % len(names)]], delay, draw) for n in range(COMPARISONS)]
-            counts[way][delay] = said.count("regressed"), len(said)
+            said: Counter[str] = Counter()
+            while said.total() - said["unstable"] < COMPARISONS and said.total() < 10 * COMPARISONS:
+                said[compare(ways[way][names[said.total() % len(names)]], delay, draw)] += 1
+            counts[way][delay] = said
     return counts
 
 
-def describe(name: str, cells: dict[str, list[Round]]) -> str:
+def describe(name: str, ways: dict[str, dict[str, list[Round]]]) -> str:
     """What was recorded, and how noisy it was."""
-    every = [one for rounds in cells.values() for some in rounds for launches in some.values() for one in launches]
-    loads = [one.load for one in every]
-    plain = [[level_of(one.step_seconds) for some in rounds for one in some[WAYS[0], 0.0]] for rounds in cells.values()]
-    turns = [
-        [level_of(b.step_seconds) - level_of(a.step_seconds) for a, b in _nulls(rounds)] for rounds in cells.values()
+    alone, pairs = ([rounds for _, rounds in sorted(ways[way].items())] for way in WAYS)
+    loads = [one.load for rounds in (*alone, *pairs) for some in rounds for both in some.values() for one in both]
+    nulls = [[one for some in rounds for one in some[0.0]] for rounds in alone]
+    paces = [
+        [level_of(at_pace([one.step_seconds], [one.pace_seconds])[0]) for one in launches] for launches in nulls
     ]
+    turns = [[level_of(b.step_seconds) - level_of(a.step_seconds) for a, b in _nulls(rounds)] for rounds in pairs]
     return (
-        f"*{name}*: {len(every):,} launches in {len(next(iter(cells.values())))} rounds; load {min(loads):.1f} to "
-        f"{max(loads):.1f}, median {statistics.median(loads):.1f}; launches without a delay spread by "
-        f"{_spreads(plain)}, the ratio of two in turns by {_spreads(turns)}."
+        f"*{name}*: {len(loads):,} launches, {len(alone[0])} rounds alone and {len(pairs[0])} in turns; load "
+        f"{min(loads):.1f} to {max(loads):.1f}, median {statistics.median(loads):.1f}; launches without a delay spread "
+        f"by {_spreads([[level_of(one.step_seconds) for one in launches] for launches in nulls])}, as multiples of the "
+        f"pace by {_spreads(paces)}, the ratio of two in turns by {_spreads(turns)}."
     )
 
 
 def _nulls(rounds: list[Round]) -> list[list[Recorded]]:
-    return [one[WAYS[1], 0.0] for one in rounds]
+    return [one[0.0] for one in rounds]
 
 
 def _spreads(cells: list[list[float]]) -> str:
@@ -146,14 +154,23 @@ def main() -> None:
     recordings = {file.stem: load(file) for file in sorted(DATA.glob("*.jsonl"), reverse=True)}
     if not recordings:
         raise SystemExit(f"{DATA} holds no recording: python benchmarks/record_launches.py makes one.")
-    counts = {f"{way}, {name}": red for name, cells in recordings.items() for way, red in table(cells).items()}
+    said = {f"{way}, {name}": red for name, ways in recordings.items() for way, red in table(ways).items()}
+    counts = {
+        name: {delay: (words["regressed"], words.total() - words["unstable"]) for delay, words in by_delay.items()}
+        for name, by_delay in said.items()
+    }
     delays = sorted({delay for red in counts.values() for delay in red})
     lines = [f"| | {' | '.join('no delay' if not delay else f'+{show_ratio(delay)}' for delay in delays)} |"]
     lines += ["|" + "---|" * (1 + len(delays))]
     for name, red in counts.items():
         shares = {delay: show_ratio(found / count) for delay, (found, count) in red.items()}
         lines.append(f"| {name} | {' | '.join(shares.get(delay, '') for delay in delays)} |")
-    names = ", ".join(f"`{cell}`" for cell in next(iter(recordings.values())))
+    refused = [
+        f"{show_ratio(by_delay[0.0]['unstable'] / by_delay[0.0].total())} of them ({name})"
+        for name, by_delay in said.items()
+        if name.startswith(WAYS[0])
+    ]
+    names = ", ".join(f"`{cell}`" for cell in next(iter(recordings.values()))[WAYS[0]])
     paragraphs = [
         "# What the gate can see",
         f"Share of {COMPARISONS} comparisons that were red, by the real delay that was put into every step. Computed "
@@ -161,11 +178,11 @@ def main() -> None:
         "\n".join(textwrap.fill(f"- {describe(*one)}", 120, subsequent_indent="  ") for one in recordings.items()),
         "\n".join(lines),
         f"A stored baseline is of {LAUNCHES} launches, its tolerance {show_ratio(TOLERANCE)}; a suspicion is confirmed "
-        f"by {CONFIRMATIONS} further launches. A/B takes at most {MOST_BLOCKS} blocks of two pairs whose "
+        f"by {CONFIRMATIONS} further launches. Baselines whose launches spread too wide are refused: "
+        f"{', '.join(refused)}, here others were drawn. A/B takes at most {MOST_BLOCKS} blocks of two pairs whose "
         f"{STEPS_IN_TURNS} steps alternate, here at most {show_ratio(SHARE)} of those recorded, and calls it a "
-        f"regression if the whole 99 % interval lies above +{show_ratio(THRESHOLD)}. What the noise hides is "
-        "`unstable` or `undecided`, which "
-        "are not counted as red here.",
+        f"regression if the whole 99 % interval lies above +{show_ratio(THRESHOLD)}; `undecided` is not counted as red "
+        "here.",
         "![Detection curves](detection.png)",
         "Made by `python benchmarks/record_launches.py` and `python benchmarks/detection.py`.",
     ]

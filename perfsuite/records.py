@@ -263,7 +263,7 @@ class Baseline(Record, frozen=True, kw_only=True):
     measurement: Measurement
 
 
-class Line(Record, frozen=True, kw_only=True):
+class Line(Record, frozen=True, kw_only=True, gc=False):
     """One metric of a verdict, ready to print: ``old`` and ``new`` are texts in human units, ``detects`` the smallest
     effect that would be seen.
     """

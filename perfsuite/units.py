@@ -95,6 +95,8 @@ def show_change(old: float, new: float) -> str:
     """``(20.0, 21.94)`` → ``+9.7 %``; a change too small for one decimal keeps its leading digit."""
     if old == 0:
         return "0 %" if new == 0 else "from 0"
+    if old == new:
+        return "+0.0 %"
     percent = (new - old) / abs(old) * 100
     if percent and abs(percent) < 0.05:
         return f"{percent:+.1g} %"

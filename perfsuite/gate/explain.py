@@ -65,13 +65,14 @@ def _moved(part: str, new: Reading, old: Reading) -> dict[str, int]:
     """
     by_operator = not any(AT in suspect for suspect in old.suspects)
     prefix = f"{part}: "
-    inside = [
-        expand({name: size for name, size in reading.suspects.items() if name.startswith(prefix)})
-        for reading in (new, old)
+    folded = [
+        {name: size for name, size in reading.suspects.items() if name.startswith(prefix)} for reading in (new, old)
     ]
+    untold = [reading.parts.get(part, 0) - sum(here.values()) for here, reading in zip(folded, (new, old), strict=True)]
+    same = set() if by_operator else folded[0].items() & folded[1].items()  # what did not move need not be unfolded
+    inside = [expand(dict(side.items() - same) if same else side) for side in folded]
     if by_operator:
         inside = [_by_operator(side) for side in inside]
-    untold = [reading.parts.get(part, 0) - sum(here.values()) for here, reading in zip(inside, (new, old), strict=True)]
     most = [min(here, *reading.suspects.values()) for here, reading in zip(untold, (new, old), strict=True)]
     rest = untold[0] if by_operator else 0  # an operator may have more in modules that are too small to be told
     layers: dict[tuple[str, int], list[int]] = defaultdict(list)

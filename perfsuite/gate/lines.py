@@ -1,6 +1,8 @@
 """Lines of a verdict: what every rule looks at, and how it says what it found."""
 
 import functools
+import itertools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -13,7 +15,7 @@ from perfsuite.units import show_bytes
 # some units in the last place: fp32 has 1.2e-7, bf16 7.8e-3, and a loss averages them down. fp16 (9.8e-4) skips other
 # steps when one overflows, so it gets bf16's.
 LOW_PRECISION_BOUND = 2e-2
-LOW_PRECISION = {"fp16", "bf16", "pure_bf16"}
+LOW_PRECISION = frozenset({"fp16", "bf16", "pure_bf16"})
 # Numbers below this count as this large: a gradient norm near zero is what remains of terms around 1, and their own
 # rounding, 1e-7, is all that it consists of.
 FLOOR = 1e-3
@@ -27,6 +29,33 @@ class Scope:
     old: Measurement
     strategy: str
     time_tolerance: float
+
+    @functools.cached_property
+    def finite(self) -> bool:
+        """Whether every number of both sides is: a sum is finite only if all of it is, which is asked of a thousand
+        numbers at once. Where it is not known at once it is False, and each has to be asked.
+        """
+        readings = [*self.new.readings.values(), *self.old.readings.values()]
+        samples = itertools.chain.from_iterable([reading.samples for reading in readings if reading.samples])
+        try:
+            return math.isfinite(sum(samples, sum([reading.value for reading in readings])))  # type: ignore[arg-type]
+        except (OverflowError, TypeError):  # a whole number beyond every float, or a step that overflowed
+            return False
+
+    @functools.cached_property
+    def low_precision(self) -> bool:
+        return not LOW_PRECISION.isdisjoint(self.strategy.split("+")[1:])
+
+    def bound_of(self, metric: Metric) -> float:
+        """Relative, of a "close" metric in the strategy's precision."""
+        return LOW_PRECISION_BOUND if self.low_precision else metric.bound
+
+    @functools.cached_property
+    def paces(self) -> tuple[list[list[float]], list[list[float]]]:
+        """Of the old and the new side, launch by launch; empty where a side has none, or another Python."""
+        if self.old.versions.get("python") != self.new.versions.get("python"):
+            return [], []
+        return self.old.by_launch("pace_seconds"), self.new.by_launch("pace_seconds")
 
     @functools.cached_property
     def slower_control(self) -> float:
@@ -49,11 +78,6 @@ def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """``torch 2.12 -> 2.13`` for each name that has another text on the other side; "none" where a side lacks it."""
     pairs = [(name, old.get(name, "none"), new.get(name, "none")) for name in {**old, **new}]
     return [f"{name} {before} -> {after}" for name, before, after in pairs if before != after]
-
-
-def bound_of(metric: Metric, strategy: str) -> float:
-    """Relative, of a "close" metric in the precision of the strategy, e.g. "zero3+bf16"."""
-    return LOW_PRECISION_BOUND if LOW_PRECISION & set(strategy.split("+")[1:]) else metric.bound
 
 
 def agree(before: float | None, after: float | None, bound: float) -> bool:

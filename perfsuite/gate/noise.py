@@ -18,7 +18,7 @@ import functools
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 LAUNCHES = 3  # that a baseline is recorded from
 CONFIRMATIONS = 4  # further launches that a suspicion must survive, all of them
@@ -32,8 +32,7 @@ MOST = 700.0  # whose exponential is still a float
 TAIL_TOLERANCE = 0.25  # least, relative: a slowest step is a noisy thing
 
 
-@dataclass(frozen=True)
-class Level:
+class Level(NamedTuple):
     """What m launches of a baseline say of one more: where it should lie, in logarithms of seconds."""
 
     mean: float
@@ -44,8 +43,8 @@ class Level:
     def of(cls, launches: Sequence[Sequence[float]]) -> "Level":
         """From the steps of at least two launches."""
         levels = [level_of(launch) for launch in launches]
-        mean = statistics.fmean(levels)
-        variance = sum((level - mean) ** 2 for level in levels) / (len(levels) - 1)
+        mean = math.fsum(levels) / len(levels)
+        variance = sum([(level - mean) ** 2 for level in levels]) / (len(levels) - 1)
         return cls(mean, max(LEAST_SPREAD, math.sqrt(variance)), len(levels))
 
     @property
@@ -57,12 +56,16 @@ class Level:
         """The relative slow-down, with the allowed one, that is found in 95 of 100 cases: by baselines as they come,
         since this one's own mean and spread may be lucky.
         """
-        known = max(count for count in DETECTED if count <= self.count)
-        return relative(math.log1p(tolerance) + DETECTED[known] * self.spread)
+        return relative(math.log1p(tolerance) + _detected(self.count) * self.spread)
 
     def too_wide(self, tolerance: float) -> bool:
         """Whether the noise hides a step twice as slow, or what the tolerance makes of that: then nothing is held."""
         return not self.smallest_effect(tolerance) <= (1 + HIDDEN) * (1 + tolerance) ** 2 - 1
+
+
+@functools.cache
+def _detected(count: int) -> float:
+    return DETECTED[max(known for known in DETECTED if known <= count)]
 
 
 def relative(logarithm: float) -> float:

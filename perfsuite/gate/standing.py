@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.noise import Level, relative
+from perfsuite.gate.timing import at_pace, timed_launches
 from perfsuite.records import Baseline, Measurement
 from perfsuite.units import show_ratio
 
@@ -69,25 +70,25 @@ def why_too_wide(measurement: Measurement, metrics: Iterable[Metric], tolerance:
 
 def of_one_launch(measurement: Measurement, metrics: Iterable[Metric]) -> bool:
     """Whether it has times, and of one launch alone: a baseline of it holds none of them."""
-    return any(len(measurement.by_launch(name)) == 1 for name in _timed(metrics))
+    return any(len(measurement.by_launch(metric.name)) == 1 for metric in _timed(metrics))
 
 
-def _timed(metrics: Iterable[Metric]) -> list[str]:
-    return [metric.name for metric in metrics if metric.hold == "time"]
+def _timed(metrics: Iterable[Metric]) -> list[Metric]:
+    return [metric for metric in metrics if metric.hold == "time"]
 
 
-def _times(measurement: Measurement, timed: Sequence[str], tolerance: float) -> tuple[float | None, str]:
+def _times(measurement: Measurement, timed: Sequence[Metric], tolerance: float) -> tuple[float | None, str]:
     """The smallest effect that the least of the timed metrics shows, and why they hold nothing, or nothing."""
     detects = None
-    for name in timed:
-        if name not in measurement.readings:
+    for metric in timed:
+        if metric.name not in measurement.readings:
             continue
-        launches = measurement.by_launch(name)
+        launches = timed_launches(measurement, metric)
         if not launches or not all(launch and min(launch) > 0 for launch in launches):
-            return None, f"{name} has no timed steps"
+            return None, f"{metric.name} has no timed steps"
         if len(launches) < 2:
             return None, "of one launch, which says nothing of the noise: its time is not held"
-        level = Level.of(launches)
+        level = Level.of(at_pace(launches, measurement.by_launch("pace_seconds")) or launches)
         effect = level.smallest_effect(tolerance)
         detects = max(effect, detects or 0.0)
         if level.too_wide(tolerance):

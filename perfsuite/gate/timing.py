@@ -1,24 +1,41 @@
-"""How a time is held to its baseline: launch by launch, net of what the machine itself got slower by."""
+"""How a time is held to its baseline: launch by launch, net of what the machine itself got slower by.
+
+Where both sides have a pace (training/meters/pace.py), the noise is that of the steps as multiples of it, and too slow
+is what is so by the clock and by the pace. By the clock alone a neighbour's busy hour would be; by the pace alone a step
+that waits for a disk, when the core gets faster.
+"""
 
 import math
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, say, text
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.noise import CONFIRMATIONS, Level, level_of, relative, tail_bound, tail_of
-from perfsuite.records import Line, Reading
+from perfsuite.records import Line, Measurement, Reading
 from perfsuite.units import show_change, show_ratio
 
+Launches = list[list[float]]
 
-@dataclass(frozen=True)
-class Excess:
-    """By how much the quietest of the new launches lies above the bound, in logarithms; ``raw`` as the clock told it,
-    ``net`` of what the control got slower by. Above 0 is too slow.
+
+class Excess(NamedTuple):
+    """By how much the quietest of the new launches lies above the baseline's bounds, in logarithms: by its median step
+    and by its slowest. Above 0 is too slow. ``faster`` is how far the slowest launch lies below.
     """
 
-    raw: float
-    net: float
+    level: Level
+    margin: float
+    median: float
+    tail: float
+    faster: float
+
+    @classmethod
+    def of(cls, before: Launches, after: Launches, tolerance: float) -> "Excess":
+        """``before`` are at least two launches."""
+        level, levels = Level.of(before), [level_of(launch) for launch in after]
+        margin = level.noise + math.log1p(tolerance)
+        tail = min(map(tail_of, after)) - tail_bound(before, level, tolerance)
+        return cls(level, margin, min(levels) - level.mean - margin, tail, level.mean - margin - max(levels))
 
 
 def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
@@ -30,38 +47,43 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         return text(metric, "not held", old, new, note="memory is capped")
     if elsewhere := why_other_machine(scope.old.machine, scope.new.machine):
         return text(metric, "not held", old, new, note=elsewhere)
-    sign = -1 if metric.worse == "lower" else 1  # from here on larger is worse
-    launches = {"the baseline has": scope.old.by_launch(metric.name), "there are": scope.new.by_launch(metric.name)}
-    for whose, samples in launches.items():
+    before, after = timed_launches(scope.old, metric), timed_launches(scope.new, metric)
+    for whose, samples in {"the baseline has": before, "there are": after}.items():
         if not samples or not all(samples):
             return text(metric, "missing", old, new, note=f"{whose} no timed steps")
         if not min(map(min, samples)) > 0:
             return text(metric, "failed", old, new, note="a time is not positive")
-    before, after = ([_signed(launch, sign) for launch in samples] for samples in launches.values())
     if len(before) < 2:
         return text(metric, "not held", old, new, note="the baseline is of one launch, which says nothing of the noise")
-    level, tolerance, slower = Level.of(before), scope.time_tolerance, scope.slower_control
-    levels, margin = [level_of(launch) for launch in after], level.noise + math.log1p(tolerance)
-    median = _excess(levels, slower, level.mean + margin)
-    tail = _excess([tail_of(launch) for launch in after], slower, tail_bound(before, level, tolerance))
-    faster = level.mean - margin - max(levels)
-    allowed = ("-" if sign < 0 else "+") + show_ratio(relative(margin))
+    tolerance, slower = scope.time_tolerance, 0.0
+    clock = judged = Excess.of(before, after, tolerance)
+    if max(clock.median, clock.tail) + clock.level.noise > 0:
+        slower = scope.slower_control
+    median, tail, faster = clock.median - slower, clock.tail - slower, clock.faster
+    old_pace, new_pace = at_pace(before, scope.paces[0]), at_pace(after, scope.paces[1])
+    if old_pace and new_pace:
+        judged = Excess.of(old_pace, new_pace, tolerance)
+        # The noise is the pace's to tell; by the clock it is enough to be beyond the tolerance.
+        median = min(median + clock.level.noise, judged.median)
+        tail = min(tail + clock.level.noise, judged.tail)
+        faster = min(faster, judged.faster)
+    allowed = ("-" if metric.worse == "lower" else "+") + show_ratio(relative(judged.margin))
     change = show_change(old.value, new.value)
-    detects = level.smallest_effect(tolerance)
+    detects = judged.level.smallest_effect(tolerance)
 
     def line(status: str, note: str = "") -> Line:
         return say(
             metric, status, metric.show(old.value), metric.show(new.value), change, allowed, note, show_ratio(detects)
         )
 
-    if level.too_wide(tolerance):
-        return line("unstable", _ADVICE.format(spread=show_ratio(relative(level.spread))))
+    if judged.level.too_wide(tolerance):
+        return line("unstable", _ADVICE.format(spread=show_ratio(relative(judged.level.spread))))
     confirmed = len(after) > CONFIRMATIONS
-    if not (median.net <= 0 and tail.net <= 0):
-        return line("regressed" if confirmed else "suspected", "" if not median.net <= 0 else TAIL_ALONE)
-    if median.raw > 0 or tail.raw > 0:
-        excuse = f"the machine: its control workload is {show_ratio(relative(slower))} slower too"
-        return line("excused" if confirmed else "suspected", excuse)
+    if not (median <= 0 and tail <= 0):
+        note = TAIL_ALONE if median <= 0 else _by_pace(clock, judged)
+        return line("regressed" if confirmed else "suspected", note)
+    if clock.median > 0 or clock.tail > 0:
+        return line("excused" if confirmed else "suspected", _excuse(slower))
     if faster > 0:
         return line("regressed" if metric.worse == "different" else "improved")
     return line("ok")
@@ -71,11 +93,31 @@ TAIL_ALONE = "the slowest steps alone"
 _ADVICE = "the baseline's launches spread by {spread}: record it on a quieter machine, or raise --perf-time-tolerance"
 
 
-def _signed(launch: list[float], sign: int) -> list[float]:
-    """The launch such that larger is worse: rates by their reciprocals, which have the same noise."""
-    return launch if sign > 0 else [1 / sample for sample in launch]
+def timed_launches(measurement: Measurement, metric: Metric) -> Launches:
+    """The metric's samples, launch by launch, such that larger is worse: rates by their reciprocals, which have the
+    same noise. Empty where it is not measured.
+    """
+    launches = measurement.by_launch(metric.name)
+    if metric.worse != "lower":
+        return launches
+    return [[1 / sample if sample else 0.0 for sample in launch] for launch in launches]
 
 
-def _excess(values: list[float], slower: float, bound: float) -> Excess:
-    raw = min(values) - bound
-    return Excess(raw, raw - slower)
+def at_pace(launches: Launches, paces: Launches) -> Launches:
+    """The launches' samples as multiples of the pace beside each; empty where there is none for each."""
+    if not paces or [len(launch) for launch in paces] != [len(launch) for launch in launches] or not min(map(min, paces)) > 0:
+        return []
+    return [[time / pace for time, pace in zip(*pair, strict=True)] for pair in zip(launches, paces, strict=True)]
+
+
+def _by_pace(clock: Excess, judged: Excess) -> str:
+    """What the quietest launch is slower by than the baseline, of the pace; nothing where it has none."""
+    if judged is clock:
+        return ""
+    return f"{show_change(1, 1 + relative(judged.median + judged.margin))} at the machine's pace"
+
+
+def _excuse(slower: float) -> str:
+    if slower:
+        return f"the machine: its control workload is {show_ratio(relative(slower))} slower too"
+    return "the machine: at its pace the steps are no slower than their noise"

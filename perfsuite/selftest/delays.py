@@ -24,7 +24,7 @@ def own_time(session: Session, trainer: Any, meters: Any) -> None:
     A slower step is seen all the same; what a rank waits for its siblings counts for them alone.
     """
     global _now
-    from perfsuite.training.meters import clock, control
+    from perfsuite.training.meters import clock, control  # the pace is of processor time anyway
 
     _now = time.thread_time
     for module in (clock, control):

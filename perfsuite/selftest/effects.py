@@ -5,7 +5,8 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perfsuite.gate.noise import Level, tail_bound
+from perfsuite.gate.noise import TAIL_TOLERANCE, Level, tail_bound, tail_of
+from perfsuite.gate.timing import at_pace
 from perfsuite.records import Measurement
 from perfsuite.selftest.delays import ONE_STEP_IN
 from perfsuite.units import show_bytes, show_ratio
@@ -30,18 +31,19 @@ Effect = Callable[[Measurement], Size]
 
 def slow_step(baseline: Measurement) -> Size:
     """Percent of every step: 10, or what the baseline detects and a margin."""
-    level = _level(baseline)
-    detects = level.smallest_effect(TOLERANCE)
+    detects = Level.of(_launches(baseline)).smallest_effect(TOLERANCE)
     percent = math.ceil(100 * max(SLOW_STEP, MARGIN * detects))
     return Size(percent, f"+{percent} %, detects +{show_ratio(detects)}")
 
 
 def slow_tail(baseline: Measurement) -> Size:
     """Percent of one step in ten, such that an ordinary step, so delayed, lies above the bound of the slowest."""
-    level = _level(baseline)
-    bound = tail_bound(baseline.by_launch("step_time_seconds"), level, TOLERANCE)
+    launches, by_clock = _launches(baseline), baseline.by_launch("step_time_seconds")
+    level, clock = Level.of(launches), Level.of(by_clock)
+    bound = tail_bound(launches, level, TOLERANCE) - level.mean
+    bound = max(bound, max(map(tail_of, by_clock)) - clock.mean + math.log1p(TAIL_TOLERANCE))
     least = statistics.NormalDist().inv_cdf(0.01) * level.spread  # of the new launches' levels
-    detects = math.expm1(bound - level.mean - least)
+    detects = math.expm1(bound - least)
     percent = math.ceil(100 * TAIL_MARGIN * detects)
     return Size(percent, f"+{percent} % in 1 of {ONE_STEP_IN}, detects +{show_ratio(detects)}")
 
@@ -52,5 +54,7 @@ def bytes_of_peak(baseline: Measurement) -> Size:
     return Size(size, f"{show_bytes(size)}, 0.1 % of the peak")
 
 
-def _level(baseline: Measurement) -> Level:
-    return Level.of(baseline.by_launch("step_time_seconds"))
+def _launches(baseline: Measurement) -> list[list[float]]:
+    """The steps as the judge takes them: as multiples of the pace, where that is known."""
+    launches = baseline.by_launch("step_time_seconds")
+    return at_pace(launches, baseline.by_launch("pace_seconds")) or launches

@@ -1,0 +1,64 @@
+"""The pace: a fixed piece of plain Python between the steps, by which a slow moment of the machine is known.
+
+A neighbour on the same core makes a tiny model's step half as slow again, for a second or for an hour, and this piece of
+work with it. It uses no library, so that it means the same after any upgrade but Python's own; matmuls, copies and
+messages are the control's, which cannot run between the steps without cooling their caches.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.records import Reading
+from perfsuite.training.meters._base import Meter
+from perfsuite.training.trainer import StepOutcome
+from perfsuite.units import show_seconds
+
+TURNS = 12_000  # of the loop: about a millisecond
+ENTRIES = 1024  # of the table: what stays in a core's own cache
+
+
+class Pace(Meter):
+    """Of each timed step, the mean of the round before it and the one behind it. Not under a capacity: time is not
+    held there.
+    """
+
+    def __init__(self, session: object) -> None:
+        super().__init__(session)  # type: ignore[arg-type]
+        self.seconds: list[float] = []
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        if self.session.job.capacity_bytes is not None or kind == "counted":
+            return
+        if kind != "timed":
+            self.seconds.clear()  # of what comes before the timed steps, the last round alone is beside one
+        self.seconds.append(_round())
+
+    def readings(self) -> dict[str, Reading]:
+        pairs = zip(self.seconds, self.seconds[1:], strict=False)
+        beside = [(before + behind) / 2 for before, behind in pairs]
+        return {"pace_seconds": Reading(value=statistics.median(beside), samples=list(beside))} if beside else {}
+
+
+def _round() -> float:
+    """CPU seconds of one round, so that the core counts and not who else waits for it: a little arithmetic, small objects and a table, as an interpreter does between kernels."""
+    table: dict[int, tuple[int, int]] = {}
+    begin = time.thread_time_ns()
+    for number in range(TURNS):
+        table[number % ENTRIES] = (number, len(table))
+    return (time.thread_time_ns() - begin) / 1e9
+
+
+METER = Pace
+METRICS = (
+    Metric(
+        name="pace_seconds",
+        title="pace",
+        show=show_seconds,
+        fold="mean",  # a step waits for the slower of two cores, but not all of it does
+        hold="control",
+        optional=True,
+    ),
+)
