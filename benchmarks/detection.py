@@ -127,9 +127,7 @@ def describe(name: str, ways: dict[str, dict[str, list[Round]]]) -> str:
     alone, pairs = ([rounds for _, rounds in sorted(ways[way].items())] for way in WAYS)
     loads = [one.load for rounds in (*alone, *pairs) for some in rounds for both in some.values() for one in both]
     nulls = [[one for some in rounds for one in some[0.0]] for rounds in alone]
-    paces = [
-        [level_of(at_pace([one.step_seconds], [one.pace_seconds])[0]) for one in launches] for launches in nulls
-    ]
+    paces = [[level_of(at_pace([one.step_seconds], [one.pace_seconds])[0]) for one in launches] for launches in nulls]
     turns = [[level_of(b.step_seconds) - level_of(a.step_seconds) for a, b in _nulls(rounds)] for rounds in pairs]
     return (
         f"*{name}*: {len(loads):,} launches, {len(alone[0])} rounds alone and {len(pairs[0])} in turns; load "

@@ -19,6 +19,7 @@ from perfsuite.gate.judge import judge
 from perfsuite.gate.store import Store
 
 RED_EVERY = 10
+PASSES = 5  # the shortest is told: neighbours on the core only ever add to it
 FOLDER = Path(__file__).parents[1] / "baselines"
 
 
@@ -43,16 +44,19 @@ def main(count: int) -> None:
             parts = peak.parts | {"activations": peak.parts.get("activations", 0) + 512}
             peak = msgspec.structs.replace(peak, value=peak.value + 512, parts=parts)
             measured = msgspec.structs.replace(measured, readings=measured.readings | {"peak_memory_bytes": peak})
-        work.append((cell, measured, baseline))
-    begin = time.process_time()
-    verdicts = [
-        judge(measured, baseline, metrics[cell.id], strategy=cell.strategy.name, time_tolerance=3.0)
-        for cell, measured, baseline in work
-    ]
-    judging = time.process_time() - begin
-    good = sum(verdict.status in ("ok", "unsupported") for verdict in verdicts)
+        work.append((measured, baseline, metrics[cell.id], cell.strategy.name))
     print(f"reading  {reading / len(ids) * 1000:.3f} s per 1,000 baselines")
-    print(f"judging  {judging:.3f} s for {count:,} cells, {good:,} of them ok")
+    passes = []
+    for _ in range(PASSES):
+        begin = time.process_time()
+        verdicts = [
+            judge(measured, baseline, held, strategy=strategy, time_tolerance=3.0)
+            for measured, baseline, held, strategy in work
+        ]
+        passes.append(time.process_time() - begin)
+    good = sum(verdict.status in ("ok", "unsupported") for verdict in verdicts)
+    seconds = ", ".join(f"{one:.3f}" for one in passes)
+    print(f"judging  {min(passes):.3f} s for {count:,} cells, {good:,} of them ok; the passes took {seconds} s")
 
 
 if __name__ == "__main__":

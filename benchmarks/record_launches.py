@@ -5,14 +5,16 @@
 A round is, for each cell, launches alone, two as they are and one with each delay, in an order drawn by lot and from a
 rank server of their own: what a server's memory is like is part of the noise. Or it is, as ``perfsuite ab`` has them,
 pairs of launches in turns, of which B has the delay or none. Without a third word each round of one kind is followed by
-one of the other. Rounds are appended, so that recordings of several hours can follow one another. The name says what the machine is like, "quiet" or "busy"; each line of
-benchmarks/data/NAME.jsonl is one launch.
+one of the other. Rounds are appended, so that recordings of several hours can follow one another. The name says what
+the machine is like, "quiet" or "busy"; each line of benchmarks/data/NAME.jsonl is one launch.
 """
 
 import random
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from perfsuite import records
 from perfsuite.catalog.registry import Catalog
@@ -43,7 +45,7 @@ class Recorded(Record, frozen=True, kw_only=True):
     side: str = ""
     step_seconds: list[float]
     control_seconds: list[float]
-    pace_seconds: list[float] = []
+    pace_seconds: list[float] = msgspec.field(default_factory=list)
     load: float
 
 

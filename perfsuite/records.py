@@ -247,10 +247,10 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     def by_launch(self, metric: str) -> list[list[float]]:
         """A timed metric's samples, launch by launch; empty where it is not measured."""
-        samples = self.readings[metric].samples if metric in self.readings else []
-        size = len(samples) // max(1, len(self.launches))
+        samples: list[float] = self.readings[metric].samples if metric in self.readings else []  # type: ignore[assignment]
+        size = len(samples) // (len(self.launches) or 1)
         parts = [samples[at : at + size] for at in range(0, len(samples), size)] if size else []
-        return [[one for one in part if one is not None] if None in part else part for part in parts]  # type: ignore[misc]
+        return [[one for one in part if one is not None] for part in parts] if None in samples else parts
 
 
 class Baseline(Record, frozen=True, kw_only=True):
@@ -279,7 +279,7 @@ class Line(Record, frozen=True, kw_only=True, gc=False):
     detects: str = ""
 
 
-class Verdict(Record, frozen=True, kw_only=True):
+class Verdict(Record, frozen=True, kw_only=True, gc=False):
     """What the judge says of one cell: ``status`` is the worst of its lines', ``headroom`` what is left of memory."""
 
     cell: str

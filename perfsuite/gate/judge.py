@@ -67,32 +67,33 @@ def judge(
     lines, statuses = [], []
     for metric in _all_metrics(metrics, measurement, old):
         line = hold(metric, scope)
-        if line is None:
-            continue
-        lines.append(line)
-        harmless = line.status in LET_GO or (metric.hold == "time" and line.status == "improved")
-        statuses.append("ok" if harmless else line.status)
+        if line is not None:
+            lines.append(line)
+            status = line.status
+            harmless = status in LET_GO or (status == "improved" and metric.hold == "time")
+            statuses.append("ok" if harmless else status)
     if not lines:
         return _verdict(measurement, baseline, "missing", "no metric is defined, so nothing was held")
-    worst = min(statuses, key=ORDER.index)
+    worst = min(dict.fromkeys(statuses), key=ORDER.index)
     return _verdict(measurement, baseline, worst, _count(lines, statuses, worst), lines)
 
 
 def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) -> list[Metric]:
     """The defined metrics, then the readings that no Metric defines any more: those cannot be held, which is red."""
-    known = {metric.name: metric for metric in metrics}
-    here = old.readings | new.readings
-    lost = [name for name in here if name not in known]
-    present = [metric for metric in known.values() if metric.name in here or not metric.optional]
-    return [*present, *(Metric(name=name, title=name, show=show_number, hold="undefined") for name in lost)]
+    known = list(metrics)
+    lost = (old.readings.keys() | new.readings.keys()).difference([metric.name for metric in known])
+    return known + [Metric(name=name, title=name, show=show_number, hold="undefined") for name in sorted(lost)]
 
 
 def _count(lines: list[Line], statuses: list[str], worst: str) -> str:
     """``1 of 4 metrics regressed, 1 improved``; the metrics that are not held do not count."""
-    held = [status for line, status in zip(lines, statuses, strict=True) if line.status not in LET_GO]
-    parts = [f"{held.count(worst)} of {len(held)} metrics {worst}"]
-    parts += [f"{held.count(other)} {other}" for other in ORDER if other in RED - {worst} and other in held]
     let_go = [f"{line.title} {line.status}" for line in lines if line.status in LET_GO]
+    here = dict.fromkeys(statuses)
+    own = statuses.count(worst) - (len(let_go) if worst == "ok" else 0)  # lines that are let go count as ok
+    parts = [f"{own} of {len(lines) - len(let_go)} metrics {worst}"]
+    if len(here) > 1:
+        others = [other for other in ORDER if other in here and other in RED and other != worst]
+        parts += [f"{statuses.count(other)} {other}" for other in others]
     return ", ".join(parts) + (f" ({', '.join(let_go)})" if let_go else "")
 
 

@@ -36,9 +36,10 @@ class Scope:
         numbers at once. Where it is not known at once it is False, and each has to be asked.
         """
         readings = [*self.new.readings.values(), *self.old.readings.values()]
-        samples = itertools.chain.from_iterable([reading.samples for reading in readings if reading.samples])
+        samples = itertools.chain.from_iterable([reading.samples for reading in readings])
         try:
-            return math.isfinite(sum(samples, sum([reading.value for reading in readings])))  # type: ignore[arg-type]
+            values: list[float] = [reading.value for reading in readings]
+            return math.isfinite(sum(samples, sum(values)))  # type: ignore[arg-type]
         except (OverflowError, TypeError):  # a whole number beyond every float, or a step that overflowed
             return False
 

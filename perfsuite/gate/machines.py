@@ -7,7 +7,7 @@ def why_other_machine(recorded: Machine, here: Machine) -> str:
     """How the machine is another one than the recorded, in its driver too, whose kernels are another library; empty if
     it is the same. A CPU has no driver.
     """
-    if (recorded.identity, recorded.device) != (here.identity, here.device):
+    if recorded.identity != here.identity or recorded.device != here.device:
         return f"recorded on another machine ({recorded.device}, {recorded.cores} cores, {recorded.identity})"
     if recorded.driver != here.driver:
         return f"recorded with driver {recorded.driver or 'none'}, here is {here.driver or 'none'}"

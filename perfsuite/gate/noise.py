@@ -16,7 +16,6 @@ is monotone: a step that gets slower can never excuse itself by the noise that i
 
 import functools
 import math
-import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -37,7 +36,7 @@ class Level(NamedTuple):
 
     mean: float
     spread: float  # the standard deviation between launches
-    count: int
+    launches: int
 
     @classmethod
     def of(cls, launches: Sequence[Sequence[float]]) -> "Level":
@@ -50,22 +49,27 @@ class Level(NamedTuple):
     @property
     def noise(self) -> float:
         """How far above the mean one more launch may lie."""
-        return student(COVERAGE, self.count - 1) * self.spread * math.sqrt(1 + 1 / self.count)
+        return student(COVERAGE, self.launches - 1) * self.spread * math.sqrt(1 + 1 / self.launches)
 
     def smallest_effect(self, tolerance: float) -> float:
         """The relative slow-down, with the allowed one, that is found in 95 of 100 cases: by baselines as they come,
         since this one's own mean and spread may be lucky.
         """
-        return relative(math.log1p(tolerance) + _detected(self.count) * self.spread)
+        return relative(math.log1p(tolerance) + _detected(self.launches) * self.spread)
 
     def too_wide(self, tolerance: float) -> bool:
         """Whether the noise hides a step twice as slow, or what the tolerance makes of that: then nothing is held."""
-        return not self.smallest_effect(tolerance) <= (1 + HIDDEN) * (1 + tolerance) ** 2 - 1
+        return hides(self.smallest_effect(tolerance), tolerance)
 
 
 @functools.cache
 def _detected(count: int) -> float:
     return DETECTED[max(known for known in DETECTED if known <= count)]
+
+
+def hides(smallest_effect: float, tolerance: float) -> bool:
+    """Whether a baseline with that smallest effect is too wide, as ``Level.too_wide``."""
+    return not smallest_effect <= (1 + HIDDEN) * (1 + tolerance) ** 2 - 1
 
 
 def relative(logarithm: float) -> float:
@@ -75,17 +79,17 @@ def relative(logarithm: float) -> float:
 
 def level_of(steps: Sequence[float]) -> float:
     """A launch's median step, as a logarithm."""
-    return math.log(statistics.median(steps))
+    ordered = sorted(steps)
+    half = len(ordered) // 2
+    return math.log(ordered[half] if len(ordered) % 2 else (ordered[half - 1] + ordered[half]) / 2)
 
 
-def tail_of(steps: Sequence[float]) -> float:
-    """A launch's slowest step, as a logarithm."""
-    return math.log(max(steps))
-
-
-def tail_bound(launches: Sequence[Sequence[float]], level: Level, tolerance: float) -> float:
-    """Above which the slowest step of one more launch is too slow: the slowest of all, by the noise of the level."""
-    return max(tail_of(launch) for launch in launches) + level.noise + math.log1p(max(tolerance, TAIL_TOLERANCE))
+def tail_bound(launches: Sequence[Sequence[float]], noise: float, tolerance: float) -> float:
+    """Above which the slowest step of one more launch is too slow, as a logarithm: the slowest of all, by the noise of
+    the level.
+    """
+    slowest = max([max(launch) for launch in launches])
+    return math.log(slowest * (1 + max(tolerance, TAIL_TOLERANCE))) + noise
 
 
 @functools.cache

@@ -24,12 +24,16 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
     rule = RULES.get(metric.hold)
     if rule is None:
         raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
-    if not scope.finite and not (_is_finite(new) and _is_finite(old)):
+    if new and old and scope.finite:
+        return None if rule is _shown else rule(metric, new, old, scope)
+    if not (_is_finite(new) and _is_finite(old)):
         whose = "the baseline" if _is_finite(new) else "the measurement"
         return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
+    if new is None and old is None and metric.optional:
+        return None
     if new is None or old is None:
         needless = metric.optional and old is None
-        if needless and metric.hold == "shown":
+        if needless and rule is _shown:
             return None
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
@@ -63,7 +67,7 @@ def _close(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     bound = scope.bound_of(metric)
     pairs = list(zip(old.samples, new.samples, strict=False))
     allowed = f"±{bound * 100:g} %"
-    if not all(agree(before, after, bound) for before, after in pairs):
+    if old.samples != new.samples and not all(agree(before, after, bound) for before, after in pairs):
         differing = [step for step, (before, after) in enumerate(pairs) if not agree(before, after, bound)]
         before, after = pairs[differing[0]]
         note = f"differs in step {differing[0]} first, in {len(differing)} of {len(pairs)} steps"

@@ -1,8 +1,8 @@
 """How a time is held to its baseline: launch by launch, net of what the machine itself got slower by.
 
 Where both sides have a pace (training/meters/pace.py), the noise is that of the steps as multiples of it, and too slow
-is what is so by the clock and by the pace. By the clock alone a neighbour's busy hour would be; by the pace alone a step
-that waits for a disk, when the core gets faster.
+is what is so by the clock and by the pace. By the clock alone a neighbour's busy hour would be; by the pace alone a
+step that waits for a disk, when the core gets faster.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import NamedTuple
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, say, text
 from perfsuite.gate.machines import why_other_machine
-from perfsuite.gate.noise import CONFIRMATIONS, Level, level_of, relative, tail_bound, tail_of
+from perfsuite.gate.noise import CONFIRMATIONS, Level, hides, level_of, relative, tail_bound
 from perfsuite.records import Line, Measurement, Reading
 from perfsuite.units import show_change, show_ratio
 
@@ -24,6 +24,7 @@ class Excess(NamedTuple):
     """
 
     level: Level
+    noise: float
     margin: float
     median: float
     tail: float
@@ -33,9 +34,10 @@ class Excess(NamedTuple):
     def of(cls, before: Launches, after: Launches, tolerance: float) -> "Excess":
         """``before`` are at least two launches."""
         level, levels = Level.of(before), [level_of(launch) for launch in after]
-        margin = level.noise + math.log1p(tolerance)
-        tail = min(map(tail_of, after)) - tail_bound(before, level, tolerance)
-        return cls(level, margin, min(levels) - level.mean - margin, tail, level.mean - margin - max(levels))
+        noise = level.noise
+        margin = noise + math.log1p(tolerance)
+        tail = math.log(min([max(launch) for launch in after])) - tail_bound(before, noise, tolerance)
+        return cls(level, noise, margin, min(levels) - level.mean - margin, tail, level.mean - margin - max(levels))
 
 
 def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
@@ -48,24 +50,25 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     if elsewhere := why_other_machine(scope.old.machine, scope.new.machine):
         return text(metric, "not held", old, new, note=elsewhere)
     before, after = timed_launches(scope.old, metric), timed_launches(scope.new, metric)
-    for whose, samples in {"the baseline has": before, "there are": after}.items():
+    for whose, samples in (("the baseline has", before), ("there are", after)):
         if not samples or not all(samples):
             return text(metric, "missing", old, new, note=f"{whose} no timed steps")
-        if not min(map(min, samples)) > 0:
+        if not min([min(launch) for launch in samples]) > 0:
             return text(metric, "failed", old, new, note="a time is not positive")
     if len(before) < 2:
         return text(metric, "not held", old, new, note="the baseline is of one launch, which says nothing of the noise")
     tolerance, slower = scope.time_tolerance, 0.0
     clock = judged = Excess.of(before, after, tolerance)
-    if max(clock.median, clock.tail) + clock.level.noise > 0:
+    if max(clock.median, clock.tail) + clock.noise > 0:
         slower = scope.slower_control
     median, tail, faster = clock.median - slower, clock.tail - slower, clock.faster
-    old_pace, new_pace = at_pace(before, scope.paces[0]), at_pace(after, scope.paces[1])
-    if old_pace and new_pace:
+    old_pace, new_pace = scope.paces
+    old_pace = at_pace(before, old_pace)
+    if old_pace and (new_pace := at_pace(after, new_pace)):
         judged = Excess.of(old_pace, new_pace, tolerance)
         # The noise is the pace's to tell; by the clock it is enough to be beyond the tolerance.
-        median = min(median + clock.level.noise, judged.median)
-        tail = min(tail + clock.level.noise, judged.tail)
+        median = min(median + clock.noise, judged.median)
+        tail = min(tail + clock.noise, judged.tail)
         faster = min(faster, judged.faster)
     allowed = ("-" if metric.worse == "lower" else "+") + show_ratio(relative(judged.margin))
     change = show_change(old.value, new.value)
@@ -76,7 +79,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
             metric, status, metric.show(old.value), metric.show(new.value), change, allowed, note, show_ratio(detects)
         )
 
-    if judged.level.too_wide(tolerance):
+    if hides(detects, tolerance):
         return line("unstable", _ADVICE.format(spread=show_ratio(relative(judged.level.spread))))
     confirmed = len(after) > CONFIRMATIONS
     if not (median <= 0 and tail <= 0):
@@ -105,7 +108,7 @@ def timed_launches(measurement: Measurement, metric: Metric) -> Launches:
 
 def at_pace(launches: Launches, paces: Launches) -> Launches:
     """The launches' samples as multiples of the pace beside each; empty where there is none for each."""
-    if not paces or [len(launch) for launch in paces] != [len(launch) for launch in launches] or not min(map(min, paces)) > 0:
+    if not paces or list(map(len, paces)) != list(map(len, launches)) or not min(map(min, paces)) > 0:
         return []
     return [[time / pace for time, pace in zip(*pair, strict=True)] for pair in zip(launches, paces, strict=True)]
 

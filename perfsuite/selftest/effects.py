@@ -5,7 +5,7 @@ import statistics
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from perfsuite.gate.noise import TAIL_TOLERANCE, Level, tail_bound, tail_of
+from perfsuite.gate.noise import Level, tail_bound
 from perfsuite.gate.timing import at_pace
 from perfsuite.records import Measurement
 from perfsuite.selftest.delays import ONE_STEP_IN
@@ -39,9 +39,9 @@ def slow_step(baseline: Measurement) -> Size:
 def slow_tail(baseline: Measurement) -> Size:
     """Percent of one step in ten, such that an ordinary step, so delayed, lies above the bound of the slowest."""
     launches, by_clock = _launches(baseline), baseline.by_launch("step_time_seconds")
-    level, clock = Level.of(launches), Level.of(by_clock)
-    bound = tail_bound(launches, level, TOLERANCE) - level.mean
-    bound = max(bound, max(map(tail_of, by_clock)) - clock.mean + math.log1p(TAIL_TOLERANCE))
+    level = Level.of(launches)
+    bound = tail_bound(launches, level.noise, TOLERANCE) - level.mean
+    bound = max(bound, tail_bound(by_clock, 0.0, TOLERANCE) - Level.of(by_clock).mean)
     least = statistics.NormalDist().inv_cdf(0.01) * level.spread  # of the new launches' levels
     detects = math.expm1(bound - least)
     percent = math.ceil(100 * TAIL_MARGIN * detects)

@@ -1,7 +1,7 @@
 """The pace: a fixed piece of plain Python between the steps, by which a slow moment of the machine is known.
 
-A neighbour on the same core makes a tiny model's step half as slow again, for a second or for an hour, and this piece of
-work with it. It uses no library, so that it means the same after any upgrade but Python's own; matmuls, copies and
+A neighbour on the same core makes a tiny model's step half as slow again, for a second or for an hour, and this piece
+of work with it. It uses no library, so that it means the same after any upgrade but Python's own; matmuls, copies and
 messages are the control's, which cannot run between the steps without cooling their caches.
 """
 
@@ -43,7 +43,9 @@ class Pace(Meter):
 
 
 def _round() -> float:
-    """CPU seconds of one round, so that the core counts and not who else waits for it: a little arithmetic, small objects and a table, as an interpreter does between kernels."""
+    """CPU seconds of one round, so that the core counts and not who else waits for it: a little arithmetic, small
+    objects and a table, as an interpreter does between kernels.
+    """
     table: dict[int, tuple[int, int]] = {}
     begin = time.thread_time_ns()
     for number in range(TURNS):

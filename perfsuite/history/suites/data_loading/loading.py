@@ -219,9 +219,7 @@ class Speed:
                         rounds[name].append(_laps(loaders[name]))
                     except Exception as error:
                         failures[name] = _why(error)
-        return {
-            name: failures.get(name) or sum(map(min, zip(*laps))) / SAMPLES for name, laps in rounds.items()
-        }
+        return {name: failures.get(name) or sum(map(min, zip(*laps))) / SAMPLES for name, laps in rounds.items()}
 
     setup_cache.timeout = 900
 
