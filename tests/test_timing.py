@@ -21,17 +21,19 @@ QUIET = [[0.40, 0.41, 0.42], [0.41, 0.41, 0.43], [0.40, 0.41, 0.41]]
 ALL = 1 + CONFIRMATIONS
 
 
-def of(launches, control=(), **fields) -> Measurement:
-    """A measurement of these launches' steps, and of their control's rounds."""
+def of(launches, control=(), pace=(), **fields) -> Measurement:
+    """A measurement of these launches' steps, of their control's rounds and of the pace beside each step."""
     readings = {"step_time_seconds": times(*[step for launch in launches for step in launch])}
+    if pace:
+        readings["pace_seconds"] = times(*[one for launch in pace for one in launch])
     if control:
         readings["control_seconds"] = times(*[one for launch in control for one in launch])
     return msgspec.structs.replace(measurement(), readings=readings, launches=[LAUNCH] * len(launches), **fields)
 
 
-def held(new, old=QUIET, tolerance=0.03, controls=((), ()), metric=TIME, **fields) -> Line:
+def held(new, old=QUIET, tolerance=0.03, controls=((), ()), metric=TIME, paces=((), ()), **fields) -> Line:
     """The line of the step time."""
-    measured, recorded = of(new, controls[0], **fields), of(old, controls[1])
+    measured, recorded = of(new, controls[0], paces[0], **fields), of(old, controls[1], paces[1])
     scope = Scope(measured, recorded, "zero3", tolerance)
     readings = (one.readings["step_time_seconds"] for one in (measured, recorded))
     return hold_time(metric, *readings, scope)
@@ -115,6 +117,54 @@ def test_another_torch_cannot_be_excused_by_its_own_kernels():
     """The control consists of torch's kernels: if torch changed, a slow control may be torch's fault."""
     controls = [[0.02] * 3] * ALL, [[0.01] * 3] * 3
     line = held(scaled(2.0, ALL), controls=controls, versions=VERSIONS | {"torch": "2.14.0"})
+
+    assert line.status == "regressed"
+
+
+EVEN = [[0.001] * 3] * 3  # the pace of a machine without moods
+
+
+def test_a_slow_hour_is_told_from_a_slow_library_by_the_pace():
+    """Steps and pace are half as slow again: by the pace the steps are as they were."""
+    line = held(scaled(1.5, ALL), paces=([[0.0015] * 3] * ALL, EVEN))
+
+    assert (line.status, line.note) == (
+        "excused",
+        "the machine: at its pace the steps are no slower than their noise",
+    )
+
+
+def test_a_slow_library_in_a_slow_hour_is_red():
+    """Twice as slow where the machine is half as slow again: a third is the library's."""
+    line = held(scaled(2.0, ALL), paces=([[0.0015] * 3] * ALL, EVEN))
+
+    assert (line.status, line.note) == ("regressed", "+33.3 % at the machine's pace")
+
+
+def test_launches_in_other_moods_make_a_baseline_of_no_spread():
+    """Launches of 0.4 and 0.8 s, each at its pace, tell of no noise: what is 10 % slower than they are is found."""
+    moods = [[0.4] * 3, [0.8] * 3, [0.4] * 3]
+    paces = [[launch[0] / 100] * 3 for launch in moods]
+    by_pace = held([[0.88] * 3] * ALL, moods, paces=([[0.008] * 3] * ALL, paces))
+
+    assert held([[0.88] * 3] * ALL, moods).status == "unstable"
+    assert (by_pace.status, by_pace.detects) == ("regressed", "7.5 %")
+
+
+def test_steps_that_wait_for_something_else_are_not_blamed_for_a_faster_core():
+    """By the pace they are half as slow again, by the clock they are what they were."""
+    assert held(scaled(1.0, ALL), paces=([[0.0006] * 3] * ALL, EVEN)).status == "ok"
+
+
+@pytest.mark.parametrize("pace", [(), [[0.0015] * 2] * ALL, [[0.0015, 0.0, 0.0015]] * ALL], ids=["none", "few", "zero"])
+def test_a_pace_that_is_not_beside_each_step_excuses_nothing(pace):
+    """Missing, too short or no time at all: the clock alone counts."""
+    assert held(scaled(1.5, ALL), paces=(pace, EVEN)).status == "regressed"
+
+
+def test_another_python_has_another_pace():
+    """The pace is a loop of Python's: a slower interpreter is no excuse for itself."""
+    line = held(scaled(1.5, ALL), paces=([[0.0015] * 3] * ALL, EVEN), versions=VERSIONS | {"python": "3.99"})
 
     assert line.status == "regressed"
 
