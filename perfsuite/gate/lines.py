@@ -4,7 +4,6 @@ import functools
 import itertools
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.noise import Level, level_of
@@ -21,42 +20,31 @@ LOW_PRECISION = frozenset({"fp16", "bf16", "pure_bf16"})
 FLOOR = 1e-3
 
 
-@dataclass(frozen=True)
 class Scope:
-    """What a rule may look at beside the metric's two readings."""
+    """What a rule may look at beside the metric's two readings.
 
-    new: Measurement
-    old: Measurement
-    strategy: str
-    time_tolerance: float
+    ``finite`` says that every number of both sides is: a sum is finite only if all of it is, which is asked of a
+    thousand numbers at once. Where that does not tell, it is False, and each has to be asked. ``paces`` are those of
+    the old and the new side, launch by launch; empty where a side has none, or another Python.
+    """
 
-    @functools.cached_property
-    def finite(self) -> bool:
-        """Whether every number of both sides is: a sum is finite only if all of it is, which is asked of a thousand
-        numbers at once. Where it is not known at once it is False, and each has to be asked.
-        """
-        readings = [*self.new.readings.values(), *self.old.readings.values()]
+    def __init__(self, new: Measurement, old: Measurement, strategy: str, time_tolerance: float) -> None:
+        self.new, self.old, self.time_tolerance = new, old, time_tolerance
+        self.low_precision = not LOW_PRECISION.isdisjoint(strategy.split("+")[1:])
+        readings = [*new.readings.values(), *old.readings.values()]
         samples = itertools.chain.from_iterable([reading.samples for reading in readings])
+        values: list[float] = [reading.value for reading in readings]
         try:
-            values: list[float] = [reading.value for reading in readings]
-            return math.isfinite(sum(samples, sum(values)))  # type: ignore[arg-type]
+            self.finite = math.isfinite(sum(samples, sum(values)))  # type: ignore[arg-type]
         except (OverflowError, TypeError):  # a whole number beyond every float, or a step that overflowed
-            return False
-
-    @functools.cached_property
-    def low_precision(self) -> bool:
-        return not LOW_PRECISION.isdisjoint(self.strategy.split("+")[1:])
+            self.finite = False
+        self.paces: tuple[list[list[float]], list[list[float]]] = [], []
+        if old.versions.get("python") == new.versions.get("python"):
+            self.paces = old.by_launch("pace_seconds"), new.by_launch("pace_seconds")
 
     def bound_of(self, metric: Metric) -> float:
         """Relative, of a "close" metric in the strategy's precision."""
         return LOW_PRECISION_BOUND if self.low_precision else metric.bound
-
-    @functools.cached_property
-    def paces(self) -> tuple[list[list[float]], list[list[float]]]:
-        """Of the old and the new side, launch by launch; empty where a side has none, or another Python."""
-        if self.old.versions.get("python") != self.new.versions.get("python"):
-            return [], []
-        return self.old.by_launch("pace_seconds"), self.new.by_launch("pace_seconds")
 
     @functools.cached_property
     def slower_control(self) -> float:
