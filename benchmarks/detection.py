@@ -37,13 +37,13 @@ WAYS = ("stored baseline", "A/B")
 
 
 def load(file: Path) -> dict[str, dict[str, list[Round]]]:
-    """Of each way to compare and each cell the recorded rounds, oldest first; one that was cut off is left out."""
+    """The rounds of each cell by way to compare, oldest first; a round that was cut off is left out."""
     ways: dict[str, dict[str, dict[str, Round]]] = {way: {} for way in WAYS}
     for line in file.read_text().splitlines():
         one = records.decode(line.encode(), Recorded, str(file))
         rounds = ways[WAYS[bool(one.side)]].setdefault(one.cell, {})
         rounds.setdefault(one.round, defaultdict(list))[max(one.delay, one.beside)].append(one)
-    return {way: {cell: _whole(rounds, file) for cell, rounds in cells.items()} for way, cells in ways.items()}
+    return {way: {cell: _whole(rounds, file) for cell, rounds in cells.items()} for way, cells in ways.items() if cells}
 
 
 def _whole(rounds: dict[str, Round], file: Path) -> list[Round]:
@@ -111,7 +111,8 @@ def table(ways: dict[str, dict[str, list[Round]]]) -> dict[str, dict[float, Coun
     be stored are drawn beside those.
     """
     counts: dict[str, dict[float, Counter[str]]] = {}
-    for way, compare in zip(WAYS, (stored, paired), strict=True):
+    for way in ways:
+        compare = stored if way == WAYS[0] else paired
         names, counts[way] = sorted(ways[way]), {}
         for delay in sorted(ways[way][names[0]][0]):
             draw = random.Random(0)
@@ -124,17 +125,20 @@ def table(ways: dict[str, dict[str, list[Round]]]) -> dict[str, dict[float, Coun
 
 def describe(name: str, ways: dict[str, dict[str, list[Round]]]) -> str:
     """What was recorded, and how noisy it was."""
-    alone, pairs = ([rounds for _, rounds in sorted(ways[way].items())] for way in WAYS)
+    alone, pairs = ([rounds for _, rounds in sorted(ways.get(way, {}).items())] for way in WAYS)
     loads = [one.load for rounds in (*alone, *pairs) for some in rounds for both in some.values() for one in both]
-    nulls = [[one for some in rounds for one in some[0.0]] for rounds in alone]
-    paces = [[level_of(at_pace([one.step_seconds], [one.pace_seconds])[0]) for one in launches] for launches in nulls]
-    turns = [[level_of(b.step_seconds) - level_of(a.step_seconds) for a, b in _nulls(rounds)] for rounds in pairs]
-    return (
-        f"*{name}*: {len(loads):,} launches, {len(alone[0])} rounds alone and {len(pairs[0])} in turns; load "
-        f"{min(loads):.1f} to {max(loads):.1f}, median {statistics.median(loads):.1f}; launches without a delay spread "
-        f"by {_spreads([[level_of(one.step_seconds) for one in launches] for launches in nulls])}, as multiples of the "
-        f"pace by {_spreads(paces)}, the ratio of two in turns by {_spreads(turns)}."
-    )
+    text = f"*{name}*: {len(loads):,} launches; load {min(loads):.1f} to {max(loads):.1f}, median "
+    text += f"{statistics.median(loads):.1f}. "
+    if alone:
+        nulls = [[one for some in rounds for one in some[0.0]] for rounds in alone]
+        paced = [[at_pace([one.step_seconds], [one.pace_seconds])[0] for one in launches] for launches in nulls]
+        text += f"{len(alone[0])} rounds alone, those without a delay spread by "
+        text += _spreads([[level_of(one.step_seconds) for one in launches] for launches in nulls])
+        text += f", as multiples of the pace by {_spreads([[level_of(one) for one in steps] for steps in paced])}. "
+    if pairs:
+        turns = [[level_of(b.step_seconds) - level_of(a.step_seconds) for a, b in _nulls(rounds)] for rounds in pairs]
+        text += f"{len(pairs[0])} rounds in turns, the ratio of two without a delay spreads by {_spreads(turns)}."
+    return text.strip()
 
 
 def _nulls(rounds: list[Round]) -> list[list[Recorded]]:
