@@ -165,7 +165,7 @@ def main() -> None:
     lines = [f"| | {' | '.join('no delay' if not delay else f'+{show_ratio(delay)}' for delay in delays)} |"]
     lines += ["|" + "---|" * (1 + len(delays))]
     for name, red in counts.items():
-        shares = {delay: show_ratio(found / count) for delay, (found, count) in red.items()}
+        shares = {delay: show_ratio(found / count) if count else "refused" for delay, (found, count) in red.items()}
         lines.append(f"| {name} | {' | '.join(shares.get(delay, '') for delay in delays)} |")
     refused = [
         f"{show_ratio(by_delay[0.0]['unstable'] / by_delay[0.0].total())} of them ({name})"
@@ -192,7 +192,8 @@ def main() -> None:
     records.write_bytes(DOCS / "detection.md", page.encode() + b"\n")
     figure = go.Figure()
     for name, red in counts.items():
-        x, y = [100 * delay for delay in red], [100 * found / count for found, count in red.values()]
+        drawn = {delay: found / count for delay, (found, count) in red.items() if count}
+        x, y = [100 * delay for delay in drawn], [100 * share for share in drawn.values()]
         figure.add_scatter(x=x, y=y, name=name, mode="lines+markers")
     figure.update_layout(
         template="plotly_white",

@@ -63,7 +63,7 @@ GATED = Model(  # Llama's block with GPT-3's dimensions: 3 x 2/3 x 4h wide where
     ),
 )
 WIDTH = 4096  # of the models of which the largest for one node is looked for: gpt_7b5's, with other numbers of layers
-LAYERS = range(28, 44)
+LAYERS = range(20, 36)
 
 
 def deep(layers: int) -> Model:
