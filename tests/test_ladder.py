@@ -16,10 +16,10 @@ import msgspec
 import pytest
 
 from perfsuite.cli import main
-from perfsuite.history import confirm, index, locks, results, site, steps
+from perfsuite.history import confirm, index, locks, results, site, steps, story
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.bisect import Judge, first_bad
-from perfsuite.history.ladder import Rung, held_by, read_ladder
+from perfsuite.history.ladder import Definition, Ladder, Rung, held_by, read_ladder, read_suite
 from perfsuite.history.results import Benchmark, Run, Value
 from perfsuite.history.steps import Step
 from perfsuite.history.story import Change, Story, Told
@@ -554,6 +554,39 @@ def _found(numbers, noisy):
     }
     known = {"b": Benchmark("b", "", "b", noisy, ())}
     return [(step.kind, step.new_rung) for step in steps.find(rungs, runs, known)]
+
+
+def _ladder(folder, names=("1", "2"), **more):
+    """A ladder that was never built, with a suite of its own beside it."""
+    suite = folder / "suite" if (folder / "suite").exists() else _suite(folder / "suite")
+    rungs = tuple(
+        Rung(name=name, date="2024-01-01T00:00:00+00:00", releases=(f"lib=={name}",), commit="c" * 40) for name in names
+    )
+    definition = Definition(library="lib", first="1", suite=str(suite), python=sys.executable, **more)
+    return Ladder(definition=definition, suite=read_suite(suite), python_version="3.11", rungs=rungs)
+
+
+def _benchmarks(folder, **units):
+    """asv's file of the benchmarks that the suite has."""
+    found = {name: {"type": "track", "unit": unit, "code": "", "param_names": []} for name, unit in units.items()}
+    (folder / "results").mkdir(exist_ok=True)
+    (folder / "results" / "benchmarks.json").write_text(json.dumps({"version": 2, **found}))
+
+
+def _gave(rung, **more):
+    return Run(rung=rung, date="2024-01-01", seconds=1.0, **more)
+
+
+def test_a_benchmark_that_was_renamed_is_not_told(tmp_path):
+    """asv carries the old name on in a rung's results; what the suite has now is told."""
+    ladder = _ladder(tmp_path)
+    _benchmarks(tmp_path, new="bytes")
+    for name, number in (("1", 5), ("2", 6)):
+        values = {"old": {"": Value(value=None)}, "new": {"": Value(value=number)}}
+        results.keep(tmp_path, _gave(name, values=values))
+
+    assert [step.key for step in story.find(tmp_path, ladder)] == [("new", "")]
+    assert results.last_run(tmp_path, ladder, "1").failed == []
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from perfsuite import records
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
 from perfsuite.history.repository import BRANCH
-from perfsuite.history.results import Key, Run, result_file, show, values_of
+from perfsuite.history.results import Key, Run, current, result_file, show, values_of
 from perfsuite.launch.environments import uv_command
 from perfsuite.launch.machine import cores, cpu_name
 from perfsuite.units import show_bytes
@@ -118,7 +118,8 @@ def run(
     said = _asv(folder, ladder, arguments, log, f"{rung.commit}\n", variables, say)
     seconds = time.monotonic() - started
     path = result_file(results, machine(), rung)
-    values = values_of(path) if path and path.stat().st_mtime_ns != written else {}  # else they are of an older run
+    just_now = path is not None and path.stat().st_mtime_ns != written  # else they are of an older run
+    values = current(results, values_of(path)) if path and just_now else {}
     wanted = {key: values.get(key[0], {}).get(key[1]) for key in only}
     if only:
         values = {}

@@ -87,7 +87,18 @@ def last_run(folder: Path, ladder: Ladder, rung: str) -> Run | None:
     """The newest run of a rung; None where it has none with the suite as it is now."""
     found = sorted((folder / "runs" / rung).glob("[0-9]*.json"))
     run = records.read(found[-1], Run) if found else None
-    return run if run and run.suite in ("", ladder.suite_state) else None
+    if run is None or run.suite not in ("", ladder.suite_state):
+        return None
+    return msgspec.structs.replace(run, values=current(folder / "results", run.values))
+
+
+def current(results: Path, values: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
+    """The values without those of benchmarks that the suite no longer has: asv carries them on in a rung's results."""
+    path = results / "benchmarks.json"
+    if not path.is_file():
+        return values
+    known = json.loads(path.read_text())
+    return {name: found for name, found in values.items() if name in known}
 
 
 def benchmarks(folder: Path, ladder: Ladder) -> dict[str, Benchmark]:
