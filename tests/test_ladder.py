@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,10 +16,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perfsuite import records
 from perfsuite.cli import main
-from perfsuite.history import confirm, index, locks, results, site, steps, story
+from perfsuite.errors import UsageError
+from perfsuite.history import asv, confirm, index, locks, results, site, steps, story
 from perfsuite.history.asv import THRESHOLD
-from perfsuite.history.bisect import Judge, first_bad
+from perfsuite.history.bench import Bench, Grid, Judge
+from perfsuite.history.bisect import bisect, first_bad
 from perfsuite.history.ladder import Definition, Ladder, Rung, held_by, read_ladder, read_suite
 from perfsuite.history.results import Benchmark, Run, Value
 from perfsuite.history.steps import Step
@@ -648,6 +652,84 @@ def test_bisection_halves(change):
 def test_bisection_passes_over_what_cannot_tell():
     """A rung that cannot tell is named if it may be the one."""
     assert first_bad(range(9), lambda at: None if at in (4, 5) else at >= 5) == (3, 6, [4, 5])
+
+
+def _runs(monkeypatch, answer):
+    """Runs of rungs give what ``answer(rung, key, time)`` says, {} for nothing. Returns the rungs as they were run."""
+    ran = []
+
+    def run(folder, ladder, rung, *, only=(), **_):
+        ran.append(rung.name)
+        values = {}
+        for name, parameters in only:
+            number = answer(rung.name, (name, parameters), ran.count(rung.name))
+            if number != {}:
+                values.setdefault(name, {})[parameters] = Value(value=number)
+        return _gave(rung.name, values=values, failure="" if values else "No environment.")
+
+    monkeypatch.setattr(asv, "run", run)
+    monkeypatch.setattr(asv, "configure", lambda *_: None)
+    return ran
+
+
+def test_bisection_passes_over_a_rung_without_an_environment(tmp_path, monkeypatch):
+    """It cannot be the answer, nor end the search; where the change may be its own it is named."""
+    ladder = _ladder(tmp_path, names="12345")
+    _benchmarks(tmp_path, b="samples")
+    _runs(monkeypatch, lambda rung, *_: {} if rung == "3" else 7 if rung > "3" else 0)
+    answer = bisect(Bench(tmp_path, ladder, [("b", "")], lambda _: None), ("b", ""), "1", "5", 2)
+
+    assert (answer.found.good, answer.found.bad, answer.found.untold) == ("2", "4", ("3",))
+    assert next(seen for seen in answer.seen if seen.releases == ("lib==3",)).bad is None
+
+
+def test_a_series_without_an_answer_leaves_the_others_theirs(tmp_path, monkeypatch, capsys):
+    """What can be bisected of a cell is told and written, the other is named with its reason; the exit code is 1."""
+    folder, cell, out = tmp_path / "one", "'gpt2-ddp'", tmp_path / "found.json"
+    folder.mkdir()
+    records.write(folder / "ladder.json", _ladder(folder))
+    _benchmarks(folder, a="bytes", b="bytes")
+    for name, number in (("1", 5), ("2", 6)):
+        results.keep(folder, _gave(name, values={series: {cell: Value(value=number)} for series in "ab"}))
+    _runs(monkeypatch, lambda rung, key, _: {} if key[0] == "a" and rung == "1" else 4 + int(rung))
+    status = main(["ladder", "bisect", str(folder), "--cell", "gpt2-ddp", "--json", str(out)])
+    done = json.loads(out.read_text())
+
+    assert status == 1
+    assert [answer["found"]["bad"] for answer in done["answers"]] == ["2"]
+    assert "lib 1 cannot be run" in done["refused"][f"a({cell})"]
+    assert "lib 1 cannot be run" in capsys.readouterr().out
+
+
+def _grid(folder, monkeypatch, dates=("1.0", "2.0")):
+    """A grid of a ladder of lib that holds six 2.0, none of whose pairs can be locked until ``refused`` is emptied."""
+    refused = ["uv cannot lock it."]
+
+    def make(_, __, rung, *___):
+        if refused:
+            raise UsageError(refused[0])
+        return msgspec.structs.replace(rung, commit=f"{rung.name:c<40}")
+
+    monkeypatch.setattr("perfsuite.history.ladder._make", make)
+    monkeypatch.setattr("perfsuite.history.ladder.dates_held", lambda *_: [])
+    monkeypatch.setattr(asv, "configure", lambda *_: None)
+    day = datetime(2024, 1, 1, tzinfo=UTC)
+    bench = Bench(folder, _ladder(folder, hold=("six==2.0",)), [("b", "")], lambda _: None)
+    return lambda: Grid(bench, "six", dict.fromkeys(dates, day)), refused
+
+
+def test_a_pair_that_could_not_be_locked_is_tried_again(tmp_path, monkeypatch):
+    """By the next bisection, also where another pair stands above it by then."""
+    grid, refused = _grid(tmp_path, monkeypatch)
+    first = grid()
+    first.rung("1", "1.0")
+    refused.clear()
+    first.rung("2", "1.0")
+    again = grid()
+    name = again.rung("1", "1.0")
+
+    assert [rung.name for rung in first.bench.ladder.rungs if rung.commit] == ["2+six-1.0"]
+    assert again.bench.ladder.rung(name).commit
 
 
 @pytest.mark.parametrize(
