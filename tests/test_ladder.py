@@ -21,8 +21,8 @@ from perfsuite.cli import main
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, index, locks, results, site, steps, story
 from perfsuite.history.asv import THRESHOLD
-from perfsuite.history.bench import Bench, Grid, Judge
-from perfsuite.history.bisect import bisect, first_bad
+from perfsuite.history.bench import Bench, Grid, Judge, Seen
+from perfsuite.history.bisect import Found, _told, bisect, first_bad
 from perfsuite.history.ladder import Definition, Ladder, Rung, held_by, read_ladder, read_suite
 from perfsuite.history.results import Benchmark, Run, Value
 from perfsuite.history.steps import Step
@@ -701,7 +701,7 @@ def test_a_series_without_an_answer_leaves_the_others_theirs(tmp_path, monkeypat
     assert "lib 1 cannot be run" in capsys.readouterr().out
 
 
-def _grid(folder, monkeypatch, dates=("1.0", "2.0")):
+def _grid(folder, monkeypatch):
     """A grid of a ladder of lib that holds six 2.0, none of whose pairs can be locked until ``refused`` is emptied."""
     refused = ["uv cannot lock it."]
 
@@ -715,12 +715,12 @@ def _grid(folder, monkeypatch, dates=("1.0", "2.0")):
     monkeypatch.setattr(asv, "configure", lambda *_: None)
     day = datetime(2024, 1, 1, tzinfo=UTC)
     bench = Bench(folder, _ladder(folder, hold=("six==2.0",)), [("b", "")], lambda _: None)
-    return lambda: Grid(bench, "six", dict.fromkeys(dates, day)), refused
+    return lambda: Grid(bench, "six", dict.fromkeys(("1.0", "2.0"), day)), refused, bench
 
 
 def test_a_pair_that_could_not_be_locked_is_tried_again(tmp_path, monkeypatch):
     """By the next bisection, also where another pair stands above it by then."""
-    grid, refused = _grid(tmp_path, monkeypatch)
+    grid, refused, _ = _grid(tmp_path, monkeypatch)
     first = grid()
     first.rung("1", "1.0")
     refused.clear()
@@ -730,6 +730,53 @@ def test_a_pair_that_could_not_be_locked_is_tried_again(tmp_path, monkeypatch):
 
     assert [rung.name for rung in first.bench.ladder.rungs if rung.commit] == ["2+six-1.0"]
     assert again.bench.ladder.rung(name).commit
+
+
+def _pair(folder, monkeypatch, answer, unit="samples"):
+    """The bisection of lib 1 and 2 with six 1.0, where pairs give ``answer(lib is 2, six is 2.0, time)``; the runs."""
+    _, refused, bench = _grid(folder, monkeypatch)
+    refused.clear()
+    _benchmarks(folder, b=unit)
+    found = [index.Release(version, datetime(2024, 1, 1, tzinfo=UTC)) for version in ("1.0", "2.0")]
+    monkeypatch.setattr(index, "chosen", lambda *_: found)
+    ran = _runs(monkeypatch, lambda rung, _, time: answer(rung[0] == "2", not rung.endswith("six-1.0"), time))
+    return bisect(bench, ("b", ""), "1", "2", 2, "six==1.0"), ran
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "confirmed"),
+    [
+        (lambda lib, six, _: 7 * (lib and six), "lib ≥ 2 together with six ≥ 2.0: neither alone changes it", True),
+        (lambda lib, six, time: 7 * (lib and (six or time == 2)), "lib ≥ 2 together with six ≥ 2.0: neither", False),
+        (lambda lib, _, __: 7 * lib, "lib 2 alone: it is there with six 1.0 too", True),
+        (lambda lib, six, time: 7 * (lib and (six or time == 1)), "lib 2 alone: it is there with six 1.0 too", False),
+        (
+            lambda lib, six, _: {} if not six and not lib else 7 * (lib and six),
+            "not to be told: the four corners",
+            False,
+        ),
+    ],
+)
+def test_a_pair_is_confirmed_by_repetition(answer, verdict, confirmed, tmp_path, monkeypatch):
+    """Not by its verdict: one release alone is an answer too, and a corner that gives something else is none."""
+    found, _ = _pair(tmp_path, monkeypatch, answer)
+
+    assert found.verdict.startswith(verdict)
+    assert found.confirmed is confirmed
+
+
+def test_the_corners_of_a_time_are_run_often(tmp_path, monkeypatch):
+    """No less often than an alarm over a time."""
+    _, ran = _pair(tmp_path, monkeypatch, lambda lib, six, _: 7.0 if lib and six else 1.0, unit="seconds")
+
+    assert [ran.count(f"{lib}+six-{six}") for lib in "12" for six in ("1.0", "2.0")] == [confirm.LEAST] * 4
+
+
+def test_corners_that_say_the_other_release_alone(tmp_path):
+    """It is an answer, where the change is there with the older release of the ladder's library too."""
+    corners = [Seen(releases=(), value=value, bad=value == 7) for value in (0, 0, 7, 7)]
+
+    assert _told(Found(library="lib", good="1", bad="2"), "six", "1.0", "2.0", corners).startswith("six 2.0 alone")
 
 
 @pytest.mark.parametrize(

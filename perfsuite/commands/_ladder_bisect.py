@@ -51,7 +51,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 _CELL = "All series of this cell that differ between the ends."
 _BENCHMARK = "The series as the table names it; a benchmark's name alone takes all of its parameters that differ."
 _WITH = "Is it this release alone? An older release of a library that the ladder holds: names the pair if it takes two."
-_ROUNDS = f"How often the release and the one below it are run again in the end ({confirm.ROUNDS})."
+_ROUNDS = (
+    f"How often the release and the one below it, and the corners of a pair, are run in the end ({confirm.ROUNDS})."
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
@@ -92,8 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         done = Answers(date=records.timestamp(), seconds=seconds, answers=tuple(answers), refused=refused)
         records.write(arguments.json, done)
-    held = [answer.found.confirmed and (not answer.other or answer.other.confirmed) for answer in answers]
-    return 0 if all(held) and not refused else 1
+    return 0 if all(answer.confirmed for answer in answers) and not refused else 1
 
 
 def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: str, bad: str) -> list[Key]:
@@ -141,7 +142,7 @@ def _print(answer: Answer, ladder: Ladder, console: Console) -> None:
             corners.add_row(f"{other} {answer.other.bad}", *values[2:])
         console.print()
         print_table(corners)
-    held = "" if answer.found.confirmed else " [yellow](not confirmed: it did not hold when run again)[/yellow]"
+    held = "" if answer.confirmed else " [yellow](not confirmed: it did not hold when run again)[/yellow]"
     console.print(f"[bold]{escape(answer.verdict)}[/bold]{held}", soft_wrap=True)
 
 

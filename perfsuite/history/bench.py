@@ -19,11 +19,14 @@ Number = float | None  # None: the benchmark fails
 
 
 class Seen(Record, frozen=True, kw_only=True):
-    """A fresh run on the way: the releases, what it gave, and which end of the ladder that is like."""
+    """A fresh run on the way: the releases, what it gave, and which end of the ladder that is like. ``again`` is what
+    further runs gave, where there were any.
+    """
 
     releases: tuple[str, ...]
     value: Number
     bad: bool | None
+    again: tuple[Number, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -49,19 +52,19 @@ class Judge:
 
 @dataclass
 class Bench:
-    """Fresh runs of a ladder's rungs, each at most once."""
+    """Fresh runs of a ladder's rungs, each made at most once for all series. The first of a rung says what it gives."""
 
     folder: Path
     ladder: Ladder
     keys: Sequence[Key]
     ran: Callable[[Run], None]
-    known: dict[str, Run] = field(default_factory=dict)
+    known: dict[str, list[Run]] = field(default_factory=dict)
 
     def value(self, rung: str, key: Key) -> Number:
         """What the rung gives. Raises UsageError where it cannot be run."""
         found = self._found(rung, key)
         if found is None:
-            why = self.known[rung].failure or "the benchmark does not apply there."
+            why = self.known[rung][0].failure or "the benchmark does not apply there."
             raise UsageError(f"{self.ladder.definition.library} {rung} cannot be run: {why}")
         return found.value
 
@@ -73,20 +76,43 @@ class Bench:
     def at(self, rung: str, key: Key, judge: Judge) -> Seen:
         """Both, with the releases."""
         found = self._found(rung, key)
-        releases = self.ladder.rung(rung).releases
-        return Seen(releases=releases, value=found.value if found else None, bad=self.side(rung, key, judge))
+        again = [_of(run, key) for run in self.known[rung][1:]]
+        return Seen(
+            releases=self.ladder.rung(rung).releases,
+            value=found.value if found else None,
+            bad=self.side(rung, key, judge),
+            again=tuple(value.value if value else None for value in again),
+        )
 
     def seen(self, key: Key, judge: Judge) -> tuple[Seen, ...]:
         """All that was run."""
         return tuple(self.at(name, key, judge) for name in self.known)
 
+    def repeats(self, rungs: Sequence[str], key: Key, judge: Judge, rounds: int) -> bool:
+        """Whether each of these rungs is on one side every time, run so often in turn with the others."""
+        for number in range(rounds):
+            for name in rungs if number % 2 == 0 else reversed(rungs):
+                self._run(name, number)
+        values = [[_of(run, key) for run in self.known[name][:rounds]] for name in rungs]
+        sides = [{judge.bad_at(value.value) if value else None for value in again} for again in values]
+        return all(found in ({True}, {False}) for found in sides)
+
     def _found(self, rung: str, key: Key) -> Value | None:
-        """What the rung's run says of a series; None where it says nothing."""
-        if rung not in self.known:
+        """What the rung's first run says of a series; None where it says nothing."""
+        return _of(self._run(rung, 0), key)
+
+    def _run(self, rung: str, number: int) -> Run:
+        """The rung's run of that number."""
+        runs = self.known.setdefault(rung, [])
+        if len(runs) <= number:
             run = asv.run(self.folder, self.ladder, self.ladder.rung(rung), fresh=True, only=self.keys)
             self.ran(run)
-            self.known[rung] = run
-        return self.known[rung].values.get(key[0], {}).get(key[1])
+            runs.append(run)
+        return runs[number]
+
+
+def _of(run: Run, key: Key) -> Value | None:
+    return run.values.get(key[0], {}).get(key[1])
 
 
 class Grid:

@@ -2,7 +2,7 @@
 
 Some changes need two: a release of the ladder's library and one of what it holds. Where the change is not there with an
 older release of the other library, that one is bisected too, at the ladder's first bad release, and all four corners
-are run: only if neither release alone shows the change is it the pair.
+are run, several times: only if neither release alone shows the change is it the pair.
 """
 
 from collections.abc import Callable, Sequence
@@ -23,7 +23,7 @@ P = TypeVar("P")
 
 class Found(Record, frozen=True, kw_only=True):
     """A release: ``good`` is the last without the change, ``bad`` the first with it, ``untold`` between them cannot
-    tell. ``confirmed``: both were run again, several times.
+    tell. ``confirmed``: it was the same when all was run again, several times.
     """
 
     library: str
@@ -46,6 +46,11 @@ class Answer(Record, frozen=True, kw_only=True):
     corners: tuple[Seen, ...] = ()
     verdict: str
     seen: tuple[Seen, ...]
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether all that it says held when it was run again."""
+        return self.found.confirmed and (self.other is None or self.other.confirmed)
 
 
 def first_bad(points: Sequence[P], bad: Callable[[P], bool | None]) -> tuple[P, P, list[P]]:
@@ -95,13 +100,13 @@ def bisect(bench: Bench, key: Key, good: str, bad: str, rounds: int, other: str 
     verdict = f"{library} {high}" + ("" if not untold else f", or one of {', '.join(untold)}, which cannot tell")
     if not other:
         return Answer(series=show(key), unit=unit, found=found, verdict=verdict, seen=seen)
-    return _pair(
-        bench, key, judge, found, other, Answer(series=show(key), unit=unit, found=found, verdict="", seen=seen)
-    )
+    answer = Answer(series=show(key), unit=unit, found=found, verdict="", seen=seen)
+    return _pair(bench, key, judge, answer, other, noisy, rounds)
 
 
-def _pair(bench: Bench, key: Key, judge: Judge, found: Found, other: str, answer: Answer) -> Answer:
+def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: str, noisy: bool, rounds: int) -> Answer:
     """Whether the change needs a release of the other library too, and which."""
+    found = answer.found
     name, low = locks.pinned(other)
     held = dict(locks.pinned(text) for text in bench.ladder.definition.hold)
     if name not in held:
@@ -112,29 +117,38 @@ def _pair(bench: Bench, key: Key, judge: Judge, found: Found, other: str, answer
     releases = index.chosen(name, low, high, [])
     grid = Grid(bench, name, {release.version: release.date for release in releases})
     versions = [release.version for release in releases]
-
-    if judge.bad_at(grid.bench.value(grid.rung(found.bad, versions[0]), key)):
-        verdict = f"{found.library} {found.bad} alone: it is there with {name} {versions[0]} too"
-        return msgspec.structs.replace(answer, verdict=verdict, seen=answer.seen + grid.bench.seen(key, judge))
-    lower, upper, untold = first_bad(versions, lambda other: grid.bench.side(grid.rung(found.bad, other), key, judge))
+    bench, rounds = grid.bench, confirm.often(noisy, rounds)
+    oldest = grid.rung(found.bad, versions[0])
+    if judge.bad_at(bench.value(oldest, key)):
+        again = found.confirmed and bench.repeats([oldest], key, judge, rounds)
+        return msgspec.structs.replace(
+            answer,
+            found=msgspec.structs.replace(found, confirmed=again),
+            verdict=f"{found.library} {found.bad} alone: it is there with {name} {versions[0]} too",
+            seen=answer.seen + bench.seen(key, judge),
+        )
+    lower, upper, untold = first_bad(versions, lambda version: bench.side(grid.rung(found.bad, version), key, judge))
     places = [(found.good, lower), (found.bad, lower), (found.good, upper), (found.bad, upper)]
-    corners = tuple(grid.bench.at(grid.rung(*place), key, judge) for place in places)
-    pair = [corner.bad for corner in corners] == [False, False, False, True]
-    both = f"{found.library} ≥ {found.bad} together with {name} ≥ {upper}"
-    verdict = f"{both}: neither alone changes it" if pair else _alone(found, name, lower, upper, corners)
+    rungs = [grid.rung(*place) for place in places]
+    repeats = bench.repeats(rungs, key, judge, rounds)
+    corners = tuple(bench.at(rung, key, judge) for rung in rungs)
+    told = _told(found, name, lower, upper, corners)
+    unclear = f"the four corners of {found.library} {found.bad} and {name} {upper} contradict each other or cannot tell"
     return msgspec.structs.replace(
         answer,
-        other=Found(library=name, good=lower, bad=upper, untold=tuple(untold), confirmed=pair),
+        other=Found(library=name, good=lower, bad=upper, untold=tuple(untold), confirmed=bool(told) and repeats),
         corners=corners,
-        verdict=verdict,
-        seen=answer.seen + grid.bench.seen(key, judge),
+        verdict=told or f"not to be told: {unclear}",
+        seen=answer.seen + bench.seen(key, judge),
     )
 
 
-def _alone(found: Found, name: str, lower: str, upper: str, corners: Sequence[Seen]) -> str:
-    """What four corners say that are not those of a pair."""
-    if corners[2].bad:
-        return f"{name} {upper} alone: it is there with {found.library} {found.good} too"
-    if corners[1].bad:
-        return f"{found.library} {found.bad} alone: it is there with {name} {lower} too"
-    return f"not to be told: the four corners of {found.library} {found.bad} and {name} {upper} contradict each other"
+def _told(found: Found, name: str, lower: str, upper: str, corners: Sequence[Seen]) -> str:
+    """What four corners say; empty where they say nothing."""
+    both = f"{found.library} ≥ {found.bad} together with {name} ≥ {upper}"
+    known: dict[tuple[bool | None, ...], str] = {
+        (False, False, False, True): f"{both}: neither alone changes it",
+        (False, False, True, True): f"{name} {upper} alone: it is there with {found.library} {found.good} too",
+        (False, True, False, True): f"{found.library} {found.bad} alone: it is there with {name} {lower} too",
+    }
+    return known.get(tuple(corner.bad for corner in corners), "")

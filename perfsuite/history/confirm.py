@@ -93,8 +93,13 @@ def _batches(
     for step in waiting:
         if step.noisy:
             pairs.setdefault((step.old_rung, step.new_rung), []).append(step)
-    noisy = [([*pair], alarms, max(rounds, LEAST)) for pair, alarms in pairs.items()]
-    return [(rungs, exact, min(rounds, EXACT_ROUNDS)), *noisy] if exact else noisy
+    noisy = [([*pair], alarms, often(True, rounds)) for pair, alarms in pairs.items()]
+    return [(rungs, exact, often(False, rounds)), *noisy] if exact else noisy
+
+
+def often(noisy: bool, rounds: int) -> int:
+    """How often a rung is run again where ``rounds`` are asked for."""
+    return max(rounds, LEAST) if noisy else min(rounds, EXACT_ROUNDS)
 
 
 def holds(step: Step, old: Sequence[float | None], new: Sequence[float | None]) -> bool:
