@@ -672,6 +672,29 @@ def _runs(monkeypatch, answer):
     return ran
 
 
+def test_a_quick_run_is_no_result(tmp_path, monkeypatch, capsys):
+    """It is made beside the results and says what failed; the rung still waits for its run."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    records.write(folder / "ladder.json", _ladder(folder, names="1"))
+    asked = []
+
+    def run(_, __, rung, *, fresh=False, **___):
+        asked.append(fresh)
+        return _gave(rung.name, values={"a": {"": Value(value=None)}, "b": {"": Value(value=1.0)}})
+
+    monkeypatch.setattr(asv, "run", run)
+    monkeypatch.setattr(asv, "configure", lambda *_: None)
+    status = main(["ladder", "run", str(folder), "--quick"])
+    said = " ".join(capsys.readouterr().out.split())
+    main(["ladder", "run", str(folder)])
+
+    assert status == 1
+    assert re.search(r"lib 1: no number of a\. See \S+1-fresh\.log", said)
+    assert asked == [True, False]
+    assert len(list(folder.glob("runs/1/*.json"))) == 1
+
+
 def test_bisection_passes_over_a_rung_without_an_environment(tmp_path, monkeypatch):
     """It cannot be the answer, nor end the search; where the change may be its own it is named."""
     ladder = _ladder(tmp_path, names="12345")

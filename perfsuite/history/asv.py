@@ -96,7 +96,7 @@ def run(
     only: Sequence[Key] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Run:
-    """Run the suite on one rung. ``fresh``: beside the results, for a confirmation; ``again``: add to its samples.
+    """Run the suite on one rung. ``fresh``: beside the results, as a confirmation is; ``again``: add to its samples.
 
     What asv says goes into ``logs/``, and its lines one by one to ``say``.
     """
@@ -111,7 +111,7 @@ def run(
     options = ["--show-stderr", "--append-samples" if again else "--record-samples"]
     options += ["--quick"] if quick else []
     options += [f"--bench=^{re.escape(show(key))}$" for key in only]
-    log = folder / "logs" / f"{rung.name}{'-fresh' if fresh else ''}.log"
+    log = log_of(folder, rung.name, fresh=fresh)
     variables = {EVIDENCE: str(folder / ("fresh" if fresh else "evidence")), **ladder.definition.variables}
     configuration = FRESH if fresh else CONFIGURATION
     arguments = ["run", "--config", configuration, "HASHFILE:-", "--machine", machine(), *options]
@@ -136,6 +136,11 @@ def run(
         said="" if all(known) else said[-TAIL:],
         suite=ladder.suite_state,
     )
+
+
+def log_of(folder: Path, rung: str, *, fresh: bool) -> Path:
+    """Where all that asv says of a rung's run is."""
+    return folder / "logs" / f"{rung}{'-fresh' if fresh else ''}.log"
 
 
 def publish(folder: Path, ladder: Ladder) -> None:
