@@ -176,9 +176,8 @@ class Job:
         if not found:
             raise NotRun(f"no artifact {pattern}: give a folder with one as --artifacts")
         for one in found:
-            shutil.copytree(
-                one, self.workspace / given["path"] / (one.name if "pattern" in given else ""), dirs_exist_ok=True
-            )
+            nested = one.name if len(found) > 1 else ""  # one alone goes straight into the folder, as of v5
+            shutil.copytree(one, self.workspace / given["path"] / nested, dirs_exist_ok=True)
         return f"took {', '.join(one.name for one in found)}"
 
 

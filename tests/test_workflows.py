@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -242,6 +243,12 @@ jobs:
       - run: echo never
       - if: ${{ always() }}
         run: echo still here
+  take:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/download-artifact@v7
+        with: {pattern: "one-*", path: taken}
+      - run: find taken -type f
 """
 ACT = r"""
 inputs: {text: {required: true}, mark: {default: "!"}}
@@ -291,6 +298,96 @@ def test_a_job_fails_as_at_github(small):
     assert "false | true: FAILED" in done.stdout
     assert "echo never: not run: a step before it failed" in done.stdout
     assert "\nstill here\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("names", "lie"), [(["one-a"], ["taken/x"]), (["one-a", "one-b"], ["taken/one-a/x", "taken/one-b/x"])]
+)
+def test_artifacts_lie_as_at_github(names, lie, small, tmp_path):
+    """One that alone fits the pattern lies in the folder itself, several in a folder each."""
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text("")
+    done = run_job("small", "take", "--artifacts", tmp_path, cwd=small)
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"^taken/.*", done.stdout, re.MULTILINE)) == lie
+
+
+def script(workflow: str, job: str, name: str) -> str:
+    """What a step runs."""
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / f"{workflow}.yml").read_text())["jobs"][job]["steps"]
+    return next(step["run"] for step in steps if step.get("name") == name)
+
+
+def bash(text: str, cwd: Path, **variables: object) -> subprocess.CompletedProcess[str]:
+    """A step's script as GitHub runs it, with perfsuite in its path."""
+    path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, **{name: str(value) for name, value in variables.items()}}
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def _report(folder: Path, name: str, headline: str) -> None:
+    verdict = Verdict(cell=measurement().cell, status="regressed", headline=headline)
+    folder.mkdir(parents=True, exist_ok=True)
+    line = records.encode_line(Result(measurement=measurement(), baseline=None, verdict=verdict))
+    (folder / name).write_text(line)
+
+
+def _proposed(tmp_path: Path, machines: tuple[str, ...]) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """What becomes of these machines' proposals, as download-artifact lays them out; the repository they are for."""
+    repository, temp = tmp_path / "repository", tmp_path / "temp"
+    (repository / "baselines").mkdir(parents=True)
+    (temp / "proposals").mkdir(parents=True)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "-m", "x"]):
+        subprocess.run([*git, *words], cwd=repository, check=True)
+    for machine in machines:
+        folder = temp / "proposals" / (f"proposal-{machine}" if len(machines) > 1 else "")
+        _report(folder, "report.jsonl", f"{machine} at first")
+        _report(folder, "again.jsonl", f"{machine} again")
+        added = f"diff --git a/baselines/{machine} b/baselines/{machine}\nnew file mode 100644\n--- /dev/null\n"
+        (folder / "baselines.patch").write_text(f"{added}+++ b/baselines/{machine}\n@@ -0,0 +1 @@\n+{machine}\n")
+    variables = {"RUNNER_TEMP": temp, "GITHUB_RUN_ID": 7, "GITHUB_OUTPUT": temp / "output"}
+    return bash(script("nightly", "propose", "Commit them"), repository, **variables), repository
+
+
+@pytest.mark.parametrize("machines", [("h100_x2",), ("h100_x2", "a100_80g_x8")])
+def test_proposals_reach_the_pull_request(machines, tmp_path):
+    """Of one machine and of several: every baseline is in the commit, every launch's verdict in the text."""
+    done, repository = _proposed(tmp_path, machines)
+    files = subprocess.check_output(["git", "show", "--name-only", "--format="], cwd=repository, text=True).split()
+    evidence = (tmp_path / "temp" / "evidence.md").read_text()
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(files) == sorted(f"baselines/{machine}" for machine in machines)
+    assert [text for one in machines for text in (f"{one} at first", f"{one} again") if text not in evidence] == []
+
+
+def test_no_proposal_at_all_is_red(tmp_path):
+    """Nothing arrived is not the same as nothing differs."""
+    done, _ = _proposed(tmp_path, ())
+
+    assert done.returncode == 1
+    assert "No machine has left a proposal" in done.stdout
+
+
+def test_the_second_opinion_is_in_the_proposal(tmp_path):
+    """The report of the launches that the proposed baselines come from, beside that of the first."""
+    for name in ("again.jsonl", "perfsuite/report.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "baselines").mkdir()
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    done = bash(script("nightly", "train", "Write down the proposal with its evidence"), tmp_path, RUNNER_TEMP=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "proposal").iterdir()} == {
+        "again.jsonl",
+        "baselines.patch",
+        "report.jsonl",
+    }
 
 
 def test_a_job_for_a_machine_of_its_own_is_refused():
