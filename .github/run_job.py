@@ -145,6 +145,7 @@ class Job:
         return FAILED if self.failed and not before else RAN
 
     def _python(self, version: str) -> str:
+        *_, version = version.split()  # the last of several runs; the others have to be found by whoever asks for them
         if version != ".".join(map(str, sys.version_info[:2])):
             raise SystemExit(f"run_job.py: the job asks for Python {version}: run this with python{version}.")
         subprocess.run([sys.executable, "-m", "venv", self.folder / "python"], check=True)

@@ -15,6 +15,7 @@ import yaml
 from gate_samples import measurement
 
 from perfsuite import records
+from perfsuite.history.ladder import read_suite, suite_folder
 from perfsuite.records import Result, Verdict
 
 ROOT = Path(__file__).parents[1]
@@ -388,6 +389,22 @@ def test_the_second_opinion_is_in_the_proposal(tmp_path):
         "baselines.patch",
         "report.jsonl",
     }
+
+
+def test_every_ladder_has_the_python_of_its_suite():
+    """What a suite needs that is not the running Python is set up in the job that builds its ladder, and is named."""
+    text = (ROOT / ".github" / "workflows" / "history.yml").read_text()
+    steps = yaml.safe_load(text)["jobs"]["build"]["steps"]
+    versions = next(step["with"]["python-version"].split() for step in steps if "setup-python" in step.get("uses", ""))
+    asked = {}
+    for line in re.findall(r"perfsuite ladder build .*", text):
+        suite = read_suite(suite_folder(re.search(r"--suite (\S+)", line)[1]))
+        if suite.python:
+            asked[suite.name] = (suite.python, f"--python {suite.python} " in line)
+
+    assert asked
+    assert {name: one for name, one in asked.items() if one[0] not in versions or not one[1]} == {}
+    assert versions[-1] == "3.11"
 
 
 def test_a_job_for_a_machine_of_its_own_is_refused():
