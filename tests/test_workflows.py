@@ -407,6 +407,84 @@ def test_every_ladder_has_the_python_of_its_suite():
     assert versions[-1] == "3.11"
 
 
+LADDERS = ("The ladder of transformers, traced, without noise", "The ladder of torch under the data loader")
+
+
+def _climbed(folder: Path, status: dict[str, int]) -> tuple[list[int], list[str], int]:
+    """How both ladders' steps and the verdict end where perfsuite's commands end so; and what of them was called."""
+    cases = " ".join(f"{word}) exit {code};;" for word, code in status.items())
+    (folder / "perfsuite").write_text(f'#!/bin/sh\necho "$2" >> called\ncase "$2" in {cases} esac\n')
+    (folder / "perfsuite").chmod(0o755)
+    (folder / "env").write_text("")
+    found = []
+    for name in LADDERS:
+        red = re.findall(r"^RED=(.*)", (folder / "env").read_text(), re.MULTILINE)
+        text = f'PATH="{folder}:$PATH"\n{script("history", "build", name)}'
+        found.append(bash(text, folder, GITHUB_ENV=folder / "env", RED="".join(red[-1:])).returncode)
+    red = re.findall(r"^RED=(.*)", (folder / "env").read_text(), re.MULTILINE)
+    verdict = bash(script("history", "build", "Say what could not be run"), folder, RED="".join(red[-1:]))
+    return found, (folder / "called").read_text().split(), verdict.returncode
+
+
+@pytest.mark.parametrize(
+    ("status", "steps", "verdict"),
+    [({}, [0, 0], 0), ({"build": 1, "run": 1, "publish": 1}, [0, 0], 1), ({"run": 2}, [2, 2], 0)],
+)
+def test_a_ladder_with_a_failed_rung_is_published(status, steps, verdict, tmp_path):
+    """What could not be run is the last step's verdict; what was asked wrongly ends the job where it stands."""
+    ended, called, told = _climbed(tmp_path, status)
+
+    assert ([1 if code else 0 for code in ended], told) == ([1 if code else 0 for code in steps], verdict)
+    assert called == ["build", "run", "publish"] * 2 if not any(steps) else ["build", "run"] * 2
+
+
+def test_the_history_is_kept_however_the_job_ends():
+    """Packed and uploaded always, the verdict comes behind, and the site is published whatever it is."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "history.yml").read_text())["jobs"]
+    steps = jobs["build"]["steps"]
+
+    assert [step["name"] for step in steps if step.get("if") == "${{ always() }}"] == [
+        "Pack the history",
+        "Keep the history",
+    ]
+    assert steps[-1]["name"] == "Say what could not be run"
+    assert jobs["publish"]["if"] == "${{ !cancelled() && needs.build.outputs.site == 'success' }}"
+
+
+GH = """#!/bin/sh
+if [ "$1" = api ]; then jq -r "$4" artifacts.json; else echo "$3" > taken; tar -cf "$7/history.tar" artifacts.json; fi
+"""
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which gh has in itself, is not installed")
+def test_the_history_goes_on_from_the_newest_of_our_own(tmp_path):
+    """Also of a run that was red; not of another branch, of a fork, nor of what has expired."""
+    kept = [
+        (1, "main", 5, False),
+        (2, "main", 5, False),
+        (3, "main", 6, False),
+        (4, "old", 5, False),
+        (5, "main", 5, True),
+    ]
+    artifacts = [
+        {
+            "expired": expired,
+            "created_at": f"2026-01-0{run}T00:00:00Z",
+            "workflow_run": {"id": run, "head_branch": branch, "head_repository_id": fork, "repository_id": 5},
+        }
+        for run, branch, fork, expired in kept
+    ]
+    (tmp_path / "artifacts.json").write_text(json.dumps({"artifacts": artifacts}))
+    (tmp_path / "last").mkdir()
+    (tmp_path / "gh").write_text(GH)
+    (tmp_path / "gh").chmod(0o755)
+    text = f'PATH="{tmp_path}:$PATH"\n{script("history", "build", "Continue from the last run")}'
+    done = bash(text, tmp_path, BRANCH="main", RUNNER_TEMP=tmp_path, GITHUB_REPOSITORY="we/perfsuite")
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "taken").read_text() == "2\n"
+
+
 def test_a_job_for_a_machine_of_its_own_is_refused():
     """Unless it is said that this is one."""
     done = run_job("nightly", "train")
