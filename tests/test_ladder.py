@@ -23,7 +23,7 @@ from perfsuite.history import asv, confirm, index, locks, results, site, steps, 
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.bench import Bench, Grid, Judge, Seen
 from perfsuite.history.bisect import Found, _told, bisect, first_bad
-from perfsuite.history.ladder import Definition, Ladder, Rung, held_by, read_ladder, read_suite
+from perfsuite.history.ladder import Definition, Ladder, Rung, build, held_by, read_ladder, read_suite
 from perfsuite.history.results import Benchmark, Run, Value
 from perfsuite.history.steps import Step
 from perfsuite.history.story import Change, Story, Told
@@ -637,6 +637,51 @@ BROKE = Step(("b", ""), False, "1", "2", 10, None)
 def test_confirmation(step, old, new, held):
     """An alarm holds only if every fresh run shows it."""
     assert confirm.holds(step, old, new) is held
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_an_interrupted_confirmation_goes_on(noisy, tmp_path, monkeypatch):
+    """The rounds that were finished are not run again, and say nothing until the others are."""
+    ladder, step = _ladder(tmp_path), Step(("b", ""), noisy, "1", "2", 1.0, 2.0)
+    often = confirm.often(noisy, confirm.ROUNDS)
+
+    def answer(rung, _, time):
+        if (rung, time) == ("1", often):
+            raise KeyboardInterrupt
+        return float(rung)
+
+    _runs(monkeypatch, answer)
+    with pytest.raises(KeyboardInterrupt):
+        confirm.confirm(tmp_path, ladder, [step], confirm.ROUNDS)
+    between = confirm.known(tmp_path, step), confirm.runs_needed(tmp_path, ladder, [step], confirm.ROUNDS)
+    ran = _runs(monkeypatch, lambda rung, *_: float(rung))
+    confirm.confirm(tmp_path, ladder, [step], confirm.ROUNDS)
+    check = confirm.known(tmp_path, step)
+
+    assert between == (None, 2)
+    assert sorted(ran) == ["1", "2"]
+    assert (check.old_again, check.new_again, check.confirmed) == ((1.0,) * often, (2.0,) * often, True)
+
+
+@pytest.mark.parametrize(("version", "refused"), [("3.11", False), ("3.12", True)])
+def test_another_interpreter_of_the_same_version_is_no_other_ladder(version, refused, tmp_path, monkeypatch):
+    """A hosted machine's Python has another path with every patch; asv's environment of the old one is made anew."""
+    known = _ladder(tmp_path)
+    records.write(tmp_path / "ladder.json", known)
+    (tmp_path / "env").mkdir()
+    monkeypatch.setattr(
+        index, "chosen", lambda *_: [index.Release(name, datetime(2024, 1, 1, tzinfo=UTC)) for name in "12"]
+    )
+    moved = msgspec.structs.replace(known.definition, python="/elsewhere/python")
+    ended = ""
+    try:
+        build(tmp_path, moved, known.suite, version, lambda _: None)
+    except UsageError as error:
+        ended = str(error)
+
+    assert ("another --python" in ended) is refused
+    assert (tmp_path / "env").exists() is refused
+    assert read_ladder(tmp_path).definition.python == (sys.executable if refused else "/elsewhere/python")
 
 
 @pytest.mark.parametrize("change", range(1, 40))

@@ -124,11 +124,10 @@ class Grid:
         hold = tuple(text for text in definition.hold if locks.pinned(text)[0] != other)
         self.folder = bench.folder / "pairs" / other
         self.held = ladder.dates_held(msgspec.structs.replace(definition, hold=hold), bench.ladder.suite)
-        empty = msgspec.structs.replace(
-            bench.ladder, definition=msgspec.structs.replace(definition, hold=hold), rungs=()
-        )
-        built = (self.folder / "ladder.json").is_file()
-        self.bench = Bench(self.folder, ladder.read_ladder(self.folder) if built else empty, bench.keys, bench.ran)
+        rungs = ladder.read_ladder(self.folder).rungs if (self.folder / "ladder.json").is_file() else ()
+        definition = msgspec.structs.replace(definition, hold=hold)
+        pairs = msgspec.structs.replace(bench.ladder, definition=definition, rungs=rungs)
+        self.bench = Bench(self.folder, pairs, bench.keys, bench.ran)
 
     def rung(self, library: str, other: str) -> str:
         """The name of the pair's rung in ``bench``. One that an earlier bisection could not lock is tried again."""
