@@ -639,6 +639,61 @@ def test_confirmation(step, old, new, held):
     assert confirm.holds(step, old, new) is held
 
 
+@pytest.mark.parametrize(
+    ("runs", "inherit", "last"),
+    [
+        ([{}], True, 0),  # of before that was kept
+        ([{"machine": "other"}], False, None),
+        ([{"suite": "other"}], False, None),
+        ([{"source": "other"}], True, None),
+        ([{"source": "other"}], False, None),
+        ([{"here": True}], True, 0),
+        ([{"here": True}, {"machine": "other"}], True, 0),  # the other machine's does not hide it
+        ([{"here": True}, {}], True, 1),
+        ([{}, {"machine": "other"}], False, None),  # what is not known may be as old as can be
+    ],
+)
+def test_a_run_counts_for_where_it_was_made(runs, inherit, last, tmp_path):
+    """On this machine, with this suite, and where rungs inherit by this perfsuite: the newest such, else none."""
+    ladder = _ladder(tmp_path, inherit=inherit)
+    for number, made in enumerate(runs):
+        run = Run(rung="1", date=f"2024-01-0{number + 1}", seconds=float(number))
+        done = results.made_here(ladder, run) if "here" in made else msgspec.structs.replace(run, **made)
+        results.keep(tmp_path, done)
+    found = results.last_run(tmp_path, ladder, "1")
+
+    assert (found and found.seconds) == last
+
+
+def test_a_run_says_where_it_was_made(tmp_path, monkeypatch):
+    """Machine and suite always; perfsuite's own state, which moves with its files, where the rung inherits."""
+    package = tmp_path / "package"
+    (package / "commands").mkdir(parents=True)
+    (package / "cell.py").write_text("1")
+    monkeypatch.setattr(results, "PACKAGE", package)
+    rung = Rung(name="1", date="", releases=(), failure="It has none.")
+    clean, first = (asv.run(tmp_path, _ladder(tmp_path, inherit=inherit), rung) for inherit in (False, True))
+    (package / "commands" / "new.py").write_text("2")
+    same = asv.run(tmp_path, _ladder(tmp_path, inherit=True), rung)
+    (package / "cell.py").write_text("2")
+    moved = asv.run(tmp_path, _ladder(tmp_path, inherit=True), rung)
+
+    assert clean.machine == results.machine()
+    assert clean.suite == _ladder(tmp_path).suite_state
+    assert (clean.source, bool(first.source)) == ("", True)
+    assert same.source == first.source != moved.source
+
+
+def test_no_measurement_imports_what_its_state_leaves_out():
+    """The suite of cells, which inherits, comes by without any of those."""
+    code = "import sys, perfsuite.history.cells; print(*sys.modules)"
+    modules = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    rooms = [name.split(".")[1] for name in modules if name.startswith("perfsuite.")]
+
+    assert "training" in rooms
+    assert not set(rooms) & set(results.APART)
+
+
 @pytest.mark.parametrize("noisy", [True, False])
 def test_an_interrupted_confirmation_goes_on(noisy, tmp_path, monkeypatch):
     """The rounds that were finished are not run again, and say nothing until the others are."""

@@ -21,7 +21,7 @@ from perfsuite import records
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
 from perfsuite.history.repository import BRANCH
-from perfsuite.history.results import Key, Run, current, result_file, show, values_of
+from perfsuite.history.results import Key, Run, current, machine, made_here, result_file, show, values_of
 from perfsuite.launch.environments import uv_command
 from perfsuite.launch.machine import cores, cpu_name
 from perfsuite.units import show_bytes
@@ -80,11 +80,6 @@ def _script(ladder: Ladder) -> str:
     return "\n".join(lines) + "\n"
 
 
-def machine() -> str:
-    """The machine's name in asv's results: a container has another hostname every time."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", f"{cpu_name()} x{cores()}").strip("-")
-
-
 def run(
     folder: Path,
     ladder: Ladder,
@@ -102,7 +97,7 @@ def run(
     """
     started, date = time.monotonic(), records.timestamp()
     if not rung.commit:
-        return Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure, suite=ladder.suite_state)
+        return made_here(ladder, Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure))
     results = folder / ("fresh" if fresh else "results")
     path = result_file(results, machine(), rung)
     if fresh and path:
@@ -127,15 +122,15 @@ def run(
             if value is not None:
                 values.setdefault(name, {})[parameters] = value
     known = [value.value is not None for found in values.values() for value in found.values()]
-    return Run(
+    done = Run(
         rung=rung.name,
         date=date,
         seconds=seconds,
         values=values,
         failure="" if any(known) else _reason(said),
         said="" if all(known) else said[-TAIL:],
-        suite=ladder.suite_state,
     )
+    return made_here(ladder, done)
 
 
 def log_of(folder: Path, rung: str, *, fresh: bool) -> Path:
