@@ -145,6 +145,7 @@ class Job:
         return FAILED if self.failed and not before else RAN
 
     def _python(self, version: str) -> str:
+        *_, version = version.split()  # the last of several runs; the others have to be found by whoever asks for them
         if version != ".".join(map(str, sys.version_info[:2])):
             raise SystemExit(f"run_job.py: the job asks for Python {version}: run this with python{version}.")
         subprocess.run([sys.executable, "-m", "venv", self.folder / "python"], check=True)
@@ -176,9 +177,8 @@ class Job:
         if not found:
             raise NotRun(f"no artifact {pattern}: give a folder with one as --artifacts")
         for one in found:
-            shutil.copytree(
-                one, self.workspace / given["path"] / (one.name if "pattern" in given else ""), dirs_exist_ok=True
-            )
+            nested = one.name if len(found) > 1 else ""  # one alone goes straight into the folder, as of v5
+            shutil.copytree(one, self.workspace / given["path"] / nested, dirs_exist_ok=True)
         return f"took {', '.join(one.name for one in found)}"
 
 

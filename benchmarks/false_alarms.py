@@ -3,9 +3,10 @@
     python benchmarks/false_alarms.py [--rungs 10] [--folder FOLDER]
 
 Runs each rung once, as `perfsuite ladder run` does, judges every position as `perfsuite ladder publish` would have on
-the day that rung was the newest, and runs every alarm again, as it does. All alarms are false. Prints their count
-before and after the confirmation; exit code 1 where one is left. And of slow-downs that are put into the recorded
-numbers of the newest rung, how many raise an alarm: what never warns is no watch.
+the day that rung was the newest, and runs every alarm again, as it does. All alarms are false, also those that a new
+rung raises over an older one. Prints their count before and after the confirmation; exit code 1 where one is left, or
+more than one was raised. And of slow-downs that are put into the recorded numbers of the newest rung, how many raise an
+alarm: what never warns is no watch.
 """
 
 import argparse
@@ -18,11 +19,12 @@ import msgspec
 
 from perfsuite.history import asv, confirm, ladder, locks, results, steps, story
 from perfsuite.history.ladder import Definition, Ladder, Rung
-from perfsuite.history.results import Benchmark, Run, Value, show
+from perfsuite.history.results import Benchmark, Key, Run, Value, show
 from perfsuite.history.steps import Step
 
 SUITE = Path(__file__).parent / "identical"
 RELEASE = "packaging==24.0"
+ALLOWED = 1  # alarms before they are run again
 SLOWER = (1.2, 1.5, 2.0, 3.0)
 PARTS = ("value", "low", "high")
 
@@ -51,12 +53,28 @@ def main() -> int:
         print(f"{show(key)}: {min(numbers):.4g} to {max(numbers):.4g} s, {max(numbers) / min(numbers) - 1:.1%} apart")
     print(f"{len(alarms)} alarms in {judged} judgements; {len(held)} of them held when run again")
     for factor in SLOWER:
-        print(f"{factor} times slower: {len(judge(built, runs, known, factor))} of {judged} raise an alarm")
-    return 1 if held else 0
+        print(f"{factor} times slower: {len(warned(built, runs, known, factor))} of {judged} raise an alarm")
+    return 1 if held or len(alarms) > ALLOWED else 0
 
 
-def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark], factor: float = 1.0) -> list[Step]:
-    """The alarms of every position as the newest, its numbers being so many times larger."""
+def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark]) -> list[Step]:
+    """The alarms of every position as the newest: all that was not told when the rung below was the newest."""
+    alarms: list[Step] = []
+    told: set[tuple[Key, str, str]] = set()
+    for count in range(2, len(built.rungs) + 1):
+        found = steps.find(built.rungs[:count], runs, known)
+        alarms += [step for step in found if _name(step) not in told]
+        told = set(map(_name, found))
+    return alarms
+
+
+def _name(step: Step) -> tuple[Key, str, str]:
+    """What makes it the same alarm to whoever reads of it: asv weighs its numbers anew with every rung."""
+    return step.key, step.new_rung, step.kind
+
+
+def warned(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark], factor: float) -> list[Step]:
+    """The alarms over every position as the newest, its numbers being so many times larger."""
     alarms = []
     for count in range(2, len(built.rungs) + 1):
         newest = built.rungs[count - 1].name

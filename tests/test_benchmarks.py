@@ -1,13 +1,18 @@
 """The commands of benchmarks/ and the live line: what they print is what was measured."""
 
+import importlib.util
 import os
 import pty
 import re
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+
+from perfsuite.history.ladder import Rung
+from perfsuite.history.results import Benchmark, Run, Value
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CELL = "gpt2_tiny-single-cpu_x1"
@@ -72,3 +77,48 @@ def test_live_line_on_a_terminal(tmp_path):
     assert len(shown) >= 2
     assert [int(step) for step in shown] == sorted(int(step) for step in shown)
     assert b"\b" in output.rpartition(b"/209")[2]
+
+
+def _false_alarms(numbers, folder, monkeypatch, confirmed=False):
+    """benchmarks/false_alarms.py with rungs whose runs gave these times: what it judges, and how its command ends."""
+    found = importlib.util.spec_from_file_location("false_alarms", BENCHMARKS / "false_alarms.py")
+    script = importlib.util.module_from_spec(found)
+    found.loader.exec_module(script)
+    names = [str(number) for number in range(len(numbers))]
+    built = SimpleNamespace(rungs=[Rung(name=name, date="", releases=()) for name in names])
+    runs = {
+        name: Run(rung=name, date="", seconds=1.0, values={"b": {"": Value(value=number)}})
+        for name, number in zip(names, numbers, strict=True)
+    }
+    known = {"b": Benchmark("b", "", "b", True, ())}
+    monkeypatch.setattr(script, "build", lambda *_: built)
+    monkeypatch.setattr(script.results, "last_run", lambda *_: True)
+    monkeypatch.setattr(script.story, "last_runs", lambda *_: runs)
+    monkeypatch.setattr(script.results, "benchmarks", lambda *_: known)
+    monkeypatch.setattr(script.confirm, "confirm", lambda *_: None)
+    monkeypatch.setattr(script.confirm, "known", lambda *_: SimpleNamespace(confirmed=confirmed))
+    monkeypatch.setattr(sys, "argv", ["false_alarms.py", f"--folder={folder}"])
+    return [(step.new_rung, step.kind) for step in script.judge(built, runs, known)], script.main()
+
+
+def test_an_alarm_over_an_older_rung_is_one(tmp_path, monkeypatch):
+    """The one that only the rung above raises, too: a reader is told of it as of the others."""
+    alarms, _ = _false_alarms([1.15, 1.0, 1.01, 1.3, 1.0], tmp_path, monkeypatch)
+
+    assert {("3", "regressed"), ("4", "improved")} <= set(alarms)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "confirmed", "alarms", "status"),
+    [
+        ([1.0] * 5, False, 0, 0),
+        ([1.0, 1.0, 2.0, 2.0], False, 1, 0),
+        ([1.0, 1.0, 2.0, 2.0], True, 1, 1),
+        ([1.0, 1.0, 2.0, 2.0, 4.0, 4.0], False, 2, 1),
+    ],
+)
+def test_more_than_one_false_alarm_is_red(numbers, confirmed, alarms, status, tmp_path, monkeypatch):
+    """And any that held when it was run again."""
+    found, ended = _false_alarms(numbers, tmp_path, monkeypatch, confirmed)
+
+    assert (len(found), ended) == (alarms, status)

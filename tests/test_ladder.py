@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 import time
+from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -15,11 +16,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perfsuite import records
 from perfsuite.cli import main
-from perfsuite.history import confirm, index, locks, results, site, steps
+from perfsuite.errors import UsageError
+from perfsuite.history import asv, confirm, index, locks, results, site, steps, story
 from perfsuite.history.asv import THRESHOLD
-from perfsuite.history.bisect import Judge, first_bad
-from perfsuite.history.ladder import Rung, held_by, read_ladder
+from perfsuite.history.bench import Bench, Grid, Judge, Seen
+from perfsuite.history.bisect import Found, _told, bisect, first_bad
+from perfsuite.history.ladder import Definition, Ladder, Rung, build, held_by, read_ladder, read_suite
 from perfsuite.history.results import Benchmark, Run, Value
 from perfsuite.history.steps import Step
 from perfsuite.history.story import Change, Story, Told
@@ -556,6 +560,39 @@ def _found(numbers, noisy):
     return [(step.kind, step.new_rung) for step in steps.find(rungs, runs, known)]
 
 
+def _ladder(folder, names=("1", "2"), **more):
+    """A ladder that was never built, with a suite of its own beside it."""
+    suite = folder / "suite" if (folder / "suite").exists() else _suite(folder / "suite")
+    rungs = tuple(
+        Rung(name=name, date="2024-01-01T00:00:00+00:00", releases=(f"lib=={name}",), commit="c" * 40) for name in names
+    )
+    definition = Definition(library="lib", first="1", suite=str(suite), python=sys.executable, **more)
+    return Ladder(definition=definition, suite=read_suite(suite), python_version="3.11", rungs=rungs)
+
+
+def _benchmarks(folder, **units):
+    """asv's file of the benchmarks that the suite has."""
+    found = {name: {"type": "track", "unit": unit, "code": "", "param_names": []} for name, unit in units.items()}
+    (folder / "results").mkdir(exist_ok=True)
+    (folder / "results" / "benchmarks.json").write_text(json.dumps({"version": 2, **found}))
+
+
+def _gave(rung, **more):
+    return Run(rung=rung, date="2024-01-01", seconds=1.0, **more)
+
+
+def test_a_benchmark_that_was_renamed_is_not_told(tmp_path):
+    """asv carries the old name on in a rung's results; what the suite has now is told."""
+    ladder = _ladder(tmp_path)
+    _benchmarks(tmp_path, new="bytes")
+    for name, number in (("1", 5), ("2", 6)):
+        values = {"old": {"": Value(value=None)}, "new": {"": Value(value=number)}}
+        results.keep(tmp_path, _gave(name, values=values))
+
+    assert [step.key for step in story.find(tmp_path, ladder)] == [("new", "")]
+    assert results.last_run(tmp_path, ladder, "1").failed == []
+
+
 @pytest.mark.parametrize(
     ("numbers", "noisy", "found"),
     [
@@ -602,6 +639,106 @@ def test_confirmation(step, old, new, held):
     assert confirm.holds(step, old, new) is held
 
 
+@pytest.mark.parametrize(
+    ("runs", "inherit", "last"),
+    [
+        ([{}], True, 0),  # of before that was kept
+        ([{"machine": "other"}], False, None),
+        ([{"suite": "other"}], False, None),
+        ([{"source": "other"}], True, None),
+        ([{"source": "other"}], False, None),
+        ([{"here": True}], True, 0),
+        ([{"here": True}, {"machine": "other"}], True, 0),  # the other machine's does not hide it
+        ([{"here": True}, {}], True, 1),
+        ([{}, {"machine": "other"}], False, None),  # what is not known may be as old as can be
+    ],
+)
+def test_a_run_counts_for_where_it_was_made(runs, inherit, last, tmp_path):
+    """On this machine, with this suite, and where rungs inherit by this perfsuite: the newest such, else none."""
+    ladder = _ladder(tmp_path, inherit=inherit)
+    for number, made in enumerate(runs):
+        run = Run(rung="1", date=f"2024-01-0{number + 1}", seconds=float(number))
+        done = results.made_here(ladder, run) if "here" in made else msgspec.structs.replace(run, **made)
+        results.keep(tmp_path, done)
+    found = results.last_run(tmp_path, ladder, "1")
+
+    assert (found and found.seconds) == last
+
+
+def test_a_run_says_where_it_was_made(tmp_path, monkeypatch):
+    """Machine and suite always; perfsuite's own state, which moves with its files, where the rung inherits."""
+    package = tmp_path / "package"
+    (package / "commands").mkdir(parents=True)
+    (package / "cell.py").write_text("1")
+    monkeypatch.setattr(results, "PACKAGE", package)
+    rung = Rung(name="1", date="", releases=(), failure="It has none.")
+    clean, first = (asv.run(tmp_path, _ladder(tmp_path, inherit=inherit), rung) for inherit in (False, True))
+    (package / "commands" / "new.py").write_text("2")
+    same = asv.run(tmp_path, _ladder(tmp_path, inherit=True), rung)
+    (package / "cell.py").write_text("2")
+    moved = asv.run(tmp_path, _ladder(tmp_path, inherit=True), rung)
+
+    assert clean.machine == results.machine()
+    assert clean.suite == _ladder(tmp_path).suite_state
+    assert (clean.source, bool(first.source)) == ("", True)
+    assert same.source == first.source != moved.source
+
+
+def test_no_measurement_imports_what_its_state_leaves_out():
+    """The suite of cells, which inherits, comes by without any of those."""
+    code = "import sys, perfsuite.history.cells; print(*sys.modules)"
+    modules = subprocess.check_output([sys.executable, "-c", code], text=True).split()
+    rooms = [name.split(".")[1] for name in modules if name.startswith("perfsuite.")]
+
+    assert "training" in rooms
+    assert not set(rooms) & set(results.APART)
+
+
+@pytest.mark.parametrize("noisy", [True, False])
+def test_an_interrupted_confirmation_goes_on(noisy, tmp_path, monkeypatch):
+    """The rounds that were finished are not run again, and say nothing until the others are."""
+    ladder, step = _ladder(tmp_path), Step(("b", ""), noisy, "1", "2", 1.0, 2.0)
+    often = confirm.often(noisy, confirm.ROUNDS)
+
+    def answer(rung, _, time):
+        if (rung, time) == ("1", often):
+            raise KeyboardInterrupt
+        return float(rung)
+
+    _runs(monkeypatch, answer)
+    with pytest.raises(KeyboardInterrupt):
+        confirm.confirm(tmp_path, ladder, [step], confirm.ROUNDS)
+    between = confirm.known(tmp_path, step), confirm.runs_needed(tmp_path, ladder, [step], confirm.ROUNDS)
+    ran = _runs(monkeypatch, lambda rung, *_: float(rung))
+    confirm.confirm(tmp_path, ladder, [step], confirm.ROUNDS)
+    check = confirm.known(tmp_path, step)
+
+    assert between == (None, 2)
+    assert sorted(ran) == ["1", "2"]
+    assert (check.old_again, check.new_again, check.confirmed) == ((1.0,) * often, (2.0,) * often, True)
+
+
+@pytest.mark.parametrize(("version", "refused"), [("3.11", False), ("3.12", True)])
+def test_another_interpreter_of_the_same_version_is_no_other_ladder(version, refused, tmp_path, monkeypatch):
+    """A hosted machine's Python has another path with every patch; asv's environment of the old one is made anew."""
+    known = _ladder(tmp_path)
+    records.write(tmp_path / "ladder.json", known)
+    (tmp_path / "env").mkdir()
+    monkeypatch.setattr(
+        index, "chosen", lambda *_: [index.Release(name, datetime(2024, 1, 1, tzinfo=UTC)) for name in "12"]
+    )
+    moved = msgspec.structs.replace(known.definition, python="/elsewhere/python")
+    ended = ""
+    try:
+        build(tmp_path, moved, known.suite, version, lambda _: None)
+    except UsageError as error:
+        ended = str(error)
+
+    assert ("another --python" in ended) is refused
+    assert (tmp_path / "env").exists() is refused
+    assert read_ladder(tmp_path).definition.python == (sys.executable if refused else "/elsewhere/python")
+
+
 @pytest.mark.parametrize("change", range(1, 40))
 def test_bisection_halves(change):
     """Of forty rungs the first bad one is found with at most six runs, wherever it is."""
@@ -615,6 +752,154 @@ def test_bisection_halves(change):
 def test_bisection_passes_over_what_cannot_tell():
     """A rung that cannot tell is named if it may be the one."""
     assert first_bad(range(9), lambda at: None if at in (4, 5) else at >= 5) == (3, 6, [4, 5])
+
+
+def _runs(monkeypatch, answer):
+    """Runs of rungs give what ``answer(rung, key, time)`` says, {} for nothing. Returns the rungs as they were run."""
+    ran = []
+
+    def run(folder, ladder, rung, *, only=(), **_):
+        ran.append(rung.name)
+        values = {}
+        for name, parameters in only:
+            number = answer(rung.name, (name, parameters), ran.count(rung.name))
+            if number != {}:
+                values.setdefault(name, {})[parameters] = Value(value=number)
+        return _gave(rung.name, values=values, failure="" if values else "No environment.")
+
+    monkeypatch.setattr(asv, "run", run)
+    monkeypatch.setattr(asv, "configure", lambda *_: None)
+    return ran
+
+
+def test_a_quick_run_is_no_result(tmp_path, monkeypatch, capsys):
+    """It is made beside the results and says what failed; the rung still waits for its run."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    records.write(folder / "ladder.json", _ladder(folder, names="1"))
+    asked = []
+
+    def run(_, __, rung, *, fresh=False, **___):
+        asked.append(fresh)
+        return _gave(rung.name, values={"a": {"": Value(value=None)}, "b": {"": Value(value=1.0)}})
+
+    monkeypatch.setattr(asv, "run", run)
+    monkeypatch.setattr(asv, "configure", lambda *_: None)
+    status = main(["ladder", "run", str(folder), "--quick"])
+    said = " ".join(capsys.readouterr().out.split())
+    main(["ladder", "run", str(folder)])
+
+    assert status == 1
+    assert re.search(r"lib 1: no number of a\. See \S+1-fresh\.log", said)
+    assert asked == [True, False]
+    assert len(list(folder.glob("runs/1/*.json"))) == 1
+
+
+def test_bisection_passes_over_a_rung_without_an_environment(tmp_path, monkeypatch):
+    """It cannot be the answer, nor end the search; where the change may be its own it is named."""
+    ladder = _ladder(tmp_path, names="12345")
+    _benchmarks(tmp_path, b="samples")
+    _runs(monkeypatch, lambda rung, *_: {} if rung == "3" else 7 if rung > "3" else 0)
+    answer = bisect(Bench(tmp_path, ladder, [("b", "")], lambda _: None), ("b", ""), "1", "5", 2)
+
+    assert (answer.found.good, answer.found.bad, answer.found.untold) == ("2", "4", ("3",))
+    assert next(seen for seen in answer.seen if seen.releases == ("lib==3",)).bad is None
+
+
+def test_a_series_without_an_answer_leaves_the_others_theirs(tmp_path, monkeypatch, capsys):
+    """What can be bisected of a cell is told and written, the other is named with its reason; the exit code is 1."""
+    folder, cell, out = tmp_path / "one", "'gpt2-ddp'", tmp_path / "found.json"
+    folder.mkdir()
+    records.write(folder / "ladder.json", _ladder(folder))
+    _benchmarks(folder, a="bytes", b="bytes")
+    for name, number in (("1", 5), ("2", 6)):
+        results.keep(folder, _gave(name, values={series: {cell: Value(value=number)} for series in "ab"}))
+    _runs(monkeypatch, lambda rung, key, _: {} if key[0] == "a" and rung == "1" else 4 + int(rung))
+    status = main(["ladder", "bisect", str(folder), "--cell", "gpt2-ddp", "--json", str(out)])
+    done = json.loads(out.read_text())
+
+    assert status == 1
+    assert [answer["found"]["bad"] for answer in done["answers"]] == ["2"]
+    assert "lib 1 cannot be run" in done["refused"][f"a({cell})"]
+    assert "lib 1 cannot be run" in capsys.readouterr().out
+
+
+def _grid(folder, monkeypatch):
+    """A grid of a ladder of lib that holds six 2.0, none of whose pairs can be locked until ``refused`` is emptied."""
+    refused = ["uv cannot lock it."]
+
+    def make(_, __, rung, *___):
+        if refused:
+            raise UsageError(refused[0])
+        return msgspec.structs.replace(rung, commit=f"{rung.name:c<40}")
+
+    monkeypatch.setattr("perfsuite.history.ladder._make", make)
+    monkeypatch.setattr("perfsuite.history.ladder.dates_held", lambda *_: [])
+    monkeypatch.setattr(asv, "configure", lambda *_: None)
+    day = datetime(2024, 1, 1, tzinfo=UTC)
+    bench = Bench(folder, _ladder(folder, hold=("six==2.0",)), [("b", "")], lambda _: None)
+    return lambda: Grid(bench, "six", dict.fromkeys(("1.0", "2.0"), day)), refused, bench
+
+
+def test_a_pair_that_could_not_be_locked_is_tried_again(tmp_path, monkeypatch):
+    """By the next bisection, also where another pair stands above it by then."""
+    grid, refused, _ = _grid(tmp_path, monkeypatch)
+    first = grid()
+    first.rung("1", "1.0")
+    refused.clear()
+    first.rung("2", "1.0")
+    again = grid()
+    name = again.rung("1", "1.0")
+
+    assert [rung.name for rung in first.bench.ladder.rungs if rung.commit] == ["2+six-1.0"]
+    assert again.bench.ladder.rung(name).commit
+
+
+def _pair(folder, monkeypatch, answer, unit="samples"):
+    """The bisection of lib 1 and 2 with six 1.0, where pairs give ``answer(lib is 2, six is 2.0, time)``; the runs."""
+    _, refused, bench = _grid(folder, monkeypatch)
+    refused.clear()
+    _benchmarks(folder, b=unit)
+    found = [index.Release(version, datetime(2024, 1, 1, tzinfo=UTC)) for version in ("1.0", "2.0")]
+    monkeypatch.setattr(index, "chosen", lambda *_: found)
+    ran = _runs(monkeypatch, lambda rung, _, time: answer(rung[0] == "2", not rung.endswith("six-1.0"), time))
+    return bisect(bench, ("b", ""), "1", "2", 2, "six==1.0"), ran
+
+
+@pytest.mark.parametrize(
+    ("answer", "verdict", "confirmed"),
+    [
+        (lambda lib, six, _: 7 * (lib and six), "lib ≥ 2 together with six ≥ 2.0: neither alone changes it", True),
+        (lambda lib, six, time: 7 * (lib and (six or time == 2)), "lib ≥ 2 together with six ≥ 2.0: neither", False),
+        (lambda lib, _, __: 7 * lib, "lib 2 alone: it is there with six 1.0 too", True),
+        (lambda lib, six, time: 7 * (lib and (six or time == 1)), "lib 2 alone: it is there with six 1.0 too", False),
+        (
+            lambda lib, six, _: {} if not six and not lib else 7 * (lib and six),
+            "not to be told: the four corners",
+            False,
+        ),
+    ],
+)
+def test_a_pair_is_confirmed_by_repetition(answer, verdict, confirmed, tmp_path, monkeypatch):
+    """Not by its verdict: one release alone is an answer too, and a corner that gives something else is none."""
+    found, _ = _pair(tmp_path, monkeypatch, answer)
+
+    assert found.verdict.startswith(verdict)
+    assert found.confirmed is confirmed
+
+
+def test_the_corners_of_a_time_are_run_often(tmp_path, monkeypatch):
+    """No less often than an alarm over a time."""
+    _, ran = _pair(tmp_path, monkeypatch, lambda lib, six, _: 7.0 if lib and six else 1.0, unit="seconds")
+
+    assert [ran.count(f"{lib}+six-{six}") for lib in "12" for six in ("1.0", "2.0")] == [confirm.LEAST] * 4
+
+
+def test_corners_that_say_the_other_release_alone(tmp_path):
+    """It is an answer, where the change is there with the older release of the ladder's library too."""
+    corners = [Seen(releases=(), value=value, bad=value == 7) for value in (0, 0, 7, 7)]
+
+    assert _told(Found(library="lib", good="1", bad="2"), "six", "1.0", "2.0", corners).startswith("six 2.0 alone")
 
 
 @pytest.mark.parametrize(

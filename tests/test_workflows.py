@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -14,6 +15,7 @@ import yaml
 from gate_samples import measurement
 
 from perfsuite import records
+from perfsuite.history.ladder import read_suite, suite_folder
 from perfsuite.records import Result, Verdict
 
 ROOT = Path(__file__).parents[1]
@@ -242,6 +244,12 @@ jobs:
       - run: echo never
       - if: ${{ always() }}
         run: echo still here
+  take:
+    runs-on: ubuntu-latest
+    steps:
+      - uses: actions/download-artifact@v7
+        with: {pattern: "one-*", path: taken}
+      - run: find taken -type f
 """
 ACT = r"""
 inputs: {text: {required: true}, mark: {default: "!"}}
@@ -291,6 +299,190 @@ def test_a_job_fails_as_at_github(small):
     assert "false | true: FAILED" in done.stdout
     assert "echo never: not run: a step before it failed" in done.stdout
     assert "\nstill here\n" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("names", "lie"), [(["one-a"], ["taken/x"]), (["one-a", "one-b"], ["taken/one-a/x", "taken/one-b/x"])]
+)
+def test_artifacts_lie_as_at_github(names, lie, small, tmp_path):
+    """One that alone fits the pattern lies in the folder itself, several in a folder each."""
+    for name in names:
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x").write_text("")
+    done = run_job("small", "take", "--artifacts", tmp_path, cwd=small)
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(re.findall(r"^taken/.*", done.stdout, re.MULTILINE)) == lie
+
+
+def script(workflow: str, job: str, name: str) -> str:
+    """What a step runs."""
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / f"{workflow}.yml").read_text())["jobs"][job]["steps"]
+    return next(step["run"] for step in steps if step.get("name") == name)
+
+
+def bash(text: str, cwd: Path, **variables: object) -> subprocess.CompletedProcess[str]:
+    """A step's script as GitHub runs it, with perfsuite in its path."""
+    path = f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}"
+    environment = {**os.environ, "PATH": path, **{name: str(value) for name, value in variables.items()}}
+    command = ["bash", "--noprofile", "--norc", "-eo", "pipefail", "-c", text]
+    return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+
+
+def _report(folder: Path, name: str, headline: str) -> None:
+    verdict = Verdict(cell=measurement().cell, status="regressed", headline=headline)
+    folder.mkdir(parents=True, exist_ok=True)
+    line = records.encode_line(Result(measurement=measurement(), baseline=None, verdict=verdict))
+    (folder / name).write_text(line)
+
+
+def _proposed(tmp_path: Path, machines: tuple[str, ...]) -> tuple[subprocess.CompletedProcess[str], Path]:
+    """What becomes of these machines' proposals, as download-artifact lays them out; the repository they are for."""
+    repository, temp = tmp_path / "repository", tmp_path / "temp"
+    (repository / "baselines").mkdir(parents=True)
+    (temp / "proposals").mkdir(parents=True)
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    for words in (["init", "--quiet"], ["commit", "--quiet", "--allow-empty", "-m", "x"]):
+        subprocess.run([*git, *words], cwd=repository, check=True)
+    for machine in machines:
+        folder = temp / "proposals" / (f"proposal-{machine}" if len(machines) > 1 else "")
+        _report(folder, "report.jsonl", f"{machine} at first")
+        _report(folder, "again.jsonl", f"{machine} again")
+        added = f"diff --git a/baselines/{machine} b/baselines/{machine}\nnew file mode 100644\n--- /dev/null\n"
+        (folder / "baselines.patch").write_text(f"{added}+++ b/baselines/{machine}\n@@ -0,0 +1 @@\n+{machine}\n")
+    variables = {"RUNNER_TEMP": temp, "GITHUB_RUN_ID": 7, "GITHUB_OUTPUT": temp / "output"}
+    return bash(script("nightly", "propose", "Commit them"), repository, **variables), repository
+
+
+@pytest.mark.parametrize("machines", [("h100_x2",), ("h100_x2", "a100_80g_x8")])
+def test_proposals_reach_the_pull_request(machines, tmp_path):
+    """Of one machine and of several: every baseline is in the commit, every launch's verdict in the text."""
+    done, repository = _proposed(tmp_path, machines)
+    files = subprocess.check_output(["git", "show", "--name-only", "--format="], cwd=repository, text=True).split()
+    evidence = (tmp_path / "temp" / "evidence.md").read_text()
+
+    assert done.returncode == 0, done.stderr
+    assert sorted(files) == sorted(f"baselines/{machine}" for machine in machines)
+    assert [text for one in machines for text in (f"{one} at first", f"{one} again") if text not in evidence] == []
+
+
+def test_no_proposal_at_all_is_red(tmp_path):
+    """Nothing arrived is not the same as nothing differs."""
+    done, _ = _proposed(tmp_path, ())
+
+    assert done.returncode == 1
+    assert "No machine has left a proposal" in done.stdout
+
+
+def test_the_second_opinion_is_in_the_proposal(tmp_path):
+    """The report of the launches that the proposed baselines come from, beside that of the first."""
+    for name in ("again.jsonl", "perfsuite/report.jsonl"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("")
+    (tmp_path / "baselines").mkdir()
+    subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+    done = bash(script("nightly", "train", "Write down the proposal with its evidence"), tmp_path, RUNNER_TEMP=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert {path.name for path in (tmp_path / "proposal").iterdir()} == {
+        "again.jsonl",
+        "baselines.patch",
+        "report.jsonl",
+    }
+
+
+def test_every_ladder_has_the_python_of_its_suite():
+    """What a suite needs that is not the running Python is set up in the job that builds its ladder, and is named."""
+    text = (ROOT / ".github" / "workflows" / "history.yml").read_text()
+    steps = yaml.safe_load(text)["jobs"]["build"]["steps"]
+    versions = next(step["with"]["python-version"].split() for step in steps if "setup-python" in step.get("uses", ""))
+    asked = {}
+    for line in re.findall(r"perfsuite ladder build .*", text):
+        suite = read_suite(suite_folder(re.search(r"--suite (\S+)", line)[1]))
+        if suite.python:
+            asked[suite.name] = (suite.python, f"--python {suite.python} " in line)
+
+    assert asked
+    assert {name: one for name, one in asked.items() if one[0] not in versions or not one[1]} == {}
+    assert versions[-1] == "3.11"
+
+
+LADDERS = ("The ladder of transformers, traced, without noise", "The ladder of torch under the data loader")
+
+
+def _climbed(folder: Path, status: dict[str, int]) -> tuple[list[int], list[str], int]:
+    """How both ladders' steps and the verdict end where perfsuite's commands end so; and what of them was called."""
+    cases = " ".join(f"{word}) exit {code};;" for word, code in status.items())
+    (folder / "perfsuite").write_text(f'#!/bin/sh\necho "$2" >> called\ncase "$2" in {cases} esac\n')
+    (folder / "perfsuite").chmod(0o755)
+    (folder / "env").write_text("")
+    found = []
+    for name in LADDERS:
+        red = re.findall(r"^RED=(.*)", (folder / "env").read_text(), re.MULTILINE)
+        text = f'PATH="{folder}:$PATH"\n{script("history", "build", name)}'
+        found.append(bash(text, folder, GITHUB_ENV=folder / "env", RED="".join(red[-1:])).returncode)
+    red = re.findall(r"^RED=(.*)", (folder / "env").read_text(), re.MULTILINE)
+    verdict = bash(script("history", "build", "Say what could not be run"), folder, RED="".join(red[-1:]))
+    return found, (folder / "called").read_text().split(), verdict.returncode
+
+
+@pytest.mark.parametrize(
+    ("status", "steps", "verdict"),
+    [({}, [0, 0], 0), ({"build": 1, "run": 1, "publish": 1}, [0, 0], 1), ({"run": 2}, [2, 2], 0)],
+)
+def test_a_ladder_with_a_failed_rung_is_published(status, steps, verdict, tmp_path):
+    """What could not be run is the last step's verdict; what was asked wrongly ends the job where it stands."""
+    ended, called, told = _climbed(tmp_path, status)
+
+    assert ([1 if code else 0 for code in ended], told) == ([1 if code else 0 for code in steps], verdict)
+    assert called == ["build", "run", "publish"] * 2 if not any(steps) else ["build", "run"] * 2
+
+
+def test_the_history_is_kept_however_the_job_ends():
+    """Packed and uploaded always, the verdict comes behind, and the site is published whatever it is."""
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "history.yml").read_text())["jobs"]
+    steps = jobs["build"]["steps"]
+
+    assert [step["name"] for step in steps if step.get("if") == "${{ always() }}"] == [
+        "Pack the history",
+        "Keep the history",
+    ]
+    assert steps[-1]["name"] == "Say what could not be run"
+    assert jobs["publish"]["if"] == "${{ !cancelled() && needs.build.outputs.site == 'success' }}"
+
+
+GH = """#!/bin/sh
+if [ "$1" = api ]; then jq -r "$4" artifacts.json; else echo "$3" > taken; tar -cf "$7/history.tar" artifacts.json; fi
+"""
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="jq, which gh has in itself, is not installed")
+def test_the_history_goes_on_from_the_newest_of_our_own(tmp_path):
+    """Also of a run that was red; not of another branch, of a fork, nor of what has expired."""
+    kept = [
+        (1, "main", 5, False),
+        (2, "main", 5, False),
+        (3, "main", 6, False),
+        (4, "old", 5, False),
+        (5, "main", 5, True),
+    ]
+    artifacts = [
+        {
+            "expired": expired,
+            "created_at": f"2026-01-0{run}T00:00:00Z",
+            "workflow_run": {"id": run, "head_branch": branch, "head_repository_id": fork, "repository_id": 5},
+        }
+        for run, branch, fork, expired in kept
+    ]
+    (tmp_path / "artifacts.json").write_text(json.dumps({"artifacts": artifacts}))
+    (tmp_path / "last").mkdir()
+    (tmp_path / "gh").write_text(GH)
+    (tmp_path / "gh").chmod(0o755)
+    text = f'PATH="{tmp_path}:$PATH"\n{script("history", "build", "Continue from the last run")}'
+    done = bash(text, tmp_path, BRANCH="main", RUNNER_TEMP=tmp_path, GITHUB_REPOSITORY="we/perfsuite")
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "taken").read_text() == "2\n"
 
 
 def test_a_job_for_a_machine_of_its_own_is_refused():

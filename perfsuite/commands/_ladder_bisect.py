@@ -3,6 +3,7 @@
 import argparse
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 from rich.markup import escape
 
@@ -10,7 +11,8 @@ from perfsuite import records
 from perfsuite.commands._ladder_run import add_ladder
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import asv, confirm, results
-from perfsuite.history.bisect import Answer, Bench, Judge, Seen, bisect
+from perfsuite.history.bench import Bench, Judge, Seen
+from perfsuite.history.bisect import Answer, bisect
 from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_ladder
 from perfsuite.history.results import Key, Run, show
 from perfsuite.history.story import show_value
@@ -23,12 +25,13 @@ HELP = "Name the release with which a series changed, or the two releases that o
 
 
 class Answers(Record, frozen=True, kw_only=True):
-    """A whole bisection. Format 1: 2026-11, first."""
+    """A whole bisection; ``refused`` are the series of several that have none, with why. Format 1: 2026-11, first."""
 
     format: int = 1
     date: str
     seconds: float
     answers: tuple[Answer, ...]
+    refused: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -48,11 +51,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 _CELL = "All series of this cell that differ between the ends."
 _BENCHMARK = "The series as the table names it; a benchmark's name alone takes all of its parameters that differ."
 _WITH = "Is it this release alone? An older release of a library that the ladder holds: names the pair if it takes two."
-_ROUNDS = f"How often the release and the one below it are run again in the end ({confirm.ROUNDS})."
+_ROUNDS = (
+    f"How often the release and the one below it, and the corners of a pair, are run in the end ({confirm.ROUNDS})."
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Bisect. Exit code 1 where an answer did not hold when it was run again."""
+    """Bisect. Exit code 1 where an answer did not hold when it was run again, or one of several series has none."""
     if not arguments.benchmark and not arguments.cell:
         raise UsageError("Which series? Give --benchmark as `perfsuite ladder publish` names it, or --cell.")
     if arguments.rounds < 1:
@@ -73,16 +78,23 @@ def run(arguments: argparse.Namespace) -> int:
         bad = ladder.rung(arguments.bad or ladder.rungs[-1].name).name
         keys = _series(folder, ladder, arguments, good, bad)
         bench = Bench(folder, ladder, keys, ran)
-        answers = [bisect(bench, key, good, bad, arguments.rounds, arguments.other) for key in keys]
+        answers, refused = [], {}
+        for key in keys:
+            try:
+                answers.append(bisect(bench, key, good, bad, arguments.rounds, arguments.other))
+            except UsageError as error:
+                if len(keys) == 1:
+                    raise
+                refused[show(key)] = str(error)
     for answer in answers:
         _print(answer, ladder, console)
+    for series, why in refused.items():
+        console.print(f"\n[bold]{escape(series)}[/bold]\n[red]{escape(why)}[/red]", soft_wrap=True)
     console.print(f"{show_cost(seconds)} of runs")
     if arguments.json:
-        done = Answers(date=records.timestamp(), seconds=seconds, answers=tuple(answers))
+        done = Answers(date=records.timestamp(), seconds=seconds, answers=tuple(answers), refused=refused)
         records.write(arguments.json, done)
-    return (
-        0 if all(answer.found.confirmed and (not answer.other or answer.other.confirmed) for answer in answers) else 1
-    )
+    return 0 if all(answer.confirmed for answer in answers) and not refused else 1
 
 
 def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: str, bad: str) -> list[Key]:
@@ -130,7 +142,7 @@ def _print(answer: Answer, ladder: Ladder, console: Console) -> None:
             corners.add_row(f"{other} {answer.other.bad}", *values[2:])
         console.print()
         print_table(corners)
-    held = "" if answer.found.confirmed else " [yellow](not confirmed: it did not hold when run again)[/yellow]"
+    held = "" if answer.confirmed else " [yellow](not confirmed: it did not hold when run again)[/yellow]"
     console.print(f"[bold]{escape(answer.verdict)}[/bold]{held}", soft_wrap=True)
 
 

@@ -13,7 +13,7 @@ from perfsuite.commands._ladder_run import add_ladder, summary
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, site, story
 from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_ladder
-from perfsuite.history.results import Run
+from perfsuite.history.results import Run, machine
 from perfsuite.history.steps import Step
 from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
 from perfsuite.report.tables import bare_table, print_table
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         found = story.find(folder, ladder)
         if not arguments.no_confirm:
             _confirm(folder, ladder, found, arguments.rounds, console)
-        told = story.tell(folder, ladder, asv.machine(), found)
+        told = story.tell(folder, ladder, machine(), found)
         page = site.publish(folder, ladder, told)
     if arguments.json:
         records.write(arguments.json, told)

@@ -1,7 +1,7 @@
 """``perfsuite ladder run``: every rung that has no result yet, one after the other; and the list of ladders."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -24,7 +24,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_ladder(parser)
     parser.add_argument("--rungs", default="", metavar="V,V,…", help="These rungs only (all).")
     parser.add_argument("--again", action="store_true", help="Also those that have results, adding to their samples.")
-    parser.add_argument("--quick", action="store_true", help="Each benchmark once: to see whether a suite runs.")
+    parser.add_argument("--quick", action="store_true", help=_QUICK)
+
+
+_QUICK = "Each benchmark once, to see whether a suite runs; the rungs have no result by it."
 
 
 def add_ladder(parser: argparse.ArgumentParser) -> None:
@@ -43,8 +46,8 @@ def run(arguments: argparse.Namespace) -> int:
         console = Console(highlight=False)
         if len(waiting) < len(rungs):
             console.print(f"{len(rungs) - len(waiting)} of {len(rungs)} rungs have their results already.")
-        _run_all(folder, ladder, waiting, arguments, console)
-    return summary(folder, ladder, rungs, console)
+        ran = _run_all(folder, ladder, waiting, arguments, console)
+    return summary(folder, ladder, rungs, console, ran if arguments.quick else {})
 
 
 def chosen(ladder: Ladder, text: str) -> list[Rung]:
@@ -62,7 +65,9 @@ def _done(folder: Path, ladder: Ladder, rung: Rung) -> bool:
 
 def _run_all(
     folder: Path, ladder: Ladder, waiting: list[Rung], arguments: argparse.Namespace, console: Console
-) -> None:
+) -> dict[str, Run]:
+    """Run them. A quick run is beside the results and not kept: its numbers are of one sample each."""
+    ran: dict[str, Run] = {}
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     library = ladder.definition.library
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
@@ -73,10 +78,15 @@ def _run_all(
             def say(line: str, name: str = rung.name) -> None:
                 progress.update(task, description=f"{library} {name}  {escape(line[:60])}")
 
-            done = asv.run(folder, ladder, rung, again=arguments.again, quick=arguments.quick, say=say)
-            results.keep(folder, done)
+            quick = arguments.quick
+            ran[rung.name] = done = asv.run(
+                folder, ladder, rung, fresh=quick, again=arguments.again, quick=quick, say=say
+            )
+            if not quick:
+                results.keep(folder, done)
             progress.advance(task)
             progress.console.print(f"{library} {rung.name}  {_outcome(done)}", soft_wrap=True)
+    return ran
 
 
 def _outcome(run: Run) -> str:
@@ -88,11 +98,14 @@ def _outcome(run: Run) -> str:
     return f"{cost}  {sum(1 for _ in run.by_key())} numbers{failed}"
 
 
-def summary(folder: Path, ladder: Ladder, rungs: Sequence[Rung], console: Console) -> int:
-    """Name what could not be run, and return the exit code that follows from it."""
+def summary(
+    folder: Path, ladder: Ladder, rungs: Sequence[Rung], console: Console, quick: Mapping[str, Run] | None = None
+) -> int:
+    """Name what could not be run, and return the exit code that follows from it. ``quick`` are runs not kept."""
+    quick = quick or {}
     status = 0
     for rung in rungs:
-        last = results.last_run(folder, ladder, rung.name)
+        last = quick.get(rung.name) or results.last_run(folder, ladder, rung.name)
         if last is None:
             status = 1
             console.print(f"[red]{ladder.definition.library} {rung.name} has not been run.[/red] perfsuite ladder run")
@@ -105,7 +118,7 @@ def summary(folder: Path, ladder: Ladder, rungs: Sequence[Rung], console: Consol
             named = ", ".join(last.failed[:SHOWN]) + more
             console.print(
                 f"[red]{ladder.definition.library} {rung.name}: no number of {escape(named)}.[/red] "
-                f"See {folder / 'logs' / rung.name}.log",
+                f"See {asv.log_of(folder, rung.name, fresh=rung.name in quick)}",
                 soft_wrap=True,
             )
     return status

@@ -21,7 +21,7 @@ from perfsuite import records
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
 from perfsuite.history.repository import BRANCH
-from perfsuite.history.results import Key, Run, result_file, show, values_of
+from perfsuite.history.results import Key, Run, current, machine, made_here, result_file, show, values_of
 from perfsuite.launch.environments import uv_command
 from perfsuite.launch.machine import cores, cpu_name
 from perfsuite.units import show_bytes
@@ -80,11 +80,6 @@ def _script(ladder: Ladder) -> str:
     return "\n".join(lines) + "\n"
 
 
-def machine() -> str:
-    """The machine's name in asv's results: a container has another hostname every time."""
-    return re.sub(r"[^A-Za-z0-9.]+", "-", f"{cpu_name()} x{cores()}").strip("-")
-
-
 def run(
     folder: Path,
     ladder: Ladder,
@@ -96,13 +91,13 @@ def run(
     only: Sequence[Key] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Run:
-    """Run the suite on one rung. ``fresh``: beside the results, for a confirmation; ``again``: add to its samples.
+    """Run the suite on one rung. ``fresh``: beside the results, as a confirmation is; ``again``: add to its samples.
 
     What asv says goes into ``logs/``, and its lines one by one to ``say``.
     """
     started, date = time.monotonic(), records.timestamp()
     if not rung.commit:
-        return Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure, suite=ladder.suite_state)
+        return made_here(ladder, Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure))
     results = folder / ("fresh" if fresh else "results")
     path = result_file(results, machine(), rung)
     if fresh and path:
@@ -111,14 +106,15 @@ def run(
     options = ["--show-stderr", "--append-samples" if again else "--record-samples"]
     options += ["--quick"] if quick else []
     options += [f"--bench=^{re.escape(show(key))}$" for key in only]
-    log = folder / "logs" / f"{rung.name}{'-fresh' if fresh else ''}.log"
+    log = log_of(folder, rung.name, fresh=fresh)
     variables = {EVIDENCE: str(folder / ("fresh" if fresh else "evidence")), **ladder.definition.variables}
     configuration = FRESH if fresh else CONFIGURATION
     arguments = ["run", "--config", configuration, "HASHFILE:-", "--machine", machine(), *options]
     said = _asv(folder, ladder, arguments, log, f"{rung.commit}\n", variables, say)
     seconds = time.monotonic() - started
     path = result_file(results, machine(), rung)
-    values = values_of(path) if path and path.stat().st_mtime_ns != written else {}  # else they are of an older run
+    just_now = path is not None and path.stat().st_mtime_ns != written  # else they are of an older run
+    values = current(results, values_of(path)) if path and just_now else {}
     wanted = {key: values.get(key[0], {}).get(key[1]) for key in only}
     if only:
         values = {}
@@ -126,15 +122,20 @@ def run(
             if value is not None:
                 values.setdefault(name, {})[parameters] = value
     known = [value.value is not None for found in values.values() for value in found.values()]
-    return Run(
+    done = Run(
         rung=rung.name,
         date=date,
         seconds=seconds,
         values=values,
         failure="" if any(known) else _reason(said),
         said="" if all(known) else said[-TAIL:],
-        suite=ladder.suite_state,
     )
+    return made_here(ladder, done)
+
+
+def log_of(folder: Path, rung: str, *, fresh: bool) -> Path:
+    """Where all that asv says of a rung's run is."""
+    return folder / "logs" / f"{rung}{'-fresh' if fresh else ''}.log"
 
 
 def publish(folder: Path, ladder: Ladder) -> None:

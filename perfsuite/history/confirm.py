@@ -26,7 +26,10 @@ Ran = Callable[[Run], None]
 
 
 class Check(Record, frozen=True, kw_only=True):
-    """An alarm that was run again, with what each round gave: None where it failed. Format 1: 2026-11, first."""
+    """An alarm that was run again, with what each round gave: None where it failed. Format 1: 2026-11, first.
+
+    It is written after each round, and says something only after ``rounds`` of them.
+    """
 
     format: int = 1
     date: str
@@ -38,13 +41,13 @@ class Check(Record, frozen=True, kw_only=True):
     old_again: tuple[float | None, ...]
     new_again: tuple[float | None, ...]
     confirmed: bool
+    rounds: int = 0
 
 
 def known(folder: Path, step: Step) -> Check | None:
     """The check of this very alarm: recorded numbers that have changed since make another."""
-    path = _path(folder, step)
-    check = records.read(path, Check) if path.is_file() else None
-    return None if check and step.noisy and len(check.new_again) < LEAST else check
+    check = _begun(folder, step)
+    return None if check and len(check.new_again) < max(check.rounds, LEAST if step.noisy else 0) else check
 
 
 def confirm(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int, ran: Ran = lambda _: None) -> None:
@@ -52,39 +55,45 @@ def confirm(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int, ra
 
     Counters share the runs of a rung; the rungs of a time's alarm are run side by side.
     """
-    for names, alarms, count in _batches(folder, ladder, steps, rounds):
-        again: dict[str, list[Run]] = {name: [] for name in names}
-        for number in range(count):
+    for names, alarms, done, count in _batches(folder, ladder, steps, rounds):
+        again = {step: _again(folder, step) for step in alarms}
+        for number in range(done, count):
+            runs = {}
             for name in names if number % 2 == 0 else reversed(names):
                 keys = list(dict.fromkeys(step.key for step in alarms if name in (step.old_rung, step.new_rung)))
-                done = asv.run(folder, ladder, ladder.rung(name), fresh=True, only=keys)
-                again[name].append(done)
-                ran(done)
-        for step in alarms:
-            old, new = (tuple(_value(run, step) for run in again[name]) for name in (step.old_rung, step.new_rung))
-            check = Check(
-                date=records.timestamp(),
-                benchmark=show(step.key),
-                old_rung=step.old_rung,
-                new_rung=step.new_rung,
-                old=step.old,
-                new=step.new,
-                old_again=old,
-                new_again=new,
-                confirmed=holds(step, old, new),
-            )
-            records.write(_path(folder, step), check)
+                runs[name] = asv.run(folder, ladder, ladder.rung(name), fresh=True, only=keys)
+                ran(runs[name])
+            for step, (old, new) in again.items():
+                old.append(_value(runs[step.old_rung], step))
+                new.append(_value(runs[step.new_rung], step))
+                records.write(_path(folder, step), _check(step, old, new, count))
+
+
+def _check(step: Step, old: Sequence[float | None], new: Sequence[float | None], rounds: int) -> Check:
+    """What is known of an alarm after this many rounds."""
+    return Check(
+        date=records.timestamp(),
+        benchmark=show(step.key),
+        old_rung=step.old_rung,
+        new_rung=step.new_rung,
+        old=step.old,
+        new=step.new,
+        old_again=tuple(old),
+        new_again=tuple(new),
+        confirmed=len(new) >= rounds and holds(step, old, new),
+        rounds=rounds,
+    )
 
 
 def runs_needed(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int) -> int:
     """How many runs of a rung `confirm` will make."""
-    return sum(len(names) * count for names, _, count in _batches(folder, ladder, steps, rounds))
+    return sum(len(names) * (count - done) for names, _, done, count in _batches(folder, ladder, steps, rounds))
 
 
 def _batches(
     folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int
-) -> list[tuple[list[str], list[Step], int]]:
-    """Which rungs are run for which alarms, and how often."""
+) -> list[tuple[list[str], list[Step], int, int]]:
+    """Which rungs are run for which alarms, how many rounds all of these have behind them, and up to how many."""
     waiting = [step for step in steps if known(folder, step) is None]
     exact = [step for step in waiting if not step.noisy]
     involved = {name for step in exact for name in (step.old_rung, step.new_rung)}
@@ -93,8 +102,19 @@ def _batches(
     for step in waiting:
         if step.noisy:
             pairs.setdefault((step.old_rung, step.new_rung), []).append(step)
-    noisy = [([*pair], alarms, max(rounds, LEAST)) for pair, alarms in pairs.items()]
-    return [(rungs, exact, min(rounds, EXACT_ROUNDS)), *noisy] if exact else noisy
+    batches = [([*pair], alarms, often(True, rounds)) for pair, alarms in pairs.items()]
+    if exact:
+        batches.insert(0, (rungs, exact, often(False, rounds)))
+    found = []
+    for names, alarms, count in batches:
+        done = min(len(_again(folder, step)[1]) for step in alarms)
+        found.append((names, alarms, done, max(count, done + 1)))
+    return found
+
+
+def often(noisy: bool, rounds: int) -> int:
+    """How often a rung is run again where ``rounds`` are asked for."""
+    return max(rounds, LEAST) if noisy else min(rounds, EXACT_ROUNDS)
 
 
 def holds(step: Step, old: Sequence[float | None], new: Sequence[float | None]) -> bool:
@@ -119,6 +139,18 @@ def _value(run: Run, step: Step) -> float | None:
     """What a run gave for the alarm's benchmark; None where it failed."""
     found = run.values.get(step.key[0], {}).get(step.key[1])
     return None if found is None else found.value
+
+
+def _begun(folder: Path, step: Step) -> Check | None:
+    """The alarm's check as far as it has come."""
+    path = _path(folder, step)
+    return records.read(path, Check) if path.is_file() else None
+
+
+def _again(folder: Path, step: Step) -> tuple[list[float | None], list[float | None]]:
+    """What the rounds of an interrupted check gave, of the old rung and of the new."""
+    check = _begun(folder, step)
+    return (list(check.old_again), list(check.new_again)) if check else ([], [])
 
 
 def _path(folder: Path, step: Step) -> Path:

@@ -10,6 +10,7 @@ html/            the site (site.py)
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
@@ -225,16 +226,20 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> Ladder:
     names = [rung.name for rung in known.rungs]
     reach = () if [rung.name for rung in wanted[: len(names)]] == names else ("last", "only")
     differing = [name for name in (*_SAME, *reach) if getattr(new, name) != getattr(old, name)]
+    differing += ["python"] if ladder.python_version != known.python_version else []
     if differing or reach:
         option = ", ".join(f"--{_SAID.get(name, name)}" for name in differing) or "list of releases in the index"
         raise UsageError(
             f"{folder} holds a ladder of {old.library} with another {option}; only newer releases can be added to it. "
             "Give the new one a --folder of its own, or remove that folder."
         )
+    if new.python != old.python:
+        for environment in (folder / "env", *folder.glob("pairs/*/env")):
+            shutil.rmtree(environment, ignore_errors=True)  # asv makes it anew: its interpreter may be gone
     return msgspec.structs.replace(ladder, rungs=known.rungs)
 
 
-_SAME = ("library", "first", "hold", "suite", "python", "inherit", "stand_ins", "variables")
+_SAME = ("library", "first", "hold", "suite", "inherit", "stand_ins", "variables")
 _SAID = {"first": "from", "last": "to", "stand_ins": "stand-ins", "variables": "set"}
 
 

@@ -1,6 +1,7 @@
 """What asv measured, as numbers; and every run of a rung, which is kept for ever."""
 
 import ast
+import hashlib
 import itertools
 import json
 import math
@@ -15,10 +16,14 @@ import msgspec
 from perfsuite import records
 from perfsuite.errors import FileError
 from perfsuite.history.ladder import Ladder, Rung
+from perfsuite.launch.machine import cores, cpu_name
 from perfsuite.records import Record
 
 _NOISY = re.compile(r"second|/s\b", re.IGNORECASE)
 _NOISY_TYPES = ("time", "timeraw", "peakmemory")
+
+PACKAGE = Path(__file__).parents[1]
+APART = ("commands", "report", "selftest", "studies", "support")
 
 Key = tuple[str, str]  # a benchmark's name and its parameters, as asv writes them: "'fork', 4"
 
@@ -47,7 +52,8 @@ class Run(Record, frozen=True, kw_only=True):
     """A rung's run as it ended, written to ``runs/RUNG/DATE.json`` and kept for ever. Format 1: 2026-11, first.
 
     ``values`` is by benchmark and parameters. ``failure`` says why there are none. What a benchmark skips is not there.
-    ``suite`` is the state of the suite's files; empty where that is not known.
+    ``suite`` is the state of the suite's files, ``machine`` where it was, ``source`` the state of perfsuite's own files
+    where the rung inherits, which is measured by it; each is empty where that is not known.
     """
 
     format: int = 1
@@ -58,6 +64,8 @@ class Run(Record, frozen=True, kw_only=True):
     failure: str = ""
     said: str = ""
     suite: str = ""
+    machine: str = ""
+    source: str = ""
 
     @property
     def failed(self) -> list[str]:
@@ -84,10 +92,43 @@ def keep(folder: Path, run: Run) -> None:
 
 
 def last_run(folder: Path, ladder: Ladder, rung: str) -> Run | None:
-    """The newest run of a rung; None where it has none with the suite as it is now."""
-    found = sorted((folder / "runs" / rung).glob("[0-9]*.json"))
-    run = records.read(found[-1], Run) if found else None
-    return run if run and run.suite in ("", ladder.suite_state) else None
+    """A rung's newest run of the suite as it is now, on this machine, and where it inherits by this very perfsuite.
+
+    None where it has none. Of the newest what it does not know counts as the same.
+    """
+    here = made_here(ladder, Run(rung=rung, date="", seconds=0.0))
+    for number, path in enumerate(sorted((folder / "runs" / rung).glob("[0-9]*.json"), reverse=True)):
+        run = records.read(path, Run)
+        pairs = [(getattr(run, name), getattr(here, name)) for name in ("suite", "machine", "source")]
+        if all(then == now or (number == 0 and not then) for then, now in pairs):
+            return msgspec.structs.replace(run, values=current(folder / "results", run.values))
+    return None
+
+
+def made_here(ladder: Ladder, run: Run) -> Run:
+    """The run with what its numbers hang on, as it is here and now."""
+    source = _source() if ladder.definition.inherit else ""
+    return msgspec.structs.replace(run, suite=ladder.suite_state, machine=machine(), source=source)
+
+
+def machine() -> str:
+    """The machine's name in asv's results: a container has another hostname every time."""
+    return re.sub(r"[^A-Za-z0-9.]+", "-", f"{cpu_name()} x{cores()}").strip("-")
+
+
+def _source() -> str:
+    """A hash of perfsuite's files, without those that no measurement imports."""
+    files = [path for path in sorted(PACKAGE.rglob("*.py")) if path.relative_to(PACKAGE).parts[0] not in APART]
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+
+def current(results: Path, values: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
+    """The values without those of benchmarks that the suite no longer has: asv carries them on in a rung's results."""
+    path = results / "benchmarks.json"
+    if not path.is_file():
+        return values
+    known = json.loads(path.read_text())
+    return {name: found for name, found in values.items() if name in known}
 
 
 def benchmarks(folder: Path, ladder: Ladder) -> dict[str, Benchmark]:

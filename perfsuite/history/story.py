@@ -16,6 +16,7 @@ from perfsuite.units import show_bytes, show_change, show_count, show_time, show
 FORMAT = 1
 FINE = 1.01  # below which a counter's difference is told too
 FACTOR = 2.0  # from which on a change is told as "times" rather than in percent
+NOT_RUN = "It has not been run here with the suite, or the perfsuite that it inherits, as they are now."
 WORSE, BETTER = ("broke", "regressed"), ("improved", "mended")
 CONFIRMED, UNCONFIRMED, UNCHECKED = "confirmed", "unconfirmed", "unchecked"
 
@@ -220,7 +221,7 @@ def _rungs(folder: Path, ladder: Ladder, runs: Mapping[str, Run]) -> list[Told]:
                 commit=rung.commit,
                 beside=_beside(folder, ladder, below, rung),
                 seconds=run.seconds if run else None,
-                failure=rung.failure or (run.failure if run else "It has not been run with the suite as it is now."),
+                failure=rung.failure or (run.failure if run else NOT_RUN),
                 failed=tuple(run.failed) if run and not run.failure else (),
             )
         )

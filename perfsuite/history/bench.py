@@ -1,0 +1,144 @@
+"""Fresh runs for a bisection, of a ladder's rungs and of pairs of releases; and on which side of the change each is."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+
+from perfsuite.errors import UsageError
+from perfsuite.history import asv, ladder, locks
+from perfsuite.history.asv import THRESHOLD
+from perfsuite.history.ladder import Ladder, Rung
+from perfsuite.history.results import Key, Run, Value
+from perfsuite.history.steps import ratio
+from perfsuite.records import Record
+
+Number = float | None  # None: the benchmark fails
+
+
+class Seen(Record, frozen=True, kw_only=True):
+    """A fresh run on the way: the releases, what it gave, and which end of the ladder that is like. ``again`` is what
+    further runs gave, where there were any.
+    """
+
+    releases: tuple[str, ...]
+    value: Number
+    bad: bool | None
+    again: tuple[Number, ...] = ()
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Tells by a number on which side of the change a rung is: the nearer of both ends."""
+
+    good: Number
+    bad: Number
+
+    def differs(self, noisy: bool) -> bool:
+        """Whether there is a change at all between the ends."""
+        if self.good is None or self.bad is None or not noisy:
+            return self.good != self.bad
+        return ratio(self.good, self.bad) - 1 > THRESHOLD
+
+    def bad_at(self, value: Number) -> bool | None:
+        """Whether a number is like the bad end's; None where it cannot tell, as where the benchmark fails else."""
+        if value is None or self.good is None or self.bad is None:
+            known = (self.good is None) != (self.bad is None)
+            return (value is None) == (self.bad is None) if known else None
+        return abs(value - self.bad) < abs(value - self.good)
+
+
+@dataclass
+class Bench:
+    """Fresh runs of a ladder's rungs, each made at most once for all series. The first of a rung says what it gives."""
+
+    folder: Path
+    ladder: Ladder
+    keys: Sequence[Key]
+    ran: Callable[[Run], None]
+    known: dict[str, list[Run]] = field(default_factory=dict)
+
+    def value(self, rung: str, key: Key) -> Number:
+        """What the rung gives. Raises UsageError where it cannot be run."""
+        found = self._found(rung, key)
+        if found is None:
+            why = self.known[rung][0].failure or "the benchmark does not apply there."
+            raise UsageError(f"{self.ladder.definition.library} {rung} cannot be run: {why}")
+        return found.value
+
+    def side(self, rung: str, key: Key, judge: Judge) -> bool | None:
+        """Whether the rung is like the bad end; None where it cannot tell, or cannot be run at all."""
+        found = self._found(rung, key)
+        return None if found is None else judge.bad_at(found.value)
+
+    def at(self, rung: str, key: Key, judge: Judge) -> Seen:
+        """Both, with the releases."""
+        found = self._found(rung, key)
+        again = [_of(run, key) for run in self.known[rung][1:]]
+        return Seen(
+            releases=self.ladder.rung(rung).releases,
+            value=found.value if found else None,
+            bad=self.side(rung, key, judge),
+            again=tuple(value.value if value else None for value in again),
+        )
+
+    def seen(self, key: Key, judge: Judge) -> tuple[Seen, ...]:
+        """All that was run."""
+        return tuple(self.at(name, key, judge) for name in self.known)
+
+    def repeats(self, rungs: Sequence[str], key: Key, judge: Judge, rounds: int) -> bool:
+        """Whether each of these rungs is on one side every time, run so often in turn with the others."""
+        for number in range(rounds):
+            for name in rungs if number % 2 == 0 else reversed(rungs):
+                self._run(name, number)
+        values = [[_of(run, key) for run in self.known[name][:rounds]] for name in rungs]
+        sides = [{judge.bad_at(value.value) if value else None for value in again} for again in values]
+        return all(found in ({True}, {False}) for found in sides)
+
+    def _found(self, rung: str, key: Key) -> Value | None:
+        """What the rung's first run says of a series; None where it says nothing."""
+        return _of(self._run(rung, 0), key)
+
+    def _run(self, rung: str, number: int) -> Run:
+        """The rung's run of that number."""
+        runs = self.known.setdefault(rung, [])
+        if len(runs) <= number:
+            run = asv.run(self.folder, self.ladder, self.ladder.rung(rung), fresh=True, only=self.keys)
+            self.ran(run)
+            runs.append(run)
+        return runs[number]
+
+
+def _of(run: Run, key: Key) -> Value | None:
+    return run.values.get(key[0], {}).get(key[1])
+
+
+class Grid:
+    """Rungs of two libraries, built as they are asked for, in a ladder of its own within the ladder."""
+
+    def __init__(self, bench: Bench, other: str, dates: dict[str, datetime]) -> None:
+        self.other, self.dates, self.main = other, dates, bench.ladder
+        definition = bench.ladder.definition
+        hold = tuple(text for text in definition.hold if locks.pinned(text)[0] != other)
+        self.folder = bench.folder / "pairs" / other
+        self.held = ladder.dates_held(msgspec.structs.replace(definition, hold=hold), bench.ladder.suite)
+        rungs = ladder.read_ladder(self.folder).rungs if (self.folder / "ladder.json").is_file() else ()
+        definition = msgspec.structs.replace(definition, hold=hold)
+        pairs = msgspec.structs.replace(bench.ladder, definition=definition, rungs=rungs)
+        self.bench = Bench(self.folder, pairs, bench.keys, bench.ran)
+
+    def rung(self, library: str, other: str) -> str:
+        """The name of the pair's rung in ``bench``. One that an earlier bisection could not lock is tried again."""
+        name = f"{library}+{self.other}-{other}"
+        known = self.bench.ladder
+        if name not in self.bench.known and name not in {rung.name for rung in known.rungs if rung.commit}:
+            main = self.main.rung(library)
+            date = max(datetime.fromisoformat(main.date), self.dates[other])
+            held = (text for text in main.releases if locks.pinned(text)[0] != self.other)
+            rung = Rung(name=name, date=date.isoformat(), releases=(*held, f"{self.other}=={other}"))
+            others = tuple(rung for rung in known.rungs if rung.name != name)
+            self.bench.ladder = ladder.add(self.folder, msgspec.structs.replace(known, rungs=others), [rung], self.held)
+            asv.configure(self.folder, self.bench.ladder)
+        return name
