@@ -73,6 +73,42 @@ def test_no_longer_fitting_is_worse():
     assert judge_prediction(_changed(outcome="oom"), BASELINE).status == "regressed"
 
 
+UNSUPPORTED = Prediction(format=FORMAT, cell=CELL, outcome="unsupported", reason="No operator.", world_size=1)
+
+
+def test_what_can_no_longer_be_predicted_is_worse():
+    """A baseline with numbers stands for a trace that worked: a refusal is red, and says why and what was."""
+    verdict = judge_prediction(UNSUPPORTED, BASELINE)
+
+    assert (verdict.status, verdict.accept.rpartition("=")[2]) == ("regressed", "regressed")
+    assert "cannot be predicted: No operator. Its baseline says fits." in verdict.headline
+
+
+@pytest.mark.parametrize("before", [None, msgspec.structs.replace(BASELINE, prediction=UNSUPPORTED)])
+def test_what_never_could_be_predicted_is_no_change(before):
+    """Without a baseline, or with one that was accepted as unsupported, a refusal is no news."""
+    assert judge_prediction(UNSUPPORTED, before).status == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "note"),
+    [
+        ({"host_bytes": 4096}, "regressed", ""),
+        ({"ranks": {0: 3000, 1: 2000}}, "regressed", "rank 1 +1.95 KiB"),
+        ({"ranks": {0: 2000}}, "improved", "rank 0 -1000 B"),
+        ({"overhead": {"context": 1, "nccl": 3}}, "regressed", "nccl +2 B"),
+        ({"overhead": {"context": 2, "nccl": 0}}, "regressed", "context +1 B"),
+    ],
+)
+def test_every_number_is_held(fields, status, note):
+    """What lies on the host, each traced rank's peak and each part beside the tensors, not only the fullest rank's."""
+    before = msgspec.structs.replace(BASELINE, prediction=_changed(overhead={"context": 1, "nccl": 1}))
+    verdict = judge_prediction(_changed(**{"overhead": {"context": 1, "nccl": 1}} | fields), before)
+    (line,) = [line for line in verdict.lines if line.status != "ok"]
+
+    assert (verdict.status, line.status, line.note) == (status, status, note)
+
+
 def test_a_cell_without_baseline_is_new():
     """Nothing is accepted without consent."""
     assert judge_prediction(PREDICTION, None).status == "new"
