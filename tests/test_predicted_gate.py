@@ -1,5 +1,6 @@
 """The gate without a GPU: predictions held to predicted baselines, by equality."""
 
+import dataclasses
 import runpy
 import subprocess
 import sys
@@ -8,10 +9,14 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import FileError
 from perfsuite.gate.predicted import judge_prediction, load, path_of
+from perfsuite.memory import predict as memory_predict
+from perfsuite.memory import tracing
 from perfsuite.memory.predict import predict
+from perfsuite.pytest_predictions import predict_and_judge
 from perfsuite.records import FORMAT, PredictedBaseline, Prediction, read_report, write
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
@@ -156,6 +161,54 @@ def test_pytest_predicts_what_is_not_here(tmp_path):
     assert "no predicted baseline" in fresh.stdout
     assert "predicted, not measured" in held.stdout
     assert "--perf-update=improved" in changed.stdout
+
+
+@pytest.fixture
+def traced(monkeypatch, tmp_path):
+    """What was traced, in a cache of this test's own; each trace finds PREDICTION."""
+    cells = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(memory_predict, "trace", lambda jobs, *_: cells.extend(jobs) or [None] * len(jobs))
+    monkeypatch.setattr(memory_predict, "summarize", lambda *_: PREDICTION)
+    return cells
+
+
+def test_a_command_keeps_what_it_traced(traced, catalog):
+    """The same cell is traced once, as long as nobody edits perfsuite or another library is installed."""
+    for _ in range(2):
+        predict([parse_cell(CELL, catalog)], catalog)
+
+    assert len(traced) == 1
+
+
+def test_the_gate_traces_always(traced, catalog, tmp_path):
+    """--perf-predict judges the code as it is now: no kept prediction stands for it."""
+    for _ in range(2):
+        predict_and_judge(parse_cell(CELL, catalog), catalog, tmp_path, None, "")
+
+    assert len(traced) == 2
+
+
+def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch):
+    """Any file of perfsuite's own, such as records.py, is part of what a kept prediction was made with."""
+    (tmp_path / "records.py").write_text("x = 1")
+    monkeypatch.setattr(tracing, "PERFSUITE", tmp_path)
+    predict([parse_cell(CELL, catalog)], catalog)
+    (tmp_path / "records.py").write_text("x = 2")
+    predict([parse_cell(CELL, catalog)], catalog)
+
+    assert len(traced) == 2
+
+
+@pytest.mark.parametrize("mine", ["catalog", "model"])
+def test_a_users_code_is_traced_always(traced, tmp_path, mine):
+    """Nobody knows which files a catalog's technique or a model's builder imports, so nothing is kept of either."""
+    model = dataclasses.replace(Catalog().get("model", "gpt2_tiny"), name="mine", build="my_package.model:build")
+    own = Catalog((tmp_path,)) if mine == "catalog" else Catalog((), (model,))
+    for _ in range(2):
+        predict([parse_cell(CELL if mine == "catalog" else CELL.replace("gpt2_tiny", "mine"), own)], own)
+
+    assert len(traced) == 2
 
 
 COMMITTED = Path(__file__).parents[1] / "baselines"
