@@ -52,6 +52,16 @@ def test_a_sweep_is_a_table_and_bars(tmp_path, capsys):
     assert "by batch: predicted, not measured" in page and "b64" in page
 
 
+def test_a_sweep_ends_with_the_learned_positions(capsys):
+    """gpt2_tiny has learned 128 positions: no memory is predicted for a length that it cannot read."""
+    status = main([*TINY, "--sweep", "seq"])
+    printed = capsys.readouterr().out
+
+    assert status == 0
+    assert [line.split()[0] for line in printed.splitlines() if "█" in line] == ["s16", "s32", "s64", "s128"]
+    assert "gpt2_tiny has learned 128 positions: that is its longest sequence." in printed
+
+
 def test_offload_is_shown_apart(capsys):
     """What waits in the host's memory has a line of its own and is not on the device."""
     main(["memory", "gpt2_tiny", "--strategy", "fsdp2+bf16+offload", "--hardware", "rtx3090_x2"])
@@ -67,6 +77,8 @@ def test_offload_is_shown_apart(capsys):
         (["memory", "gpt2_tiny", "--strategy", "single+compile"], "torch.compile plans its own buffers"),
         (["memory", "gpt2_tiny", "-b", "0"], "1 or more"),
         (["memory", "gpt2_tiny", "-t", "8"], "no decoder of its own"),
+        ([*TINY, "-s", "129"], "gpt2_tiny has learned 128 positions, so it has none for 129 tokens."),
+        (["fit", "gpt2_tiny", "--hardware", "rtx3090_x2", "-s", "129"], "has learned 128 positions"),
         (["memory", "gpt2_tinny"], "Did you mean 'gpt2_tiny'?"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "-b", "4"], "a whole cell's id"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),

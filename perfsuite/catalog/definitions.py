@@ -44,6 +44,7 @@ class Model:
     model_class: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     build: str = "perfsuite.training.build:from_transformers"
+    positions: int | None = None  # so many are learned, and no sequence is longer; None: they are computed
     vocabulary: int = 0  # tokens are drawn from [first_token, vocabulary)
     first_token: int = 2  # the tokens below it are padding and end of sequence
     attentions: frozenset[str] = frozenset({"eager", "sdpa", "flash_attention_2"})  # transformers has them for it

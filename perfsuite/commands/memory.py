@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, Hardware, grid, make_cell, parse_cell, parse_hardware
+from perfsuite.cell import Cell, Hardware, grid, make_cell, parse_cell, parse_hardware, why_too_long
 from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import Refused, UsageError
 from perfsuite.memory.predict import predict
@@ -36,7 +36,7 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
 
 
 def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
-    """The model's workload with what the options say. Raises UsageError for a workload of nothing."""
+    """The model's workload with what the options say. Raises UsageError for what is none, or longer than the model."""
     given = {
         "micro_batch": arguments.micro_batch,
         "sequence_length": arguments.sequence_length,
@@ -47,7 +47,10 @@ def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
         raise UsageError("A micro-batch and a length are 1 or more.")
     if "target_length" in known and model.workload.target_length is None:
         raise Refused(f"--target-length: {model.name} has no decoder of its own, so it has no target length.")
-    return dataclasses.replace(model.workload, **known)
+    workload = dataclasses.replace(model.workload, **known)
+    if reason := why_too_long(model, workload):
+        raise Refused(reason)
+    return workload
 
 
 def processes() -> int:
@@ -126,6 +129,8 @@ def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
     print(f"{cell.id} by {arguments.sweep}: predicted, not measured")
     print()
     print_table(ranking(found, names))
+    if arguments.sweep == "seq" and len(cells) < DOUBLINGS:
+        print(f"\n{cell.model.name} has learned {cell.model.positions:,} positions: that is its longest sequence.")
     print()
     most = max((one.needed_bytes for one in found if one.outcome != "unsupported"), default=1)
     width = max(map(len, names))
@@ -141,7 +146,7 @@ def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
 
 
 def _variants(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> tuple[Sequence[Cell], list[str]]:
-    """The cells of a sweep, and what each is called in it."""
+    """The cells of a sweep, and what each is called in it. Lengths end with the model's learned positions."""
     if arguments.sweep == "strategy":
         hardware = parse_hardware(arguments.hardware, catalog) if arguments.hardware else cell.hardware
         found = [one for name in STRATEGIES for one in fitting(cell.model.name, name, hardware, catalog)]
@@ -149,9 +154,11 @@ def _variants(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> tu
         return cells, [f"{one.strategy.name} on {one.hardware.name}" for one in cells]
     field, letter = {"batch": ("micro_batch", "b"), "seq": ("sequence_length", "s")}[arguments.sweep]
     first = getattr(cell.workload, field) if arguments.sweep == "batch" else max(1, getattr(cell.workload, field) // 4)
-    sizes = [first * 2**power for power in range(DOUBLINGS)]
-    cells = [dataclasses.replace(cell, workload=dataclasses.replace(cell.workload, **{field: size})) for size in sizes]
-    return cells, [f"{letter}{size}" for size in sizes]
+    works = [dataclasses.replace(cell.workload, **{field: first * 2**power}) for power in range(DOUBLINGS)]
+    works = [work for work in works if not why_too_long(cell.model, work)]
+    return [dataclasses.replace(cell, workload=work) for work in works], [
+        f"{letter}{getattr(work, field)}" for work in works
+    ]
 
 
 def fitting(model: str, strategy: str, hardware: Hardware, catalog: Catalog) -> list[Cell]:
