@@ -11,7 +11,9 @@ t5_11b    T5-XXL on one to four A100 of 80 GB.
 gpt3_175b the fewest nodes of four V100 of 32 GB under ZeRO-3 and under tensor and pipeline parallelism, and the largest
           model on one node. transformers has no plan by which GPT-2's class is divided over tensor-parallel ranks, so
           there a decoder of GPT-3's width, depth and heads takes its place that has one (GATED below). torch's
-          pipelines have no loss scale, so fp16 cannot be had; bf16, which a V100 only emulates, takes the same memory.
+          pipelines have no loss scale, so fp16 cannot be had, and a V100 only emulates bf16. Both take as many bytes but
+          in attention, whose math kernel is all that torch has of bf16 there: it keeps the scores of all tokens, which
+          fp16 does not, so that the figure is no lower than fp16's would be.
 """
 
 import dataclasses
