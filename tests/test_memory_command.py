@@ -1,8 +1,14 @@
 """``perfsuite memory`` and ``perfsuite fit``: what people read, and how they are told that something cannot be had."""
 
+import re
+
 import pytest
 
+from perfsuite.cell import parse_cell
 from perfsuite.cli import main
+from perfsuite.commands import memory
+from perfsuite.commands.fit import costs
+from perfsuite.records import FORMAT, Prediction
 
 TINY = ["memory", "gpt2_tiny", "--strategy", "single+bf16", "--hardware", "rtx3090_x2"]
 
@@ -93,6 +99,60 @@ def test_what_cannot_be_had_is_one_sentence(capsys, arguments, reason):
 
     assert status == 2
     assert reason in capsys.readouterr().err
+
+
+def test_fit_says_why_a_strategy_cannot_be(capsys):
+    """What is refused, for the reason that holds on the ranks it could have, stands below the table."""
+    names = ["tp+bf16", "single+adamw_apex", "single+bf16"]
+    status = main(["fit", "gpt2_tiny", "--hardware", "rtx3090_x2", "--strategy", *names])
+    printed = capsys.readouterr().out
+
+    assert status == 0
+    assert "gpt2_tiny-tp+bf16-rtx3090_x2: " in printed and "adamw_fused is the same step" in printed
+    assert "at most 1 rank" not in printed
+
+
+BROKEN = """
+from perfsuite.catalog.definitions import Technique
+
+
+def fail(session, model):
+    raise RuntimeError("no such layer")
+
+
+TECHNIQUES = (Technique(name="broken", slot="broken", order=99, meaning="Fails.", applies=fail),)
+"""
+
+
+@pytest.mark.parametrize("command", ["fit", "memory"])
+def test_a_training_that_fails_says_nothing_of_the_others(tmp_path, capsys, monkeypatch, command):
+    """Both a ranking and a sweep tell of all other cells, why this one is not predicted, and exit with 1."""
+    (tmp_path / "techniques").mkdir()
+    (tmp_path / "techniques" / "broken.py").write_text(BROKEN)
+    names = ["single+bf16", "single+broken"]
+    monkeypatch.setattr(memory, "STRATEGIES", names)
+    more = ["--strategy", *names] if command == "fit" else ["--sweep", "strategy"]
+    status = main([command, "gpt2_tiny", "--hardware", "rtx3090_x1", "--catalog", str(tmp_path), *more])
+    printed = capsys.readouterr().out
+
+    assert status == 1
+    assert re.search(r"single\+bf16 .* fits", printed)
+    assert "not predicted: its training fails: RuntimeError: no such layer" in printed
+
+
+@pytest.mark.parametrize(
+    ("strategy", "told"),
+    [
+        ("single+bf16", "nothing"),
+        ("single+adamw4bit_ao", "moments rounded to 4 bits"),
+        ("single+nodrop", "nodrop: not told"),
+    ],
+)
+def test_a_cost_that_is_not_known_is_not_nothing(catalog, strategy, told):
+    """Nothing is what costs nothing; a technique without an entry says so."""
+    cell = parse_cell(f"gpt2_tiny-{strategy}-rtx3090_x1", catalog)
+
+    assert costs(cell, Prediction(format=FORMAT, cell=cell.id, outcome="fits", world_size=1)) == told
 
 
 def test_fit_ranks_by_what_is_left(capsys):
