@@ -137,8 +137,9 @@ class Engine:
     ``preload`` names the modules that the rank server imports before it forks, and ``compile`` a function that it
     calls once to build extensions. ``shards`` says which of "optimizer", "gradients" and "parameters" are divided
     over the ranks, ``keeps`` what its optimizer is given: "tensors" as the model has them, "pieces" (of several
-    parameters behind one another, without rows and columns) or "dtensors". ``loops`` names the techniques whose loops
-    can run it beside its own.
+    parameters behind one another, without rows and columns) or "dtensors", and ``casts`` that below fp32 it keeps the
+    model itself in half precision, beside fp32 master parameters. ``loops`` names the techniques whose loops can run
+    it beside its own.
 
     ``refuses`` maps a technique to the reason why the engine cannot have it; ``why_not`` says what a Proposal lacks,
     or nothing; ``refused`` is the reason why the engine cannot run anywhere, for those that people ask for by name.
@@ -155,6 +156,7 @@ class Engine:
     shards: frozenset[str] = frozenset()
     loops: frozenset[str] = frozenset()
     keeps: str = "tensors"
+    casts: bool = False
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     compile: Callable[[], None] | None = None
