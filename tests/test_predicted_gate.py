@@ -15,9 +15,10 @@ from perfsuite.errors import FileError
 from perfsuite.gate.predicted import judge_prediction, load, path_of
 from perfsuite.memory import predict as memory_predict
 from perfsuite.memory import tracing
+from perfsuite.memory.overhead import overhead
 from perfsuite.memory.predict import predict
 from perfsuite.pytest_predictions import predict_and_judge
-from perfsuite.records import FORMAT, PredictedBaseline, Prediction, read_report, write
+from perfsuite.records import FORMAT, PredictedBaseline, Prediction, Trace, TraceMark, read_report, write
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(
@@ -34,6 +35,16 @@ PREDICTION = Prediction(
     versions={"torch": "2.13.0", "transformers": "5.22.0"},
 )
 BASELINE = PredictedBaseline(format=FORMAT, cell=CELL, date="2026-11-21", commit="", prediction=PREDICTION)
+
+
+BATCH = Trace(
+    events=[(-1, 0, 0, 0)],
+    labels=[""],
+    marks=[TraceMark(phase="batch", named={})],
+    versions={},
+    seconds=0.0,
+    rss_bytes=0,
+)
 
 
 def _changed(**fields):
@@ -209,6 +220,19 @@ def test_a_users_code_is_traced_always(traced, tmp_path, mine):
         predict([parse_cell(CELL if mine == "catalog" else CELL.replace("gpt2_tiny", "mine"), own)], own)
 
     assert len(traced) == 2
+
+
+@pytest.mark.parametrize(("beyond", "outcome"), [(0, "fits"), (1, "oom")])
+def test_what_the_driver_keeps_is_nobodys(catalog, monkeypatch, beyond, outcome):
+    """A cell fits into what torch sees of the device, which is less than nvidia-smi reports."""
+    cell = parse_cell(CELL, catalog)
+    device = cell.hardware.device
+    smallest = device.usable_bytes - sum(overhead(device, 1).values()) + beyond
+    monkeypatch.setattr(memory_predict, "smallest_capacity", lambda *_: smallest)
+    one = memory_predict.summarize(cell, 0, BATCH)
+
+    assert one.outcome == outcome
+    assert one.capacity_bytes == 81_559 * 2**20 - 551 * 2**20
 
 
 COMMITTED = Path(__file__).parents[1] / "baselines"

@@ -77,7 +77,8 @@ class Device:
     ``dense_flops`` maps a dtype ("fp32", "tf32", "fp16", "bf16", "fp8") to the datasheet's dense peak; a dtype that
     is missing is not supported in hardware. ``link_bandwidth`` is one direction, per device, between devices of a
     node (0: none); ``matches`` are lower-case fragments that all occur in the name that the driver reports.
-    ``memory_bytes`` tells apart devices of one name.
+    ``memory_bytes`` is what the driver reports, which tells apart devices of one name; of them CUDA does not give
+    ``reserved_bytes`` to anyone, as the totals in torch's out-of-memory errors show (0: nobody published one).
     """
 
     name: str
@@ -91,6 +92,12 @@ class Device:
     source: str
     compute_capability: float | None = None  # NVIDIA's, by which torch chooses its kernels
     measured_matmul_flops: float | None = None  # the best bf16 (fp16 before Ampere) matmul that anyone published
+    reserved_bytes: int = 0
+
+    @property
+    def usable_bytes(self) -> int:
+        """The memory that torch sees."""
+        return self.memory_bytes - self.reserved_bytes
 
 
 @dataclass(frozen=True, kw_only=True)

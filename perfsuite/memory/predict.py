@@ -110,7 +110,7 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         allocated, reserved = allocator.allocated_peak, allocator.reserved_peak
         smallest = smallest_capacity(on_device, first)
     beside = overhead(device, cell.hardware.world_size) if device else {}
-    capacity = device.memory_bytes if device else None
+    capacity = device.usable_bytes if device else None
     return Prediction(
         format=FORMAT,
         cell=cell.id,
