@@ -74,6 +74,7 @@ MODELS = (
             "num_attention_heads": 16,
             "intermediate_size": 4096,
         },
+        positions=512,
         vocabulary=30522,
     ),
     _llama2("llama2_7b", 6_738_415_616, 4096, 32, 32, 11008),

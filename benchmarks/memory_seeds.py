@@ -11,7 +11,9 @@ t5_11b    T5-XXL on one to four A100 of 80 GB.
 gpt3_175b the fewest nodes of four V100 of 32 GB under ZeRO-3 and under tensor and pipeline parallelism, and the largest
           model on one node. transformers has no plan by which GPT-2's class is divided over tensor-parallel ranks, so
           there a decoder of GPT-3's width, depth and heads takes its place that has one (GATED below). torch's
-          pipelines have no loss scale, so fp16 cannot be had; bf16, which a V100 only emulates, takes the same memory.
+          pipelines have no loss scale, so fp16 cannot be had, and a V100 only emulates bf16. Both take as many bytes
+          but in attention: of bf16 torch has nothing but the math kernel there, which keeps the scores of all tokens.
+          fp16 would need less by these.
 """
 
 import dataclasses
@@ -100,7 +102,7 @@ XXL_ALONE = (
 )  # fmt: skip
 XXL_SHARDED = ("zero2+bf16+ckpt", "zero3+bf16+ckpt", "fsdp2+bf16")
 PROBED_NODES = 28
-V100_BYTES = 32 * GIB
+V100_BYTES = CATALOG.get("device", "v100_32g").usable_bytes
 STAGES = (24, 32, 48, 96)  # of 96 layers; four tensor-parallel ranks of a node share one
 ONE_NODE = ("gpt_7b5", "gpt_18b", "gpt_39b")
 

@@ -88,7 +88,10 @@ def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffix
     reason = why_not(chosen_model, chosen_strategy, chosen_hardware)
     if reason:
         raise Refused(f"{model}-{strategy}-{hardware}: {reason}")
-    return Cell(chosen_model, chosen_strategy, chosen_hardware, _apply(suffixes, chosen_model))
+    workload = _apply(suffixes, chosen_model)
+    if reason := why_too_long(chosen_model, workload):
+        raise Refused(reason)
+    return Cell(chosen_model, chosen_strategy, chosen_hardware, workload)
 
 
 def parse_cell(text: str, catalog: Catalog) -> Cell:
@@ -135,6 +138,14 @@ def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
     )
     rules = [engine.why_not, *(choice.technique.why_not for choice in strategy.choices)]
     return next((reason for rule in rules if rule and (reason := rule(proposal))), "")
+
+
+def why_too_long(model: Model, workload: Workload) -> str:
+    """The reason why the model cannot read or write as many tokens; empty if it can."""
+    longest = max(workload.sequence_length, workload.target_length or 0)
+    if model.positions is None or longest <= model.positions:
+        return ""
+    return f"{model.name} has learned {model.positions:,} positions, so it has none for {longest:,} tokens."
 
 
 def move(cell: Cell, hardware: str, catalog: Catalog) -> Cell | None:

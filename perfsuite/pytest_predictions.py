@@ -15,9 +15,11 @@ from perfsuite.records import FORMAT, PredictedBaseline, PredictedResult
 
 
 def predict_and_judge(cell: Cell, catalog: Catalog, root: Path, update: str | None, commit: str) -> PredictedResult:
-    """Predict a cell, judge it, and accept it where the user has consented to this verdict."""
+    """Trace a cell, judge it, and accept it where the user has consented to this verdict. A gate asks what is so now:
+    what an earlier run has kept is no answer.
+    """
     baseline = load(root, cell.id)
-    (prediction,) = predict([cell], catalog)
+    (prediction,) = predict([cell], catalog, fresh=True)
     verdict = judge_prediction(prediction, baseline)
     updated = ""
     if verdict.status in ("new", "regressed", "improved") and update in (verdict.status, "all"):

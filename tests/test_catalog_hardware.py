@@ -139,6 +139,9 @@ LOOKALIKES = (
 )
 
 
+UNKNOWN_RESERVE = ("a6000", "mi250x", "mi300x")
+
+
 def _named(name: str, memory_mib: int) -> list[str]:
     """The devices whose fragments occur in the name and whose memory is about that much."""
     return [
@@ -162,6 +165,14 @@ def test_name_is_a_part_of_a_cell_id(device):
 
     assert re.fullmatch("[a-z0-9_]+", device.name)
     assert not re.search(r"_x\d+(n\d+)?$", device.name)
+
+
+@every_device
+def test_the_driver_keeps_a_little(device):
+    """CUDA gives all but some hundred MiB of what the driver reports; of some devices nobody published a total."""
+
+    assert device.usable_bytes == device.memory_bytes - device.reserved_bytes
+    assert 200 * MIB < device.reserved_bytes < 0.03 * device.memory_bytes + 10 * MIB or device.name in UNKNOWN_RESERVE
 
 
 @every_device

@@ -175,6 +175,13 @@ def test_workload_fits_the_positions(model):
 
 
 @every_model
+def test_learned_positions_are_known(model):
+    """A model with a table of positions says how long it is, so that no longer sequence is asked of it."""
+
+    assert model.positions == model.config.get("n_positions")
+
+
+@every_model
 def test_heads_divide_over_two_ranks(model):
     """Attention heads come in a number that two ranks can share, but for gpt2_xl's published 25."""
     heads = next(model.config[key] for key in ("num_heads", "n_head", "num_attention_heads") if key in model.config)

@@ -42,6 +42,7 @@ WRONG = (
     ("t5_tiny-ddp+acc-cpu_x2", UsageError, "'acc' needs a whole number behind it, such as acc8."),
     ("t5_tiny-ddp+-cpu_x2", UnknownName, "No technique named ''."),
     ("gpt2_tiny-ddp-cpu_x2-t8", Refused, "-t8: gpt2_tiny has no decoder of its own, so it has no target length."),
+    ("gpt2_tiny-ddp-cpu_x2-s129", Refused, "gpt2_tiny has learned 128 positions, so it has none for 129 tokens."),
     ("t5_tiny-ddp-cpu_x2-b4-b8", UsageError, "'b8' is not a workload suffix, or stands twice. Known: -b<n>"),
     ("t5_tiny-ddp-cpu_x2-b4-b4", UsageError, "'b4' is not a workload suffix, or stands twice."),
     ("t5_tiny-ddp-cpu_x2-b0", UsageError, "'b0' is not a workload suffix"),

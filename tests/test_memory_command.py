@@ -1,8 +1,14 @@
 """``perfsuite memory`` and ``perfsuite fit``: what people read, and how they are told that something cannot be had."""
 
+import re
+
 import pytest
 
+from perfsuite.cell import parse_cell
 from perfsuite.cli import main
+from perfsuite.commands import memory
+from perfsuite.commands.fit import costs
+from perfsuite.records import FORMAT, Prediction
 
 TINY = ["memory", "gpt2_tiny", "--strategy", "single+bf16", "--hardware", "rtx3090_x2"]
 
@@ -16,13 +22,13 @@ def cache(tmp_path_factory):
 
 
 def test_the_table_says_what_fits(capsys):
-    """The prediction says that it is one, and the bar how much of the device is left; exit code 0."""
+    """The prediction says that it is one, and how much is left of what torch sees of the device; exit code 0."""
     status = main(TINY)
     printed = capsys.readouterr().out
 
     assert status == 0
     assert printed.startswith("gpt2_tiny-single+bf16-rtx3090_x1: predicted, not measured")
-    assert "of 24.00 GiB: fits, " in printed
+    assert "of 23.70 GiB: fits, " in printed
 
 
 def test_explain_begins_with_what_one_expects(capsys):
@@ -52,6 +58,16 @@ def test_a_sweep_is_a_table_and_bars(tmp_path, capsys):
     assert "by batch: predicted, not measured" in page and "b64" in page
 
 
+def test_a_sweep_ends_with_the_learned_positions(capsys):
+    """gpt2_tiny has learned 128 positions: no memory is predicted for a length that it cannot read."""
+    status = main([*TINY, "--sweep", "seq"])
+    printed = capsys.readouterr().out
+
+    assert status == 0
+    assert [line.split()[0] for line in printed.splitlines() if "█" in line] == ["s16", "s32", "s64", "s128"]
+    assert "gpt2_tiny has learned 128 positions: that is its longest sequence." in printed
+
+
 def test_offload_is_shown_apart(capsys):
     """What waits in the host's memory has a line of its own and is not on the device."""
     main(["memory", "gpt2_tiny", "--strategy", "fsdp2+bf16+offload", "--hardware", "rtx3090_x2"])
@@ -67,6 +83,8 @@ def test_offload_is_shown_apart(capsys):
         (["memory", "gpt2_tiny", "--strategy", "single+compile"], "torch.compile plans its own buffers"),
         (["memory", "gpt2_tiny", "-b", "0"], "1 or more"),
         (["memory", "gpt2_tiny", "-t", "8"], "no decoder of its own"),
+        ([*TINY, "-s", "129"], "gpt2_tiny has learned 128 positions, so it has none for 129 tokens."),
+        (["fit", "gpt2_tiny", "--hardware", "rtx3090_x2", "-s", "129"], "has learned 128 positions"),
         (["memory", "gpt2_tinny"], "Did you mean 'gpt2_tiny'?"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "-b", "4"], "a whole cell's id"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),
@@ -81,6 +99,60 @@ def test_what_cannot_be_had_is_one_sentence(capsys, arguments, reason):
 
     assert status == 2
     assert reason in capsys.readouterr().err
+
+
+def test_fit_says_why_a_strategy_cannot_be(capsys):
+    """What is refused, for the reason that holds on the ranks it could have, stands below the table."""
+    names = ["tp+bf16", "single+adamw_apex", "single+bf16"]
+    status = main(["fit", "gpt2_tiny", "--hardware", "rtx3090_x2", "--strategy", *names])
+    printed = capsys.readouterr().out
+
+    assert status == 0
+    assert "gpt2_tiny-tp+bf16-rtx3090_x2: " in printed and "adamw_fused is the same step" in printed
+    assert "at most 1 rank" not in printed
+
+
+BROKEN = """
+from perfsuite.catalog.definitions import Technique
+
+
+def fail(session, model):
+    raise RuntimeError("no such layer")
+
+
+TECHNIQUES = (Technique(name="broken", slot="broken", order=99, meaning="Fails.", applies=fail),)
+"""
+
+
+@pytest.mark.parametrize("command", ["fit", "memory"])
+def test_a_training_that_fails_says_nothing_of_the_others(tmp_path, capsys, monkeypatch, command):
+    """Both a ranking and a sweep tell of all other cells, why this one is not predicted, and exit with 1."""
+    (tmp_path / "techniques").mkdir()
+    (tmp_path / "techniques" / "broken.py").write_text(BROKEN)
+    names = ["single+bf16", "single+broken"]
+    monkeypatch.setattr(memory, "STRATEGIES", names)
+    more = ["--strategy", *names] if command == "fit" else ["--sweep", "strategy"]
+    status = main([command, "gpt2_tiny", "--hardware", "rtx3090_x1", "--catalog", str(tmp_path), *more])
+    printed = capsys.readouterr().out
+
+    assert status == 1
+    assert re.search(r"single\+bf16 .* fits", printed)
+    assert "not predicted: its training fails: RuntimeError: no such layer" in printed
+
+
+@pytest.mark.parametrize(
+    ("strategy", "told"),
+    [
+        ("single+bf16", "nothing"),
+        ("single+adamw4bit_ao", "moments rounded to 4 bits"),
+        ("single+nodrop", "nodrop: not told"),
+    ],
+)
+def test_a_cost_that_is_not_known_is_not_nothing(catalog, strategy, told):
+    """Nothing is what costs nothing; a technique without an entry says so."""
+    cell = parse_cell(f"gpt2_tiny-{strategy}-rtx3090_x1", catalog)
+
+    assert costs(cell, Prediction(format=FORMAT, cell=cell.id, outcome="fits", world_size=1)) == told
 
 
 def test_fit_ranks_by_what_is_left(capsys):

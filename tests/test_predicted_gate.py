@@ -1,5 +1,6 @@
 """The gate without a GPU: predictions held to predicted baselines, by equality."""
 
+import dataclasses
 import runpy
 import subprocess
 import sys
@@ -8,11 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import FileError
 from perfsuite.gate.predicted import judge_prediction, load, path_of
+from perfsuite.memory import predict as memory_predict
+from perfsuite.memory import tracing
+from perfsuite.memory.overhead import overhead
 from perfsuite.memory.predict import predict
-from perfsuite.records import FORMAT, PredictedBaseline, Prediction, read_report, write
+from perfsuite.pytest_predictions import predict_and_judge
+from perfsuite.records import FORMAT, PredictedBaseline, Prediction, Trace, TraceMark, read_report, write
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(
@@ -29,6 +35,16 @@ PREDICTION = Prediction(
     versions={"torch": "2.13.0", "transformers": "5.22.0"},
 )
 BASELINE = PredictedBaseline(format=FORMAT, cell=CELL, date="2026-11-21", commit="", prediction=PREDICTION)
+
+
+BATCH = Trace(
+    events=[(-1, 0, 0, 0)],
+    labels=[""],
+    marks=[TraceMark(phase="batch", named={})],
+    versions={},
+    seconds=0.0,
+    rss_bytes=0,
+)
 
 
 def _changed(**fields):
@@ -71,6 +87,42 @@ def test_what_moves_between_categories_is_a_difference():
 def test_no_longer_fitting_is_worse():
     """fits → oom is a regression even if every number is the baseline's."""
     assert judge_prediction(_changed(outcome="oom"), BASELINE).status == "regressed"
+
+
+UNSUPPORTED = Prediction(format=FORMAT, cell=CELL, outcome="unsupported", reason="No operator.", world_size=1)
+
+
+def test_what_can_no_longer_be_predicted_is_worse():
+    """A baseline with numbers stands for a trace that worked: a refusal is red, and says why and what was."""
+    verdict = judge_prediction(UNSUPPORTED, BASELINE)
+
+    assert (verdict.status, verdict.accept.rpartition("=")[2]) == ("regressed", "regressed")
+    assert "cannot be predicted: No operator. Its baseline says fits." in verdict.headline
+
+
+@pytest.mark.parametrize("before", [None, msgspec.structs.replace(BASELINE, prediction=UNSUPPORTED)])
+def test_what_never_could_be_predicted_is_no_change(before):
+    """Without a baseline, or with one that was accepted as unsupported, a refusal is no news."""
+    assert judge_prediction(UNSUPPORTED, before).status == "unsupported"
+
+
+@pytest.mark.parametrize(
+    ("fields", "status", "note"),
+    [
+        ({"host_bytes": 4096}, "regressed", ""),
+        ({"ranks": {0: 3000, 1: 2000}}, "regressed", "rank 1 +1.95 KiB"),
+        ({"ranks": {0: 2000}}, "improved", "rank 0 -1000 B"),
+        ({"overhead": {"context": 1, "nccl": 3}}, "regressed", "nccl +2 B"),
+        ({"overhead": {"context": 2, "nccl": 0}}, "regressed", "context +1 B"),
+    ],
+)
+def test_every_number_is_held(fields, status, note):
+    """What lies on the host, each traced rank's peak and each part beside the tensors, not only the fullest rank's."""
+    before = msgspec.structs.replace(BASELINE, prediction=_changed(overhead={"context": 1, "nccl": 1}))
+    verdict = judge_prediction(_changed(**{"overhead": {"context": 1, "nccl": 1}} | fields), before)
+    (line,) = [line for line in verdict.lines if line.status != "ok"]
+
+    assert (verdict.status, line.status, line.note) == (status, status, note)
 
 
 def test_a_cell_without_baseline_is_new():
@@ -120,6 +172,67 @@ def test_pytest_predicts_what_is_not_here(tmp_path):
     assert "no predicted baseline" in fresh.stdout
     assert "predicted, not measured" in held.stdout
     assert "--perf-update=improved" in changed.stdout
+
+
+@pytest.fixture
+def traced(monkeypatch, tmp_path):
+    """What was traced, in a cache of this test's own; each trace finds PREDICTION."""
+    cells = []
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr(memory_predict, "trace", lambda jobs, *_: cells.extend(jobs) or [None] * len(jobs))
+    monkeypatch.setattr(memory_predict, "summarize", lambda *_: PREDICTION)
+    return cells
+
+
+def test_a_command_keeps_what_it_traced(traced, catalog):
+    """The same cell is traced once, as long as nobody edits perfsuite or another library is installed."""
+    for _ in range(2):
+        predict([parse_cell(CELL, catalog)], catalog)
+
+    assert len(traced) == 1
+
+
+def test_the_gate_traces_always(traced, catalog, tmp_path):
+    """--perf-predict judges the code as it is now: no kept prediction stands for it."""
+    for _ in range(2):
+        predict_and_judge(parse_cell(CELL, catalog), catalog, tmp_path, None, "")
+
+    assert len(traced) == 2
+
+
+def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch):
+    """Any file of perfsuite's own, such as records.py, is part of what a kept prediction was made with."""
+    (tmp_path / "records.py").write_text("x = 1")
+    monkeypatch.setattr(tracing, "PERFSUITE", tmp_path)
+    predict([parse_cell(CELL, catalog)], catalog)
+    (tmp_path / "records.py").write_text("x = 2")
+    predict([parse_cell(CELL, catalog)], catalog)
+
+    assert len(traced) == 2
+
+
+@pytest.mark.parametrize("mine", ["catalog", "model"])
+def test_a_users_code_is_traced_always(traced, tmp_path, mine):
+    """Nobody knows which files a catalog's technique or a model's builder imports, so nothing is kept of either."""
+    model = dataclasses.replace(Catalog().get("model", "gpt2_tiny"), name="mine", build="my_package.model:build")
+    own = Catalog((tmp_path,)) if mine == "catalog" else Catalog((), (model,))
+    for _ in range(2):
+        predict([parse_cell(CELL if mine == "catalog" else CELL.replace("gpt2_tiny", "mine"), own)], own)
+
+    assert len(traced) == 2
+
+
+@pytest.mark.parametrize(("beyond", "outcome"), [(0, "fits"), (1, "oom")])
+def test_what_the_driver_keeps_is_nobodys(catalog, monkeypatch, beyond, outcome):
+    """A cell fits into what torch sees of the device, which is less than nvidia-smi reports."""
+    cell = parse_cell(CELL, catalog)
+    device = cell.hardware.device
+    smallest = device.usable_bytes - sum(overhead(device, 1).values()) + beyond
+    monkeypatch.setattr(memory_predict, "smallest_capacity", lambda *_: smallest)
+    one = memory_predict.summarize(cell, 0, BATCH)
+
+    assert one.outcome == outcome
+    assert one.capacity_bytes == 81_559 * 2**20 - 551 * 2**20
 
 
 COMMITTED = Path(__file__).parents[1] / "baselines"

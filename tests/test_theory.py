@@ -3,8 +3,17 @@
 import pytest
 
 from perfsuite.catalog.layouts import lay_out
+from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.memory.theory import model_state
+from perfsuite.records import FORMAT, Prediction
+from perfsuite.report.memory import explain
+
+MINE = """
+from perfsuite.catalog.definitions import Technique
+
+TECHNIQUES = (Technique(name="mine", slot="optimizer", order=20, meaning="Mine.", sets={"optimizer": None}),)
+"""
 
 
 @pytest.mark.parametrize(
@@ -29,6 +38,13 @@ from perfsuite.memory.theory import model_state
             "t5_large-zero3+bf16+offload_params-h100_x2",
             {"parameters": 0, "gradients": 2 / 2, "optimizer_state": 8 / 2, "master_parameters": 4 / 2},
         ),
+        (
+            "llama_1b-autotp+bf16-h100_x2",
+            {"parameters": 2 / 2, "gradients": 2 / 2, "optimizer_state": 8 / 2, "master_parameters": 4 / 2},
+        ),
+        ("llama_1b-autotp+dp2-h100_x4", {"parameters": 4 / 2, "gradients": 4 / 2, "optimizer_state": 8 / 2}),
+        ("t5_large-single+bf16+lora-h100_x1", {"parameters": 4}),
+        ("t5_large-zero3+bf16+lora-h100_x4", {"parameters": 2 / 4}),
         ("t5_large-fsdp2+bf16+offload-h100_x4", {"parameters": 0, "gradients": 0, "optimizer_state": 0}),
     ],
 )
@@ -39,3 +55,35 @@ def test_bytes_per_parameter(catalog, cell, wanted):
     found = {name: size / one.model.parameters for name, size in model_state(one, layout).items()}
 
     assert found == pytest.approx(wanted, rel=1e-6)
+
+
+def test_an_unknown_optimizer_has_no_closed_form(tmp_path):
+    """What a user's own optimizer keeps nobody can tell by hand; the other rows stand."""
+    (tmp_path / "techniques").mkdir()
+    (tmp_path / "techniques" / "mine.py").write_text(MINE)
+    one = parse_cell("t5_large-single+mine-h100_x1", Catalog((tmp_path,)))
+    found = model_state(one, lay_out(one.strategy, 1))
+
+    assert found == dict.fromkeys(("parameters", "gradients"), 4 * one.model.parameters)
+
+
+@pytest.mark.parametrize(
+    ("theory", "said"),
+    [
+        (
+            {"parameters": 4096},
+            "give 4.00 KiB: parameters 4.00 KiB. They have none here for gradients and optimizer st",
+        ),
+        ({"parameters": 4096, "gradients": 4096, "optimizer_state": 0}, "gradients 4.00 KiB, optimizer state 0 B."),
+    ],
+)
+def test_the_explanation_says_what_has_no_closed_form(theory, said):
+    """A sum by hand that leaves something out is not told as the whole."""
+    parts = {"parameters": 4096, "activations": 1}
+    prediction = Prediction(
+        format=FORMAT, cell="", outcome="fits", world_size=1, peak_bytes=4097, parts=parts, theory=theory
+    )
+    sentences = explain(prediction, 1024)
+
+    assert said in sentences[1]
+    assert ("They have none" in sentences[1]) == (len(theory) == 1)

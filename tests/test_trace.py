@@ -126,6 +126,30 @@ def test_without_dropout_both_keep_the_same(activations):
     assert activations["bloom_tiny", "h100"] == activations["bloom_tiny", "cpu"]
 
 
+@pytest.fixture(scope="module")
+def kept(catalog):
+    """Bytes of activations at the peak by (precision, device), of a model whose attention torch computes."""
+    keys = [(precision, device) for precision in ("bf16", "fp16") for device in ("t4", "rtx3090")]
+    cells = [parse_cell(f"gpt2_tiny-single+{precision}-{device}_x1", catalog) for precision, device in keys]
+    return dict(zip(keys, [one.parts["activations"] for one in predict(cells, catalog, processes=2)], strict=True))
+
+
+def test_bf16_before_ampere_keeps_the_scores(kept, catalog):
+    """torch's efficient kernel has no bf16 there, and its math kernel keeps all scores: of each, the softmax and what
+    dropout left of it in fp32, and a mask of bool, 9 bytes per pair of tokens; beside it inputs in fp32.
+    """
+    model = catalog.get("model", "gpt2_tiny")
+    work, config = model.workload, model.config
+    pairs = config["n_layer"] * work.micro_batch * config["n_head"] * work.sequence_length**2
+
+    assert 9 * pairs <= kept["bf16", "t4"] - kept["fp16", "t4"] <= 12 * pairs
+
+
+def test_fp16_takes_the_efficient_kernel_everywhere(kept):
+    """With padding, and so a mask, the older device keeps what the newer one does."""
+    assert kept["fp16", "t4"] == kept["fp16", "rtx3090"] == kept["bf16", "rtx3090"]
+
+
 OFFLOADS = {
     "nothing": "gpt2_tiny-zero2+bf16-h100_x2",
     "optimizer": "gpt2_tiny-zero2+bf16+offload_optimizer-h100_x2",

@@ -44,6 +44,7 @@ class Model:
     model_class: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     build: str = "perfsuite.training.build:from_transformers"
+    positions: int | None = None  # so many are learned, and no sequence is longer; None: they are computed
     vocabulary: int = 0  # tokens are drawn from [first_token, vocabulary)
     first_token: int = 2  # the tokens below it are padding and end of sequence
     attentions: frozenset[str] = frozenset({"eager", "sdpa", "flash_attention_2"})  # transformers has them for it
@@ -76,7 +77,8 @@ class Device:
     ``dense_flops`` maps a dtype ("fp32", "tf32", "fp16", "bf16", "fp8") to the datasheet's dense peak; a dtype that
     is missing is not supported in hardware. ``link_bandwidth`` is one direction, per device, between devices of a
     node (0: none); ``matches`` are lower-case fragments that all occur in the name that the driver reports.
-    ``memory_bytes`` tells apart devices of one name.
+    ``memory_bytes`` is what the driver reports, which tells apart devices of one name; of them CUDA does not give
+    ``reserved_bytes`` to anyone, as the totals in torch's out-of-memory errors show (0: nobody published one).
     """
 
     name: str
@@ -90,6 +92,12 @@ class Device:
     source: str
     compute_capability: float | None = None  # NVIDIA's, by which torch chooses its kernels
     measured_matmul_flops: float | None = None  # the best bf16 (fp16 before Ampere) matmul that anyone published
+    reserved_bytes: int = 0
+
+    @property
+    def usable_bytes(self) -> int:
+        """The memory that torch sees."""
+        return self.memory_bytes - self.reserved_bytes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,8 +144,9 @@ class Engine:
     ``preload`` names the modules that the rank server imports before it forks, and ``compile`` a function that it
     calls once to build extensions. ``shards`` says which of "optimizer", "gradients" and "parameters" are divided
     over the ranks, ``keeps`` what its optimizer is given: "tensors" as the model has them, "pieces" (of several
-    parameters behind one another, without rows and columns) or "dtensors". ``loops`` names the techniques whose loops
-    can run it beside its own.
+    parameters behind one another, without rows and columns) or "dtensors", and ``casts`` that below fp32 it keeps the
+    model itself in half precision, beside fp32 master parameters. ``loops`` names the techniques whose loops can run
+    it beside its own.
 
     ``refuses`` maps a technique to the reason why the engine cannot have it; ``why_not`` says what a Proposal lacks,
     or nothing; ``refused`` is the reason why the engine cannot run anywhere, for those that people ask for by name.
@@ -154,6 +163,7 @@ class Engine:
     shards: frozenset[str] = frozenset()
     loops: frozenset[str] = frozenset()
     keeps: str = "tensors"
+    casts: bool = False
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
     compile: Callable[[], None] | None = None

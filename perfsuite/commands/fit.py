@@ -3,22 +3,32 @@
 import argparse
 import dataclasses
 
-from perfsuite.cell import parse_hardware
+from perfsuite.cell import Cell, parse_hardware
 from perfsuite.commands._base import Command, add_catalog, catalog_of
-from perfsuite.commands.memory import STRATEGIES, add_workload, fitting, processes, workload_of
+from perfsuite.commands.memory import STRATEGIES, add_workload, possible, predict_each, workload_of
 from perfsuite.errors import UsageError
-from perfsuite.memory.predict import predict
 from perfsuite.records import Prediction
 from perfsuite.report.memory import headroom
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes
 
-COSTS = {
+COSTS = {  # nothing where it is empty
+    "bf16": "",
+    "fp16": "",
+    "tf32": "",
+    "acc": "",
+    "adamw_foreach": "",
+    "adamw_fused": "",
+    "adamw_loop": "a kernel per parameter and operation of the step",
     "ckpt": "every layer's forward again: about a third more arithmetic",
     "ckpt_selective": "a part of every layer's forward again",
     "ckpt_offload": "every layer's forward again, and what is kept crosses to the host and back",
     "adafactor": "second moments as rows and columns: steps may be worse",
     "adamw8bit": "moments rounded to 8 bits",
+    "adamw8bit_ao": "moments rounded to 8 bits",
+    "adamw4bit_ao": "moments rounded to 4 bits",
+    "sgd": "no moments: other steps than AdamW's",
+    "sgd_momentum": "one moment: other steps than AdamW's",
     "pure_bf16": "weights and moments rounded to bf16",
     "lora": "adapters alone are trained",
     "offload": "everything crosses to the host and back, where the optimizer steps",
@@ -54,40 +64,47 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Rank the strategies: those that fit first, by the bytes that are left. Exit code 1 if none does."""
+    """Rank the strategies: those that fit first, by the bytes that are left. Exit code 1 if none does or one failed."""
     catalog = catalog_of(arguments)
     model = catalog.get("model", arguments.model)
     hardware = parse_hardware(arguments.hardware, catalog)
     if hardware.device is None:
         raise UsageError("A CPU has the machine's memory; name a device: --hardware rtx3090_x2.")
-    cells = [one for strategy in arguments.strategy for one in fitting(model.name, strategy, hardware, catalog)]
+    cells, refused = possible(model.name, arguments.strategy, hardware, catalog)
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
-    found = predict(cells, catalog, processes=processes(), padded=not arguments.unpadded, fresh=arguments.fresh)
+    found, failed = predict_each(cells, arguments, catalog)
     by_id = {cell.id: cell for cell in cells}
-    possible = sorted((one for one in found if one.outcome != "unsupported"), key=lambda one: one.needed_bytes)
+    ranked = sorted((one for one in found if one.outcome != "unsupported"), key=lambda one: one.needed_bytes)
     table = bare_table("strategy", "ranks", "needs", "left", "", "costs")
-    for one in possible:
+    for one in ranked:
         cell = by_id[one.cell]
-        names = [choice.technique.name for choice in cell.strategy.choices]
-        told = [MESSAGES.get(cell.strategy.engine.name, "not told"), *(COSTS.get(name, "") for name in names)]
-        told += [f"{show_bytes(one.host_bytes)} per rank on the host"] if one.host_bytes else []
-        costs = "; ".join(filter(None, told)) or "nothing"
         left = headroom(one) or 0
         verdict = "fits" if left >= 0 else "out of memory"
         table.add_row(
-            cell.strategy.name, str(one.world_size), show_bytes(one.needed_bytes), show_bytes(left), verdict, costs
+            cell.strategy.name,
+            str(one.world_size),
+            show_bytes(one.needed_bytes),
+            show_bytes(left),
+            verdict,
+            costs(cell, one),
         )
     print(f"{model.name} on {hardware.name}: predicted, not measured")
     print()
     print_table(table)
-    _print_refused(found)
-    return 0 if any(one.outcome == "fits" for one in possible) else 1
-
-
-def _print_refused(found: list[Prediction]) -> None:
     for one in found:
         if one.outcome == "unsupported":
             print(f"{one.cell} is not predicted: {one.reason}")
+    print("".join(f"{reason}\n" for reason in refused), end="")
+    return 0 if any(one.outcome == "fits" for one in ranked) and not failed else 1
+
+
+def costs(cell: Cell, prediction: Prediction) -> str:
+    """What the strategy costs beside memory; what this file does not know it says."""
+    engine = cell.strategy.engine.name
+    names = [choice.technique.name for choice in cell.strategy.choices if not choice.technique.default]
+    told = [MESSAGES.get(engine, f"{engine}: not told"), *(COSTS.get(name, f"{name}: not told") for name in names)]
+    told += [f"{show_bytes(prediction.host_bytes)} per rank on the host"] if prediction.host_bytes else []
+    return "; ".join(filter(None, told)) or "nothing"
 
 
 COMMAND = Command(name="fit", help="Which strategies fit into a device's memory.", arguments=arguments, run=run)

@@ -8,11 +8,12 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, Hardware, grid, make_cell, parse_cell, parse_hardware
+from perfsuite.cell import Cell, Hardware, make_cell, parse_cell, parse_hardware, why_too_long
 from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import Refused, UsageError
-from perfsuite.memory.predict import predict
+from perfsuite.memory.predict import attempt, predict
 from perfsuite.memory.timeline import draw, draw_sweep
+from perfsuite.records import FORMAT, Failure, Prediction
 from perfsuite.report.memory import bar, explain, largest, parts, ranking
 from perfsuite.report.tables import print_table
 from perfsuite.units import show_bytes
@@ -36,7 +37,7 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
 
 
 def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
-    """The model's workload with what the options say. Raises UsageError for a workload of nothing."""
+    """The model's workload with what the options say. Raises UsageError for what is none, or longer than the model."""
     given = {
         "micro_batch": arguments.micro_batch,
         "sequence_length": arguments.sequence_length,
@@ -47,12 +48,34 @@ def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
         raise UsageError("A micro-batch and a length are 1 or more.")
     if "target_length" in known and model.workload.target_length is None:
         raise Refused(f"--target-length: {model.name} has no decoder of its own, so it has no target length.")
-    return dataclasses.replace(model.workload, **known)
+    workload = dataclasses.replace(model.workload, **known)
+    if reason := why_too_long(model, workload):
+        raise Refused(reason)
+    return workload
 
 
-def processes() -> int:
-    """As many traces at once as this process may use cores, and a trace keeps one busy."""
-    return max(1, len(os.sched_getaffinity(0)))
+def predict_each(
+    cells: Sequence[Cell], arguments: argparse.Namespace, catalog: Catalog
+) -> tuple[list[Prediction], bool]:
+    """The predictions, of as many traces at once as this process may use cores, and whether a training failed: the
+    others are told of all the same, and it is not predicted, with the reason.
+    """
+    cores = max(1, len(os.sched_getaffinity(0)))
+    padded, fresh = not arguments.unpadded, arguments.fresh
+    found = attempt(cells, catalog, processes=cores, padded=padded, counted=False, fresh=fresh)
+    told = [
+        Prediction(
+            format=FORMAT,
+            cell=cell.id,
+            outcome="unsupported",
+            reason=f"its training fails: {one.message}",
+            world_size=cell.hardware.world_size,
+        )
+        if isinstance(one, Failure)
+        else one
+        for cell, one in zip(cells, found, strict=True)
+    ]
+    return told, any(isinstance(one, Failure) for one in found)
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -121,11 +144,14 @@ def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
 
 
 def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
-    cells, names = _variants(cell, arguments, catalog)
-    found = predict(cells, catalog, processes=processes(), padded=not arguments.unpadded, fresh=arguments.fresh)
+    cells, names, refused = _variants(cell, arguments, catalog)
+    found, failed = predict_each(cells, arguments, catalog)
     print(f"{cell.id} by {arguments.sweep}: predicted, not measured")
     print()
     print_table(ranking(found, names))
+    print("".join(f"\n{reason}" for reason in refused), end="\n" if refused else "")
+    if arguments.sweep == "seq" and len(cells) < DOUBLINGS:
+        print(f"\n{cell.model.name} has learned {cell.model.positions:,} positions: that is its longest sequence.")
     print()
     most = max((one.needed_bytes for one in found if one.outcome != "unsupported"), default=1)
     width = max(map(len, names))
@@ -137,31 +163,46 @@ def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
     if arguments.plot:
         draw_sweep(f"{cell.id} by {arguments.sweep}", names, found, arguments.plot)
         print(f"\n{arguments.plot} is drawn.")
-    return 0
+    return int(failed)
 
 
-def _variants(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> tuple[Sequence[Cell], list[str]]:
-    """The cells of a sweep, and what each is called in it."""
+def _variants(
+    cell: Cell, arguments: argparse.Namespace, catalog: Catalog
+) -> tuple[Sequence[Cell], list[str], Sequence[str]]:
+    """The cells of a sweep, what each is called in it, and why others are not. Lengths end with the model's learned
+    positions.
+    """
     if arguments.sweep == "strategy":
         hardware = parse_hardware(arguments.hardware, catalog) if arguments.hardware else cell.hardware
-        found = [one for name in STRATEGIES for one in fitting(cell.model.name, name, hardware, catalog)]
+        found, refused = possible(cell.model.name, STRATEGIES, hardware, catalog)
         cells = [dataclasses.replace(one, workload=cell.workload) for one in found]
-        return cells, [f"{one.strategy.name} on {one.hardware.name}" for one in cells]
+        return cells, [f"{one.strategy.name} on {one.hardware.name}" for one in cells], refused
     field, letter = {"batch": ("micro_batch", "b"), "seq": ("sequence_length", "s")}[arguments.sweep]
     first = getattr(cell.workload, field) if arguments.sweep == "batch" else max(1, getattr(cell.workload, field) // 4)
-    sizes = [first * 2**power for power in range(DOUBLINGS)]
-    cells = [dataclasses.replace(cell, workload=dataclasses.replace(cell.workload, **{field: size})) for size in sizes]
-    return cells, [f"{letter}{size}" for size in sizes]
+    works = [dataclasses.replace(cell.workload, **{field: first * 2**power}) for power in range(DOUBLINGS)]
+    works = [work for work in works if not why_too_long(cell.model, work)]
+    cells = [dataclasses.replace(cell, workload=work) for work in works]
+    return cells, [f"{letter}{getattr(work, field)}" for work in works], ()
 
 
-def fitting(model: str, strategy: str, hardware: Hardware, catalog: Catalog) -> list[Cell]:
-    """The strategy on all of the hardware's ranks, or on one where it cannot have more; nothing if neither can be."""
-    for ranks in (hardware, dataclasses.replace(hardware, ranks=1, nodes=1)):
-        try:
-            return grid([model], [strategy], [ranks.name], catalog)
-        except Refused:
-            continue
-    return []
+def possible(
+    model: str, strategies: Sequence[str], hardware: Hardware, catalog: Catalog
+) -> tuple[list[Cell], list[str]]:
+    """The strategies on all of the ranks, or on one where they cannot have more; and why others cannot be."""
+    cells, refused = [], []
+    for strategy in strategies:
+        alone = catalog.get("engine", strategy.partition("+")[0]).max_ranks == 1
+        ranks = [hardware, dataclasses.replace(hardware, ranks=1, nodes=1)]
+        reasons = []
+        for where in ranks[::-1] if alone else ranks:
+            try:
+                cells.append(make_cell(model, strategy, where.name, catalog))
+                break
+            except Refused as error:
+                reasons.append(str(error))
+        else:
+            refused.append(reasons[0])
+    return cells, refused
 
 
 COMMAND = Command(name="memory", help="How much memory a training needs, and what for.", arguments=arguments, run=run)

@@ -14,11 +14,14 @@ from perfsuite.gate.lines import changes
 from perfsuite.records import FORMAT, Line, PredictedBaseline, Prediction, Verdict
 from perfsuite.units import show_bytes, show_change
 
-HELD = {
+HELD = {  # a number, or numbers by name, which are held one by one and shown as their sum
     "peak_bytes": "live tensors",
+    "ranks": "of traced ranks",
     "allocated_bytes": "allocated",
     "reserved_bytes": "reserved",
     "smallest_bytes": "smallest that fits",
+    "host_bytes": "on the host",
+    "overhead": "beside tensors",
 }
 WORSE, BETTER = "regressed", "improved"
 
@@ -42,20 +45,20 @@ def load(root: Path, cell_id: str) -> PredictedBaseline | None:
 
 
 def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None) -> Verdict:
-    """Every number must be the baseline's; a difference names the part of the peak that changed most."""
-    name = prediction.cell
-    if prediction.outcome == "unsupported":
-        return Verdict(cell=name, status="unsupported", headline=f"{name} cannot be predicted: {prediction.reason}")
-    if baseline is None:
-        accept = f"pytest --perf --perf-predict -k {name} --perf-update=new"
-        return Verdict(cell=name, status="new", headline=f"{name}: no predicted baseline.", accept=accept)
-    before = baseline.prediction
+    """Every number must be the baseline's; a difference names the part of it that changed most. What could be predicted
+    and no longer can is worse, as what no longer fits is.
+    """
+    name, before = prediction.cell, baseline.prediction if baseline else None
+    cannot = f"{name} cannot be predicted: {prediction.reason}" if prediction.outcome == "unsupported" else ""
+    if cannot and (before is None or before.outcome == "unsupported"):
+        return Verdict(cell=name, status="unsupported", headline=cannot)
+    accept = f"pytest --perf --perf-predict -k {name} --perf-update="
+    if before is None:
+        return Verdict(cell=name, status="new", headline=f"{name}: no predicted baseline.", accept=f"{accept}new")
+    if cannot:
+        text = f"{cannot} Its baseline says {before.outcome}."
+        return Verdict(cell=name, status=WORSE, headline=text, accept=accept + WORSE)
     lines = [_line(metric, title, before, prediction) for metric, title in HELD.items()]
-    parts = {
-        part: prediction.parts.get(part, 0) - before.parts.get(part, 0) for part in before.parts | prediction.parts
-    }
-    if (before.outcome, before.rank) != (prediction.outcome, prediction.rank) or any(parts.values()):
-        lines[0] = _line("peak_bytes", HELD["peak_bytes"], before, prediction, parts)
     statuses = {line.status for line in lines}
     status = next((one for one in (WORSE, BETTER) if one in statuses), "ok")
     if before.outcome != prediction.outcome:
@@ -64,30 +67,40 @@ def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None)
     headline = (
         f"{name}: {wrong} of {len(lines)} predicted numbers {status}" if status != "ok" else f"{name}: as predicted"
     )
-    accept = f"pytest --perf --perf-predict -k {name} --perf-update={status}" if status != "ok" else ""
     return Verdict(
         cell=name,
         status=status,
         headline=headline,
         lines=lines,
         changed=sorted(changes(before.versions, prediction.versions)),
-        accept=accept,
+        accept=f"{accept}{status}" if status != "ok" else "",
     )
 
 
-def _line(metric: str, title: str, before: Prediction, now: Prediction, parts: dict[str, int] | None = None) -> Line:
-    old, new = getattr(before, metric), getattr(now, metric)
-    moved = {part: size for part, size in (parts or {}).items() if size}
-    status = "ok" if old == new and not moved else WORSE if new >= old else BETTER
+def _line(metric: str, title: str, before: Prediction, now: Prediction) -> Line:
+    """Of a number by the parts of the peak, of numbers by name by these."""
+    (old, old_parts), (new, new_parts) = _read(metric, before), _read(metric, now)
+    differences = {part: new_parts.get(part, 0) - old_parts.get(part, 0) for part in old_parts | new_parts}
+    moved = {part: size for part, size in differences.items() if size}
+    same = old == new and old_parts == new_parts
     most = max(moved, key=lambda part: abs(moved[part]), default="")
     sign = "+" if most and moved[most] > 0 else "-"
     return Line(
         metric=metric,
         title=title,
-        status=status,
+        status="ok" if same else WORSE if new >= old else BETTER,
         old=show_bytes(old),
         new=show_bytes(new),
         change=show_change(old, new),
         allowed="0",
         note=f"{most.replace('_', ' ')} {sign}{show_bytes(abs(moved[most]))}" if most else "",
     )
+
+
+def _read(metric: str, prediction: Prediction) -> tuple[int, dict[str, int]]:
+    value = getattr(prediction, metric)
+    if isinstance(value, dict):
+        return sum(value.values()), {
+            f"rank {name}" if metric == "ranks" else name: size for name, size in value.items()
+        }
+    return value, prediction.parts if metric == "peak_bytes" else {}

@@ -18,11 +18,10 @@ from perfsuite.memory.allocator import Event, replay, smallest_capacity
 from perfsuite.memory.overhead import overhead
 from perfsuite.memory.refusals import why_not_traced
 from perfsuite.memory.theory import model_state
-from perfsuite.memory.tracing import TraceFailed, job_of, key, trace
+from perfsuite.memory.tracing import TraceFailed, job_of, kept_at, trace
 from perfsuite.records import FORMAT, HOST, Failure, Held, Prediction, Reading, Trace
 from perfsuite.suspects import fold, locate
 from perfsuite.training.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
-from perfsuite.training.meters._cpu_allocator import cache_folder
 
 MOST_HELD = 24
 PEAK = "peak_memory_bytes"
@@ -39,7 +38,7 @@ def predict(
     counted: bool = False,
     fresh: bool = False,
 ) -> list[Prediction]:
-    """The prediction of every cell, from the cache where nothing has changed. Raises TraceFailed.
+    """The prediction of every cell, from the cache where nothing has changed; ``fresh``: never. Raises TraceFailed.
 
     What a trace refuses is a prediction too, with the outcome "unsupported" and its reason. ``counted`` takes one step
     more, whose operators, FLOPs and messages are counted.
@@ -64,8 +63,8 @@ def attempt(
             continue
         for rank in ranks_of(cell):
             job = job_of(cell, rank, catalog, padded, counted)
-            path = cache_folder() / "predictions" / f"{key(job)}.json"
-            if path.exists() and not fresh:
+            path = kept_at(job)
+            if path and path.exists() and not fresh:
                 known[number, rank] = records.read(path, Prediction)
             else:
                 waiting.append((number, rank, job, path))
@@ -76,7 +75,8 @@ def attempt(
             known[number, rank] = _unsupported(cells[number], result.message) if refused else result
         else:
             known[number, rank] = prediction = summarize(cells[number], rank, result)
-            records.write(path, prediction)
+            if path:
+                records.write(path, prediction)
     by_cell: dict[int, list[Prediction | Failure]] = defaultdict(list)
     for (number, _), found in sorted(known.items(), key=lambda item: item[0]):
         by_cell[number].append(found)
@@ -110,7 +110,7 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         allocated, reserved = allocator.allocated_peak, allocator.reserved_peak
         smallest = smallest_capacity(on_device, first)
     beside = overhead(device, cell.hardware.world_size) if device else {}
-    capacity = device.memory_bytes if device else None
+    capacity = device.usable_bytes if device else None
     return Prediction(
         format=FORMAT,
         cell=cell.id,

@@ -16,6 +16,7 @@ STATE_BYTES = {  # of an optimizer per parameter; 8-bit states without their blo
 }  # fmt: skip
 
 
+TRAINED = "trained part"  # the slot of techniques that freeze parameters
 OFFLOADED = {  # what leaves the device, by the field of a recipe that says so
     "offload_optimizer": {"optimizer_state", "master_parameters", "gradients"},
     "offload_parameters": {"parameters"},
@@ -26,29 +27,31 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     """Bytes per rank of parameters, master parameters, gradients and optimizer state, by precision and shard, without
     what is offloaded to the host.
 
-    Exact where everything is sharded evenly; LoRA is left out, since adapters depend on the model's layers.
+    Exact where everything is sharded evenly. What has no closed form is left out: of LoRA all but frozen parameters,
+    since adapters depend on the model's layers, and the state of an optimizer that this file does not know.
     """
-    names = {choice.technique.name for choice in cell.strategy.choices}
+    techniques = [choice.technique for choice in cell.strategy.choices]
+    names = {technique.name for technique in techniques}
     engine, pure = cell.strategy.engine, "pure_bf16" in names
     half = bool(names & {"bf16", "fp16", "pure_bf16"})
-    kept_half = pure or (half and engine.keeps == "pieces" and engine.preload != ())  # DeepSpeed casts the model
+    kept_half = pure or (half and engine.casts)
     count = cell.model.parameters / (layout.pipeline * layout.tensor)
     ranks = layout.shards if layout.shards > 1 else layout.data_ranks
+    if engine.dimension == "tensor":  # its shards are the tensor-parallel ranks, and replicas keep everything
+        ranks = 1
     share = {what: (1 / ranks if what in engine.shards else 1) for what in ("parameters", "gradients", "optimizer")}
     element = 2 if kept_half else 4
     sized = {
         "parameters": element * count * share["parameters"],
         "gradients": element * count * share["gradients"],
-        "optimizer_state": next(STATE_BYTES[name] for name in names if name in STATE_BYTES)
-        * (0.5 if pure else 1)
-        * count
-        * share["optimizer"],
     }
+    for name in names & STATE_BYTES.keys():  # of an optimizer, of which there is one
+        sized["optimizer_state"] = STATE_BYTES[name] * (0.5 if pure else 1) * count * share["optimizer"]
     if kept_half and not pure:
         sized["master_parameters"] = 4 * count * share["optimizer"]
-    offloaded = {
-        part for choice in cell.strategy.choices for part in choice.technique.sets if choice.technique.sets[part]
-    }
+    if any(technique.slot == TRAINED and not technique.default for technique in techniques):
+        sized = {"parameters": sized["parameters"]}
+    offloaded = {part for technique in techniques for part in technique.sets if technique.sets[part]}
     for part in offloaded & OFFLOADED.keys():
         here = OFFLOADED[part] & sized.keys()
         sized |= dict.fromkeys(here if "gradients" in engine.shards else here - {"gradients"}, 0)

@@ -23,7 +23,7 @@ from perfsuite.training.meters._cpu_allocator import cache_folder
 
 STEPS = 2  # the first has no optimizer state yet; where steps are cheap, on a CPU, as many as a run records
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
-TRACING = Path(__file__).parents[1]
+PERFSUITE = Path(__file__).parents[1]
 
 
 class TraceFailed(PerfsuiteError):
@@ -47,14 +47,22 @@ def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted
     )
 
 
-def key(job: TraceJob) -> str:
+def kept_at(job: TraceJob) -> Path | None:
+    """Where what a trace found is kept; None where code that is the user's to edit takes part, which no key can know:
+    a catalog's, and what it imports, or a model's from outside transformers.
+    """
+    if job.job.catalogs or not job.job.model.build.startswith("perfsuite."):
+        return None
+    return cache_folder() / "predictions" / f"{_key(job)}.json"
+
+
+def _key(job: TraceJob) -> str:
     """Of everything that a trace depends on: the cell, the libraries' versions and perfsuite's own code."""
     digest = hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(job, job=_portable(job.job))))
     for name in PACKAGES:
         digest.update(f"{name} {_version(name)}".encode())
-    for folder in ("training", "memory", "catalog"):
-        for path in sorted((TRACING / folder).rglob("*.py")):
-            digest.update(path.read_bytes())
+    for path in sorted(PERFSUITE.rglob("*.py")):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:20]
 
 

@@ -132,6 +132,7 @@ def ranking(predictions: Sequence[Prediction], names: Sequence[str]) -> Table:
 
 def explain(prediction: Prediction, parameters: int) -> list[str]:
     """From the sum that everyone computes by hand to the figure, in words and numbers."""
+    unknown = [name for name in ("gradients", "optimizer_state") if name not in prediction.theory]
     by_hand = sum(prediction.theory.values())
     states = {
         name: prediction.parts.get(name, 0)
@@ -143,7 +144,8 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
         f"{show_bytes(16 * parameters)}: what one expects.",
         f"In this precision and on these ranks the closed forms give {show_bytes(by_hand)}: "
         + ", ".join(f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in prediction.theory.items())
-        + ".",
+        + "."
+        + (f" They have none here for {' and '.join(unknown).replace('_', ' ')}." if unknown else ""),
         f"At the peak, in the {phase(prediction)}, {show_bytes(sum(states.values()))} of them are alive: "
         + ", ".join(f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in states.items() if size)
         + (

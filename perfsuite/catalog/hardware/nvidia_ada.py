@@ -12,6 +12,7 @@ DEVICES = (
         name="l4",
         matches=("nvidia l4",),  # occurs in "NVIDIA L40S" too: the memory tells them apart
         memory_bytes=23_034 * 2**20,  # nvidia-smi, ECC on
+        reserved_bytes=476 * 2**20,  # torch sees 22.03 GiB (ArcInstitute/evo2 #190)
         compute_capability=8.9,
         # torch._inductor.analysis.device_info has had 3350 GB/s for it, the H100's.
         memory_bandwidth=300e9,
@@ -25,6 +26,7 @@ DEVICES = (
         name="l40s",
         matches=("nvidia l40s",),
         memory_bytes=46_068 * 2**20,  # nvidia-smi, ECC on
+        reserved_bytes=582 * 2**20,  # torch sees 44.42 GiB (stepfun-ai/Step-Video-T2V #8)
         compute_capability=8.9,
         memory_bandwidth=864e9,
         dense_flops={"fp32": 91.6e12, "tf32": 183e12, "fp16": 362e12, "bf16": 362e12, "fp8": 733e12},

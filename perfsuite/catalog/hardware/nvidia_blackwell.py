@@ -11,7 +11,8 @@ DEVICES = (
     Device(
         name="b200",
         matches=("nvidia b200",),  # with the vendor: "NVIDIA GB200" is another device
-        memory_bytes=183_359 * 2**20,  # nvidia-smi; CUDA sees 182642 MiB
+        memory_bytes=183_359 * 2**20,  # nvidia-smi
+        reserved_bytes=717 * 2**20,  # CUDA sees 182,642 MiB
         compute_capability=10.0,
         memory_bandwidth=7_700e9,  # announced as 8 TB/s, and still given so in places
         # fp32 was announced as 80; the datasheet says 75, and 148 multiprocessors of 128 lanes at 1.965 GHz give 74.5.

@@ -16,6 +16,7 @@ DEVICES = (
         name="h100",
         matches=("nvidia h100", "80gb", "hbm3"),
         memory_bytes=81_559 * 2**20,  # nvidia-smi
+        reserved_bytes=551 * 2**20,  # torch sees 79.11 GiB (vllm-project/vllm #27508)
         compute_capability=9.0,
         memory_bandwidth=3_350e9,
         dense_flops=_SXM,
@@ -29,6 +30,7 @@ DEVICES = (
         name="h100_pcie",
         matches=("nvidia h100", "pcie"),
         memory_bytes=81_559 * 2**20,  # nvidia-smi
+        reserved_bytes=551 * 2**20,  # as of the module
         compute_capability=9.0,
         memory_bandwidth=2_000e9,
         # 114 of the module's 132 multiprocessors, at a lower clock
@@ -41,7 +43,8 @@ DEVICES = (
     Device(
         name="h200",
         matches=("nvidia h200",),  # with the vendor: "NVIDIA GH200" is another device
-        memory_bytes=143_771 * 2**20,  # nvidia-smi; torch sees 139.8 GiB
+        memory_bytes=143_771 * 2**20,  # nvidia-smi
+        reserved_bytes=616 * 2**20,  # torch sees 139.8 GiB
         compute_capability=9.0,
         memory_bandwidth=4_800e9,
         dense_flops=_SXM,

@@ -11,6 +11,7 @@ DEVICES = (
         name="t4",
         matches=("tesla t4",),
         memory_bytes=15_360 * 2**20,  # nvidia-smi; 15109 MiB by older drivers, which leave out what they reserve
+        reserved_bytes=451 * 2**20,  # torch sees 14.56 GiB (Zheng-Chong/CatVTON #133)
         compute_capability=7.5,
         memory_bandwidth=320e9,
         dense_flops={"fp32": 8.1e12, "fp16": 65e12},

@@ -11,7 +11,8 @@ DEVICES = (
     Device(
         name="v100_32g",
         matches=("v100", "sxm2", "32gb"),
-        memory_bytes=32_768 * 2**20,  # nvidia-smi; torch sees 32510 MiB
+        memory_bytes=32_768 * 2**20,  # nvidia-smi
+        reserved_bytes=258 * 2**20,  # torch sees 32,510 MiB
         compute_capability=7.0,
         memory_bandwidth=900e9,
         dense_flops={"fp32": 15.7e12, "fp16": 125e12},
@@ -24,7 +25,8 @@ DEVICES = (
     Device(
         name="v100_pcie_32g",
         matches=("v100-pcie", "32gb"),  # with the dash: the V100S-PCIE is a faster card
-        memory_bytes=32_768 * 2**20,  # nvidia-smi; torch sees 32510 MiB
+        memory_bytes=32_768 * 2**20,  # nvidia-smi
+        reserved_bytes=258 * 2**20,  # torch sees 32,510 MiB
         compute_capability=7.0,
         memory_bandwidth=900e9,
         dense_flops={"fp32": 14e12, "fp16": 112e12},

@@ -46,6 +46,7 @@ def _gpt2(name: str, source: str, parameters: int, workload: Workload = _REAL, *
         config_class="GPT2Config",
         model_class="GPT2LMHeadModel",
         config=config,
+        positions=config["n_positions"],
         vocabulary=config["vocab_size"],
         first_token=0,  # no padding; the end of a text is the last token of the vocabulary
         cut=cut(config["n_layer"]),

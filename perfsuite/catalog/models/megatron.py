@@ -35,6 +35,7 @@ def _gpt(name: str, parameters: int, micro_batch: int = 1, **overrides: Any) -> 
         config_class="GPT2Config",
         model_class="GPT2LMHeadModel",
         config=config,
+        positions=config["n_positions"],
         vocabulary=config["vocab_size"],
         first_token=0,
         cut=cut(config["n_layer"]),

@@ -149,6 +149,7 @@ ENGINES = (
         min_ranks=2,
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
+        casts=True,
         packages=("deepspeed",),
         preload=("deepspeed",),
         refuses=dict.fromkeys(

@@ -187,6 +187,7 @@ ENGINES = (
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer"}),
         keeps="pieces",
+        casts=True,
         packages=("deepspeed",),
         preload=("deepspeed.pipe",),
         compile=build_extensions,

@@ -151,6 +151,7 @@ ENGINES = tuple(
         name=f"zero{stage}",
         trainer=Zero,
         keeps="pieces",
+        casts=True,
         shards=frozenset(SHARDS[:stage]),
         refuses=offload.BEFORE_STAGE_3 if stage < 3 else {},
         why_not=offload.why_not,

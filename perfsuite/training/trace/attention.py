@@ -2,8 +2,8 @@
 
 torch chooses in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, by the first of these that can do it:
     flash       half precision, no mask, Ampere and newer, a head of at most 256
-    efficient   no grouped queries, Maxwell and newer; with or without a mask
-    math        everything: the scores of all pairs of tokens are kept
+    efficient   no grouped queries, with or without a mask; no bf16 before Ampere
+    math        everything: the scores of all pairs of tokens are kept, in fp32 even of half precision
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HALF = (torch.float16, torch.bfloat16)
 LARGEST_FLASH_HEAD = 256
@@ -51,6 +52,23 @@ def fits_flash(query: torch.Tensor, mask: Any, newest: bool) -> bool:
     return newest and mask is None and query.dtype in HALF and query.shape[-1] <= LARGEST_FLASH_HEAD
 
 
+def fits_efficient(query: torch.Tensor, grouped: bool, newest: bool) -> bool:
+    """Whether torch would take its efficient kernel (can_use_mem_efficient_attention), where flash does not fit."""
+    return not grouped and (newest or query.dtype != torch.bfloat16)
+
+
+@contextlib.contextmanager
+def _dropout_of_bits() -> Iterator[None]:
+    """The math kernel's own dropout, which C++ calls and trace/cuda.py cannot patch, with CUDA's mask of bool."""
+
+    def dropout(input: Any, p: float, train: bool) -> Any:
+        return torch.native_dropout(input, p, train)[0]
+
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("dropout", dropout, "AutogradCPU")
+        yield
+
+
 @contextlib.contextmanager
 def cuda_kernels(recorder: Any, newest: bool) -> Iterator[None]:
     """``scaled_dot_product_attention`` as torch computes it on CUDA."""
@@ -73,7 +91,7 @@ def cuda_kernels(recorder: Any, newest: bool) -> Iterator[None]:
                 attn_mask = attn_mask.to(dtype)
         if fits_flash(query, attn_mask, newest):
             return _flash(query, key, value, dropout_p, is_causal, scale)
-        if not enable_gqa:
+        if fits_efficient(query, enable_gqa, newest):
             mask = _bias(query, key, attn_mask)
             keeps = torch.is_grad_enabled() and any(
                 one is not None and one.requires_grad for one in (query, key, value, mask)
@@ -81,7 +99,7 @@ def cuda_kernels(recorder: Any, newest: bool) -> Iterator[None]:
             return torch.ops.aten._scaled_dot_product_efficient_attention(
                 query, key, value, mask, keeps, dropout_p, is_causal, scale=scale
             )[0]
-        with torch.autocast("cpu", enabled=False):
+        with torch.autocast("cpu", enabled=False), sdpa_kernel(SDPBackend.MATH), _dropout_of_bits():
             return plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     backward = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
