@@ -1,7 +1,6 @@
 """The pace of a real cell: what the core does between its steps."""
 
 from conftest import Measure
-
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.runner import Runner, Settings
