@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.records import Trace
+
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CELL = "gpt2_tiny-single-cpu_x1"
 
@@ -32,6 +34,25 @@ def test_cell_overhead_adds_up():
     assert [round(row[0] - sum(row[1:]), 2) for row in rows] == pytest.approx([0, 0], abs=0.06)
     assert ratio == pytest.approx(rows[1][0] / rows[0][0], abs=0.02)
     assert all(number > 0 for row in rows for number in row)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rss", "status", "told"),
+    [(5.9, 2**29, 0, "5.9 s | 6 s: met"), (6.1, 2**29, 1, "6 s: MISSED"), (1.0, 2**30, 1, "1024 MiB: MISSED")],
+)
+def test_a_missed_goal_of_speed_is_red(monkeypatch, tmp_path, seconds, rss, status, told):
+    """A trace that takes longer than its goal, or a GiB of memory, ends the benchmark with 1, and the page says so."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import memory_speed
+
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # which the benchmark changes, and this gives back
+    one = Trace(events=[], labels=[], marks=[], versions={}, seconds=seconds, rss_bytes=rss)
+    monkeypatch.setattr(memory_speed, "OUT", tmp_path / "page.md")
+    monkeypatch.setattr(memory_speed, "GOALS", {"gpt2_tiny-zero3+bf16-h100_x8": 6})
+    monkeypatch.setattr(memory_speed, "trace", lambda jobs: [one] * len(jobs))
+
+    assert memory_speed.main() == status
+    assert told in (tmp_path / "page.md").read_text() and " s of 2 |" in (tmp_path / "page.md").read_text()
 
 
 def test_plugin_overhead_adds_up():
