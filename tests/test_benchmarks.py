@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.records import Trace
+from perfsuite.records import FORMAT, Prediction, Trace
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CELL = "gpt2_tiny-single-cpu_x1"
@@ -53,6 +53,29 @@ def test_a_missed_goal_of_speed_is_red(monkeypatch, tmp_path, seconds, rss, stat
 
     assert memory_speed.main() == status
     assert told in (tmp_path / "page.md").read_text() and " s of 2 |" in (tmp_path / "page.md").read_text()
+
+
+def test_what_was_fitted_is_told_apart(monkeypatch, tmp_path):
+    """The mean error of the rows that dropout's masks were fitted to stands beside the mean without the fit."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import memory_published
+
+    def say(cells, *_, **__):
+        published = {one.cell.replace(memory_published.FITTED, ""): one.published for one in memory_published.FIGURES}
+        context = memory_published.CONTEXT_2022
+        for cell in cells:
+            figure = published[cell.id.replace(memory_published.FITTED, "")]
+            size = figure if memory_published.FITTED in cell.id else 0.9 * figure
+            numbers = {"reserved_bytes": round(size) - context, "allocated_bytes": round(size)}
+            yield Prediction(format=FORMAT, cell=cell.id, outcome="fits", world_size=1, **numbers)
+
+    monkeypatch.setattr(memory_published, "OUT", tmp_path / "page.md")
+    monkeypatch.setattr(memory_published, "predict", say)
+    memory_published.main()
+    page = (tmp_path / "page.md").read_text()
+
+    assert "- bert with dropout fitted: mean error 0.0 %" in page
+    assert "- bert without it: mean error 10.0 %" in page
 
 
 def test_plugin_overhead_adds_up():
