@@ -8,6 +8,7 @@ llama_8b     benchmarks/llama3_h100_202412_torchtitan.md of pytorch/torchtitan (
 llama2       tutorials/resource-tables.md of Lightning-AI/litgpt (A100 of 40 GB, 10⁹ bytes allocated; 1,304 tokens)
 """
 
+import dataclasses
 import statistics
 import sys
 from dataclasses import dataclass
@@ -80,7 +81,8 @@ MODELS = (
     _llama2("llama2_7b", 6_738_415_616, 4096, 32, 32, 11008),
     _llama2("llama2_13b", 13_015_864_320, 5120, 40, 40, 13824),
 )
-_BERT = "bert_large-single+{}+kept_gradients+unfused_dropout-v100_32g_x1"
+FITTED = "+unfused_dropout"  # to two of the rows that it is judged by (benchmarks/published/techniques/others.py)
+_BERT = "bert_large-single+{}+kept_gradients" + FITTED + "-v100_32g_x1"
 FIGURES = (
     Figure(_BERT.format("adamw_loop+eager"), 14949 * MIB, "occupied"),
     Figure(_BERT.format("adamw_loop+eager+acc4") + "-b1", 8681 * MIB, "occupied"),
@@ -124,14 +126,17 @@ def deepspeed_says(model: Model, ranks: int) -> int:
 def main() -> int:
     """Predict, compare, write."""
     catalog = Catalog((HERE / "published",), MODELS)
-    cells = [parse_cell(figure.cell, catalog) for figure in FIGURES]
+    unfitted = [dataclasses.replace(one, cell=one.cell.replace(FITTED, "")) for one in FIGURES if FITTED in one.cell]
+    figures = [*FIGURES, *unfitted]
+    cells = [parse_cell(figure.cell, catalog) for figure in figures]
     found = predict(cells, catalog, processes=2, padded=False)
     lines = []
     errors: dict[str, list[float]] = {}
-    for figure, cell, one in zip(FIGURES, cells, found, strict=True):
+    for figure, cell, one in zip(figures, cells, found, strict=True):
         here = predicted(figure, one)
         error = here / figure.published - 1
-        errors.setdefault(cell.model.name.rpartition("_")[0], []).append(error)
+        how = " without it" if figure in unfitted else " with dropout fitted" if FITTED in figure.cell else ""
+        errors.setdefault(cell.model.name.rpartition("_")[0] + how, []).append(error)
         others = accelerate_says(cell.model), deepspeed_says(cell.model, cell.hardware.world_size)
         shown = [f"{size / GIB:.2f}" for size in (figure.published, here)]
         lines.append(
@@ -152,10 +157,10 @@ def main() -> int:
         "Adam) and DeepSpeed's estimator for ZeRO-3 model states say of the same model and ranks, by their formulas:",
         "neither knows of activations.",
         "",
-        "Assumed of bert-large's run, which is from 2022: gradients were zeroed in place (torch 1), and dropout kept",
-        "masks in its input's dtype, which the documentation's own rows for micro-batches of 4 and 1 imply (see",
-        "benchmarks/published/techniques/others.py). Without the second the rows with a micro-batch of 4 are 10 to",
-        "14 % low, the others up to 6 %. All other rows are predicted with the libraries' defaults of today.",
+        "Assumed of bert-large's run, which is from 2022: gradients were zeroed in place (torch 1). Fitted to it: that",
+        "dropout kept masks in its input's dtype, taken from the documentation's own first two rows (see",
+        "benchmarks/published/techniques/others.py), so that these two are no test of it. Both means stand here; the",
+        "rows without it are the last. All other rows are predicted with the libraries' defaults of today.",
         "",
         *summary,
         "",

@@ -13,6 +13,7 @@ import pytest
 
 from perfsuite.history.ladder import Rung
 from perfsuite.history.results import Benchmark, Run, Value
+from perfsuite.records import FORMAT, Prediction, Trace
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CELL = "gpt2_tiny-single-cpu_x1"
@@ -37,6 +38,48 @@ def test_cell_overhead_adds_up():
     assert [round(row[0] - sum(row[1:]), 2) for row in rows] == pytest.approx([0, 0], abs=0.06)
     assert ratio == pytest.approx(rows[1][0] / rows[0][0], abs=0.02)
     assert all(number > 0 for row in rows for number in row)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "rss", "status", "told"),
+    [(5.9, 2**29, 0, "5.9 s | 6 s: met"), (6.1, 2**29, 1, "6 s: MISSED"), (1.0, 2**30, 1, "1024 MiB: MISSED")],
+)
+def test_a_missed_goal_of_speed_is_red(monkeypatch, tmp_path, seconds, rss, status, told):
+    """A trace that takes longer than its goal, or a GiB of memory, ends the benchmark with 1, and the page says so."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import memory_speed
+
+    monkeypatch.setenv("PYTHONHASHSEED", "0")  # which the benchmark changes, and this gives back
+    one = Trace(events=[], labels=[], marks=[], versions={}, seconds=seconds, rss_bytes=rss)
+    monkeypatch.setattr(memory_speed, "OUT", tmp_path / "page.md")
+    monkeypatch.setattr(memory_speed, "GOALS", {"gpt2_tiny-zero3+bf16-h100_x8": 6})
+    monkeypatch.setattr(memory_speed, "trace", lambda jobs: [one] * len(jobs))
+
+    assert memory_speed.main() == status
+    assert told in (tmp_path / "page.md").read_text() and " s of 2 |" in (tmp_path / "page.md").read_text()
+
+
+def test_what_was_fitted_is_told_apart(monkeypatch, tmp_path):
+    """The mean error of the rows that dropout's masks were fitted to stands beside the mean without the fit."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    import memory_published
+
+    def say(cells, *_, **__):
+        published = {one.cell.replace(memory_published.FITTED, ""): one.published for one in memory_published.FIGURES}
+        context = memory_published.CONTEXT_2022
+        for cell in cells:
+            figure = published[cell.id.replace(memory_published.FITTED, "")]
+            size = figure if memory_published.FITTED in cell.id else 0.9 * figure
+            numbers = {"reserved_bytes": round(size) - context, "allocated_bytes": round(size)}
+            yield Prediction(format=FORMAT, cell=cell.id, outcome="fits", world_size=1, **numbers)
+
+    monkeypatch.setattr(memory_published, "OUT", tmp_path / "page.md")
+    monkeypatch.setattr(memory_published, "predict", say)
+    memory_published.main()
+    page = (tmp_path / "page.md").read_text()
+
+    assert "- bert with dropout fitted: mean error 0.0 %" in page
+    assert "- bert without it: mean error 10.0 %" in page
 
 
 def test_plugin_overhead_adds_up():

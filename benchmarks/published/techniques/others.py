@@ -26,7 +26,8 @@ def unfuse_dropout(session: Any, model: torch.nn.Module) -> torch.nn.Module:
     """Dropout as three operators whose mask has the dtype of the input, where a trace of CUDA has a byte per element.
 
     The documentation's own rows tell: 14,949 MiB with a micro-batch of 4 and 8,681 with 1 are 2,089 MiB per sample.
-    Masks of a byte give 1,730, masks in the input's dtype 360 more (15 MiB in each of 24 layers), which is 2,090.
+    Masks of a byte give 1,730, masks in the input's dtype 360 more (15 MiB in each of 24 layers), which is 2,090. So
+    this is fitted to rows that it is then judged by: docs/memory_published.md gives the error with and without it.
     """
     import torch
 

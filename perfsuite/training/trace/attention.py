@@ -4,6 +4,10 @@ torch chooses in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, by the fi
     flash       half precision, no mask, Ampere and newer, a head of at most 256
     efficient   no grouped queries, with or without a mask; no bf16 before Ampere
     math        everything: the scores of all pairs of tokens are kept, in fp32 even of half precision
+
+Not modelled: on Hopper and on the B200's generation torch asks cuDNN's attention before all of these if cuDNN is newer
+than 9.15 (check_prefer_cudnn_attention; the wheels of 2.11 and later have such a one). It keeps no scores either, but
+takes masks and has a workspace of its own: what stands for it is what flash or efficient would need.
 """
 
 from __future__ import annotations
