@@ -29,6 +29,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from perfsuite.training.extensions import build_lock
+
 PR_SET_PDEATHSIG = 1
 
 
@@ -95,7 +97,7 @@ class Server:
         for part in parts:
             if part.compile and part.compile not in self.compiled:
                 self.send({"compiling": part.name})
-                with _build_lock():
+                with build_lock():
                     part.compile()
                 self.compiled.add(part.compile)
                 self.send({"compiled": part.name})
@@ -155,19 +157,6 @@ class Server:
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(pid, 0)
         shutil.rmtree(self.workspace, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _build_lock() -> Any:
-    """One process of this user builds extensions at a time; a lock file that a killed build left behind is stale."""
-    from filelock import FileLock
-
-    root = Path(os.environ["TORCH_EXTENSIONS_DIR"])
-    root.mkdir(parents=True, exist_ok=True)
-    with FileLock(root / "perfsuite.lock"):
-        for stale in root.glob("*/lock"):
-            stale.unlink(missing_ok=True)
-        yield
 
 
 def main() -> None:

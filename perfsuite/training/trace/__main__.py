@@ -16,6 +16,7 @@ from pathlib import Path
 from perfsuite import records
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.records import Failure, TraceJob
+from perfsuite.training.extensions import build_lock
 
 
 def run(job: TraceJob, out: Path) -> None:
@@ -52,6 +53,9 @@ def _import(job: TraceJob) -> None:
     for name in (*strategy.engine.preload, *(name for one in strategy.choices for name in one.technique.preload)):
         importlib.import_module(name)
     getattr(transformers, job.job.model.model_class or "T5Config")
+    if strategy.engine.compile:  # here, since a rank server takes the lock file of a build outside build_lock for stale
+        with build_lock():
+            strategy.engine.compile()
 
 
 def main() -> None:

@@ -1,0 +1,23 @@
+"""Extensions that torch compiles on first use: one process of this user builds at a time."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+
+@contextlib.contextmanager
+def build_lock() -> Iterator[None]:
+    """Around every build, in rank servers and in traces. A lock file of torch's is stale then, left behind by a build
+    that was killed: torch would wait for it for ever.
+    """
+    from filelock import FileLock
+
+    root = Path(os.environ["TORCH_EXTENSIONS_DIR"])
+    root.mkdir(parents=True, exist_ok=True)
+    with FileLock(root / "perfsuite.lock"):
+        for stale in root.glob("*/lock"):
+            stale.unlink(missing_ok=True)
+        yield
