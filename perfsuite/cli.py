@@ -57,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again as it ends
         return BROKEN_PIPE
+    except OSError as error:  # a path that the user named, or a disk that is full: which of them is in the message
+        print(f"perfsuite: {error}", file=sys.stderr)
+        return BAD_INPUT
 
 
 if __name__ == "__main__":

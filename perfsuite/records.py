@@ -9,6 +9,7 @@ Format history of Baseline and of the report's lines
 import datetime
 import math
 import os
+import re
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -343,7 +344,9 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
     try:
         return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise FileError(f"{where} is not a {kind.__name__.lower()}: {error}.") from error
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
+        article = "an" if name[0] in "aeiou" else "a"
+        raise FileError(f"{where} is not {article} {name}: {error}.") from error
 
 
 class _Head(msgspec.Struct):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from faults import named
+from hypothesis import HealthCheck, settings
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
@@ -19,6 +20,9 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test 
     own.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(own)
 
+# On a shared machine a slow example is a neighbour's.
+settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("shared")
 SETTINGS = Settings(steps=3, warmup=1, import_path=(str(Path(__file__).parent),))
 Measure = Callable[..., Measurement]
 

@@ -1,7 +1,7 @@
 """Anatomy of a peak, on logs written by hand: which moment is the fullest, and what each byte of it was for."""
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.training.anatomy import CATEGORIES, Mark, dissect
@@ -182,7 +182,6 @@ def logs(draw: st.DrawFn) -> tuple[list[Event], dict[int, Mark]]:
     return events, found
 
 
-@settings(deadline=None)
 @given(logs())
 def test_sums(log: tuple[list[Event], dict[int, Mark]]) -> None:
     """Categories and operations each sum to the peak exactly, and no moment of the steps was fuller."""

@@ -4,7 +4,7 @@ import contextlib
 import itertools
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perfsuite.catalog.registry import Catalog
@@ -165,7 +165,6 @@ PART = st.one_of(
 )
 
 
-@settings(deadline=None)
 @given(st.one_of(st.text(), st.lists(PART, max_size=9).map("-".join), st.lists(PART, max_size=9).map("".join)))
 @example("t5_tiny-ddp-cpu_x2-b" + "9" * 5000)
 @example("t5_tiny-ddp+acc" + "9" * 5000 + "-cpu_x2")

@@ -34,6 +34,22 @@ def test_a_refused_definition_is_listed_with_its_reason(tmp_path: Path, capsys: 
     assert "refused: nobody sells it" in printed
 
 
+def test_a_path_below_a_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the system says of a path that cannot be is told without a traceback."""
+    file = tmp_path / "file"
+    file.write_text("")
+    ledger = Path(__file__).parents[1] / "baselines"
+
+    assert main(["baseline", "history", "--baselines", str(ledger), "--html", str(file / "drift.html")]) == 2
+    assert str(file) in capsys.readouterr().err
+
+
+def test_an_ab_of_absent_hardware_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """Before anything is launched, with what is here."""
+    assert main(["ab", "--a", "zero2", "--b", "zero3", "--model", "gpt2_tiny", "--hardware", "b200_x8"]) == 2
+    assert "b200_x8 is not here: this machine has" in capsys.readouterr().err
+
+
 def write_refused(folder: Path) -> None:
     """A catalog with a refused engine and a refused technique."""
     for kind, text in (
@@ -103,7 +119,7 @@ def test_a_broken_support_file_is_one_sentence(tmp_path: Path, capsys: pytest.Ca
     (tmp_path / "support.json").write_text('{"format": 1, "entr')
 
     assert main(["list", "--support", "--file", str(tmp_path / "support.json")]) == 2
-    assert "support.json is not a supportfile" in capsys.readouterr().err
+    assert "support.json is not a support file" in capsys.readouterr().err
 
 
 def test_no_torch() -> None:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Callable
 
 import pytest
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from perfsuite import units
@@ -45,7 +45,6 @@ def test_parse_bytes_refuses(text: str) -> None:
         units.parse_bytes(text)
 
 
-@settings(deadline=None)
 @given(st.text() | st.from_regex(r"\s*\d+(\.\d+)?\s*([kKMGT]i?)?B?\s*", fullmatch=True))
 @example("9" * 400 + "GiB")
 def test_parse_bytes_any_text(text: str) -> None:
@@ -59,7 +58,6 @@ def test_parse_bytes_any_text(text: str) -> None:
     assert count > 0
 
 
-@settings(deadline=None)
 @given(st.integers(1, 2**50))
 def test_shown_bytes_read_back(count: int) -> None:
     """What show_bytes prints, parse_bytes reads, to half of the last digit."""
@@ -128,7 +126,6 @@ def test_show_change(old: float, new: float, text: str) -> None:
     assert units.show_change(old, new) == text
 
 
-@settings(deadline=None)
 @given(st.floats(1e-6, 9.99e2))
 @example(9.996)
 @example(99.96)

@@ -17,6 +17,7 @@ from perfsuite.commands._cells import add_cells, cells_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
 from perfsuite.gate.paired import CONFIDENCE, MOST_BLOCKS, THRESHOLD, least_blocks
+from perfsuite.launch.machine import why_absent
 from perfsuite.records import Record
 from perfsuite.report.ab import render_ab
 from perfsuite.report.live import LiveLine
@@ -72,12 +73,15 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.blocks != 0 and arguments.blocks < least_blocks():
         raise UsageError(f"--blocks must be 0, or {least_blocks()} or more, not {arguments.blocks}.")
     if not 0 <= arguments.threshold < 1:
-        raise UsageError(f"--threshold must be 0 or more and below 1, not {arguments.threshold}.")
+        raise UsageError(f"--threshold must be 0 or more and below 1, 0.02 for 2 %, not {arguments.threshold}.")
     if arguments.report and (arguments.report.is_dir() or not arguments.report.absolute().parent.is_dir()):
         raise UsageError(f"--report names {arguments.report}, where no file can be.")
     cells = _cells(arguments, catalog)
+    hardware = [parse_cell(cell, catalog).hardware for cell in cells]
+    if absent := next(filter(None, (why_absent(one, catalog) for one in hardware)), ""):
+        raise UsageError(absent)
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
-    on_cpu = all(parse_cell(cell, catalog).hardware.kind == "cpu" for cell in cells)
+    on_cpu = all(one.kind == "cpu" for one in hardware)
     interleave = arguments.interleave or ("steps" if on_cpu else "launches")
     session = Session(a, b, cells, settings, arguments.threshold, arguments.blocks, interleave)
     live = LiveLine(settings.all_steps_of)

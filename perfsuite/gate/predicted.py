@@ -54,7 +54,9 @@ def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None)
         return Verdict(cell=name, status="unsupported", headline=cannot)
     accept = f"pytest --perf --perf-predict -k {name} --perf-update="
     if before is None:
-        return Verdict(cell=name, status="new", headline=f"{name}: no predicted baseline.", accept=f"{accept}new")
+        needs = f"it needs {show_bytes(prediction.needed_bytes)}"
+        text = f"{name}: no predicted baseline; {needs}. Record it: {accept}new"
+        return Verdict(cell=name, status="new", headline=text, accept=f"{accept}new")
     if cannot:
         text = f"{cannot} Its baseline says {before.outcome}."
         return Verdict(cell=name, status=WORSE, headline=text, accept=accept + WORSE)
