@@ -128,7 +128,7 @@ def collect(tests: Sequence[str]) -> set[str]:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """The table, then the reasons with what to do."""
+    """The table, then the reasons with what to do. 1 if a file cannot be read."""
     if not 0 <= arguments.time_tolerance < math.inf:
         raise UsageError(f"--time-tolerance must be a number of 0 or more, not {arguments.time_tolerance}.")
     found = _found(arguments, collect(arguments.tests) if arguments.tests else None, arguments.time_tolerance)
@@ -138,15 +138,19 @@ def show(arguments: argparse.Namespace) -> int:
     print_table(table)
     counts = {status: sum(stored.standing.status == status for stored in found) for status in ORDER}
     print(f"\n{len(found)} baselines: {', '.join(f'{count} {status}' for status, count in counts.items() if count)}")
+    unreadable = {stored.cell for stored in found if stored.baseline is None}
     for (status, why), cells in _grouped(found).items():
         print(f"\n{status}: {why}\n  {_named(cells)}")
         if status == "orphaned":
             print('  remove: perfsuite baseline prune --yes --reason "…"')
         elif status == "unknown":
             print("  ask them: perfsuite baseline show --tests FILE …")
+        elif unreadable.issuperset(cells):
+            again = f"pytest --perf -k {_expression(cells)} --perf-update=new"
+            print(f"  get it back from git, or remove it and record here: {again}")
         else:
             print(f'  record here: pytest --perf -k {_expression(cells)} --perf-update=all --perf-reason="…"')
-    return 0
+    return int(bool(unreadable))
 
 
 def prune(arguments: argparse.Namespace) -> int:
