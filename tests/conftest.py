@@ -1,6 +1,7 @@
 """What several test files share. The pytest process never imports torch: ranks do."""
 
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -20,6 +21,7 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test 
     own.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(own)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's children would inherit that it is ignored
 # On a shared machine a slow example is a neighbour's.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")

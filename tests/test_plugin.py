@@ -148,10 +148,13 @@ def test_ctrl_c_leaves_nothing_behind(repository):
     environment = dict(os.environ, TMPDIR=str(pytester.mkdir("tmp")))
     command = [sys.executable, "-m", "pytest", "--perf", "--perf-steps=100000", "--perf-update=new"]
     run = subprocess.Popen(command, cwd=pytester.path, env=environment, stdout=subprocess.PIPE, text=True)
-    _wait_until(lambda: any(_step_of(path) > 5 for path in pytester.path.glob("tmp/perfsuite-*/cell-*/*.progress")))
-    ours = _processes_with(str(pytester.path / "tmp"))
-    run.send_signal(signal.SIGINT)
-    output = run.communicate(timeout=30)[0]
+    try:
+        _wait_until(lambda: any(_step_of(path) > 5 for path in pytester.path.glob("tmp/perfsuite-*/cell-*/*.progress")))
+        ours = _processes_with(str(pytester.path / "tmp"))
+        run.send_signal(signal.SIGINT)
+        output = run.communicate(timeout=30)[0]
+    finally:
+        run.kill()
 
     assert len(ours) >= 3  # a server and two ranks
     assert run.returncode == 2
