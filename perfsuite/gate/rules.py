@@ -25,7 +25,9 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
     if rule is None:
         raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
     if new and old and scope.finite:
-        return None if rule is _shown else rule(metric, new, old, scope)
+        if rule is _shown:
+            return None
+        return rule(metric, new, old, scope)
     if not (_is_finite(new) and _is_finite(old)):
         whose = "the baseline" if _is_finite(new) else "the measurement"
         return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
@@ -55,8 +57,10 @@ def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     by what shrank, and the next change may uncover it.
     """
     if new.value == old.value and new.parts == old.parts:
-        value = metric.show(old.value)
-        return say(metric, "ok", value, value, show_change(old.value, new.value), "0")
+        value, change = metric.show(old.value), "+0.0 %" if old.value else "0 %"
+        return Line(
+            metric=metric.name, title=metric.title, status="ok", old=value, new=value, change=change, allowed="0"
+        )
     better = (new.value < old.value and metric.worse == "higher") or (new.value > old.value and metric.worse == "lower")
     status, change = "improved" if better else "regressed", show_change(old.value, new.value)
     return text(metric, status, old, new, change, "0", explain(metric, new, old))
