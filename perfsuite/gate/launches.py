@@ -7,7 +7,7 @@ import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.gather import derived
-from perfsuite.gate.lines import Scope, agree
+from perfsuite.gate.lines import agree, bound_of, low_precision
 from perfsuite.records import Failure, Measurement, Reading
 
 POOLED = ("time", "control")  # rules whose metrics are pooled: everything else must repeat itself, or is shown
@@ -58,7 +58,7 @@ def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric]) 
         ):
             return f"{metric.title} has other samples in launch {{number}} than in the first."
         if old and new and metric.hold == "close":
-            bound = Scope(other, first, first.cell.split("-")[1], 0.0).bound_of(metric)
+            bound = bound_of(metric, low_precision(first.cell.split("-")[1]))
             if not all(agree(*pair, bound) for pair in zip(old.samples, new.samples, strict=False)):
                 return f"{metric.title} takes another course in launch {{number}} than in the first."
         if old and new and metric.hold == "exact" and (old.value, old.parts) != (new.value, new.parts):

@@ -30,7 +30,7 @@ class Scope:
 
     def __init__(self, new: Measurement, old: Measurement, strategy: str, time_tolerance: float) -> None:
         self.new, self.old, self.time_tolerance = new, old, time_tolerance
-        self.low_precision = not LOW_PRECISION.isdisjoint(strategy.split("+")[1:])
+        self.low_precision = low_precision(strategy)
         readings = [*new.readings.values(), *old.readings.values()]
         samples = itertools.chain.from_iterable([reading.samples for reading in readings])
         values: list[float] = [reading.value for reading in readings]
@@ -41,10 +41,6 @@ class Scope:
         self.paces: tuple[list[list[float]], list[list[float]]] = [], []
         if old.versions.get("python") == new.versions.get("python"):
             self.paces = old.by_launch("pace_seconds"), new.by_launch("pace_seconds")
-
-    def bound_of(self, metric: Metric) -> float:
-        """Relative, of a "close" metric in the strategy's precision."""
-        return LOW_PRECISION_BOUND if self.low_precision else metric.bound
 
     @functools.cached_property
     def slower_control(self) -> float:
@@ -67,6 +63,16 @@ def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
     """``torch 2.12 -> 2.13`` for each name that has another text on the other side; "none" where a side lacks it."""
     pairs = [(name, old.get(name, "none"), new.get(name, "none")) for name in {**old, **new}]
     return [f"{name} {before} -> {after}" for name, before, after in pairs if before != after]
+
+
+def low_precision(strategy: str) -> bool:
+    """Whether the strategy, e.g. "zero3+bf16", computes in less than fp32."""
+    return not LOW_PRECISION.isdisjoint(strategy.split("+")[1:])
+
+
+def bound_of(metric: Metric, in_low_precision: bool) -> float:
+    """Relative, of a "close" metric."""
+    return LOW_PRECISION_BOUND if in_low_precision else metric.bound
 
 
 def agree(before: float | None, after: float | None, bound: float) -> bool:

@@ -57,18 +57,16 @@ class Level(NamedTuple):
         """
         return relative(math.log1p(tolerance) + _detected(self.launches) * self.spread)
 
-    def too_wide(self, tolerance: float) -> bool:
-        """Whether the noise hides a step twice as slow, or what the tolerance makes of that: then nothing is held."""
-        return hides(self.smallest_effect(tolerance), tolerance)
-
 
 @functools.cache
 def _detected(count: int) -> float:
     return DETECTED[max(known for known in DETECTED if known <= count)]
 
 
-def hides(smallest_effect: float, tolerance: float) -> bool:
-    """Whether a baseline with that smallest effect is too wide, as ``Level.too_wide``."""
+def too_wide(smallest_effect: float, tolerance: float) -> bool:
+    """Whether noise with that smallest effect hides a step twice as slow, or what the tolerance makes of that: then
+    nothing is held.
+    """
     return not smallest_effect <= (1 + HIDDEN) * (1 + tolerance) ** 2 - 1
 
 

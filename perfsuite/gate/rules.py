@@ -12,7 +12,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import UsageError
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.gather import is_number
-from perfsuite.gate.lines import Scope, agree, say, text
+from perfsuite.gate.lines import Scope, agree, bound_of, say, text
 from perfsuite.gate.timing import TAIL_ALONE, hold_time
 from perfsuite.records import Line, Reading
 from perfsuite.units import show_change
@@ -68,7 +68,7 @@ def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
 
 def _close(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """Every step that both have: within the bound of the precision, and overflowed in both or in none."""
-    bound = scope.bound_of(metric)
+    bound = bound_of(metric, scope.low_precision)
     pairs = list(zip(old.samples, new.samples, strict=False))
     allowed = f"±{bound * 100:g} %"
     if old.samples != new.samples and not all(agree(before, after, bound) for before, after in pairs):

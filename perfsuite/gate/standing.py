@@ -13,8 +13,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.noise import Level, relative
-from perfsuite.gate.timing import at_pace, timed_launches
+from perfsuite.gate.noise import Level, relative, too_wide
+from perfsuite.gate.timing import noise_scale, timed_launches
 from perfsuite.records import Baseline, Measurement
 from perfsuite.units import show_ratio
 
@@ -88,10 +88,10 @@ def _times(measurement: Measurement, timed: Sequence[Metric], tolerance: float) 
             return None, f"{metric.name} has no timed steps"
         if len(launches) < 2:
             return None, "of one launch, which says nothing of the noise: its time is not held"
-        level = Level.of(at_pace(launches, measurement.by_launch("pace_seconds")) or launches)
+        level = Level.of(noise_scale(measurement, launches))
         effect = level.smallest_effect(tolerance)
         detects = max(effect, detects or 0.0)
-        if level.too_wide(tolerance):
+        if too_wide(effect, tolerance):
             return (
                 detects,
                 f"its launches spread by {show_ratio(relative(level.spread))}: a step twice as slow would not show",

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, say, text
 from perfsuite.gate.machines import why_other_machine
-from perfsuite.gate.noise import CONFIRMATIONS, Level, hides, level_of, relative, tail_bound
+from perfsuite.gate.noise import CONFIRMATIONS, Level, level_of, relative, tail_bound, too_wide
 from perfsuite.records import Line, Measurement, Reading
 from perfsuite.units import show_change, show_ratio
 
@@ -79,7 +79,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
             metric, status, metric.show(old.value), metric.show(new.value), change, allowed, note, show_ratio(detects)
         )
 
-    if hides(detects, tolerance):
+    if too_wide(detects, tolerance):
         return line("unstable", _ADVICE.format(spread=show_ratio(relative(judged.level.spread))))
     confirmed = len(after) > CONFIRMATIONS
     if not (median <= 0 and tail <= 0):
@@ -111,6 +111,11 @@ def at_pace(launches: Launches, paces: Launches) -> Launches:
     if not paces or list(map(len, paces)) != list(map(len, launches)) or not min(map(min, paces)) > 0:
         return []
     return [[time / pace for time, pace in zip(*pair, strict=True)] for pair in zip(launches, paces, strict=True)]
+
+
+def noise_scale(measurement: Measurement, launches: Launches) -> Launches:
+    """The launches as their noise is told: as multiples of the measurement's pace, where that is known."""
+    return at_pace(launches, measurement.by_launch("pace_seconds")) or launches
 
 
 def _by_pace(clock: Excess, judged: Excess) -> str:

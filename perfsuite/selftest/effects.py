@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from perfsuite.gate.noise import Level, tail_bound
-from perfsuite.gate.timing import at_pace
+from perfsuite.gate.timing import noise_scale
 from perfsuite.records import Measurement
 from perfsuite.selftest.delays import ONE_STEP_IN
 from perfsuite.units import show_bytes, show_ratio
@@ -55,6 +55,4 @@ def bytes_of_peak(baseline: Measurement) -> Size:
 
 
 def _launches(baseline: Measurement) -> list[list[float]]:
-    """The steps as the judge takes them: as multiples of the pace, where that is known."""
-    launches = baseline.by_launch("step_time_seconds")
-    return at_pace(launches, baseline.by_launch("pace_seconds")) or launches
+    return noise_scale(baseline, baseline.by_launch("step_time_seconds"))
