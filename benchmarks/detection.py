@@ -136,13 +136,10 @@ def describe(name: str, ways: dict[str, dict[str, list[Round]]]) -> str:
         text += _spreads([[level_of(one.step_seconds) for one in launches] for launches in nulls])
         text += f", as multiples of the pace by {_spreads([[level_of(one) for one in steps] for steps in paced])}. "
     if pairs:
-        turns = [[level_of(b.step_seconds) - level_of(a.step_seconds) for a, b in _nulls(rounds)] for rounds in pairs]
+        twins = [[one[0.0] for one in rounds] for rounds in pairs]
+        turns = [[level_of(b.step_seconds) - level_of(a.step_seconds) for a, b in both] for both in twins]
         text += f"{len(pairs[0])} rounds in turns, the ratio of two without a delay spreads by {_spreads(turns)}."
     return text.strip()
-
-
-def _nulls(rounds: list[Round]) -> list[list[Recorded]]:
-    return [one[0.0] for one in rounds]
 
 
 def _spreads(cells: list[list[float]]) -> str:
@@ -172,7 +169,7 @@ def main() -> None:
         for name, by_delay in said.items()
         if name.startswith(WAYS[0])
     ]
-    names = ", ".join(f"`{cell}`" for cell in next(iter(recordings.values()))[WAYS[0]])
+    names = ", ".join(f"`{cell}`" for cell in next(iter(next(iter(recordings.values())).values())))
     paragraphs = [
         "# What the gate can see",
         f"Share of {COMPARISONS} comparisons that were red, by the real delay that was put into every step. Computed "
