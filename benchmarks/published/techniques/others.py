@@ -22,21 +22,33 @@ def keep_gradients(session: Any, model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
-def unfuse_dropout(session: Any, model: torch.nn.Module) -> torch.nn.Module:
-    """Dropout as three operators whose mask has the dtype of the input, where a trace of CUDA has a byte per element.
+def keep_softmax_inputs(session: Any, model: torch.nn.Module) -> torch.nn.Module:
+    """Before torch 1.11 softmax kept its input for the backward pass, beside its output, though it never read it.
 
-    The documentation's own rows tell: 14,949 MiB with a micro-batch of 4 and 8,681 with 1 are 2,089 MiB per sample.
-    Masks of a byte give 1,730, masks in the input's dtype 360 more (15 MiB in each of 24 layers), which is 2,090. So
-    this is fitted to rows that it is then judged by: docs/memory_published.md gives the error with and without it.
+    pytorch/pytorch issue 49600 tells of it, pull request 65242 ended it. The generated autograd/generated/Functions.h
+    has ``SavedVariable self_`` in SoftmaxBackward0 in the wheel of 1.10.2, and no more in that of 1.11.0.
     """
     import torch
 
-    plain = torch.dropout
-    mock.patch.object(
-        torch.nn.functional,
-        "dropout",
-        lambda input, p=0.5, training=True, inplace=False: plain(input, p, training),
-    ).start()
+    class Softmax(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, input: torch.Tensor, dim: int) -> torch.Tensor:
+            output = torch.softmax(input, dim)
+            ctx.dim = dim
+            ctx.save_for_backward(input, output)
+            return output
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+            input, output = ctx.saved_tensors
+            return torch._softmax_backward_data(gradient, output, ctx.dim, input.dtype), None
+
+    def softmax(input: torch.Tensor, dim: int, *_: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
+        if dtype is None and torch.is_autocast_enabled(input.device.type):
+            dtype = torch.float32  # torch's "CUDA ops that autocast to float32"
+        return Softmax.apply(input if dtype is None else input.to(dtype), dim)
+
+    mock.patch.object(torch.nn.functional, "softmax", softmax).start()
     return model
 
 
@@ -60,13 +72,13 @@ TECHNIQUES = (
         meaning="Gradients stay and are filled with zeros, as torch 1 did.",
         applies=keep_gradients,
     ),
-    Technique(name="fused_dropout", slot="dropout kernel", order=51, meaning="The device's own.", default=True),
+    Technique(name="lean_softmax", slot="softmax", order=51, meaning="Keeps its output only.", default=True),
     Technique(
-        name="unfused_dropout",
-        slot="dropout kernel",
+        name="torch110_softmax",
+        slot="softmax",
         order=51,
-        meaning="Dropout keeps a mask in the input's dtype.",
-        applies=unfuse_dropout,
+        meaning="Keeps its input too, as before torch 1.11.",
+        applies=keep_softmax_inputs,
     ),
     Technique(
         name="lora_litgpt",
