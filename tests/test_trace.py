@@ -1,12 +1,16 @@
 """The traced memory of real cells against the allocator that counts a run's: the same code, no tensors."""
 
+from pathlib import Path
+
 import pytest
 
+from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.memory.predict import predict
 from perfsuite.memory.refusals import why_not_traced
 from perfsuite.memory.tracing import job_of, trace
 
+PUBLISHED = Path(__file__).parents[1] / "benchmarks" / "published"
 SINGLE = ["t5_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]
 SEVERAL = [
     "gpt2_tiny-ddp-cpu_x2",
@@ -148,6 +152,18 @@ def test_bf16_before_ampere_keeps_the_scores(kept, catalog):
 def test_fp16_takes_the_efficient_kernel_everywhere(kept):
     """With padding, and so a mask, the older device keeps what the newer one does."""
     assert kept["fp16", "t4"] == kept["fp16", "rtx3090"] == kept["bf16", "rtx3090"]
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_the_softmax_of_torch_110_keeps_its_input(precision):
+    """It is what bert-large's published figures are predicted with: 4 bytes more of each pair of tokens, and no more."""
+    catalog = Catalog((PUBLISHED,))
+    work, config = (model := catalog.get("model", "gpt2_tiny")).workload, model.config
+    strategy = "single+eager" if precision == "fp32" else f"single+{precision}+eager"
+    cells = [parse_cell(f"gpt2_tiny-{strategy}{one}-h100_x1", catalog) for one in ("", "+torch110_softmax")]
+    today, then = (one.parts["activations"] for one in predict(cells, catalog, processes=2))
+
+    assert then - today == 4 * config["n_layer"] * work.micro_batch * config["n_head"] * work.sequence_length**2
 
 
 OFFLOADS = {
