@@ -9,12 +9,14 @@ import msgspec
 from perfsuite import records
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
+from perfsuite.gate.judge import RED
 from perfsuite.gate.predicted import judge_prediction, load, path_of
+from perfsuite.gatekeeper import commit_of
 from perfsuite.memory.predict import predict
 from perfsuite.records import FORMAT, PredictedBaseline, PredictedResult
 
 
-def predict_and_judge(cell: Cell, catalog: Catalog, root: Path, update: str | None, commit: str) -> PredictedResult:
+def predict_and_judge(cell: Cell, catalog: Catalog, root: Path, update: str | None, reason: str) -> PredictedResult:
     """Trace a cell, judge it, and accept it where the user has consented to this verdict. A gate asks what is so now:
     what an earlier run has kept is no answer.
     """
@@ -22,12 +24,18 @@ def predict_and_judge(cell: Cell, catalog: Catalog, root: Path, update: str | No
     (prediction,) = predict([cell], catalog, fresh=True)
     verdict = judge_prediction(prediction, baseline)
     updated = ""
-    if verdict.status in ("new", "regressed", "improved") and update in (verdict.status, "all"):
+    kind = "new" if baseline is None else verdict.status
+    if verdict.status in RED and update in (kind, "all"):
         path = path_of(root, cell.id)
         records.write(
             path,
             PredictedBaseline(
-                format=FORMAT, cell=cell.id, date=records.timestamp(), commit=commit, prediction=lasting(prediction)
+                format=FORMAT,
+                cell=cell.id,
+                date=records.timestamp(),
+                commit=commit_of(root),
+                reason=reason,
+                prediction=lasting(prediction),
             ),
         )
         updated = str(path)

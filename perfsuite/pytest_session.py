@@ -23,7 +23,7 @@ from perfsuite.gate.judge import NEED_A_REASON, RED
 from perfsuite.gate.noise import LAUNCHES
 from perfsuite.gate.standing import of_one_launch
 from perfsuite.gate.store import Store
-from perfsuite.gatekeeper import Gatekeeper, commit_of
+from perfsuite.gatekeeper import Gatekeeper
 from perfsuite.launch.machine import missing_packages, why_absent
 from perfsuite.plugin import FIXTURE
 from perfsuite.pytest_cells import catalog_of, setting
@@ -167,12 +167,11 @@ class PerfSession:
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test where the hardware is absent."""
         cell: Cell = request.param
-        reason = why_absent(cell.hardware, self.catalog)
+        reason = absent = why_absent(cell.hardware, self.catalog)
         missing = missing_packages(cell.strategy)
         if missing:
             names = " and ".join(missing)
             reason = f"{cell.strategy.name} needs {names}, not installed here: pip install {' '.join(missing)}"
-        absent = why_absent(cell.hardware, self.catalog)
         if absent and self.config.getoption("--perf-predict") and not missing:
             self._predict(cell, request)
         if self.settings.capacity_bytes is not None and cell.strategy.engine.process == "communication":
@@ -187,7 +186,7 @@ class PerfSession:
 
         root = self.config.rootpath / self.config.getini("perf_baselines")
         try:
-            result = predict_and_judge(cell, self.catalog, root, self.update, commit_of(root))
+            result = predict_and_judge(cell, self.catalog, root, self.update, self.reason)
         except PerfsuiteError as error:
             raise PerfVerdict(f"{cell.id}: {error}") from error
         request.node.user_properties.append((PREDICTED, records.encode_line(result)))

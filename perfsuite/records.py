@@ -305,12 +305,13 @@ class Result(Record, frozen=True, kw_only=True):
 
 
 class PredictedBaseline(Record, frozen=True, kw_only=True):
-    """A stored prediction with where it comes from; of another kind than a measurement's."""
+    """A stored prediction with where it comes from, and why it was accepted; of another kind than a measurement's."""
 
     format: int
     cell: str
     date: str
     commit: str
+    reason: str = ""
     prediction: Prediction
 
 

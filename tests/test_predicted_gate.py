@@ -18,7 +18,7 @@ from perfsuite.memory import tracing
 from perfsuite.memory.overhead import overhead
 from perfsuite.memory.predict import predict
 from perfsuite.pytest_predictions import predict_and_judge
-from perfsuite.records import FORMAT, PredictedBaseline, Prediction, Trace, TraceMark, read_report, write
+from perfsuite.records import FORMAT, PredictedBaseline, Prediction, Trace, TraceMark, read, read_report, write
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(
@@ -125,9 +125,9 @@ def test_every_number_is_held(fields, status, note):
     assert (verdict.status, line.status, line.note) == (status, status, note)
 
 
-def test_a_cell_without_baseline_is_new():
-    """Nothing is accepted without consent."""
-    assert judge_prediction(PREDICTION, None).status == "new"
+def test_a_cell_without_baseline_is_missing_one():
+    """Nothing is accepted without consent, and what is held to nothing passes nowhere."""
+    assert judge_prediction(PREDICTION, None).status == "missing"
 
 
 def test_a_baseline_of_another_cell_is_refused(tmp_path):
@@ -160,15 +160,17 @@ def test_pytest_predicts_what_is_not_here(tmp_path):
         ]
         return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
 
-    fresh, accepted, held = run(), run("--perf-update=new"), run()
+    fresh, accepted, held = run(), run("--perf-update=all", "--perf-reason=a first one"), run()
     path = path_of(tmp_path / "baselines", CELL)
+    reason = read(path, PredictedBaseline).reason
     path.write_text(path.read_text().replace('"outcome": "fits"', '"outcome": "oom"'))
     changed = run()
 
     measured, (predicted,) = read_report(tmp_path / "run.jsonl")
 
-    assert (fresh.returncode, accepted.returncode, held.returncode, changed.returncode) == (0, 0, 0, 1)
+    assert (fresh.returncode, accepted.returncode, held.returncode, changed.returncode) == (1, 0, 0, 1)
     assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "improved")
+    assert reason == "a first one"
     assert "no predicted baseline" in fresh.stdout
     assert "predicted, not measured" in held.stdout
     assert "--perf-update=improved" in changed.stdout

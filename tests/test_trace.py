@@ -156,7 +156,7 @@ def test_fp16_takes_the_efficient_kernel_everywhere(kept):
 
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_the_softmax_of_torch_110_keeps_its_input(precision):
-    """It is what bert-large's published figures are predicted with: 4 bytes more of each pair of tokens, and no more."""
+    """It is what bert-large's published figures are predicted with: 4 bytes more per pair of tokens."""
     catalog = Catalog((PUBLISHED,))
     work, config = (model := catalog.get("model", "gpt2_tiny")).workload, model.config
     strategy = "single+eager" if precision == "fp32" else f"single+{precision}+eager"

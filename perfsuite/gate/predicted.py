@@ -56,7 +56,7 @@ def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None)
     if before is None:
         needs = f"it needs {show_bytes(prediction.needed_bytes)}"
         text = f"{name}: no predicted baseline; {needs}. Record it: {accept}new"
-        return Verdict(cell=name, status="new", headline=text, accept=f"{accept}new")
+        return Verdict(cell=name, status="missing", headline=text, accept=f"{accept}new")
     if cannot:
         text = f"{cannot} Its baseline says {before.outcome}."
         return Verdict(cell=name, status=WORSE, headline=text, accept=accept + WORSE)

@@ -16,12 +16,11 @@ from perfsuite.units import show_bytes
 
 ROOM = 60_000  # characters; GitHub refuses a comment above 65,536
 SUCCESS = "success"  # as GitHub calls how a job ends
-HELD_TO_NOTHING = "new"  # of a prediction without a baseline, which pytest lets pass
 
 
 def is_red(result: Result | PredictedResult) -> bool:
-    """Whether a gate must not pass it: what was accepted may, what is held to nothing may not."""
-    return result.verdict.status in RED | {HELD_TO_NOTHING} and not result.updated
+    """Whether a gate must not pass it: what was accepted may."""
+    return result.verdict.status in RED and not result.updated
 
 
 def passes(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> bool:
