@@ -58,7 +58,8 @@ Settings are torch's defaults. Outside it: PYTORCH_CUDA_ALLOC_CONF (expandable s
 tensors that several streams use (record_stream), CUDA graphs' pools.
 
 A cell's requests are those of two traced steps, on a device of any size, on the smallest in which the model says that
-they find room, and on one that is a tenth smaller.
+they find room, and on one that is a tenth smaller. The most reserved is that of building the model too, which the
+device's capacity does not bound.
 
 | requests | how many | streams | device | most reserved | out of memory | answers that differ |
 |---|---|---|---|---|---|---|"""
