@@ -60,7 +60,7 @@ def sides(texts: tuple[str, str], catalog: Catalog, repository: Path) -> tuple[S
     Beside a revision "here" is the repository as it lies there, with what is not committed. Raises UsageError for sides
     of two kinds, and for what cannot be had.
     """
-    kinds = [_kind(text) for text in texts]
+    kinds = [kind_of(text) for text in texts]
     named = {kind for kind in kinds if kind != RUNNING}
     if len(named) > 1:
         raise UsageError(
@@ -74,7 +74,8 @@ def sides(texts: tuple[str, str], catalog: Catalog, repository: Path) -> tuple[S
     return one, other
 
 
-def _kind(text: str) -> str:
+def kind_of(text: str) -> str:
+    """What a side is by its text: "release", "revision", "strategy" or "here"."""
     if text.startswith(REVISION):
         return "revision"
     if text == RUNNING:

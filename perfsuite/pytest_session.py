@@ -19,6 +19,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.expressions import hint
 from perfsuite.gate.judge import NEED_A_REASON, RED
 from perfsuite.gate.noise import LAUNCHES
 from perfsuite.gate.standing import of_one_launch
@@ -144,6 +145,7 @@ class PerfSession:
         self.results: list[Result] = []
         self.predicted: list[PredictedResult] = []
         self.skipped: Counter[str] = Counter()
+        self.left_out: list[str] = []  # cells' tests that were deselected
         self.live = LiveLine(self.settings.all_steps_of, quiet=self.verbose)
 
     @property
@@ -255,10 +257,16 @@ class PerfSession:
         if reporter is not None and not self.verbose:
             reporter.write_line(line(result, self.catalog.all("metric").values()))
 
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Cells that -k leaves out are where a mistyped word of it finds its neighbour."""
+        self.left_out += [item.name for item in items if FIXTURE in getattr(item, "fixturenames", ())]
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The table of all cells, and every baseline that was written."""
         if self.results or self.skipped:
             terminalreporter.section("training performance")
+        elif self.left_out and (near := hint(self.config.option.keyword, self.left_out)):
+            terminalreporter.write_line(f"-k leaves no cell.{near}")
         for reason, count in self.skipped.items():
             terminalreporter.write_line(f"{count} skipped: {reason}")
         if not self.results:

@@ -5,19 +5,19 @@ import re
 
 from perfsuite.errors import UsageError
 
-_BYTES = {"": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_BYTES = {"B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 _BYTES |= {"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 
 
 def parse_bytes(text: str) -> int:
-    """Return the bytes that e.g. ``24GiB``, ``1.5 MiB``, ``16GB`` or ``4096`` stand for.
+    """Return the bytes that e.g. ``24GiB``, ``1.5 MiB`` or ``16GB`` stands for.
 
-    Raises UsageError where the text is not a positive amount of bytes.
+    Raises UsageError where the text is not a positive amount of bytes; a bare number is none, for 24 may mean GiB.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     amount = float(match[1]) * _BYTES.get(match[2], 0) if match else 0
     if not 1 <= amount < 2**63:
-        units = ", ".join(unit for unit in _BYTES if unit)
+        units = ", ".join(_BYTES)
         raise UsageError(f"{text[:80]!r} is not an amount of memory: write a number and a unit of {units}, e.g. 24GiB.")
     return int(amount)
 

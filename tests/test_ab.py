@@ -317,6 +317,7 @@ def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFix
         (["--a", "zero2", "--b", "zero3", "--model", "gpt2_tiny"], "need --model and --hardware"),
         (["--a", "zero2", "--b", "zero9", "--model", "gpt2_tiny", "--hardware", "cpu_x2"], "Did you mean 'zero3'?"),
         (["--a", "zero2", "--b", "here", "--model", "gpt2_tiny", "--hardware", "cpu_x2"], "another strategy"),
+        (["--a", "zero2", "--b", "zero3"], "Two strategies need --model and --hardware"),
         (["--a", "transformers==1", "--b", "git:HEAD", "gpt2_tiny-ddp-cpu_x2"], "compare two of one kind"),
         (["--a", "transformers>=5", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "names no one version"),
         (["--a", "pip @ git+https://x.org/pip@main", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "may be another tomorrow"),

@@ -100,7 +100,9 @@ def test_the_largest_micro_batch_by_real_runs(capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["-k", "bert", "--capacity", "1GiB"], "No model fits -k 'bert'. Known: "),
+        (["-k", "bert", "--capacity", "1GiB"], "No model fits -k 'bert'. None has 'bert' in its name. Known: "),
+        (["-k", "gtp2", "--capacity", "1GiB"], "did you mean 'gpt2'?"),
+        (["-k", "gpt2_tiny", "--capacity", "24"], "'24' is not an amount of memory: write a number and a unit"),
         (["-k", "gpt2_tiny"], "A CPU has no memory of its own: give a --capacity"),
         (["-k", "gpt2_tiny", "--capacity", "much"], "is not an amount of memory"),
         (["-k", "gpt2_tiny", "--capacity", "1GiB", "--most", "0"], "--most must be 1 or more, not 0."),

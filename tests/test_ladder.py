@@ -497,6 +497,14 @@ def test_the_folder_is_one_process_s(rungs):
     assert "Another perfsuite works on the ladder" in done.stderr
 
 
+def test_a_ladder_that_was_not_built_leaves_no_folder(tmp_path):
+    """A typing error is no ladder that the next command would find."""
+    with pytest.raises(UsageError), held_by(tmp_path / "ladders" / "torhc"):
+        raise UsageError("no such library")
+
+    assert not (tmp_path / "ladders" / "torhc").exists()
+
+
 def test_pre_releases_and_yanked_are_no_rungs(tmp_path, monkeypatch):
     """By the index's own words; the date is the first file's."""
     files = [

@@ -12,7 +12,7 @@ ROOT = Path(perfsuite.__file__).parent
 
 # From the ground up. A room may import the rooms below it and its neighbours on the same floor.
 FLOORS = (
-    {"errors", "units", "progress", "suspects"},
+    {"errors", "expressions", "units", "progress", "suspects"},
     {"catalog", "records"},
     {"cell", "training", "gate", "report"},
     {"launch", "memory", "predict"},

@@ -31,6 +31,15 @@ def test_the_table_says_what_fits(capsys):
     assert "of 23.70 GiB: fits, " in printed
 
 
+def test_a_lone_rank_of_two_devices_is_told(capsys):
+    """``single`` takes one of several, and says so."""
+    main(["memory", "gpt2_tiny", "--strategy", "single+bf16", "--hardware", "rtx3090_x2"])
+    heading, told = capsys.readouterr().out.splitlines()[:2]
+
+    assert heading.startswith("gpt2_tiny-single+bf16-rtx3090_x1: ")
+    assert told == "single trains on one device of rtx3090_x2."
+
+
 def test_explain_begins_with_what_one_expects(capsys):
     """--explain walks from 16 bytes per parameter to the allocator's figure."""
     main([*TINY, "--explain"])

@@ -65,6 +65,14 @@ def test_with_perf_the_parent_never_imports_torch(repository):
     result.stdout.fnmatch_lines(["False"])
 
 
+def test_a_mistyped_word_of_k_is_told(repository):
+    """Nothing is selected, nothing is run, and the nearest part of a cell's name is named."""
+    result = perf(repository(CELL), "-k", "gtp2_tiny")
+
+    assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    result.stdout.fnmatch_lines(["-k leaves no cell. None has 'gtp2_tiny' in its name: did you mean 'gpt2_tiny'?"])
+
+
 def test_life_of_a_baseline(repository):
     """Missing is red and says how to record; recorded is green; a byte more or less is red until accepted by name."""
     pytester = repository(CELL)

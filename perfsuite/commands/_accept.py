@@ -13,8 +13,8 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.commands._base import catalog_of
-from perfsuite.commands._select import matcher
 from perfsuite.errors import FileError, UsageError
+from perfsuite.expressions import hint, matcher
 from perfsuite.gate.judge import judge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.standing import of_one_launch, why_too_wide
@@ -129,9 +129,11 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
 def _chosen(report: Path, expression: str) -> list[Result]:
     """The results that -k picks, each cell once."""
     wanted = matcher(expression)
-    found = [result for result in records.read_report(report)[0] if wanted(result.measurement.cell)]
+    measured = records.read_report(report)[0]
+    found = [result for result in measured if wanted(result.measurement.cell)]
     if not found:
-        raise UsageError(f"{report} has no cell that fits -k {expression!r}.")
+        near = hint(expression, [result.measurement.cell for result in measured])
+        raise UsageError(f"{report} has no cell that fits -k {expression!r}.{near}")
     cell, count = Counter(result.measurement.cell for result in found).most_common(1)[0]
     if count > 1:
         raise UsageError(f"{report} has {cell} {count} times: which one is meant?")

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.commands._select import matcher
 from perfsuite.errors import UsageError
+from perfsuite.expressions import hint, matcher
 from perfsuite.gate.store import Store
 from perfsuite.launch.machine import missing_packages, why_absent
 
@@ -37,6 +37,7 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
     if not picked:
         raise UsageError(
             f"-k {arguments.k!r} fits none of the {len(known)} cells with a baseline in {arguments.baselines}/."
+            + hint(arguments.k, known)
         )
     absent = {cell: reason for cell in picked if (reason := _why_not(cell, catalog))}
     for cell, reason in absent.items():

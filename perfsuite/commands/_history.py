@@ -8,14 +8,14 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.commands._base import catalog_of
-from perfsuite.commands._select import matcher
 from perfsuite.errors import FileError, UsageError
+from perfsuite.expressions import hint, matcher
 from perfsuite.gate import ledger
 from perfsuite.gate.drift import Drift, drifts
 from perfsuite.gate.store import Store
 from perfsuite.records import write_bytes
 from perfsuite.report.tables import bare_table, print_table
-from perfsuite.studies._plot import LIBRARY, MISSING, can_plot
+from perfsuite.studies._plot import MISSING, can_plot
 from perfsuite.units import show_change, show_number
 
 
@@ -25,9 +25,11 @@ def history(arguments: argparse.Namespace) -> int:
         raise UsageError(MISSING)
     store, catalog, wanted = Store(arguments.baselines), catalog_of(arguments), matcher(arguments.expression)
     entries, problem = ledger.read(store.ledger)
+    names = {entry.cell for entry in entries}
     entries = [entry for entry in entries if wanted(entry.cell)]
     if not entries and not problem:
-        raise UsageError(f"{store.ledger} has no cell that fits -k {arguments.expression!r}.")
+        near = hint(arguments.expression, names)
+        raise UsageError(f"{store.ledger} has no cell that fits -k {arguments.expression!r}.{near}")
     found = drifts(entries)
     moved = sorted((drift for drift in found if drift.accepted), key=lambda drift: -abs(math.log(drift.product)))
     table = bare_table("cell", "metric", "accepted", "from", "to", "altogether", "last reason")
@@ -80,9 +82,8 @@ def _past_the_ledger(store: Store, found: Sequence[Drift]) -> list[str]:
 
 
 def plot(path: Path, moved: Sequence[Drift], catalog: Catalog) -> None:
-    """A line per metric that has moved: its baseline over its first, by date; plotly's script lies beside the page."""
+    """A line per metric that has moved: its baseline over its first, by date; a page that needs nothing beside it."""
     from plotly.graph_objects import Figure, Scatter
-    from plotly.offline import get_plotlyjs
 
     figure = Figure()
     for drift in moved:
@@ -93,7 +94,6 @@ def plot(path: Path, moved: Sequence[Drift], catalog: Catalog) -> None:
     figure.update_layout(title="Accepted changes of baselines", template="plotly_white", yaxis_title="times the first")
     figure.update_yaxes(type="log")
     try:
-        write_bytes(path.parent / LIBRARY, get_plotlyjs().encode())
-        write_bytes(path, figure.to_html(include_plotlyjs="directory").encode())
+        write_bytes(path, figure.to_html(include_plotlyjs="inline").encode())
     except OSError as error:
         raise UsageError(f"{path} cannot be written: {error.strerror}.") from error

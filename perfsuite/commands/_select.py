@@ -1,61 +1,9 @@
-"""``-k``: which cells are meant, as pytest's own ``-k`` says it."""
+"""The option ``-k`` of a command."""
 
 import argparse
-import re
-from collections.abc import Callable
-
-from perfsuite.errors import UsageError
-
-Matcher = Callable[[str], bool]
-_TOKENS = re.compile(r"[()]|[^\s()]+")
 
 
 def add_select(parser: argparse.ArgumentParser, required: bool = False, what: str = "cells") -> None:
     """``-k``."""
     text = f"Only {what} whose name contains this; with and, or, not and parentheses, as pytest's -k."
     parser.add_argument("-k", dest="expression", default="", required=required, metavar="EXPR", help=text)
-
-
-def matcher(expression: str) -> Matcher:
-    """Whether a name is meant: a word is true of the names that contain it, in upper or lower case. All names are meant
-    by an empty expression. Raises UsageError for what is none.
-    """
-    tokens = _TOKENS.findall(expression)[::-1]
-    if not tokens:
-        return lambda name: True
-    if tokens.count("(") + tokens.count("not") > _MOST_NESTED:
-        raise UsageError(f"-k holds more than {_MOST_NESTED} parentheses and nots.")
-    try:
-        found = _parse(tokens)
-        if tokens:
-            raise ValueError(tokens)
-    except ValueError as error:
-        raise UsageError(f"-k {expression!r} is no expression: write words, and, or, not and parentheses.") from error
-    return found
-
-
-def _parse(tokens: list[str], level: int = 0) -> Matcher:
-    """Take an expression of that level from the end of the reversed tokens. Raises ValueError if there is none."""
-    if level < len(_LEVELS):
-        operator, fold = _LEVELS[level]
-        parts = [_parse(tokens, level + 1)]
-        while tokens and tokens[-1] == operator:
-            tokens.pop()
-            parts.append(_parse(tokens, level + 1))
-        return lambda name: fold(part(name) for part in parts)
-    token = tokens.pop() if tokens else ""
-    if token == "not":
-        inner = _parse(tokens, level)
-        return lambda name: not inner(name)
-    if token == "(":
-        inner = _parse(tokens)
-        if tokens and tokens.pop() == ")":
-            return inner
-    if token in _NO_WORDS:
-        raise ValueError(token)
-    return lambda name: token.lower() in name.lower()
-
-
-_LEVELS = (("or", any), ("and", all))  # the later, the tighter
-_NO_WORDS = ("", "and", "or", "(", ")")
-_MOST_NESTED = 50  # so that no recursion is too deep

@@ -17,8 +17,8 @@ from pathlib import Path
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell, parse_hardware
 from perfsuite.commands._base import catalog_of
-from perfsuite.commands._select import matcher
 from perfsuite.errors import FileError, UsageError
+from perfsuite.expressions import hint, matcher
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.standing import ORDER, Standing, standing
@@ -190,10 +190,11 @@ def prune(arguments: argparse.Namespace) -> int:
 def _found(arguments: argparse.Namespace, known: set[str] | None, tolerance: float) -> list[Stored]:
     if not arguments.baselines.is_dir():
         raise UsageError(f"--baselines names {arguments.baselines}, which is not a folder.")
-    wanted, catalog = matcher(arguments.expression), catalog_of(arguments)
-    found = survey(Store(arguments.baselines), catalog, wanted, tolerance, known, bool(arguments.tests))
+    wanted, catalog, store = matcher(arguments.expression), catalog_of(arguments), Store(arguments.baselines)
+    found = survey(store, catalog, wanted, tolerance, known, bool(arguments.tests))
     if not found:
-        raise UsageError(f"{arguments.baselines} has no baseline that fits -k {arguments.expression!r}.")
+        near = hint(arguments.expression, [path.stem for path in store.all()])
+        raise UsageError(f"{arguments.baselines} has no baseline that fits -k {arguments.expression!r}.{near}")
     return found
 
 

@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from perfsuite import records
-from perfsuite.ab import Session, sides
+from perfsuite.ab import Session, kind_of, sides
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import make_cell, parse_cell
 from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
@@ -106,16 +106,21 @@ def run(arguments: argparse.Namespace) -> int:
         live.clear()
         session.close()
     counts = Counter(one.verdict.status for one in found)
-    print(f"\n{len(found)} cells: {', '.join(f'{count} {status}' for status, count in counts.items())}")
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    print(f"\n{len(found)} {'cell' if len(found) == 1 else 'cells'}: {told}")
     return next((EXIT[status] for status in EXIT if status in counts), 0)
 
 
 def _cells(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
     """Two strategies have their cell by model and hardware; everything else has cells of its own."""
-    if arguments.model is None and arguments.hardware is None:
+    strategies = {kind_of(arguments.a), kind_of(arguments.b)} == {"strategy"}
+    if not strategies and arguments.model is None and arguments.hardware is None:
         return cells_of(arguments, catalog)
-    if arguments.model is None or arguments.hardware is None or arguments.cells or arguments.k is not None:
-        raise UsageError("Two strategies need --model and --hardware, and no other cells.")
+    if None in (arguments.model, arguments.hardware) or arguments.cells or arguments.k is not None:
+        raise UsageError(
+            "Two strategies need --model and --hardware, and no other cells: --a zero2 --b zero3 --model gpt2_tiny"
+            " --hardware cpu_x2. Anything else (transformers==5.22.0, git:main, here) needs cells or -k."
+        )
     return [make_cell(arguments.model, arguments.a, arguments.hardware, catalog).id]
 
 

@@ -8,8 +8,9 @@ from rich.table import Table
 
 from perfsuite.cell import Cell, parse_hardware
 from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
-from perfsuite.commands._select import add_select, matcher
+from perfsuite.commands._select import add_select
 from perfsuite.errors import UsageError
+from perfsuite.expressions import hint, matcher
 from perfsuite.gate.capacity import capacity_of, headroom_of, most_of
 from perfsuite.launch.machine import why_absent
 from perfsuite.records import Measurement
@@ -55,7 +56,9 @@ def run(arguments: argparse.Namespace) -> int:
     wanted = matcher(arguments.expression)
     models = [model for model in catalog.all("model").values() if wanted(model.name)]
     if not models:
-        raise UsageError(f"No model fits -k {arguments.expression!r}. Known: {', '.join(catalog.all('model'))}.")
+        known = catalog.all("model")
+        near = hint(arguments.expression, known)
+        raise UsageError(f"No model fits -k {arguments.expression!r}.{near} Known: {', '.join(known)}.")
     settings = settings_of(arguments, arguments.capacity)
     length = f"-s{arguments.sequence_length}" if arguments.sequence_length else ""
     if arguments.models:
@@ -84,12 +87,12 @@ def run(arguments: argparse.Namespace) -> int:
 
 def table(answers: Sequence[Answer], title: str) -> Table:
     """One row per question; the answer is a model's name or a micro-batch."""
-    made = bare_table("of", "strategy", title, "peak memory", "left", "the next one lacks")
+    made = bare_table("of", "strategy", title, "peak memory", "left", "the next one")
     for one in answers:
         question = one.question
         reason = question.refused or (one.unanswered and _told(one.unanswered))
         if reason:
-            made.add_row(question.name, question.strategy, reason.splitlines()[0])
+            made.add_row(question.name, question.strategy, ABSENT, ABSENT, ABSENT, reason.splitlines()[0])
             continue
         left = headroom_of(one.fitting[1]) if one.fitting else None
         made.add_row(

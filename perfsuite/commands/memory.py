@@ -103,6 +103,8 @@ def run(arguments: argparse.Namespace) -> int:
     if prediction.outcome == "unsupported":
         raise Refused(f"{cell.id} cannot be predicted: {prediction.reason}")
     print(f"{cell.id}: predicted, not measured")
+    if arguments.hardware not in (None, cell.hardware.name):
+        print(f"{cell.strategy.engine.name} trains on one device of {arguments.hardware}.")
     print()
     print_table(parts(prediction))
     print()

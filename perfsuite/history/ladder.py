@@ -143,9 +143,11 @@ def find_ladder(text: str, home: Path = HOME) -> Path:
 
 @contextmanager
 def held_by(folder: Path) -> Iterator[None]:
-    """Work on a ladder alone. Raises UsageError where another process works in its folder."""
+    """Work on a ladder alone, in a folder that is removed if it stays empty. Raises UsageError where another process
+    works in it.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(folder / ".lock")
+    lock = FileLock(path := folder / ".lock")
     try:
         lock.acquire(timeout=0)
     except TimeoutError as error:
@@ -153,6 +155,8 @@ def held_by(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
+        if list(folder.iterdir()) == [path]:
+            shutil.rmtree(folder)
         lock.release()
 
 

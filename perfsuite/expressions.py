@@ -1,0 +1,66 @@
+"""``-k``: which names are meant, as pytest's own ``-k`` says it, and what was perhaps meant where none is."""
+
+import difflib
+import re
+from collections.abc import Callable, Iterable
+
+from perfsuite.errors import UsageError
+
+Matcher = Callable[[str], bool]
+_TOKENS = re.compile(r"[()]|[^\s()]+")
+
+
+def matcher(expression: str) -> Matcher:
+    """Whether a name is meant: a word is true of the names that contain it, in upper or lower case. All names are meant
+    by an empty expression. Raises UsageError for what is none.
+    """
+    tokens = _TOKENS.findall(expression)[::-1]
+    if not tokens:
+        return lambda name: True
+    if tokens.count("(") + tokens.count("not") > _MOST_NESTED:
+        raise UsageError(f"-k holds more than {_MOST_NESTED} parentheses and nots.")
+    try:
+        found = _parse(tokens)
+        if tokens:
+            raise ValueError(tokens)
+    except ValueError as error:
+        raise UsageError(f"-k {expression!r} is no expression: write words, and, or, not and parentheses.") from error
+    return found
+
+
+def hint(expression: str, names: Iterable[str]) -> str:
+    """A sentence for the first word that is in none of the names, with the nearest part of one; or nothing."""
+    names = {name.lower() for name in names}
+    parts = {part for name in names for at in (r"[-+\[\]]", r"[-+\[\]_]") for part in re.split(at, name) if part}
+    for word in _TOKENS.findall(expression.lower()):
+        if word not in ("not", *_NO_WORDS) and not any(word in name for name in names):
+            near = difflib.get_close_matches(word, sorted(parts), n=1)
+            return f" None has {word!r} in its name{f': did you mean {near[0]!r}?' if near else '.'}"
+    return ""
+
+
+def _parse(tokens: list[str], level: int = 0) -> Matcher:
+    """Take an expression of that level from the end of the reversed tokens. Raises ValueError if there is none."""
+    if level < len(_LEVELS):
+        operator, fold = _LEVELS[level]
+        parts = [_parse(tokens, level + 1)]
+        while tokens and tokens[-1] == operator:
+            tokens.pop()
+            parts.append(_parse(tokens, level + 1))
+        return lambda name: fold(part(name) for part in parts)
+    token = tokens.pop() if tokens else ""
+    if token == "not":
+        inner = _parse(tokens, level)
+        return lambda name: not inner(name)
+    if token == "(":
+        inner = _parse(tokens)
+        if tokens and tokens.pop() == ")":
+            return inner
+    if token in _NO_WORDS:
+        raise ValueError(token)
+    return lambda name: token.lower() in name.lower()
+
+
+_LEVELS = (("or", any), ("and", all))  # the later, the tighter
+_NO_WORDS = ("", "and", "or", "(", ")")
+_MOST_NESTED = 50  # so that no recursion is too deep
