@@ -23,9 +23,10 @@ import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
+from perfsuite.codec import write_bytes
 from perfsuite.memory.allocator import answers, smallest_capacity
 from perfsuite.memory.tracing import job_of, trace
-from perfsuite.records import Trace, write_bytes
+from perfsuite.records import Trace
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "docs" / "memory_allocator.md"

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from record_launches import DATA, STEPS_IN_TURNS, Recorded
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.compare import differences
 from perfsuite.gate.lines import Scope
@@ -40,7 +40,7 @@ def load(file: Path) -> dict[str, dict[str, list[Round]]]:
     """The rounds of each cell by way to compare, oldest first; a round that was cut off is left out."""
     ways: dict[str, dict[str, dict[str, Round]]] = {way: {} for way in WAYS}
     for line in file.read_text().splitlines():
-        one = records.decode(line.encode(), Recorded, str(file))
+        one = codec.decode(line.encode(), Recorded, str(file))
         rounds = ways[WAYS[bool(one.side)]].setdefault(one.cell, {})
         rounds.setdefault(one.round, defaultdict(list))[max(one.delay, one.beside)].append(one)
     return {way: {cell: _whole(rounds, file) for cell, rounds in cells.items()} for way, cells in ways.items() if cells}
@@ -186,7 +186,7 @@ def main() -> None:
         "Made by `python benchmarks/record_launches.py` and `python benchmarks/detection.py`.",
     ]
     page = "\n\n".join(one if one[0] in "|!-" else textwrap.fill(one, 120) for one in paragraphs)
-    records.write_bytes(DOCS / "detection.md", page.encode() + b"\n")
+    codec.write_bytes(DOCS / "detection.md", page.encode() + b"\n")
     figure = go.Figure()
     for name, red in counts.items():
         drawn = {delay: found / count for delay, (found, count) in red.items() if count}
@@ -197,7 +197,7 @@ def main() -> None:
         xaxis_title="delay in every step, %",
         yaxis_title="comparisons that are red, %",
     )
-    records.write_bytes(DOCS / "detection.png", figure.to_image(format="png", width=800, height=450))
+    codec.write_bytes(DOCS / "detection.png", figure.to_image(format="png", width=800, height=450))
     print("\n".join(lines))
 
 

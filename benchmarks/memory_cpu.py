@@ -11,8 +11,8 @@ from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
+from perfsuite.codec import write_bytes
 from perfsuite.memory.predict import predict
-from perfsuite.records import write_bytes
 from perfsuite.runner import Runner, Settings
 
 ALONE, TOGETHER = 1e-4, 1e-3

@@ -26,9 +26,10 @@ from perfsuite.catalog.definitions import Cut, Model, Workload
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
+from perfsuite.codec import write_bytes
 from perfsuite.memory.predict import predict
 from perfsuite.memory.theory import model_state
-from perfsuite.records import Prediction, write_bytes
+from perfsuite.records import Prediction
 from perfsuite.report.memory import headroom
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_seeds.md"

@@ -19,9 +19,10 @@ from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
+from perfsuite.codec import write_bytes
 from perfsuite.memory.predict import ranks_of
 from perfsuite.memory.tracing import job_of, trace
-from perfsuite.records import Trace, write_bytes
+from perfsuite.records import Trace
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_speed.md"
 GOALS = {  # CPU seconds of the trace of a rank

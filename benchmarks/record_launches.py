@@ -16,7 +16,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
 from perfsuite.duet import SIDES, measure_in_turns
@@ -110,7 +110,7 @@ def keep(name: str, round_id: str, one: Measurement, delay: float, beside: float
         load=float(launch.conditions["load_1min"]),
     )
     with (DATA / f"{name}.jsonl").open("a") as file:
-        file.write(records.encode_line(line) + "\n")
+        file.write(codec.encode_line(line) + "\n")
 
 
 if __name__ == "__main__":

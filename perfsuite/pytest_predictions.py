@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.gate.judge import RED
@@ -27,7 +27,7 @@ def predict_and_judge(cell: Cell, catalog: Catalog, root: Path, update: str | No
     kind = "new" if baseline is None else verdict.status
     if verdict.status in RED and update in (kind, "all"):
         path = path_of(root, cell.id)
-        records.write(
+        codec.write(
             path,
             PredictedBaseline(
                 format=FORMAT,

@@ -14,10 +14,11 @@ from typing import Any
 import msgspec
 import pytest
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
+from perfsuite.codec import T
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.expressions import hint
 from perfsuite.gate.judge import NEED_A_REASON, RED
@@ -28,7 +29,7 @@ from perfsuite.gatekeeper import Gatekeeper
 from perfsuite.launch.machine import missing_packages, why_absent
 from perfsuite.plugin import FIXTURE
 from perfsuite.pytest_cells import catalog_of, setting
-from perfsuite.records import Measurement, PredictedResult, Result, T
+from perfsuite.records import Measurement, PredictedResult, Result
 from perfsuite.report.life import moved
 from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import line, render_summary
@@ -87,7 +88,7 @@ class PerfCell:
         ``benchmark`` fixture too, the steps' times are in pytest-benchmark's report.
         """
         result = self.session.measure(self.cell)
-        self.request.node.user_properties.append((PROPERTY, records.encode_line(result)))
+        self.request.node.user_properties.append((PROPERTY, codec.encode_line(result)))
         measurement, verdict = result.measurement, result.verdict
         if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
             _replay(self.request, measurement)
@@ -191,7 +192,7 @@ class PerfSession:
             result = predict_and_judge(cell, self.catalog, root, self.update, self.reason)
         except PerfsuiteError as error:
             raise PerfVerdict(f"{cell.id}: {error}") from error
-        request.node.user_properties.append((PREDICTED, records.encode_line(result)))
+        request.node.user_properties.append((PREDICTED, codec.encode_line(result)))
         if result.verdict.status in RED and not result.updated:
             raise PerfVerdict(render(result.verdict, None))
         outcome = f"baseline written: {result.updated}" if result.updated else result.verdict.headline
@@ -285,8 +286,8 @@ class PerfSession:
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.runner.close()
         if self.report and not hasattr(self.config, "workerinput"):
-            lines = b"".join(records.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
-            records.write_bytes(self.report, lines)
+            lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
+            codec.write_bytes(self.report, lines)
 
 
 def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
@@ -306,7 +307,7 @@ def _result(report: pytest.TestReport) -> Result | None:
 
 def _found(report: pytest.TestReport, name: str, kind: type[T]) -> list[T]:
     where = f"the report of {report.nodeid}"
-    return [records.decode(str(text).encode(), kind, where) for key, text in report.user_properties if key == name]
+    return [codec.decode(str(text).encode(), kind, where) for key, text in report.user_properties if key == name]
 
 
 def _settings(config: pytest.Config) -> Settings:

@@ -10,7 +10,7 @@ import pytest
 from gate_samples import CELL, ELSEWHERE, GIB, LAUNCH, METRICS, baseline, measurement, memory, times, with_measurement
 from test_formats import FIRST
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_hardware
 from perfsuite.cli import main
@@ -303,7 +303,7 @@ def test_prune_asks_pytest_before_anything(store, run):
 def report(*measurements, old=None):
     """A report of these measurements."""
     lines = [
-        records.encode_line(
+        codec.encode_line(
             Result(
                 measurement=one, baseline=old, verdict=judge(one, old, METRICS, strategy="zero3", time_tolerance=0.1)
             )
@@ -415,14 +415,14 @@ def test_the_commit_of_a_report_is_not_told(store, run):
 
 def test_what_was_accepted_before_a_file_that_cannot_be_written_is_told(store, run, monkeypatch):
     """The first stays, the second is as it was, and the sentence counts."""
-    write = records.write
+    write = codec.write
 
     def full(path, record):
         if path.stem != CELL:
             raise OSError(28, "No space left on device")
         write(path, record)
 
-    monkeypatch.setattr(records, "write", full)
+    monkeypatch.setattr(codec, "write", full)
     report(grown(), msgspec.structs.replace(grown(), cell=f"{CELL}-b8"))
     status, lines, errors = run("accept", "run.jsonl", "-k", "t5_tiny", "--reason", "why")
 
@@ -519,7 +519,7 @@ def test_history_adds_up_what_was_accepted(store, run):
 def test_history_finds_what_was_changed_past_the_ledger(store, run):
     """A baseline edited by hand is named: its product is not all of its drift."""
     accepted(store, 20, 21)
-    records.write(store.path(CELL), here(baseline(peak_memory_bytes=memory(25 * GIB))))
+    codec.write(store.path(CELL), here(baseline(peak_memory_bytes=memory(25 * GIB))))
 
     assert f"{CELL}: peak_memory_bytes is not what the ledger last accepted" in "\n".join(run("history")[1])
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.launch import blame
 from perfsuite.launch.blame import TAIL_LINES, blame_exit, blame_hang, last_lines
 from perfsuite.progress import Progress
@@ -22,7 +22,7 @@ RAISED = 1 << 8  # the wait status of exit(1)
 def leave_failure(folder: Path, rank: int, message: str, *, age: int, kind: str = "raised") -> None:
     """A rank's failure file, written ``age`` nanoseconds ago, and its log."""
     path = folder / f"rank{rank}.failure.json"
-    records.write(path, Failure(kind=kind, rank=rank, message=message))
+    codec.write(path, Failure(kind=kind, rank=rank, message=message))
     written = 10**18 - age
     os.utime(path, ns=(written, written))
     (folder / f"rank{rank}.log").write_text(f"last words of {rank}\n")
@@ -93,7 +93,7 @@ def test_malformed_failure(tmp_path: Path) -> None:
 def test_out_of_memory_keeps_what_is_missing(tmp_path: Path) -> None:
     """The bytes that were missing reach the report."""
     path = tmp_path / "rank0.failure.json"
-    records.write(path, Failure(kind="oom", rank=0, message="full", missing_bytes=1024))
+    codec.write(path, Failure(kind="oom", rank=0, message="full", missing_bytes=1024))
     failure = blame_exit(tmp_path, 1, {0: RAISED})
 
     assert failure.missing_bytes == 1024

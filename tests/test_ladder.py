@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.cli import main
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, index, locks, results, site, steps, story
@@ -730,7 +730,7 @@ def test_an_interrupted_confirmation_goes_on(noisy, tmp_path, monkeypatch):
 def test_another_interpreter_of_the_same_version_is_no_other_ladder(version, refused, tmp_path, monkeypatch):
     """A hosted machine's Python has another path with every patch; asv's environment of the old one is made anew."""
     known = _ladder(tmp_path)
-    records.write(tmp_path / "ladder.json", known)
+    codec.write(tmp_path / "ladder.json", known)
     (tmp_path / "env").mkdir()
     monkeypatch.setattr(
         index, "chosen", lambda *_: [index.Release(name, datetime(2024, 1, 1, tzinfo=UTC)) for name in "12"]
@@ -784,7 +784,7 @@ def test_a_quick_run_is_no_result(tmp_path, monkeypatch, capsys):
     """It is made beside the results and says what failed; the rung still waits for its run."""
     folder = tmp_path / "one"
     folder.mkdir()
-    records.write(folder / "ladder.json", _ladder(folder, names="1"))
+    codec.write(folder / "ladder.json", _ladder(folder, names="1"))
     asked = []
 
     def run(_, __, rung, *, fresh=False, **___):
@@ -818,7 +818,7 @@ def test_a_series_without_an_answer_leaves_the_others_theirs(tmp_path, monkeypat
     """What can be bisected of a cell is told and written, the other is named with its reason; the exit code is 1."""
     folder, cell, out = tmp_path / "one", "'gpt2-ddp'", tmp_path / "found.json"
     folder.mkdir()
-    records.write(folder / "ladder.json", _ladder(folder))
+    codec.write(folder / "ladder.json", _ladder(folder))
     _benchmarks(folder, a="bytes", b="bytes")
     for name, number in (("1", 5), ("2", 6)):
         results.keep(folder, _gave(name, values={series: {cell: Value(value=number)} for series in "ab"}))

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from gate_samples import CELL, ELSEWHERE, GIB, MACHINE, METRICS, baseline, memory, times
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.gate import ledger
 from perfsuite.gate.drift import drifts
@@ -260,7 +260,7 @@ def test_a_time_of_another_machine_begins_again(store):
 def test_a_change_past_the_ledger_is_a_gap(store):
     """A baseline that was edited by hand between two accepted changes shows as a gap."""
     accept(store, peak(20))
-    records.write(store.path(CELL), peak(30))
+    codec.write(store.path(CELL), peak(30))
     store.save(peak(31), peak(30), CONSENT)
 
     assert drift(store).gaps == 1

@@ -4,7 +4,7 @@ import msgspec
 import pytest
 from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.errors import FileError
@@ -157,7 +157,7 @@ def test_what_has_no_room_is_counted(one):
 def report(tmp_path):
     def write(*results):
         path = tmp_path / "run.jsonl"
-        path.write_text("".join(f"{records.encode_line(one)}\n" for one in results))
+        path.write_text("".join(f"{codec.encode_line(one)}\n" for one in results))
         return path
 
     return write
@@ -167,7 +167,7 @@ def test_a_report_reads_back(report):
     """Measured and predicted cells are told apart."""
     path = report(FATTER, predicted(), result())
 
-    assert records.read_report(path) == ([FATTER, result()], [predicted()])
+    assert codec.read_report(path) == ([FATTER, result()], [predicted()])
 
 
 def test_a_torn_report_is_named(report):
@@ -175,7 +175,7 @@ def test_a_torn_report_is_named(report):
     path = report(FATTER, predicted())
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(FileError, match=r"run\.jsonl:2 is not a"):
-        records.read_report(path)
+        codec.read_report(path)
 
 
 def test_the_command_prints_and_fails(report, capsys):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from gate_samples import CELL, LAUNCH, METRICS, baseline, measurement, rank_sample, with_measurement
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.gather import GatherError, gather
 from perfsuite.gate.judge import RED, judge
@@ -109,7 +109,7 @@ def sentence(error: PerfsuiteError) -> str:
 
 def test_no_broken_baseline_passes(tmp_path):
     """Refused with the file's name, or red, or the same numbers; and the file stays as it is."""
-    store, new, whole = Store(tmp_path), measurement(), records.encode(baseline())
+    store, new, whole = Store(tmp_path), measurement(), codec.encode(baseline())
     path = store.path(CELL)
     path.parent.mkdir()
     named, counts = 0, {"refused": 0, "red": 0, "same": 0}
@@ -143,9 +143,9 @@ def test_no_broken_result_passes():
     reference = gather(CELL, sound, METRICS, **conditions)
     old = with_measurement(baseline(), readings=reference.readings, launches=[LAUNCH] * 3)
     refused = 0
-    for broken in mutations(records.encode(sound[1]), RESULTS, seed=2):
+    for broken in mutations(codec.encode(sound[1]), RESULTS, seed=2):
         try:
-            sample = records.decode(broken, RankSample, "rank1.json")
+            sample = codec.decode(broken, RankSample, "rank1.json")
             new = gather(CELL, [sound[0], sample], METRICS, **conditions)
         except (PerfsuiteError, GatherError) as error:
             sentence(error)

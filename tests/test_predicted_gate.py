@@ -11,6 +11,7 @@ import pytest
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
+from perfsuite.codec import read, read_report, write
 from perfsuite.errors import FileError
 from perfsuite.gate.predicted import judge_prediction, load, path_of
 from perfsuite.memory import predict as memory_predict
@@ -18,7 +19,7 @@ from perfsuite.memory import tracing
 from perfsuite.memory.overhead import overhead
 from perfsuite.memory.predict import predict
 from perfsuite.pytest_predictions import predict_and_judge
-from perfsuite.records import FORMAT, PredictedBaseline, Prediction, Trace, TraceMark, read, read_report, write
+from perfsuite.records import FORMAT, PredictedBaseline, Prediction, Trace, TraceMark
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(

@@ -14,7 +14,7 @@ from gate_samples import CELL, GIB, METRICS, OOM, baseline, memory, with_measure
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.errors import FileError
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
@@ -325,7 +325,7 @@ def test_two_processes_never_tear_a_file(store):
     assert [path.name for path in store.path(CELL).parent.iterdir()] == [f"{CELL}.json"]
 
 
-WHOLE = records.encode(BASELINE)
+WHOLE = codec.encode(BASELINE)
 
 
 @st.composite
@@ -356,4 +356,4 @@ def test_mutated_bytes_are_a_file_error_or_a_sound_baseline(content):
 
     assert (loaded is None) == refusal.startswith(str(store.path(CELL)))
     assert loaded is None or loaded.cell == CELL
-    assert loaded is None or records.decode(records.encode(loaded), Baseline, "again") == loaded
+    assert loaded is None or codec.decode(codec.encode(loaded), Baseline, "again") == loaded

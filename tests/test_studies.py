@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
@@ -337,7 +337,7 @@ def test_a_real_study(tmp_path):
         folder=tmp_path / "out",
     )
     rows = run_study(mine.get("study", "own"), given, mine)
-    report = records.read(tmp_path / "out" / "own.json", StudyReport)
+    report = codec.read(tmp_path / "out" / "own.json", StudyReport)
 
     assert [row.outcome for row in rows] == ["fits", "fits"]
     assert all(row["train_seconds"] > 0 and row["train_steps"] > 1 for row in report.rows)

@@ -14,7 +14,7 @@ import pytest
 import yaml
 from gate_samples import measurement
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.history.ladder import read_suite, suite_folder
 from perfsuite.records import Result, Verdict
 
@@ -332,7 +332,7 @@ def bash(text: str, cwd: Path, **variables: object) -> subprocess.CompletedProce
 def _report(folder: Path, name: str, headline: str) -> None:
     verdict = Verdict(cell=measurement().cell, status="regressed", headline=headline)
     folder.mkdir(parents=True, exist_ok=True)
-    line = records.encode_line(Result(measurement=measurement(), baseline=None, verdict=verdict))
+    line = codec.encode_line(Result(measurement=measurement(), baseline=None, verdict=verdict))
     (folder / name).write_text(line)
 
 
@@ -497,7 +497,7 @@ def test_a_job_for_a_machine_of_its_own_is_refused():
 def test_the_comment_of_a_red_gate(tmp_path):
     """The real job that renders a stranger's reports, in a new environment, without torch."""
     verdict = Verdict(cell=measurement().cell, status="regressed", headline="1 of 4 metrics regressed @everyone")
-    line = records.encode_line(Result(measurement=measurement(), baseline=None, verdict=verdict))
+    line = codec.encode_line(Result(measurement=measurement(), baseline=None, verdict=verdict))
     (tmp_path / "perfsuite-measured").mkdir()
     (tmp_path / "perfsuite-measured" / "report.jsonl").write_text(line)
     settings = ("github.event.workflow_run.conclusion=failure", "github.event.workflow_run.id=1", "github.token=none")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
@@ -129,7 +129,7 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
 def _chosen(report: Path, expression: str) -> list[Result]:
     """The results that -k picks, each cell once."""
     wanted = matcher(expression)
-    measured = records.read_report(report)[0]
+    measured = codec.read_report(report)[0]
     found = [result for result in measured if wanted(result.measurement.cell)]
     if not found:
         near = hint(expression, [result.measurement.cell for result in measured])

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
+from perfsuite.codec import write_bytes
 from perfsuite.commands._base import catalog_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.expressions import hint, matcher
 from perfsuite.gate import ledger
 from perfsuite.gate.drift import Drift, drifts
 from perfsuite.gate.store import Store
-from perfsuite.records import write_bytes
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.studies._plot import MISSING, can_plot
 from perfsuite.units import show_change, show_number

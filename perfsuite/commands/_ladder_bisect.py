@@ -7,7 +7,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.commands._ladder_run import add_ladder
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import asv, confirm, results
@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"{show_cost(seconds)} of runs")
     if arguments.json:
         done = Answers(date=records.timestamp(), seconds=seconds, answers=tuple(answers), refused=refused)
-        records.write(arguments.json, done)
+        codec.write(arguments.json, done)
     return 0 if all(answer.confirmed for answer in answers) and not refused else 1
 
 

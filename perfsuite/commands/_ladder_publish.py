@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.commands._ladder_run import add_ladder, summary
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, site, story
@@ -57,9 +57,9 @@ def run(arguments: argparse.Namespace) -> int:
         told = story.tell(folder, ladder, machine(), found)
         page = site.publish(folder, ladder, told)
     if arguments.json:
-        records.write(arguments.json, told)
+        codec.write(arguments.json, told)
     if arguments.markdown:
-        records.write_bytes(arguments.markdown, markdown(told).encode())
+        codec.write_bytes(arguments.markdown, markdown(told).encode())
     _print(told, console)
     console.print(f"{page}  (python -m http.server -d {page.parent})", soft_wrap=True)
     return summary(folder, ladder, ladder.rungs, console)

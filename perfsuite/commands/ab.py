@@ -8,7 +8,7 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.ab import Session, kind_of, sides
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import make_cell, parse_cell
@@ -101,7 +101,7 @@ def run(arguments: argparse.Namespace) -> int:
                     threshold=arguments.threshold,
                     comparisons=found,
                 )
-                records.write(arguments.report, report)
+                codec.write(arguments.report, report)
     finally:
         live.clear()
         session.close()

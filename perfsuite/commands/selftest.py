@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import UsageError
 from perfsuite.records import Record
@@ -54,7 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
         bench.close()
     print_table(table(rows))
     if arguments.json:
-        records.write(arguments.json, Report(date=records.timestamp(), rows=rows))
+        codec.write(arguments.json, Report(date=records.timestamp(), rows=rows))
     return tell(rows, time.monotonic() - begin)
 
 

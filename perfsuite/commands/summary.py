@@ -5,7 +5,7 @@ import re
 import sys
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import FileError
 from perfsuite.records import PredictedResult, Result
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     measured: list[Result] = []
     predicted: list[PredictedResult] = []
     for report in arguments.reports:
-        here, not_here = records.read_report(report)
+        here, not_here = codec.read_report(report)
         for name in [*(one.measurement.cell for one in here), *(one.prediction.cell for one in not_here)]:
             if not _CELL.fullmatch(name):  # the model may be of a conftest that is not here, the form may not be
                 raise FileError(f"{report} has a cell named {name[:80]!r}: write model-strategy-hardware.")

@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.cell import parse_cell
 from perfsuite.commands._base import Command, add_catalog, add_length, catalog_of, length_of
 from perfsuite.errors import UsageError
@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
 def _measured(cell: str, studies: Path, baselines: Path) -> Iterable[tuple[str, Path, list[Measurement]]]:
     """Date, file and measurements of every file that has the cell."""
     for path in sorted(studies.glob(f"*/cells/{cell}.json")):
-        kept = records.read(path, Kept)
+        kept = codec.read(path, Kept)
         yield kept.date, path, kept.measurements
     store = Store(baselines)
     baseline = store.load(cell)

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import FileError
 from perfsuite.gate.judge import what_changed
@@ -103,7 +103,7 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
     The line comes first, so that no baseline ever changes without one. Raises FileError, before anything is done, for
     a ledger that cannot be written or whose last line is torn.
     """
-    line = records.encode_line(entry).encode() + b"\n"
+    line = codec.encode_line(entry).encode() + b"\n"
     with locked(path), _opened(path) as handle:
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
@@ -160,8 +160,8 @@ def read(path: Path) -> tuple[list[Entry], str]:
 
 
 def _decode(line: bytes, where: str) -> Entry:
-    records.refuse_newer(line, where, FORMAT)
-    return records.decode(line, Entry, where)
+    codec.refuse_newer(line, where, FORMAT)
+    return codec.decode(line, Entry, where)
 
 
 def _torn(path: Path, number: int) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.gate.lines import changes
 from perfsuite.records import FORMAT, Line, PredictedBaseline, Prediction, Verdict
@@ -36,7 +36,7 @@ def load(root: Path, cell_id: str) -> PredictedBaseline | None:
     path = path_of(root, cell_id)
     if not path.exists():
         return None
-    baseline = records.read(path, PredictedBaseline)
+    baseline = codec.read(path, PredictedBaseline)
     if baseline.format != FORMAT:
         raise FileError(f"{path} has format {baseline.format}; this perfsuite knows {FORMAT}.")
     if {baseline.cell, baseline.prediction.cell} != {cell_id}:

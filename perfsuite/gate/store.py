@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterator
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.gate import ledger
 from perfsuite.gate.gather import is_number, ranks_of
@@ -53,8 +53,8 @@ class Store:
 
     def decode(self, text: bytes, cell_id: str, where: str) -> Baseline:
         """The text of a baseline's file. Raises FileError, naming ``where`` and the field, as ``load`` does."""
-        records.refuse_newer(text, where)
-        baseline = records.decode(text, Baseline, where)
+        codec.refuse_newer(text, where)
+        baseline = codec.decode(text, Baseline, where)
         problem = _problem(baseline, cell_id)
         if problem:
             raise FileError(f"{where} is not the baseline of {cell_id}: {problem}.")
@@ -79,7 +79,7 @@ class Store:
             self._check(baseline.cell, replaces)
             with ledger.entered(self.ledger, ledger.entry_of(replaces, baseline, consent)):
                 try:
-                    records.write(path, baseline)
+                    codec.write(path, baseline)
                 except OSError as error:
                     raise FileError(f"{path} cannot be written: {error.strerror}.") from error
 

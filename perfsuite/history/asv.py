@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
 from perfsuite.history.repository import BRANCH
@@ -61,9 +61,9 @@ def configure(folder: Path, ladder: Ladder) -> None:
     }
     for name, results in ((CONFIGURATION, "results"), (FRESH, "fresh")):
         text = json.dumps(common | {"results_dir": results}, indent=1) + "\n"
-        records.write_bytes(folder / name, text.encode())
+        codec.write_bytes(folder / name, text.encode())
     script = folder / "install-rung"
-    records.write_bytes(script, _script(ladder).encode())
+    codec.write_bytes(script, _script(ladder).encode())
     script.chmod(0o755)
 
 
@@ -207,7 +207,7 @@ def _machine_file(folder: Path) -> Path:
         "num_cpu": str(cores()),
         "ram": show_bytes(memory),
     }
-    records.write_bytes(path, json.dumps({machine(): known, "version": 1}, indent=1).encode())
+    codec.write_bytes(path, json.dumps({machine(): known, "version": 1}, indent=1).encode())
     return path
 
 

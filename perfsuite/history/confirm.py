@@ -10,7 +10,7 @@ import statistics
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.history import asv
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.ladder import Ladder
@@ -66,7 +66,7 @@ def confirm(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int, ra
             for step, (old, new) in again.items():
                 old.append(_value(runs[step.old_rung], step))
                 new.append(_value(runs[step.new_rung], step))
-                records.write(_path(folder, step), _check(step, old, new, count))
+                codec.write(_path(folder, step), _check(step, old, new, count))
 
 
 def _check(step: Step, old: Sequence[float | None], new: Sequence[float | None], rounds: int) -> Check:
@@ -144,7 +144,7 @@ def _value(run: Run, step: Step) -> float | None:
 def _begun(folder: Path, step: Step) -> Check | None:
     """The alarm's check as far as it has come."""
     path = _path(folder, step)
-    return records.read(path, Check) if path.is_file() else None
+    return codec.read(path, Check) if path.is_file() else None
 
 
 def _again(folder: Path, step: Step) -> tuple[list[float | None], list[float | None]]:

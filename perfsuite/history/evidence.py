@@ -15,9 +15,10 @@ import msgspec
 from filelock import FileLock
 
 from perfsuite.catalog.registry import Catalog
+from perfsuite.codec import write_bytes
 from perfsuite.errors import FileError
 from perfsuite.gate.explain import explain
-from perfsuite.records import Reading, write_bytes
+from perfsuite.records import Reading
 
 Evidence = dict[str, dict[str, Any]]
 NAMED = 4  # of an object of numbers, those that moved most

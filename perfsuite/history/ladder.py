@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.errors import FileError, PerfsuiteError, UnknownName, UsageError
 from perfsuite.history import index, locks, repository
 from perfsuite.launch.machine import gpus
@@ -110,7 +110,7 @@ def read_suite(folder: Path) -> Suite:
     """Its ``suite.json``. Raises FileError where it has none."""
     if not (folder / "__init__.py").is_file():
         raise FileError(f"{folder} is no suite of asv benchmarks: it has no __init__.py.")
-    return records.read(folder / "suite.json", Suite)
+    return codec.read(folder / "suite.json", Suite)
 
 
 def read_ladder(folder: Path) -> Ladder:
@@ -118,8 +118,8 @@ def read_ladder(folder: Path) -> Ladder:
     path = folder / "ladder.json"
     if not path.is_file():
         raise FileError(f"{folder} holds no ladder: `perfsuite ladder list` shows those that there are.")
-    records.refuse_newer(path.read_bytes(), str(path), FORMAT)
-    return records.read(path, Ladder)
+    codec.refuse_newer(path.read_bytes(), str(path), FORMAT)
+    return codec.read(path, Ladder)
 
 
 def ladders(home: Path = HOME) -> list[Path]:
@@ -282,4 +282,4 @@ def _with(rung: Rung, commit: str = "", failure: str = "") -> Rung:
 
 
 def _write(folder: Path, ladder: Ladder) -> None:
-    records.write(folder / "ladder.json", ladder)
+    codec.write(folder / "ladder.json", ladder)

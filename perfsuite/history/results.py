@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.history.ladder import Ladder, Rung
 from perfsuite.launch.machine import cores, cpu_name
@@ -88,7 +88,7 @@ def keep(folder: Path, run: Run) -> None:
     name, number = re.sub(r"\D", "", run.date), 1
     while (path := folder / "runs" / run.rung / f"{name}-{number:02d}.json").exists():
         number += 1
-    records.write(path, run)
+    codec.write(path, run)
 
 
 def last_run(folder: Path, ladder: Ladder, rung: str) -> Run | None:
@@ -98,7 +98,7 @@ def last_run(folder: Path, ladder: Ladder, rung: str) -> Run | None:
     """
     here = made_here(ladder, Run(rung=rung, date="", seconds=0.0))
     for number, path in enumerate(sorted((folder / "runs" / rung).glob("[0-9]*.json"), reverse=True)):
-        run = records.read(path, Run)
+        run = codec.read(path, Run)
         pairs = [(getattr(run, name), getattr(here, name)) for name in ("suite", "machine", "source")]
         if all(then == now or (number == 0 and not then) for then, now in pairs):
             return msgspec.structs.replace(run, values=current(folder / "results", run.values))

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.history import asv
 from perfsuite.history.ladder import Ladder
@@ -35,8 +35,8 @@ def publish(folder: Path, ladder: Ladder, story: Story) -> Path:
     _own_scripts(html)
     _confirmed_only(html, story)
     (html / "regressions.xml").unlink(missing_ok=True)
-    records.write_bytes(html / "index.html", front(html, story).encode())
-    records.write(html / "story.json", story)
+    codec.write_bytes(html / "index.html", front(html, story).encode())
+    codec.write(html / "story.json", story)
     return html / "index.html"
 
 
@@ -138,7 +138,7 @@ def _own_scripts(html: Path) -> None:
         raise FileError("asv's page is not laid out as the one of the pinned asv: install that of constraints.txt.")
     page = page.replace(navigation, f"{navigation}{_LINK}", 1)
     page = re.sub(r"\s*<link[^>]*regressions\.xml[^>]*>", "", page)
-    records.write_bytes(html / GRAPHS, page.encode())
+    codec.write_bytes(html / GRAPHS, page.encode())
 
 
 def _bare(name: str) -> str:
@@ -156,7 +156,7 @@ def _confirmed_only(html: Path, story: Story) -> None:
         held = [jump for jump in jumps if (name, commits[str(jump[1])]) in told]
         if held:
             kept.append([name, graph, parameters, number, last, best, held])
-    records.write_bytes(path, json.dumps({"regressions": kept}).encode())
+    codec.write_bytes(path, json.dumps({"regressions": kept}).encode())
 
 
 def _steps(changes: Iterable[Change], story: Story) -> set[tuple[str, str]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.progress import Progress
 from perfsuite.records import Failure
@@ -44,7 +44,7 @@ def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int]) -> Failure
         return Failure(kind="raised", rank=rank, message=message, tail=last_lines(folder, rank))
     first = min(written, key=lambda rank: (folder / f"rank{rank}.failure.json").stat().st_mtime_ns)
     try:
-        failure = records.read(folder / f"rank{first}.failure.json", Failure)
+        failure = codec.read(folder / f"rank{first}.failure.json", Failure)
     except FileError as error:
         message = f"Rank {first} failed: {error}"
         return Failure(kind="raised", rank=first, message=message, tail=last_lines(folder, first))

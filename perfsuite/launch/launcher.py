@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
@@ -69,7 +69,7 @@ class Launcher:
         folder = Path(tempfile.mkdtemp(dir=server.workspace, prefix="cell-"))
         pids: list[int] = []
         try:
-            records.write(folder / "job.json", job)
+            codec.write(folder / "job.json", job)
             request = {
                 "start": str(folder),
                 "ranks": job.world_size,
@@ -156,7 +156,7 @@ class Launcher:
 
     def _result(self, folder: Path, rank: int) -> RankSample:
         try:
-            return records.read(folder / f"rank{rank}.json", RankSample)
+            return codec.read(folder / f"rank{rank}.json", RankSample)
         except FileError as error:
             message = f"Rank {rank} ended well but left no whole result: {error}"
             raise CellFailed(

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
@@ -65,7 +65,7 @@ def attempt(
             job = job_of(cell, rank, catalog, padded, counted)
             path = kept_at(job)
             if path and path.exists() and not fresh:
-                known[number, rank] = records.read(path, Prediction)
+                known[number, rank] = codec.read(path, Prediction)
             else:
                 waiting.append((number, rank, job, path))
     traces = trace([job for _, _, job, _ in waiting], processes) if waiting else []
@@ -76,7 +76,7 @@ def attempt(
         else:
             known[number, rank] = prediction = summarize(cells[number], rank, result)
             if path:
-                records.write(path, prediction)
+                codec.write(path, prediction)
     by_cell: dict[int, list[Prediction | Failure]] = defaultdict(list)
     for (number, _), found in sorted(known.items(), key=lambda item: item[0]):
         by_cell[number].append(found)

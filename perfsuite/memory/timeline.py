@@ -8,8 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from perfsuite.codec import write_bytes
 from perfsuite.errors import UsageError
-from perfsuite.records import Prediction, write_bytes
+from perfsuite.records import Prediction
 from perfsuite.training.anatomy import CATEGORIES
 from perfsuite.units import show_bytes
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_job
 from perfsuite.errors import FileError, PerfsuiteError
@@ -83,7 +83,7 @@ def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]
         folder = Path(name)
         pairs: list[str] = []
         for number, job in enumerate(jobs):
-            records.write(folder / f"{number}.json", job)
+            codec.write(folder / f"{number}.json", job)
             pairs += [str(folder / f"{number}.json"), str(folder / f"{number}.trace")]
         command = [sys.executable, "-m", "perfsuite.training.trace", str(processes), *pairs]
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
@@ -98,7 +98,7 @@ def _read(path: Path, job: TraceJob, log: str) -> Trace | Failure:
     try:
         return msgspec.json.decode(text, type=Trace)
     except msgspec.ValidationError:
-        return records.decode(text, Failure, str(path))
+        return codec.decode(text, Failure, str(path))
     except msgspec.DecodeError as error:
         raise FileError(f"{path} is torn: {error}.") from error
 

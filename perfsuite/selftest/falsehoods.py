@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.records import RankSample, Reading
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def _write(change: Callable[[Path, RankSample], object]) -> None:
 def torn_result(session: Session, trainer: Any, meters: Any) -> None:
     """Rank 1 leaves half a result and says that all is well."""
     if session.rank == 1:
-        _write(lambda path, sample: path.write_bytes(records.encode(sample)[:100]))
+        _write(lambda path, sample: path.write_bytes(codec.encode(sample)[:100]))
 
 
 def no_result(session: Session, trainer: Any, meters: Any) -> None:
@@ -100,14 +100,14 @@ def no_result(session: Session, trainer: Any, meters: Any) -> None:
 
 def twice_rank_0(session: Session, trainer: Any, meters: Any) -> None:
     """Rank 1 takes itself for rank 0."""
-    _write(lambda path, sample: records.write(path, msgspec.structs.replace(sample, rank=0)))
+    _write(lambda path, sample: codec.write(path, msgspec.structs.replace(sample, rank=0)))
 
 
 def other_library(session: Session, trainer: Any, meters: Any) -> None:
     """Rank 1 runs another torch."""
     versions = {"torch": "1.0.0"}
     if session.rank == 1:
-        _write(lambda path, sample: records.write(path, msgspec.structs.replace(sample, versions=versions)))
+        _write(lambda path, sample: codec.write(path, msgspec.structs.replace(sample, versions=versions)))
 
 
 def full_disk(session: Session, trainer: Any, meters: Any) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.catalog.definitions import Model, Study, Variant
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, parse_cell, parse_hardware
@@ -149,7 +149,7 @@ class Bench:
         if self._fresh or not self.path(cell).exists():
             return []
         try:
-            found = records.read(self.path(cell), Kept)
+            found = codec.read(self.path(cell), Kept)
         except FileError:
             return []  # torn or of another format: measured again, and replaced
         if (found.format, found.job) != (FORMAT, _comparable(self._runner.job(cell))):
@@ -167,7 +167,7 @@ class Bench:
             measurements=[*before, measurement],
         )
         try:
-            records.write(self.path(cell), kept)
+            codec.write(self.path(cell), kept)
         except OSError as error:
             raise FileError(f"{self.path(cell)} cannot be written: {error.strerror}.") from error
         return measurement

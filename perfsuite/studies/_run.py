@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.catalog.definitions import Metric, Study
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, UsageError
@@ -117,8 +117,8 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], sa
     )
     files = [order.folder / f"{study.name}.{kind}" for kind in ("json", "csv", "html")]
     try:
-        records.write(files[0], report)
-        records.write_bytes(files[1], to_csv(lines))
+        codec.write(files[0], report)
+        codec.write_bytes(files[1], to_csv(lines))
         if can_plot():
             plotted = [metric for metric in metrics if metric.name in PLOTTED]
             plot(files[2], study, by_model, plotted, sentences)

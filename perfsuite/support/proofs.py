@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.cell import Cell, parse_cell
@@ -54,7 +54,7 @@ def load(path: Path) -> dict[tuple[str, str], Entry]:
     """The entries by engine and technique; empty if there is no file. Raises FileError for one that is broken."""
     if not path.exists():
         return {}
-    found = records.read(path, SupportFile)
+    found = codec.read(path, SupportFile)
     if found.format != FORMAT:
         raise FileError(f"{path} has format {found.format}, this perfsuite knows {FORMAT}: upgrade.")
     return {(entry.engine, entry.technique): entry for entry in found.entries}
@@ -62,14 +62,14 @@ def load(path: Path) -> dict[tuple[str, str], Entry]:
 
 def save(path: Path, entries: Iterable[Entry]) -> None:
     """Write the file whole, one pair per line, so that a change is a line of a diff. Raises FileError."""
-    lines = ",\n".join(records.encode_line(entry) for entry in entries)
+    lines = ",\n".join(codec.encode_line(entry) for entry in entries)
     write(path, f'{{"format":{FORMAT},"entries":[\n{lines}\n]}}\n')
 
 
 def write(path: Path, text: str) -> None:
     """Write a file whole. Raises FileError."""
     try:
-        records.write_bytes(path, text.encode())
+        codec.write_bytes(path, text.encode())
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}.") from error
 

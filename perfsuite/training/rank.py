@@ -19,7 +19,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
-from perfsuite import records
+from perfsuite import codec, records
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.progress import ProgressWriter
 from perfsuite.records import Failure, Job, RankSample
@@ -137,14 +137,14 @@ def run(folder: Path, rank: int) -> int:
     session = None
     try:
         phases_seconds: dict[str, float] = {}
-        job = records.read(folder / "job.json", Job)
+        job = codec.read(folder / "job.json", Job)
         session = Session.open(job, rank, folder / records.SCRATCH)
         session.listeners.append(progress.mark)
         with _timed("join", session, phases_seconds):
             join(session, folder)
         sample = measure(session, phases_seconds)
         progress.mark("result")
-        records.write(folder / f"rank{rank}.json", sample)
+        codec.write(folder / f"rank{rank}.json", sample)
         leave()
         return 0
     except BaseException as error:
@@ -175,7 +175,7 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
         parts=_alive(session, message) if out_of_memory else {},
         versions=versions(session.strategy.packages if session else ()),
     )
-    records.write(folder / f"rank{rank}.failure.json", failure)
+    codec.write(folder / f"rank{rank}.failure.json", failure)
 
 
 def _alive(session: Session | None, message: str) -> dict[str, int]:

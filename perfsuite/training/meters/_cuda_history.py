@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from perfsuite.codec import write_bytes
 from perfsuite.errors import RankError
-from perfsuite.records import write_bytes
 from perfsuite.training.refusal import REFUSED
 
 

@@ -13,7 +13,7 @@ import sys
 import traceback
 from pathlib import Path
 
-from perfsuite import records
+from perfsuite import codec
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.records import Failure, TraceJob
 from perfsuite.training.extensions import build_lock
@@ -24,7 +24,7 @@ def run(job: TraceJob, out: Path) -> None:
     try:
         from perfsuite.training.trace.run import trace
 
-        records.write_bytes(out, records.encode_line(trace(job)).encode())
+        codec.write_bytes(out, codec.encode_line(trace(job)).encode())
     except Exception as error:
         if not isinstance(error, RankError):
             traceback.print_exc()
@@ -32,7 +32,7 @@ def run(job: TraceJob, out: Path) -> None:
         text = str(error) if isinstance(error, RankError) else f"{type(error).__name__}: {error}"
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
-        records.write(out, Failure(kind=kind, rank=job.rank, message=text.strip().split("\n\n")[0], tail=where))
+        codec.write(out, Failure(kind=kind, rank=job.rank, message=text.strip().split("\n\n")[0], tail=where))
 
 
 def preload(jobs: list[TraceJob]) -> None:
@@ -62,7 +62,7 @@ def main() -> None:
     """Fork a process per job."""
     most, *paths = sys.argv[1:]
     pairs = [(Path(paths[i]), Path(paths[i + 1])) for i in range(0, len(paths), 2)]
-    jobs = [records.read(path, TraceJob) for path, _ in pairs]
+    jobs = [codec.read(path, TraceJob) for path, _ in pairs]
     preload(jobs)
     running: set[int] = set()
     for job, (_, out) in zip(jobs, pairs, strict=True):
