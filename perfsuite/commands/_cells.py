@@ -43,7 +43,7 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
     for cell, reason in absent.items():
         print(f"{cell}: skipped, {reason}")
     if len(absent) == len(picked):
-        raise UsageError(f"-k {arguments.k!r} fits {len(picked)} cells, and this machine can run none of them.")
+        raise UsageError(f"-k {arguments.k!r} fits no cell that this machine can run.")
     return [cell for cell in picked if cell not in absent]
 
 

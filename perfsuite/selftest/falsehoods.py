@@ -83,7 +83,7 @@ def _write(change: Callable[[Path, RankSample], object]) -> None:
     """From now on this rank writes its result like that."""
     import perfsuite.training.rank as rank_module
 
-    vars(rank_module)["records"] = SimpleNamespace(write=change, Reading=None)
+    vars(rank_module)["codec"] = SimpleNamespace(write=change)
 
 
 def torn_result(session: Session, trainer: Any, meters: Any) -> None:
