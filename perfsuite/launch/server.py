@@ -10,12 +10,17 @@ It reads one JSON line per request and writes one per event:
     → {"ended": pid, "status": wait status}
 
 multiprocessing's forkserver would do, but for three things: it imports the parent's main module (pytest) into every
-rank, it passes over a preload that fails, and its children share one process group. The server never touches CUDA.
+rank, it passes over a preload that fails, and its children share one process group.
+
+The server never touches CUDA, which no child of a process that did could use. Libraries do when they are imported
+(torchao asks for the device's capability, and transformers' models import torchao) and built, so on CUDA each rank
+imports and builds for itself: some seconds of a cell.
 When its parent dies, however it dies, the server ends all ranks and itself, and removes the working folder.
 """
 
 import contextlib
 import ctypes
+import functools
 import gc
 import importlib
 import itertools
@@ -26,6 +31,7 @@ import shutil
 import signal
 import socket
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +43,9 @@ PR_SET_PDEATHSIG = 1
 class Server:
     """One per device kind; ``workspace`` is removed when the server ends."""
 
-    def __init__(self, connection: socket.socket, workspace: Path) -> None:
+    def __init__(self, connection: socket.socket, workspace: Path, device: str) -> None:
         self.connection = connection
+        self.device = device
         self.workspace = workspace
         self.ranks: set[int] = set()
         self.compiled: set[Any] = set()
@@ -69,41 +76,20 @@ class Server:
 
     def answer(self, request: dict[str, Any]) -> None:
         """Start the ranks of one cell."""
-        try:
-            self.warm_up(request)
-        except Exception as error:
-            self.send({"error": f"{type(error).__name__}: {error}"})
-            return
+        sys.path += [entry for entry in request["import_path"] if entry not in sys.path]
+        if self.device == "cpu":
+            try:
+                warm_up(request, self.compiled, self.send)
+            except Exception as error:
+                self.send({"error": f"{type(error).__name__}: {error}"})
+                return
         gc.freeze()  # ranks collect cycles many times: what was imported need not be looked through, nor copied, again
-        folder = Path(request["start"])
-        pids = [self.fork(folder, rank) for rank in range(request["ranks"])]
+        pids = [self.fork(request, rank) for rank in range(request["ranks"])]
         self.send({"started": pids})
 
-    def warm_up(self, request: dict[str, Any]) -> None:
-        """Import and build what the ranks are about to need, once."""
-        from perfsuite.catalog.registry import Catalog
-        from perfsuite.catalog.strategies import parse_strategy
-
-        sys.path += [entry for entry in request["import_path"] if entry not in sys.path]
-        catalog = Catalog(tuple(Path(folder) for folder in request["catalogs"]))
-        strategy = parse_strategy(request["strategy"], catalog)
-        parts: list[Any] = [strategy.engine, *(choice.technique for choice in strategy.choices)]
-        for module in itertools.chain.from_iterable(part.preload for part in parts):
-            importlib.import_module(module)
-        if request["model"]:
-            import transformers
-
-            getattr(transformers, request["model"], None)  # the import of its module is what takes long
-        for part in parts:
-            if part.compile and part.compile not in self.compiled:
-                self.send({"compiling": part.name})
-                with build_lock():
-                    part.compile()
-                self.compiled.add(part.compile)
-                self.send({"compiled": part.name})
-
-    def fork(self, folder: Path, rank: int) -> int:
+    def fork(self, request: dict[str, Any], rank: int) -> int:
         """Fork one rank; its output goes to a file in the folder."""
+        folder = Path(request["start"])
         parent = os.getpid()
         pid = os.fork()
         if pid:
@@ -127,7 +113,8 @@ class Server:
             os.dup2(log, 2)
             from perfsuite.training.rank import run
 
-            status = run(folder, rank)
+            here = functools.partial(warm_up, request, set(), lambda _: None)
+            status = run(folder, rank, None if self.device == "cpu" else here)
             sys.stdout.flush()
             sys.stderr.flush()
         finally:
@@ -159,11 +146,34 @@ class Server:
         shutil.rmtree(self.workspace, ignore_errors=True)
 
 
+def warm_up(request: dict[str, Any], compiled: set[Any], tell: Callable[[dict[str, Any]], None]) -> None:
+    """Import what a cell is about to need, and build what is not ``compiled`` yet."""
+    from perfsuite.catalog.registry import Catalog
+    from perfsuite.catalog.strategies import parse_strategy
+
+    catalog = Catalog(tuple(Path(folder) for folder in request["catalogs"]))
+    strategy = parse_strategy(request["strategy"], catalog)
+    parts: list[Any] = [strategy.engine, *(choice.technique for choice in strategy.choices)]
+    for module in itertools.chain.from_iterable(part.preload for part in parts):
+        importlib.import_module(module)
+    if request["model"]:
+        import transformers
+
+        getattr(transformers, request["model"], None)  # the import of its module is what takes long
+    for part in parts:
+        if part.compile and part.compile not in compiled:
+            tell({"compiling": part.name})
+            with build_lock():
+                part.compile()
+            compiled.add(part.compile)
+            tell({"compiled": part.name})
+
+
 def main() -> None:
     """Import the heavy libraries, then serve on standard input."""
     device, workspace = sys.argv[1], Path(sys.argv[2])
     connection = socket.socket(fileno=os.dup(0))
-    server = Server(connection, workspace)
+    server = Server(connection, workspace, device)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     try:

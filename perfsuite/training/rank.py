@@ -14,7 +14,7 @@ import statistics
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -130,13 +130,18 @@ def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> No
         meter.evaluated(statistics.fmean(losses))
 
 
-def run(folder: Path, rank: int) -> int:
-    """Run one rank to its end and leave result or failure in the folder. Returns the exit status."""
+def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> int:
+    """Run one rank to its end and leave result or failure in the folder. Returns the exit status. ``warm_up`` does what
+    was not done for all ranks before they were forked.
+    """
     faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a rank that hangs where it is
     progress = ProgressWriter(folder / f"rank{rank}.progress")
     session = None
     try:
         phases_seconds: dict[str, float] = {}
+        if warm_up:
+            progress.mark("import")
+            warm_up()
         job = codec.read(folder / "job.json", Job)
         session = Session.open(job, rank, folder / records.SCRATCH)
         session.listeners.append(progress.mark)

@@ -7,16 +7,26 @@ when it runs (arXiv 2104.07857). Without replicas it is called on one rank: ``ze
 """
 
 from perfsuite.catalog.definitions import Proposal, Technique
+from perfsuite.errors import Unsupported
 
 HOST, DISK = "cpu", "nvme"  # DeepSpeed's names
 
 
 def build_disk_operator() -> None:
-    """Build what reads and writes the disk, unless the ranks are going to say that it cannot be built."""
+    """Build what reads and writes the disk, unless the ranks are going to say that it cannot be built.
+
+    Raises Unsupported where CUDA's is asked for and no CUDA toolkit is here.
+    """
     from deepspeed.ops.op_builder import AsyncIOBuilder
+    from deepspeed.ops.op_builder.builder import MissingCUDAException
 
     if AsyncIOBuilder().is_compatible():
-        AsyncIOBuilder().load()
+        try:
+            AsyncIOBuilder().load()
+        except MissingCUDAException as error:
+            raise Unsupported(
+                "DeepSpeed builds what reads the disk by nvcc: set CUDA_HOME to a CUDA toolkit."
+            ) from error
 
 
 def _offload(name: str, meaning: str, optimizer: str | None, parameters: str | None) -> Technique:

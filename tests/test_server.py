@@ -1,0 +1,57 @@
+"""The rank server: what it may do before it forks."""
+
+import subprocess
+import sys
+
+import pytest
+
+TRAPPED = """
+import json, socket, sys
+import torch
+
+touches = []
+
+def touched(*_, **__):
+    touches.append("CUDA was touched")
+    raise RuntimeError
+
+torch.cuda.is_available, torch.version.cuda = lambda: True, "13.0"
+torch.cuda._lazy_init = torch.cuda.current_device = torch.cuda.get_device_capability = touched
+torch.cuda.get_device_properties = torch.cuda.get_device_name = touched
+
+from pathlib import Path
+from perfsuite.launch.server import Server
+
+mine, other = socket.socketpair()
+server = Server(mine, Path("nowhere"), sys.argv[1])
+server.fork = lambda request, rank: 7
+request = dict(start="nowhere", ranks=1, strategy=sys.argv[2], model=sys.argv[3], catalogs=[], import_path=[])
+server.answer(request)
+print(other.recv(65536).decode().strip(), *touches[:1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("strategy", "model"),
+    [
+        ("single+bf16", "T5ForConditionalGeneration"),
+        ("zero3+bf16", "BloomForCausalLM"),
+        ("zero3+nvme", "GPT2LMHeadModel"),
+        ("single+adamw8bit_torchao", "LlamaForCausalLM"),
+        ("single+lora", "BloomForCausalLM"),
+    ],
+)
+def test_the_server_of_cuda_ranks_never_touches_cuda(strategy, model):
+    """A process that did could fork none that can use it, and importing transformers' models does, by torchao."""
+    command = [sys.executable, "-c", TRAPPED, "cuda", strategy, model]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert said.strip() == '{"started": [7]}'
+
+
+def test_the_trap_would_close():
+    """What the ranks import for themselves on CUDA does touch it."""
+    command = [sys.executable, "-c", TRAPPED, "cpu", "single+bf16", "T5ForConditionalGeneration"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+    assert "CUDA was touched" in said
