@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.catalog.definitions import MESSAGES, Device, Model, Proposal, Workload
+from perfsuite.catalog.definitions import MESSAGES, Device, Engine, Model, Proposal, Workload
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
@@ -148,9 +148,15 @@ def why_too_long(model: Model, workload: Workload) -> str:
     return f"{model.name} has learned {model.positions:,} positions, so it has none for {longest:,} tokens."
 
 
+def taken(engine: Engine, hardware: str) -> str:
+    """What an engine takes of some hardware: one device of several where it trains on a single rank."""
+    device, several, _ = hardware.rpartition("_x")
+    return f"{device}_x1" if several and engine.max_ranks == 1 else hardware
+
+
 def move(cell: Cell, hardware: str, catalog: Catalog) -> Cell | None:
-    """The same cell on other hardware; None if its strategy cannot have that many ranks."""
-    there = parse_hardware(hardware, catalog)
+    """The same cell on other hardware, or on what its engine takes of it; None if it cannot have that many ranks."""
+    there = parse_hardware(taken(cell.strategy.engine, hardware), catalog)
     return None if why_not(cell.model, cell.strategy, there) else dataclasses.replace(cell, hardware=there)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
-from perfsuite.cell import Cell, grid, make_cell, move, parse_cell, parse_hardware, why_not
+from perfsuite.cell import Cell, grid, make_cell, move, parse_cell, parse_hardware, taken, why_not
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import local_hardware
 from perfsuite.plugin import FIXTURE, SETTINGS
@@ -77,9 +77,11 @@ def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None
     if named == [LOCAL_GPUS]:
         wanted = [name for name in wanted if parse_hardware(name, catalog).device is not None]
     for model, strategy, name in itertools.product(models, strategies, wanted):
-        if not why_not(catalog.get("model", model), parse_strategy(strategy, catalog), parse_hardware(name, catalog)):
-            moved.append(make_cell(model, strategy, name, catalog))
-    return [cell for cell in moved if cell is not None]
+        parsed = parse_strategy(strategy, catalog)
+        there = taken(parsed.engine, name)
+        if not why_not(catalog.get("model", model), parsed, parse_hardware(there, catalog)):
+            moved.append(make_cell(model, strategy, there, catalog))
+    return list({cell.id: cell for cell in moved if cell is not None}.values())
 
 
 def _expand(names: list[str], catalog: Catalog) -> list[str]:

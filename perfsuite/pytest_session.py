@@ -177,6 +177,8 @@ class PerfSession:
             reason = f"{cell.strategy.name} needs {names}, not installed here: pip install {' '.join(missing)}"
         if absent and self.config.getoption("--perf-predict") and not missing:
             self._predict(cell, request)
+        if absent and (asked := self.config.getoption("--perf-hardware")):
+            raise PerfVerdict(f"{cell.id}: {absent} --perf-hardware={asked} asked for it; --perf-predict predicts it.")
         if self.settings.capacity_bytes is not None and cell.strategy.engine.process == "communication":
             reason = "messages have no tensors that a capacity could hold"
         if reason:

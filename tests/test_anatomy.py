@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfsuite.errors import RankError
 from perfsuite.training.anatomy import CATEGORIES, Mark, dissect
+from perfsuite.training.meters._cuda_history import events_of_history
 
 Event = tuple[int, int, str]
 NAMED = ("parameters", "master_parameters", "optimizer_state", "gradients")
@@ -203,15 +205,31 @@ def test_sums(log: tuple[list[Event], dict[int, Mark]]) -> None:
     assert sum(anatomy.categories.values()) == sum(anatomy.operations.values()) == fullest
 
 
-def test_cuda_history_becomes_events() -> None:
-    """CUDA's memory history is read as allocations and requested frees, with the marks in their place by time."""
-    from perfsuite.training.meters._cuda_history import events_of_history
+CUDA_MARK = [
+    {"action": "alloc", "addr": 2048, "size": 509},
+    {"action": "segment_alloc", "addr": 5000, "size": 2097152},
+    {"action": "alloc", "addr": 2560, "size": 503},
+    {"action": "free_requested", "addr": 2560, "size": 503},
+    {"action": "free_completed", "addr": 2560, "size": 503},
+    {"action": "free_requested", "addr": 2048, "size": 509},
+    {"action": "free_completed", "addr": 2048, "size": 509},
+]
 
+
+def test_cuda_history_becomes_events() -> None:
+    """CUDA's memory history is read as allocations and requested frees, with the marks where their signs are."""
     trace = [
-        {"action": "segment_alloc", "addr": 1000, "size": 2097152, "time_us": 1},
-        {"action": "alloc", "addr": 1000, "size": 512, "time_us": 2},
-        {"action": "free_requested", "addr": 1000, "size": 512, "time_us": 5},
-        {"action": "free_completed", "addr": 1000, "size": 512, "time_us": 6},
+        {"action": "segment_alloc", "addr": 1000, "size": 2097152},
+        {"action": "alloc", "addr": 1000, "size": 512},
+        *CUDA_MARK,
+        {"action": "free_requested", "addr": 1000, "size": 512},
+        {"action": "free_completed", "addr": 1000, "size": 512},
     ]
 
-    assert events_of_history(trace, [(3, 0)]) == [(1000, 512, ""), (-1, 0, ""), (1000, -512, "")]
+    assert events_of_history(trace, [7]) == [(1000, 512, ""), (-1, 7, ""), (1000, -512, "")]
+
+
+def test_a_lost_mark_of_cuda_is_an_error() -> None:
+    """Phases that nobody knows would be told as if they were known."""
+    with pytest.raises(RankError, match="lacks 1 of its 2 marks"):
+        events_of_history(CUDA_MARK, [0, 1])

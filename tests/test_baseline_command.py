@@ -240,7 +240,7 @@ def test_hardware_that_is_not_here_is_never_an_orphan(cell, all_tests):
 
 def test_another_number_of_gpus_is_no_orphan(monkeypatch):
     """``gpus`` is one and all of this machine's: a machine with two of them has a cell that one with four has not."""
-    gpus = tuple(Gpu(index, "Tesla T4", 15 * GIB, "570.86") for index in range(4))
+    gpus = tuple(Gpu(index, "Tesla T4", 15 * GIB, "570.86", f"GPU-{index}") for index in range(4))
     monkeypatch.setattr(machine, "gpus", lambda: gpus)
     told = {count: why_orphaned(f"t5_tiny-zero3-t4_x{count}", Catalog(), {CELL}, True) for count in (2, 4)}
 

@@ -143,7 +143,7 @@ def test_cuda_tells_its_refusals_apart():
     """An entry "oom" of CUDA's history is no block; the last one counts."""
     alloc = {"action": "alloc", "addr": 7, "size": 10}
     trace = [alloc, {"action": "oom", "size": 99, "device_free": 1}, alloc | {"addr": 8}, {"action": "oom", "size": 50}]
-    events = events_of_history([entry | {"time_us": at} for at, entry in enumerate(trace)], [])
+    events = events_of_history(trace, [])
 
     assert last_refusal(events) == (1, 50)
     assert last_refusal([(7, 10, "")]) is None

@@ -135,6 +135,8 @@ LOOKALIKES = (
     ("NVIDIA GH200 480GB", 97871),
     ("NVIDIA GH200 144G HBM3e", 146831),
     ("NVIDIA GB200", 189471),
+    ("NVIDIA GeForce RTX 3090 Ti", 24564),
+    ("NVIDIA H200 NVL", 143771),
     ("AMD Instinct MI210", 65520),
 )
 
@@ -148,6 +150,7 @@ def _named(name: str, memory_mib: int) -> list[str]:
         device.name
         for device in DEVICES.values()
         if all(fragment in name.lower() for fragment in device.matches)
+        and not any(fragment in name.lower() for fragment in device.excludes)
         and memory_mib * MIB == pytest.approx(device.memory_bytes, rel=0.1)
     ]
 

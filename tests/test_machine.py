@@ -46,8 +46,8 @@ def test_gpus(driver: Driver, tmp_path: Path) -> None:
     driver(H200, T4)
 
     assert gpus() == (
-        Gpu(0, "NVIDIA H200", 143_771 * 2**20, "570.86.15"),
-        Gpu(1, "Tesla T4", 15_360 * 2**20, "570.86.15"),
+        Gpu(0, "NVIDIA H200", 143_771 * 2**20, "570.86.15", "GPU-aaaa-1"),
+        Gpu(1, "Tesla T4", 15_360 * 2**20, "570.86.15", "GPU-bbbb-2"),
     )
     assert (
         "--query-gpu=name,memory.total,driver_version,uuid --format=csv,noheader,nounits"
@@ -69,7 +69,7 @@ def test_a_gpu_without_memory_of_its_own(driver: Driver) -> None:
     """A GPU that shares the host's memory, for which nvidia-smi says [N/A], does not stop cells on the others."""
     driver("NVIDIA GB10, [N/A], 580.95.05, GPU-cccc-3", H200)
 
-    assert Gpu(1, "NVIDIA H200", 143_771 * 2**20, "570.86.15") in gpus()
+    assert Gpu(1, "NVIDIA H200", 143_771 * 2**20, "570.86.15", "GPU-aaaa-1") in gpus()
 
 
 @pytest.mark.parametrize(
@@ -85,13 +85,15 @@ def test_a_gpu_without_memory_of_its_own(driver: Driver) -> None:
         ("NVIDIA L4", 23_034, "l4"),
         ("NVIDIA GeForce GTX 1080", 8_192, None),
         ("NVIDIA L40", 46_068, None),
+        ("NVIDIA GeForce RTX 3090 Ti", 24_564, None),
+        ("NVIDIA H200 NVL", 143_771, None),
         ("NVIDIA GH200 480GB", 97_871, None),
         ("Tesla V100-SXM2-16GB", 16_384, None),
     ],
 )
 def test_device_of(name: str, mebibytes: int, device: str | None) -> None:
     """A driver's name is the catalog's device, and a lookalike is none."""
-    found = device_of(Gpu(0, name, mebibytes * 2**20, ""), CATALOG)
+    found = device_of(Gpu(0, name, mebibytes * 2**20, "", ""), CATALOG)
 
     assert (found.name if found else None) == device
 
@@ -154,6 +156,18 @@ def test_describe_a_cpu(driver: Driver) -> None:
     assert record.memory_bytes > 2**20
     assert record == describe(parse_hardware("cpu_x1", CATALOG), CATALOG)
     assert os.uname().nodename not in record.identity
+
+
+def test_a_machine_is_known_by_its_gpus(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A container of another name on the same GPU compares with the last one; another GPU of the kind does not."""
+    hardware = parse_hardware("h200_x1", CATALOG)
+    driver(H200, T4)
+    here = describe(hardware, CATALOG).identity
+    monkeypatch.setattr(machine.platform, "node", lambda: "another container")
+    renamed = describe(hardware, CATALOG).identity
+    driver(H200.replace("aaaa", "dddd"), T4)
+
+    assert here == renamed != describe(hardware, CATALOG).identity
 
 
 def test_describe_a_gpu(driver: Driver) -> None:

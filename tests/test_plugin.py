@@ -284,6 +284,14 @@ def test_absent_hardware_is_skipped_with_the_reason(repository):
     result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *"])
 
 
+def test_absent_hardware_that_was_asked_for_is_red(repository):
+    """A runner whose GPU has gone is not green because all of its cells were skipped."""
+    result = perf(repository(CELL), "--perf-hardware=h200_x1")
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *--perf-hardware=h200_x1 asked for it*"])
+
+
 @pytest.mark.parametrize(
     ("options", "cells"),
     [
@@ -293,6 +301,7 @@ def test_absent_hardware_is_skipped_with_the_reason(repository):
             ("--perf-hardware=cpu_x2,cpu_x1",),
             ["gpt2_tiny-ddp-cpu_x2", "gpt2_tiny-ddp-cpu_x1", "gpt2_tiny-single-cpu_x1"],
         ),
+        (("--perf-hardware=cpu_x2",), ["gpt2_tiny-ddp-cpu_x2", "gpt2_tiny-single-cpu_x1"]),
         (("--perf-hardware=h200_x1",), ["gpt2_tiny-single-h200_x1", "gpt2_tiny-ddp-h200_x1"]),
         (("--perf-hardware=gpus",), ["no-cell"]),
     ],

@@ -1,9 +1,11 @@
-"""The rank server: what it may do before it forks."""
+"""The rank server: what it may do before it forks, and what a rank asks of its GPU before it joins."""
 
 import subprocess
 import sys
 
 import pytest
+
+from perfsuite.training.process_group import why_no_kernels
 
 TRAPPED = """
 import json, socket, sys
@@ -55,3 +57,27 @@ def test_the_trap_would_close():
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
     assert "CUDA was touched" in said
+
+
+CU130 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")  # torch 2.13.0 of PyPI
+
+
+@pytest.mark.parametrize(
+    ("capability", "built", "runs"),
+    [
+        ((7, 5), CU130, True),
+        ((8, 9), CU130, True),
+        ((12, 1), CU130, True),
+        ((13, 0), CU130, True),
+        ((7, 0), CU130, False),
+        ((9, 0), ("sm_80", "sm_100"), False),
+        ((9, 0), ("sm_90a",), True),
+        ((9, 0), (), False),
+    ],
+)
+def test_a_device_without_kernels_is_told(capability, built, runs):
+    """A V100 has none in the torch of PyPI: that is no failure of the cell, but something this machine cannot run."""
+    reason = why_no_kernels(capability, built)
+
+    assert bool(reason) != runs
+    assert runs or f"this one is {capability[0]}.{capability[1]}." in reason

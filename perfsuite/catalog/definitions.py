@@ -74,11 +74,12 @@ class Cut:
 class Device:
     """Facts of one kind of accelerator: bytes, FLOP/s (dense, never with sparsity) and bytes per second.
 
-    ``dense_flops`` maps a dtype ("fp32", "tf32", "fp16", "bf16", "fp8") to the datasheet's dense peak; a dtype that
-    is missing is not supported in hardware. ``link_bandwidth`` is one direction, per device, between devices of a
-    node (0: none); ``matches`` are lower-case fragments that all occur in the name that the driver reports.
-    ``memory_bytes`` is what the driver reports, which tells apart devices of one name; of them CUDA does not give
-    ``reserved_bytes`` to anyone, as the totals in torch's out-of-memory errors show (0: nobody published one).
+    ``dense_flops`` maps a dtype ("fp32", "tf32", "fp16", "bf16", "fp8") to the datasheet's dense peak; a dtype that is
+    missing is not supported in hardware. ``link_bandwidth`` is one direction, per device, between devices of a node (0:
+    none); ``matches`` are lower-case fragments that all occur in the name that the driver reports, and none of
+    ``excludes`` does. ``memory_bytes`` is what the driver reports, which tells apart devices of one name; of them CUDA
+    does not give ``reserved_bytes`` to anyone, as the totals in torch's out-of-memory errors show (0: nobody published
+    one).
     """
 
     name: str
@@ -93,6 +94,7 @@ class Device:
     compute_capability: float | None = None  # NVIDIA's, by which torch chooses its kernels
     measured_matmul_flops: float | None = None  # the best bf16 (fp16 before Ampere) matmul that anyone published
     reserved_bytes: int = 0
+    excludes: tuple[str, ...] = ()
 
     @property
     def usable_bytes(self) -> int:

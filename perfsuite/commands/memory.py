@@ -8,7 +8,7 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, Hardware, make_cell, parse_cell, parse_hardware, why_too_long
+from perfsuite.cell import Cell, Hardware, make_cell, parse_cell, parse_hardware, taken, why_too_long
 from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import Refused, UsageError
 from perfsuite.memory.predict import attempt, predict
@@ -138,9 +138,7 @@ def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
     if "-" in arguments.model:
         return parse_cell(arguments.model, catalog)
     strategy, hardware = arguments.strategy or "single", arguments.hardware or "cpu_x1"
-    alone = catalog.get("engine", strategy.partition("+")[0]).max_ranks == 1
-    if alone and "_x" in hardware:
-        hardware = f"{hardware.rpartition('_x')[0]}_x1"
+    hardware = taken(catalog.get("engine", strategy.partition("+")[0]), hardware)
     cell = make_cell(arguments.model, strategy, hardware, catalog)
     return dataclasses.replace(cell, workload=workload_of(arguments, cell.model))
 

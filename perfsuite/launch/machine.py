@@ -33,6 +33,7 @@ class Gpu:
     name: str
     memory_bytes: int
     driver: str
+    uuid: str
 
 
 @functools.cache
@@ -51,7 +52,7 @@ def gpus() -> tuple[Gpu, ...]:
     for index, line in enumerate(done.stdout.splitlines()):
         name, memory, driver, uuid = (part.strip() for part in line.split(","))
         if memory.isdigit() and _visible(index, uuid):  # "[N/A]" where a chip shares the host's memory
-            found.append(Gpu(index, name, int(memory) * 2**20, driver))
+            found.append(Gpu(index, name, int(memory) * 2**20, driver, uuid))
     return tuple(found)
 
 
@@ -75,6 +76,7 @@ def device_of(gpu: Gpu, catalog: Catalog) -> Device | None:
         device
         for device in catalog.all("device").values()
         if all(part in name for part in device.matches)
+        and not any(part in name for part in device.excludes)
         and abs(device.memory_bytes - gpu.memory_bytes) < MEMORY_TOLERANCE * device.memory_bytes
     ]
     return min(
@@ -150,13 +152,17 @@ def cpu_name() -> str:
 
 
 def describe(hardware: Hardware, catalog: Catalog) -> Machine:
-    """The machine as a record. ``identity`` tells two machines of one kind apart, without telling their names."""
-    who = [platform.node(), cpu_name(), str(cores())]
-    machine_id = Path("/etc/machine-id")
-    who.append(machine_id.read_text().strip() if machine_id.exists() else "")
+    """The machine as a record. ``identity`` tells two machines of one kind apart, without telling their names: by its
+    GPUs, which a fresh container finds again, or else by its name.
+    """
+    who = [cpu_name(), str(cores())]
     driver, name, memory = "", cpu_name(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    for gpu in gpus() if hardware.device is not None else ():
-        if device_of(gpu, catalog) == hardware.device:
-            driver, name, memory = gpu.driver, gpu.name, gpu.memory_bytes
+    mine = [gpu for gpu in gpus() if hardware.device is not None and device_of(gpu, catalog) == hardware.device]
+    if mine:
+        driver, name, memory = mine[-1].driver, mine[-1].name, mine[-1].memory_bytes
+        who += sorted(gpu.uuid for gpu in mine)
+    else:
+        machine_id = Path("/etc/machine-id")
+        who = [platform.node(), *who, machine_id.read_text().strip() if machine_id.exists() else ""]
     identity = hashlib.sha256("\n".join(who).encode()).hexdigest()[:12]
     return Machine(identity=identity, device=name, cores=cores(), memory_bytes=memory, driver=driver)

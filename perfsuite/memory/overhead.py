@@ -9,7 +9,8 @@ MIB = 2**20
 # torch 2 (PyTorch forum and issues); 430 is the careful end. Without lazy loading bert-large's documentation has 1,343.
 CONTEXT = 430 * MIB
 # CUBLAS_WORKSPACE_CONFIG's default of torch: ":4096:2:16:8", 8 MiB and 128 KiB per handle and stream, and 32 MiB on
-# Hopper (aten/src/ATen/cuda/CublasHandlePool.cpp). torch takes it from its own allocator.
+# Hopper (aten/src/ATen/cuda/CublasHandlePool.cpp). torch takes it from its own allocator. A handle is a thread's own:
+# autograd's runs backward, another forward.
 CUBLAS_WORKSPACE = {"default": 8 * MIB + 128 * 1024, "hopper": 32 * MIB}
 HOPPER = 9.0
 # NCCL: 4 MiB of buffer per channel, direction and peer of a ring (NCCL_BUFFSIZE, docs.nvidia.com/deeplearning/nccl),
@@ -17,8 +18,9 @@ HOPPER = 9.0
 NCCL = 256 * MIB
 
 
-def overhead(device: Device, world_size: int) -> dict[str, int]:
-    """Bytes by what takes them."""
+def overhead(device: Device, world_size: int, backward: bool = True) -> dict[str, int]:
+    """Bytes by what takes them, with or without a backward."""
     hopper = device.compute_capability is not None and HOPPER <= device.compute_capability < HOPPER + 1
-    known = {"context": CONTEXT, "cublas_workspace": CUBLAS_WORKSPACE["hopper" if hopper else "default"]}
+    workspace = CUBLAS_WORKSPACE["hopper" if hopper else "default"]
+    known = {"context": CONTEXT, "cublas_workspace": workspace * (2 if backward else 1)}
     return known | ({"nccl": NCCL} if world_size > 1 else {})

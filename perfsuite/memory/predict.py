@@ -109,7 +109,8 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         allocator = replay(on_device, first)
         allocated, reserved = allocator.allocated_peak, allocator.reserved_peak
         smallest = smallest_capacity(on_device, first)
-    beside = overhead(device, cell.hardware.world_size) if device else {}
+    backward = cell.strategy.engine.process == "training"
+    beside = overhead(device, cell.hardware.world_size, backward) if device else {}
     capacity = device.usable_bytes if device else None
     return Prediction(
         format=FORMAT,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime
 import os
+import re
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from perfsuite.errors import RankError
+from perfsuite.errors import RankError, Unsupported
 
 if TYPE_CHECKING:
     from perfsuite.training.session import Session
@@ -30,6 +32,8 @@ def join(session: Session, folder: Path) -> None:
         if torch.cuda._is_in_bad_fork():
             raise RankError("The rank server touched CUDA before it forked: an import of the engine or the model did.")
         torch.cuda.set_device(rank)
+        if reason := why_no_kernels(torch.cuda.get_device_capability(), torch.cuda.get_arch_list()):
+            raise Unsupported(f"torch {torch.__version__} {reason}")
     else:
         torch.set_num_threads(1)  # a CPU rank is one core, whatever the machine
     port_file = folder / "port"
@@ -51,6 +55,21 @@ def join(session: Session, folder: Path) -> None:
     backend = "gloo" if session.job.device == "cpu" else "nccl"
     device = session.device if backend == "nccl" else None
     dist.init_process_group(backend, store=store, rank=rank, world_size=world_size, timeout=TIMEOUT, device_id=device)
+
+
+def why_no_kernels(capability: tuple[int, int], built: Iterable[str]) -> str:
+    """Why a torch with kernels for ``built`` ("sm_90", or "compute_90" that the driver compiles) has none for a device;
+    empty where it has. Kernels run on devices of the same major capability and a minor one that is not lower (CUDA C++
+    programming guide, binary compatibility), others would end in "no kernel image is available".
+    """
+    major, minor = capability
+    known = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", one) for one in built]
+    there = [(one[1], int(one[2]), int(one[3])) for one in known if one]
+    runs = any((kind == "compute" or major == of) and (of, least) <= (major, minor) for kind, of, least in there)
+    names = ", ".join(f"{of}.{least}" for _, of, least in there)
+    return (
+        "" if runs else f"has kernels for devices of compute capability {names or 'none'}, this one is {major}.{minor}."
+    )
 
 
 def leave() -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import bisect
 import contextlib
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     import torch
 
     from perfsuite.training.session import Session
+
+UNNUMBERED = 2**64 - 1  # a node that accumulates a gradient (torch/csrc/autograd/functions/accumulate_grad.cpp)
 
 
 @contextlib.contextmanager
@@ -69,6 +72,7 @@ class Whereabouts:
         self.module = self.last = ""
         self.numbers: list[int] = []
         self.makers: list[str] = []
+        self.thread = threading.get_ident()  # autograd numbers by thread; CUDA's backward has one of its own
         session.listeners.append(self._mark)
 
     def watch(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
@@ -82,7 +86,7 @@ class Whereabouts:
         node: Any = None if self.module else torch._C._current_autograd_node()
         if node is not None:
             number = node._sequence_nr()
-            if number < torch._C._autograd._get_sequence_nr():
+            if number != UNNUMBERED:
                 at = bisect.bisect_right(self.numbers, number)
                 self.last = self.makers[at - 1] if at else ""
         return self.module or (node is not None and self.last) or f"({self.phase})"
@@ -94,5 +98,6 @@ class Whereabouts:
         import torch
 
         self.module = name
-        self.numbers.append(torch._C._autograd._get_sequence_nr())
-        self.makers.append(name)
+        if threading.get_ident() == self.thread:
+            self.numbers.append(torch._C._autograd._get_sequence_nr())
+            self.makers.append(name)

@@ -16,6 +16,7 @@ DEVICES = (
     Device(
         name="rtx3090",
         matches=("geforce rtx 3090",),
+        excludes=("3090 ti",),
         memory_bytes=24_576 * 2**20,  # nvidia-smi; 24268 MiB by older drivers
         reserved_bytes=308 * 2**20,  # torch sees 23.70 GiB (GaoLii/DSP #10)
         compute_capability=8.6,

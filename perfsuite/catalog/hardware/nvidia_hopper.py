@@ -43,6 +43,7 @@ DEVICES = (
     Device(
         name="h200",
         matches=("nvidia h200",),  # with the vendor: "NVIDIA GH200" is another device
+        excludes=("nvl",),
         memory_bytes=143_771 * 2**20,  # nvidia-smi
         reserved_bytes=616 * 2**20,  # torch sees 139.8 GiB
         compute_capability=9.0,
