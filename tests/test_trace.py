@@ -166,6 +166,47 @@ def test_the_softmax_of_torch_110_keeps_its_input(precision):
     assert then - today == 4 * config["n_layer"] * work.micro_batch * config["n_head"] * work.sequence_length**2
 
 
+CAREFUL = """
+from perfsuite.catalog.definitions import Technique
+
+
+def watch(session, model):
+    import torch
+
+    def check(module, inputs, output):
+        assert torch.isfinite(output.loss), "the loss"
+        assert torch.isfinite(output.logits).all(), "all finite"
+        assert not torch.isnan(output.logits).any() and not torch.isinf(output.logits).any(), "none is not"
+        assert not (~torch.isfinite(output.logits)).any(dim=-1).any(), "by row"
+
+    model.register_forward_hook(check)
+    return model
+
+
+TECHNIQUES = (
+    Technique(name="careless", slot="care", order=90, meaning="Asks nothing.", default=True),
+    Technique(name="careful", slot="care", order=90, meaning="Asks whether all is finite.", applies=watch),
+)
+"""
+
+
+def test_whoever_asks_hears_that_all_is_finite(tmp_path):
+    """As in a run: a model that clamps where something is infinite does not, and one that asserts it goes on."""
+    (tmp_path / "techniques").mkdir()
+    (tmp_path / "techniques" / "care.py").write_text(CAREFUL)
+    catalog = Catalog((tmp_path,))
+    (one,) = predict([parse_cell("gpt2_tiny-single+fp16+careful-t4_x1", catalog)], catalog)
+
+    assert one.outcome == "fits"
+
+
+def test_zero3_has_streams_for_what_it_sends(catalog):
+    """On CUDA DeepSpeed gathers on a stream and reduces on another, whose buffers lie in pools of their own."""
+    (traced,) = trace([job_of(parse_cell("gpt2_tiny-zero3+bf16-h100_x2", catalog), 0, catalog)])
+
+    assert len({stream for _, size, _, stream in traced.events if size}) == 3
+
+
 OFFLOADS = {
     "nothing": "gpt2_tiny-zero2+bf16-h100_x2",
     "optimizer": "gpt2_tiny-zero2+bf16+offload_optimizer-h100_x2",

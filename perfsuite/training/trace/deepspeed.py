@@ -60,6 +60,10 @@ def _yes(_: Any) -> bool:
     return True
 
 
+def _no(_: Any) -> bool:
+    return False
+
+
 @contextlib.contextmanager
 def devices_have_half_precision(recorder: Any) -> Iterator[None]:
     """What instructions the machine has that traces says nothing about the device: all since Volta compute in fp16, and
@@ -69,6 +73,49 @@ def devices_have_half_precision(recorder: Any) -> Iterator[None]:
 
     kind = type(get_accelerator())
     with mock.patch.object(kind, "is_fp16_supported", _yes), mock.patch.object(kind, "is_bf16_supported", _yes):
+        yield
+
+
+class _Event:
+    """What a stream has passed at once: nothing runs."""
+
+    def __init__(self, **_: Any) -> None:
+        pass
+
+    def record(self, stream: Any = None) -> None:
+        """As CUDA's."""
+
+    def synchronize(self) -> None:
+        """As CUDA's."""
+
+    def wait(self, stream: Any = None) -> None:
+        """As CUDA's."""
+
+    def query(self) -> bool:
+        """As CUDA's."""
+        return True
+
+
+@contextlib.contextmanager
+def devices_have_streams(recorder: Any) -> Iterator[None]:
+    """DeepSpeed's CPU has none. Stage 3 gathers on one of CUDA's and reduces on another (``overlap_comm``), so their
+    buffers lie in pools of their own; torch.cpu's streams are those of trace/streams.py.
+    """
+    import torch
+    from deepspeed.accelerator import get_accelerator
+
+    main = torch.cpu.current_stream()
+    has: dict[str, Any] = {
+        "Stream": property(lambda _: torch.cpu.Stream),
+        "Event": property(lambda _: _Event),
+        "stream": lambda _, chosen: torch.cpu.stream(chosen) if chosen is not None else contextlib.nullcontext(),
+        "current_stream": lambda *_: torch.cpu.current_stream(),
+        "default_stream": lambda *_: main,
+    }
+    waits = ("is_synchronized_device", "resolves_data_dependency", "handles_memory_backpressure")
+    with contextlib.ExitStack() as stack:
+        for name, value in (has | dict.fromkeys(waits, _no)).items():
+            stack.enter_context(mock.patch.object(type(get_accelerator()), name, value))
         yield
 
 

@@ -77,6 +77,7 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
         yield from deepspeed.PATCHES
         if job.job.device != "cpu":
             yield deepspeed.devices_have_half_precision
+            yield deepspeed.devices_have_streams
         if offloads:
             yield host.accelerator_is_apart
 

@@ -13,7 +13,9 @@ import torch
 
 @contextlib.contextmanager
 def streams_have_pools(recorder: Any) -> Iterator[None]:
-    """FSDP2 asks the device's module for streams. Those of a CPU are one; these are told apart, and do nothing else."""
+    """FSDP2 asks the device's module for streams. Those of a CPU are one; these are told apart, and do nothing else. A
+    block that another stream uses too is given back at once, as if that stream had passed.
+    """
     numbers = itertools.count(1)
 
     class Stream:
@@ -54,5 +56,6 @@ def streams_have_pools(recorder: Any) -> Iterator[None]:
         mock.patch.object(torch.cpu, "Stream", Stream),
         mock.patch.object(torch.cpu, "stream", stream),
         mock.patch.object(torch.cpu, "current_stream", chosen_last),
+        mock.patch.object(torch.Tensor, "record_stream", lambda tensor, stream: None),
     ):
         yield

@@ -1,12 +1,13 @@
 """Values of fake tensors: few of them decide what code runs next, so those few are computed for real.
 
 Token ids, masks and indices are small; whatever is computed from them alone is computed for real too, beside the fake
-tensor. So ``mask.all()`` answers as in a run, and no rule of thumb stands for it. What floats say is not known: no loss
-scale overflows and nothing is infinite.
+tensor. So ``mask.all()`` answers as in a run, and no rule of thumb stands for it. What floats say is not known, but
+that all are finite: no loss scale overflows, and whoever asks hears so.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -32,6 +33,8 @@ def tell(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 def follow(func: Any, args: Any, kwargs: Any, out: Any) -> None:
     """Compute the value of ``out`` too, if it is small, of whole numbers, and all that it comes from is known."""
+    if isinstance(out, FakeTensor) and out.dtype == torch.bool:
+        _follow_finite(func, args, kwargs, out)
     if not isinstance(out, FakeTensor) or out.dtype.is_floating_point or out.numel() > MOST_ELEMENTS:
         return
     if func._schema.is_mutable or torch.Tag.nondeterministic_seeded in func.tags:
@@ -46,6 +49,38 @@ def follow(func: Any, args: Any, kwargs: Any, out: Any) -> None:
         tell(out, func(*args, **kwargs))
 
 
+def everywhere(tensor: torch.Tensor) -> bool | None:
+    """What every element of a fake tensor of bools is, where that is known and was not written over since."""
+    value, version = getattr(tensor, "perfsuite_everywhere", (None, 0))
+    return value if tensor._version == version else None
+
+
+def _follow_finite(func: Any, args: Any, kwargs: Any, out: Any) -> None:
+    """Remember what every element of ``out`` is, if it says of floats that they are finite, or not."""
+    value, asked = None, args[0] if args else None
+    if isinstance(asked, torch.Tensor) and asked.dtype.is_floating_point:
+        itself = len(args) > 1 and args[1] is asked  # only NaN is not what it is
+        infinite = len(args) > 1 and isinstance(args[1], float) and math.isinf(args[1])
+        if func in _FINITE or (func in _EQUAL and itself) or (func in _UNEQUAL and infinite):
+            value = True
+        elif func in _NOT_FINITE or (func in _UNEQUAL and itself) or (func in _EQUAL and infinite):
+            value = False
+    elif func.overloadpacket in _OF_BOOLS:
+        inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        if inputs and None not in map(everywhere, inputs):
+            with unset_fake_temporarily():
+                args, kwargs = tree_map_only(
+                    torch.Tensor, lambda one: torch.full((1,) * one.dim(), bool(everywhere(one))), (args, kwargs)
+                )
+                value = bool(func(*args, **kwargs).flatten()[0])
+    if value is not None:
+        out.perfsuite_everywhere = (value, out._version)
+
+
+_aten = torch.ops.aten
+_FINITE, _NOT_FINITE = (_aten.isfinite.default,), (_aten.isnan.default, _aten.isinf.default)
+_EQUAL, _UNEQUAL = (_aten.eq.Tensor, _aten.eq.Scalar), (_aten.ne.Tensor, _aten.ne.Scalar)
+_OF_BOOLS = (_aten.mul, _aten.logical_and, _aten.logical_or, _aten.logical_not, _aten.bitwise_not, _aten.any, _aten.all)
 _UNINITIALIZED = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strided.default)
 
 
@@ -64,7 +99,7 @@ def item(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
             return value.item()
     dtype = args[0].dtype
     if dtype == torch.bool:
-        return _UNKNOWN_BOOL
+        return everywhere(args[0]) or _UNKNOWN_BOOL
     return _UNKNOWN_FLOAT if dtype.is_floating_point else _UNKNOWN_INT
 
 
