@@ -16,7 +16,7 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
+from perfsuite.cell import Cell, parse_cell
 from perfsuite.codec import write_bytes
 from perfsuite.memory.predict import predict
 from perfsuite.records import Prediction
@@ -109,19 +109,25 @@ def predicted(figure: Figure, prediction: Prediction) -> int:
     return prediction.reserved_bytes if figure.what == "reserved" else prediction.allocated_bytes
 
 
-def accelerate_says(model: Model) -> int:
-    """``accelerate estimate-memory`` for training with Adam: four times the model in its dtype
-    (accelerate/commands/estimate.py), no activations.
-    """
-    return 4 * 4 * model.parameters
+def accelerate_says(cell: Cell) -> int:
+    """What ``accelerate estimate-memory`` tells of training with Adam, in the dtype of the cell's arithmetic."""
+    from accelerate.commands.estimate import estimate_training_usage
+
+    names = {choice.technique.name for choice in cell.strategy.choices}
+    dtype = "bfloat16" if names & {"bf16", "pure_bf16"} else "float16" if "fp16" in names else "float32"
+    return int(max(estimate_training_usage(4 * cell.model.parameters, dtype).values()))
 
 
-def deepspeed_says(model: Model, ranks: int) -> int:
-    """deepspeed.runtime.zero.stage3.estimate_zero3_model_states_mem_needs without offload: 18 bytes per parameter over
-    the ranks, and the largest layer in 16 bits (left out: the embedding, 4 bytes of each of its weights).
-    """
-    hidden = int(model.config["hidden_size"])
-    return 18 * model.parameters // ranks + 4 * hidden * model.vocabulary
+def deepspeed_says(cell: Cell) -> int:
+    """What DeepSpeed's estimator of ZeRO-3 tells without offload; the largest layer is the embedding."""
+    from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
+
+    model, hardware = cell.model, cell.hardware
+    embedding = int(model.config["hidden_size"]) * model.vocabulary
+    _, gpu, _ = estimate_zero3_model_states_mem_needs(
+        model.parameters, embedding, hardware.ranks, hardware.nodes, cpu_offload=False
+    )
+    return int(gpu)
 
 
 def main() -> int:
@@ -138,7 +144,7 @@ def main() -> int:
         error = here / figure.published - 1
         how = " with today's softmax" if figure in today else ""
         errors.setdefault(cell.model.name.rpartition("_")[0] + how, []).append(error)
-        others = accelerate_says(cell.model), deepspeed_says(cell.model, cell.hardware.world_size)
+        others = accelerate_says(cell), deepspeed_says(cell)
         shown = [f"{size / GIB:.2f}" for size in (figure.published, here)]
         lines.append(
             f"| {figure.cell} | {figure.what} | {shown[0]} | {shown[1]} | {100 * error:+.1f} % | "
@@ -155,8 +161,8 @@ def main() -> int:
         "",
         "GiB per GPU. Written by `python benchmarks/memory_published.py`, where each figure's source stands. Batches",
         "are full, as those of the sources. The last two columns are what `accelerate estimate-memory` (training with",
-        "Adam) and DeepSpeed's estimator for ZeRO-3 model states say of the same model and ranks, by their formulas:",
-        "neither knows of activations.",
+        "Adam, in the cell's dtype) and DeepSpeed's estimator for ZeRO-3 model states say of the same model and ranks,",
+        "by their own functions: neither knows of activations.",
         "",
         "bert-large was run on 2022-01-11 (its page shows nvidia-smi), two months before torch 1.11. Two habits of",
         "torch of that time are put back: gradients were zeroed in place, and softmax kept its input for the backward",

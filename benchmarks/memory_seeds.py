@@ -23,12 +23,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perfsuite.catalog.definitions import Cut, Model, Workload
-from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
 from perfsuite.codec import write_bytes
 from perfsuite.memory.predict import predict
-from perfsuite.memory.theory import model_state
 from perfsuite.records import Prediction
 from perfsuite.report.memory import headroom
 
@@ -85,7 +83,7 @@ HEAD = """# What people asked
 Predicted, not measured; written by `python benchmarks/memory_seeds.py`. What a cell needs is the smallest capacity in
 which its two traced steps find room, and what the GPU holds beside all tensors (perfsuite/memory/overhead.py).
 """
-LENGTHS = (512, 1024, 2048, 2560, 3072)
+LENGTHS = (512, 1024, 2048, 2560, 2688, 2816, 2944, 3072)
 ASKED_SINGLE, ASKED_BOTH = 17, 27  # GB, of the baseline on one GPU and on two
 ROWS = (  # what was tried on two GPUs, and GB that were told
     ("baseline", "single+bf16+eager", 27.0),
@@ -103,6 +101,7 @@ XXL_ALONE = (
 )  # fmt: skip
 XXL_SHARDED = ("zero2+bf16+ckpt", "zero3+bf16+ckpt", "fsdp2+bf16")
 PROBED_NODES = 28
+GPT3 = "gpt3_175b-zero3+fp16+ckpt-v100_32g_x4n{}-b1-s1024"
 V100_BYTES = CATALOG.get("device", "v100_32g").usable_bytes
 STAGES = (24, 32, 48, 96)  # of 96 layers; four tensor-parallel ranks of a node share one
 ONE_NODE = ("gpt_7b5", "gpt_18b", "gpt_39b")
@@ -121,6 +120,11 @@ def say(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Prediction]]:
 
 def t5_base() -> Iterator[str]:
     """Find the length, then predict every row at it."""
+    yield "The note names neither the length of its samples nor how both GPUs were used. Started by hand, its Trainer"
+    yield "takes torch.nn.DataParallel, and 27 GB are more than one of the GPUs has, so they are taken for the sum of"
+    yield "both. The second GPU has a replica's parameters, activations and gradients and no optimizer state; it is not"
+    yield "traced: both together are told as twice the one, less the optimizer's state."
+    yield ""
     yield "| length | one GPU, GB | both, GB |"
     yield "|---|---|---|"
     off = {}
@@ -132,16 +136,18 @@ def t5_base() -> Iterator[str]:
     length = min(off, key=off.__getitem__)
     yield ""
     yield (
-        f"Told were {ASKED_SINGLE} GB on one GPU and {ASKED_BOTH} GB on two: samples of {length} tokens come nearest. "
-        "At that length:"
+        f"Told were {ASKED_SINGLE} GB on one GPU and {ASKED_BOTH} GB on two: samples of {length} tokens come nearest, "
+        "and no length gives both. So 27 GB and not 4, because samples are long: attention keeps its scores of all "
+        "pairs of tokens. At that length:"
     )
     yield ""
-    yield "| tried | told, GB | both, GB | one GPU, GB | activations at the peak, GB |"
-    yield "|---|---|---|---|---|"
+    yield "| tried | told, GB | both, GB | off | one GPU, GB | activations at the peak, GB |"
+    yield "|---|---|---|---|---|---|"
     cells = [parse_cell(f"t5_base-{strategy}-rtx3090_x1-s{length}", CATALOG) for _, strategy, _ in ROWS]
     for (title, _, told), (_, one) in zip(ROWS, say(cells), strict=True):
         kept = one.parts.get("activations", 0) / GB
-        yield f"| {title} | {told} | {both(one):.1f} | {one.needed_bytes / GB:.1f} | {kept:.1f} |"
+        off_by = f"{100 * (both(one) / told - 1):+.0f} %"
+        yield f"| {title} | {told} | {both(one):.1f} | {off_by} | {one.needed_bytes / GB:.1f} | {kept:.1f} |"
 
 
 def table(cells: Sequence[Cell]) -> Iterator[str]:
@@ -177,46 +183,36 @@ def bisect(cells: Sequence[Cell]) -> tuple[list[str], Cell | None]:
 
 
 def t5_xxl() -> Iterator[str]:
-    """Traced on one and two GPUs; on more the closed forms say how the state shrinks."""
-    yield from table([parse_cell(f"t5_11b-{one}-a100_80g_x1", CATALOG) for one in XXL_ALONE])
-    pairs = [parse_cell(f"t5_11b-{one}-a100_80g_x2", CATALOG) for one in XXL_SHARDED]
-    found = list(say(pairs))
-    yield from (row(cell, one) for cell, one in found)
-    yield ""
-    yield "On three and four GPUs by theory, not traced: the state by the closed forms, the rest as on two (at most)."
-    yield ""
-    yield "| strategy | on two, of that state, GiB | on three, GiB | on four, GiB |"
-    yield "|---|---|---|---|"
-    for cell, one in found:
-        two, *more = (sum(model_state(cell, lay_out(cell.strategy, ranks)).values()) for ranks in (2, 3, 4))
-        sizes = [one.needed_bytes - two + state for state in more]
-        shown = [f"{size / GIB:.1f} {'fits' if size <= one.capacity_bytes else 'out of memory'}" for size in sizes]
-        yield f"| {cell.strategy.name} | {one.needed_bytes / GIB:.1f}, {two / GIB:.1f} | {' | '.join(shown)} |"
+    """Every strategy alone, and those that shard on two to four."""
+    several = [f"t5_11b-{one}-a100_80g_x{ranks}" for ranks in (2, 3, 4) for one in XXL_SHARDED]
+    alone = [f"t5_11b-{one}-a100_80g_x1" for one in XXL_ALONE]
+    yield from table([parse_cell(one, CATALOG) for one in alone + several])
 
 
 def zero_nodes() -> Iterator[str]:
-    """A trace takes minutes, so one says what does not depend on the nodes, and the closed forms how the state shrinks
-    with them.
+    """A trace takes minutes, so one says about how many there must be, by closed forms; that many and one less are then
+    traced.
     """
     yield "16 bytes of state per parameter (2 + 2 + 12). Micro-batch 1, 1,024 tokens, every layer checkpointed."
     yield ""
     yield "| cell | needs, GiB | left, GiB | on the host, GiB per node | |"
     yield "|---|---|---|---|---|"
-    ((cell, one),) = say([parse_cell(f"gpt3_175b-zero3+fp16+ckpt-v100_32g_x4n{PROBED_NODES}-b1-s1024", CATALOG)])
+    ((cell, one),) = say([parse_cell(GPT3.format(PROBED_NODES), CATALOG)])
     yield row(cell, one)
     state = sum(one.theory.values()) * PROBED_NODES
     rest = one.needed_bytes - state / PROBED_NODES
-    yield ""
-    yield f"{rest / GIB:.1f} GiB of that are no state, and stay the same on any number of nodes:"
-    yield "activations, gathered layers, buckets, what the allocator loses, CUDA's context and NCCL."
     if rest > V100_BYTES:
-        yield "**That is more than a V100 has: ZeRO-3 alone needs another device.**"
+        yield ""
+        yield f"**{rest / GIB:.1f} GiB are no state, more than a V100 has: ZeRO-3 alone needs another device.**"
         return
-    nodes = math.ceil(state / (V100_BYTES - rest))
-    missing = rest + state / (nodes - 1) - V100_BYTES
-    yield f"With the state by the closed forms **ZeRO-3 needs {nodes} nodes** ({4 * nodes} GPUs; theory and one trace);"
-    yield f"with one less each GPU lacks {missing / GIB:.2f} GiB. The state alone would fit on"
-    yield f"{math.ceil(state / V100_BYTES)} nodes."
+    about = math.ceil(state / (V100_BYTES - rest))
+    lines, fits = bisect([parse_cell(GPT3.format(nodes), CATALOG) for nodes in range(about - 2, about + 3)])
+    yield from lines[2:]
+    yield ""
+    yield f"{rest / GIB:.1f} GiB of the first are no state: activations, gathered layers, buckets, what the allocator"
+    yield f"loses, CUDA's context and NCCL. The state alone would fit on {math.ceil(state / V100_BYTES)} nodes."
+    nodes = f"{fits.hardware.nodes} nodes ({4 * fits.hardware.nodes} GPUs)" if fits else f"more than {about + 2} nodes"
+    yield f"**ZeRO-3 needs {nodes}.**"
 
 
 def pipeline_nodes() -> Iterator[str]:

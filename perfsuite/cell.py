@@ -140,8 +140,14 @@ def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
     return next((reason for rule in rules if rule and (reason := rule(proposal))), "")
 
 
+MOST_TOKENS = 2**24  # of a micro-batch, whose ids are made for real in a prediction too
+
+
 def why_too_long(model: Model, workload: Workload) -> str:
-    """The reason why the model cannot read or write as many tokens; empty if it can."""
+    """The reason why the model cannot read or write as many tokens, or no batch has them; empty if it can."""
+    tokens = workload.micro_batch * (workload.sequence_length + (workload.target_length or 0))
+    if tokens > MOST_TOKENS:
+        return f"A forward of {tokens:,} tokens is more than any device holds, and than the {MOST_TOKENS:,} made here."
     longest = max(workload.sequence_length, workload.target_length or 0)
     if model.positions is None or longest <= model.positions:
         return ""

@@ -147,6 +147,7 @@ class PerfSession:
         self.predicted: list[PredictedResult] = []
         self.skipped: Counter[str] = Counter()
         self.left_out: list[str] = []  # cells' tests that were deselected
+        self.chosen = 0
         self.live = LiveLine(self.settings.all_steps_of, quiet=self.verbose)
 
     @property
@@ -264,11 +265,15 @@ class PerfSession:
         """Cells that -k leaves out are where a mistyped word of it finds its neighbour."""
         self.left_out += [item.name for item in items if FIXTURE in getattr(item, "fixturenames", ())]
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """How many are left."""
+        self.chosen = len(session.items)
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         """The table of all cells, and every baseline that was written."""
         if self.results or self.skipped:
             terminalreporter.section("training performance")
-        elif self.left_out and (near := hint(self.config.option.keyword, self.left_out)):
+        elif not self.chosen and (near := hint(self.config.option.keyword, self.left_out)):
             terminalreporter.write_line(f"-k leaves no cell.{near}")
         for reason, count in self.skipped.items():
             terminalreporter.write_line(f"{count} skipped: {reason}")

@@ -99,6 +99,12 @@ def test_offload_is_shown_apart(capsys):
         (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),
         ([*TINY, "--sweep", "batch", "--timeline", "x.html"], "--plot draws a sweep"),
         ([*TINY, "--plot", "x.html"], "say --sweep"),
+        ([*TINY, "--sweep", "strategy"], "--sweep strategy has its own"),
+        ([*TINY, "--timeline", "step.png"], "--timeline names step.png: it must be an .html file"),
+        ([*TINY, "--timeline", "no/where.html"], "in a folder that exists"),
+        ([*TINY, "-b", "1000000000"], "A forward of 64,000,000,000 tokens is more than any device holds"),
+        (["memory", "gpt2-tiny", "--hardware", "rtx3090_x1"], "Did you mean 'gpt2_tiny'?"),
+        (["memory", "gpt2_tiny", "--hardware", "rtx3090_x0"], "lacks a number of ranks of 1 or more"),
         (["fit", "gpt2_tiny", "--hardware", "cpu_x2"], "name a device"),
     ],
 )

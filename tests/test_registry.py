@@ -156,10 +156,11 @@ def test_an_unknown_name_teaches(kind: str) -> None:
     near = next(iter(known))
     with pytest.raises(UnknownName) as caught:
         Catalog().get(kind, f"{near}_")
-    folder = KINDS[kind].package.replace(".", "/")
+    ours, yours = KINDS[kind].package.replace(".", "/"), KINDS[kind].folder
+    file = f"{near.replace('-', '_')}_.py"
 
     assert str(caught.value).startswith(f"No {kind} named '{near}_'. Did you mean {near!r}? Known: ")
-    assert str(caught.value).endswith(f"To add one, create {folder}/{near.replace('-', '_')}_.py.")
+    assert f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and give " in str(caught.value)
     assert all(name in str(caught.value) for name in known)
 
 

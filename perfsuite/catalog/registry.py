@@ -71,8 +71,10 @@ class Catalog:
         """The definition of that name. Raises UnknownName with the nearest, the known and the file to add."""
         known = self.all(kind)
         if name not in known:
-            file = f"{KINDS[kind].package.replace('.', '/')}/{name.replace('-', '_')}.py"
-            raise UnknownName(kind, name, known, f"To add one, create {file}.")
+            file = f"{name.replace('-', '_')}.py"
+            ours, yours = KINDS[kind].package.replace(".", "/"), KINDS[kind].folder
+            way = f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and give a command --catalog FOLDER."
+            raise UnknownName(kind, name, known, way)
         return known[name]
 
     def metrics(self, process: str) -> list[Metric]:

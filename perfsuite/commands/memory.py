@@ -21,8 +21,10 @@ from perfsuite.units import show_bytes
 # What a sweep varies: the micro-batch and the length by doubling, the strategy over what people ask for.
 DOUBLINGS = 6
 STRATEGIES = (
-    "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor", "single+bf16+adamw8bit", "ddp+bf16", "ddp+bf16+ckpt",
-    "zero1+bf16", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp1+bf16", "fsdp2+bf16", "fsdp2+bf16+ckpt",
+    "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor", "single+bf16+adamw8bit", "single+bf16+lora+ckpt",
+    "ddp+bf16", "ddp+bf16+ckpt", "zero1+bf16", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp1+bf16",
+    "fsdp2+bf16", "fsdp2+bf16+ckpt", "zero2+bf16+ckpt+offload_optimizer", "zero3+bf16+ckpt+offload", "tp+bf16+ckpt",
+    "pp_1f1b+bf16+ckpt+acc4",
 )  # fmt: skip
 BAR = 40
 
@@ -123,21 +125,27 @@ def run(arguments: argparse.Namespace) -> int:
 def _check_options(arguments: argparse.Namespace) -> None:
     """Raise UsageError where an option would change nothing."""
     given = ("strategy", "hardware", "micro_batch", "sequence_length", "target_length")
-    if "-" in arguments.model and any(getattr(arguments, name) is not None for name in given):
+    if arguments.model.count("-") > 1 and any(getattr(arguments, name) is not None for name in given):
         raise UsageError(
             f"{arguments.model} is a whole cell's id: strategy, hardware and workload stand in it (-b4-s512)."
         )
     if arguments.sweep and (arguments.timeline or arguments.explain):
         raise UsageError("--timeline and --explain are of one cell, --sweep is of several; --plot draws a sweep.")
+    if arguments.sweep == "strategy" and arguments.strategy:
+        raise UsageError("--sweep strategy has its own: leave --strategy out, or try yours by perfsuite fit.")
+    for option, page in (("--timeline", arguments.timeline), ("--plot", arguments.plot)):
+        if page and (page.suffix != ".html" or page.is_dir() or not page.absolute().parent.is_dir()):
+            raise UsageError(f"{option} names {page}: it must be an .html file in a folder that exists.")
     if arguments.plot and not arguments.sweep:
         raise UsageError("--plot draws a sweep: say --sweep batch, seq or strategy. --timeline draws one cell.")
 
 
 def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
     """The cell that the options name; ``single`` takes one of several devices. Raises UsageError for none."""
-    if "-" in arguments.model:
+    if arguments.model.count("-") > 1:
         return parse_cell(arguments.model, catalog)
     strategy, hardware = arguments.strategy or "single", arguments.hardware or "cpu_x1"
+    parse_hardware(hardware, catalog)
     hardware = taken(catalog.get("engine", strategy.partition("+")[0]), hardware)
     cell = make_cell(arguments.model, strategy, hardware, catalog)
     return dataclasses.replace(cell, workload=workload_of(arguments, cell.model))

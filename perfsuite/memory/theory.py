@@ -27,7 +27,8 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     """Bytes per rank of parameters, master parameters, gradients and optimizer state, by precision and shard, without
     what is offloaded to the host.
 
-    Exact where everything is sharded evenly. What has no closed form is left out: of LoRA all but frozen parameters,
+    Exact where everything is sharded evenly, but for DeepSpeed's ZeRO in fp32, which keeps master parameters that fp32
+    does not need. What has no closed form is left out: of LoRA all but frozen parameters,
     since adapters depend on the model's layers, and the state of an optimizer that this file does not know.
     """
     techniques = [choice.technique for choice in cell.strategy.choices]

@@ -22,10 +22,11 @@ def draw(prediction: Prediction, path: Path) -> None:
     """Write the page of one cell's step. Raises UsageError where plotly is not installed."""
     objects = _plotly("--timeline")
     figure = objects.Figure()
-    totals = [sum(sizes) for _, sizes in prediction.curve]
+    points = [*prediction.curve, prediction.curve[-1]]  # a point is drawn up to the next, and the last may be the peak
+    totals = [sum(sizes) for _, sizes in points]
     unit, scale = _unit(max(totals))
     for number, name in enumerate(prediction.categories):
-        heights = [sizes[number] / scale for _, sizes in prediction.curve]
+        heights = [sizes[number] / scale for _, sizes in points]
         if any(heights):
             figure.add_trace(
                 objects.Scatter(
@@ -42,8 +43,8 @@ def draw(prediction: Prediction, path: Path) -> None:
         x=peak, y=totals[peak] / scale, text=f"peak {show_bytes(totals[peak])}", ay=-30, bgcolor="white"
     )
     place = 0
-    for phase, points in itertools.groupby(prediction.curve, key=lambda point: point[0]):
-        width = len(list(points))
+    for phase, some in itertools.groupby(prediction.curve, key=lambda point: point[0]):
+        width = len(list(some))
         figure.add_vline(x=place, line_dash="dot", line_color="gray")
         if width * 40 >= len(totals):  # else there is no room for its name
             figure.add_annotation(
