@@ -18,12 +18,13 @@ SEVERAL = [
     "t5_tiny-zero2-cpu_x2",
     "gpt2_tiny-zero3+bf16-cpu_x2",
 ]
+STAGES = "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x4"
 
 
 @pytest.fixture(scope="module")
 def predicted(catalog):
     """All predictions by id with their counts, traced afresh in one go."""
-    cells = [parse_cell(one, catalog) for one in SINGLE + SEVERAL]
+    cells = [parse_cell(one, catalog) for one in [*SINGLE, *SEVERAL, STAGES]]
     return {one.cell: one for one in predict(cells, catalog, processes=2, counted=True, fresh=True)}
 
 
@@ -68,6 +69,15 @@ def test_a_trace_counts_what_a_run_counts(measure, predicted, cell):
     assert counted["operators"].parts == operators
     assert {name: counted[name].value for name in values} == values
     assert counted["communication_bytes"].parts == run["communication_bytes"].parts
+
+
+def test_stages_that_are_not_traced_are_counted(measure, predicted):
+    """Of four stages three are traced; the second speaks for the third, so the FLOPs are those of all four."""
+    hardware = predicted[STAGES].readings["hardware_flop"]
+
+    assert sorted(predicted[STAGES].ranks) == [0, 1, 3]
+    assert hardware.value == measure(STAGES).readings["hardware_flop"].value
+    assert sum(hardware.parts.values()) == sum(hardware.suspects.values()) == hardware.value
 
 
 def test_parts_add_up(predicted):
