@@ -86,8 +86,20 @@ def test_what_moves_between_categories_is_a_difference():
 
 
 def test_no_longer_fitting_is_worse():
-    """fits → oom is a regression even if every number is the baseline's."""
-    assert judge_prediction(_changed(outcome="oom"), BASELINE).status == "regressed"
+    """fits → oom is a regression even if every number is the baseline's, and says what is missing."""
+    verdict = judge_prediction(_changed(outcome="oom", capacity_bytes=2**20), BASELINE)
+
+    assert verdict.status == "regressed"
+    assert verdict.headline == f"{CELL}: fits -> oom, 1.00 MiB missing; 0 of 7 predicted numbers differ"
+
+
+def test_the_outcome_is_told_beside_the_numbers():
+    """Where numbers moved too, the outcome that they led to stands before them."""
+    before = msgspec.structs.replace(BASELINE, prediction=_changed(outcome="oom", host_bytes=1))
+    verdict = judge_prediction(PREDICTION, before)
+
+    assert verdict.status == "improved"
+    assert verdict.headline == f"{CELL}: oom -> fits; 1 of 7 predicted numbers differ"
 
 
 UNSUPPORTED = Prediction(format=FORMAT, cell=CELL, outcome="unsupported", reason="No operator.", world_size=1)
@@ -99,6 +111,14 @@ def test_what_can_no_longer_be_predicted_is_worse():
 
     assert (verdict.status, verdict.accept.rpartition("=")[2]) == ("regressed", "regressed")
     assert "cannot be predicted: No operator. Its baseline says fits." in verdict.headline
+
+
+def test_what_can_be_predicted_now_is_compared_with_nothing():
+    """unsupported → fits is better, and no number is a regression beside the zeros of what had none."""
+    verdict = judge_prediction(PREDICTION, msgspec.structs.replace(BASELINE, prediction=UNSUPPORTED))
+
+    assert (verdict.status, verdict.lines, verdict.changed) == ("improved", [], [])
+    assert verdict.headline == f"{CELL}: unsupported -> fits; it needs 2.00 MiB"
 
 
 @pytest.mark.parametrize("before", [None, msgspec.structs.replace(BASELINE, prediction=UNSUPPORTED)])
