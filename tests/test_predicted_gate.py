@@ -223,13 +223,61 @@ def test_the_gate_traces_always(traced, catalog, tmp_path):
     assert len(traced) == 2
 
 
-def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch):
-    """Any file of perfsuite's own, such as records.py, is part of what a kept prediction was made with."""
-    (tmp_path / "records.py").write_text("x = 1")
-    monkeypatch.setattr(tracing, "PERFSUITE", tmp_path)
-    predict([parse_cell(CELL, catalog)], catalog)
-    (tmp_path / "records.py").write_text("x = 2")
-    predict([parse_cell(CELL, catalog)], catalog)
+@pytest.mark.parametrize("name", ["records.py", "training/meters/_cpu_allocator.cpp"])
+def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch, name):
+    """Any file of perfsuite's own, Python or not, is part of what a kept prediction was made with."""
+    file = tmp_path / "package" / name
+    file.parent.mkdir(parents=True)
+    monkeypatch.setattr(tracing, "PERFSUITE", tmp_path / "package")
+    for text in ("x = 1", "x = 1", "x = 2"):
+        file.write_text(text)
+        predict([parse_cell(CELL, catalog)], catalog)
+
+    assert len(traced) == 2
+
+
+@pytest.mark.parametrize("name", ["ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "cpuinfo", "python"])
+def test_another_cpu_or_python_is_traced_anew(traced, catalog, tmp_path, monkeypatch, name):
+    """oneDNN is asked what the kernels of this CPU need, with the instructions that the environment leaves it."""
+    kept = tracing.kept_at(tracing.job_of(parse_cell(CELL, catalog), 0, catalog))
+    if name == "cpuinfo":
+        (tmp_path / "cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu avx2\n")
+        monkeypatch.setattr(tracing, "CPUINFO", tmp_path / "cpuinfo")
+    elif name == "python":
+        monkeypatch.setattr(sys, "version", "3.99.0")
+    else:
+        monkeypatch.setenv(name, "avx2")
+
+    assert tracing.kept_at(tracing.job_of(parse_cell(CELL, catalog), 0, catalog)) != kept
+
+
+def _installed(folder, monkeypatch, origin):
+    """peft lies in the folder, with what pip notes of where it came from."""
+    info = folder / "peft-0.0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: peft\nVersion: 0.0.1\n")
+    (info / "direct_url.json").write_bytes(msgspec.json.encode(origin))
+    monkeypatch.syspath_prepend(folder)
+
+
+@pytest.mark.parametrize("directory", [{"editable": True}, {}])
+def test_of_a_library_in_a_folder_nothing_is_kept(traced, catalog, tmp_path, monkeypatch, directory):
+    """Its files are the user's to edit, and its version stays."""
+    _installed(tmp_path, monkeypatch, {"url": "file:///home/me/peft", "dir_info": directory})
+    for _ in range(2):
+        predict([parse_cell(CELL, catalog)], catalog)
+
+    assert len(traced) == 2
+
+
+def test_another_commit_of_a_library_is_traced_anew(traced, catalog, tmp_path, monkeypatch):
+    """Two commits of one version are two libraries."""
+    for commit in ("a" * 40, "a" * 40, "b" * 40):
+        folder = tmp_path / f"installed{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        information = {"vcs": "git", "commit_id": commit}
+        _installed(folder, monkeypatch, {"url": "https://example.org/peft", "vcs_info": information})
+        predict([parse_cell(CELL, catalog)], catalog)
 
     assert len(traced) == 2
 
