@@ -1,6 +1,7 @@
 """The gate without a GPU: predictions held to predicted baselines, by equality."""
 
 import dataclasses
+import re
 import runpy
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from perfsuite.memory import tracing
 from perfsuite.memory.overhead import overhead
 from perfsuite.memory.predict import predict
 from perfsuite.pytest_predictions import predict_and_judge
-from perfsuite.records import FORMAT, PredictedBaseline, Prediction, Trace, TraceMark
+from perfsuite.records import FORMAT, Failure, PredictedBaseline, Prediction, Trace, TraceMark
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(
@@ -195,6 +196,14 @@ def test_pytest_predicts_what_is_not_here(tmp_path):
     assert "no predicted baseline" in fresh.stdout
     assert "predicted, not measured" in held.stdout
     assert "--perf-update=improved" in changed.stdout
+
+
+def test_a_failed_trace_is_no_failed_training(monkeypatch, catalog):
+    """Who asked for one cell is told that its trace failed, and why."""
+    failure = Failure(kind="raised", rank=0, message="RuntimeError: no such layer")
+    monkeypatch.setattr(memory_predict, "attempt", lambda *_, **__: [failure])
+    with pytest.raises(tracing.TraceFailed, match=re.escape(f"The trace of {CELL} failed: {failure.message}")):
+        predict([parse_cell(CELL, catalog)], catalog)
 
 
 @pytest.fixture

@@ -44,9 +44,10 @@ def predict(
     more, whose operators, FLOPs and messages are counted.
     """
     predictions = []
-    for found in attempt(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh):
+    outcomes = attempt(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh)
+    for cell, found in zip(cells, outcomes, strict=True):
         if isinstance(found, Failure):
-            raise TraceFailed(found)
+            raise TraceFailed(cell.id, found)
         predictions.append(found)
     return predictions
 
@@ -54,7 +55,7 @@ def predict(
 def attempt(
     cells: Sequence[Cell], catalog: Catalog, *, processes: int, padded: bool, counted: bool, fresh: bool
 ) -> list[Prediction | Failure]:
-    """As predict, but a cell whose training fails is a failure among the others' predictions."""
+    """As predict, but a cell whose trace fails is a failure among the others' predictions."""
     known: dict[tuple[int, int], Prediction | Failure] = {}
     waiting = []
     for number, cell in enumerate(cells):

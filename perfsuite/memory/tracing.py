@@ -31,10 +31,10 @@ CPU_FIELDS = ("model name", "cache size", "flags", "CPU implementer", "CPU part"
 
 
 class TraceFailed(PerfsuiteError):
-    """A cell could not be traced; ``failure`` says why."""
+    """A cell could not be traced; ``failure`` says why. It may train all the same."""
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
+    def __init__(self, cell: str, failure: Failure) -> None:
+        super().__init__(f"The trace of {cell} failed: {failure.message}")
         self.failure = failure
 
 
