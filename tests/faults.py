@@ -36,6 +36,41 @@ def squares(session, trainer, meters):
     trainer.model.transformer.h[1].mlp.register_forward_hook(lambda module, arguments, output: output.pow(2))
 
 
+def _of_the_last_feed_forward(trainer, function):
+    trainer.model.transformer.h[1].mlp.register_forward_hook(lambda module, arguments, output: function(output))
+
+
+def sizes_by_values(session, trainer, meters):
+    """A tensor has as many rows as there are numbers above 0, as where tokens are handed to experts."""
+    import torch
+
+    _of_the_last_feed_forward(trainer, lambda output: torch.nonzero(output > 0) and None)
+
+
+def reads_values(session, trainer, meters):
+    """The forward asks whether all numbers are close to each other, inside a library that has its own word for it."""
+    import torch
+
+    def ask(output):
+        try:
+            torch.ops.aten.allclose(output, output)
+        except RuntimeError as error:
+            raise ValueError("this library failed") from error
+
+    _of_the_last_feed_forward(trainer, ask)
+
+
+def unknown_operator(session, trainer, meters):
+    """A C++ operator of somebody's own, which says nothing of shapes."""
+    import torch
+
+    library = torch.library.Library("perfsuite_faults", "DEF")
+    library.define("own(Tensor x) -> Tensor")
+    library.impl("own", lambda tensor: tensor.clone(), "CPU")
+    session.kept = library
+    _of_the_last_feed_forward(trainer, lambda output: torch.ops.perfsuite_faults.own(output.detach()) and None)
+
+
 def padding_unmasked(session, trainer, meters):
     """Prompts are continued as if their padding were text."""
     batch = trainer.batch

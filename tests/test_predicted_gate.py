@@ -1,6 +1,7 @@
 """The gate without a GPU: predictions held to predicted baselines, by equality."""
 
 import dataclasses
+import re
 import runpy
 import subprocess
 import sys
@@ -19,7 +20,7 @@ from perfsuite.memory import tracing
 from perfsuite.memory.overhead import overhead
 from perfsuite.memory.predict import predict
 from perfsuite.pytest_predictions import predict_and_judge
-from perfsuite.records import FORMAT, PredictedBaseline, Prediction, Trace, TraceMark
+from perfsuite.records import FORMAT, Failure, PredictedBaseline, Prediction, Trace, TraceMark
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(
@@ -86,8 +87,20 @@ def test_what_moves_between_categories_is_a_difference():
 
 
 def test_no_longer_fitting_is_worse():
-    """fits → oom is a regression even if every number is the baseline's."""
-    assert judge_prediction(_changed(outcome="oom"), BASELINE).status == "regressed"
+    """fits → oom is a regression even if every number is the baseline's, and says what is missing."""
+    verdict = judge_prediction(_changed(outcome="oom", capacity_bytes=2**20), BASELINE)
+
+    assert verdict.status == "regressed"
+    assert verdict.headline == f"{CELL}: fits -> oom, 1.00 MiB missing; 0 of 7 predicted numbers differ"
+
+
+def test_the_outcome_is_told_beside_the_numbers():
+    """Where numbers moved too, the outcome that they led to stands before them."""
+    before = msgspec.structs.replace(BASELINE, prediction=_changed(outcome="oom", host_bytes=1))
+    verdict = judge_prediction(PREDICTION, before)
+
+    assert verdict.status == "improved"
+    assert verdict.headline == f"{CELL}: oom -> fits; 1 of 7 predicted numbers differ"
 
 
 UNSUPPORTED = Prediction(format=FORMAT, cell=CELL, outcome="unsupported", reason="No operator.", world_size=1)
@@ -99,6 +112,14 @@ def test_what_can_no_longer_be_predicted_is_worse():
 
     assert (verdict.status, verdict.accept.rpartition("=")[2]) == ("regressed", "regressed")
     assert "cannot be predicted: No operator. Its baseline says fits." in verdict.headline
+
+
+def test_what_can_be_predicted_now_is_compared_with_nothing():
+    """unsupported → fits is better, and no number is a regression beside the zeros of what had none."""
+    verdict = judge_prediction(PREDICTION, msgspec.structs.replace(BASELINE, prediction=UNSUPPORTED))
+
+    assert (verdict.status, verdict.lines, verdict.changed) == ("improved", [], [])
+    assert verdict.headline == f"{CELL}: unsupported -> fits; it needs 2.00 MiB"
 
 
 @pytest.mark.parametrize("before", [None, msgspec.structs.replace(BASELINE, prediction=UNSUPPORTED)])
@@ -177,6 +198,14 @@ def test_pytest_predicts_what_is_not_here(tmp_path):
     assert "--perf-update=improved" in changed.stdout
 
 
+def test_a_failed_trace_is_no_failed_training(monkeypatch, catalog):
+    """Who asked for one cell is told that its trace failed, and why."""
+    failure = Failure(kind="raised", rank=0, message="RuntimeError: no such layer")
+    monkeypatch.setattr(memory_predict, "attempt", lambda *_, **__: [failure])
+    with pytest.raises(tracing.TraceFailed, match=re.escape(f"The trace of {CELL} failed: {failure.message}")):
+        predict([parse_cell(CELL, catalog)], catalog)
+
+
 @pytest.fixture
 def traced(monkeypatch, tmp_path):
     """What was traced, in a cache of this test's own; each trace finds PREDICTION."""
@@ -203,13 +232,61 @@ def test_the_gate_traces_always(traced, catalog, tmp_path):
     assert len(traced) == 2
 
 
-def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch):
-    """Any file of perfsuite's own, such as records.py, is part of what a kept prediction was made with."""
-    (tmp_path / "records.py").write_text("x = 1")
-    monkeypatch.setattr(tracing, "PERFSUITE", tmp_path)
-    predict([parse_cell(CELL, catalog)], catalog)
-    (tmp_path / "records.py").write_text("x = 2")
-    predict([parse_cell(CELL, catalog)], catalog)
+@pytest.mark.parametrize("name", ["records.py", "training/meters/_cpu_allocator.cpp"])
+def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch, name):
+    """Any file of perfsuite's own, Python or not, is part of what a kept prediction was made with."""
+    file = tmp_path / "package" / name
+    file.parent.mkdir(parents=True)
+    monkeypatch.setattr(tracing, "PERFSUITE", tmp_path / "package")
+    for text in ("x = 1", "x = 1", "x = 2"):
+        file.write_text(text)
+        predict([parse_cell(CELL, catalog)], catalog)
+
+    assert len(traced) == 2
+
+
+@pytest.mark.parametrize("name", ["ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "cpuinfo", "python"])
+def test_another_cpu_or_python_is_traced_anew(traced, catalog, tmp_path, monkeypatch, name):
+    """oneDNN is asked what the kernels of this CPU need, with the instructions that the environment leaves it."""
+    kept = tracing.kept_at(tracing.job_of(parse_cell(CELL, catalog), 0, catalog))
+    if name == "cpuinfo":
+        (tmp_path / "cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu avx2\n")
+        monkeypatch.setattr(tracing, "CPUINFO", tmp_path / "cpuinfo")
+    elif name == "python":
+        monkeypatch.setattr(sys, "version", "3.99.0")
+    else:
+        monkeypatch.setenv(name, "avx2")
+
+    assert tracing.kept_at(tracing.job_of(parse_cell(CELL, catalog), 0, catalog)) != kept
+
+
+def _installed(folder, monkeypatch, origin):
+    """peft lies in the folder, with what pip notes of where it came from."""
+    info = folder / "peft-0.0.1.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: peft\nVersion: 0.0.1\n")
+    (info / "direct_url.json").write_bytes(msgspec.json.encode(origin))
+    monkeypatch.syspath_prepend(folder)
+
+
+@pytest.mark.parametrize("directory", [{"editable": True}, {}])
+def test_of_a_library_in_a_folder_nothing_is_kept(traced, catalog, tmp_path, monkeypatch, directory):
+    """Its files are the user's to edit, and its version stays."""
+    _installed(tmp_path, monkeypatch, {"url": "file:///home/me/peft", "dir_info": directory})
+    for _ in range(2):
+        predict([parse_cell(CELL, catalog)], catalog)
+
+    assert len(traced) == 2
+
+
+def test_another_commit_of_a_library_is_traced_anew(traced, catalog, tmp_path, monkeypatch):
+    """Two commits of one version are two libraries."""
+    for commit in ("a" * 40, "a" * 40, "b" * 40):
+        folder = tmp_path / f"installed{len(list(tmp_path.iterdir()))}"
+        folder.mkdir()
+        information = {"vcs": "git", "commit_id": commit}
+        _installed(folder, monkeypatch, {"url": "https://example.org/peft", "vcs_info": information})
+        predict([parse_cell(CELL, catalog)], catalog)
 
     assert len(traced) == 2
 

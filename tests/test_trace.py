@@ -1,8 +1,11 @@
 """The traced memory of real cells against the allocator that counts a run's: the same code, no tensors."""
 
+import dataclasses
 from pathlib import Path
 
+import msgspec
 import pytest
+from faults import named
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
@@ -18,12 +21,13 @@ SEVERAL = [
     "t5_tiny-zero2-cpu_x2",
     "gpt2_tiny-zero3+bf16-cpu_x2",
 ]
+STAGES = "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x4"
 
 
 @pytest.fixture(scope="module")
 def predicted(catalog):
     """All predictions by id with their counts, traced afresh in one go."""
-    cells = [parse_cell(one, catalog) for one in SINGLE + SEVERAL]
+    cells = [parse_cell(one, catalog) for one in [*SINGLE, *SEVERAL, STAGES]]
     return {one.cell: one for one in predict(cells, catalog, processes=2, counted=True, fresh=True)}
 
 
@@ -70,6 +74,15 @@ def test_a_trace_counts_what_a_run_counts(measure, predicted, cell):
     assert counted["communication_bytes"].parts == run["communication_bytes"].parts
 
 
+def test_stages_that_are_not_traced_are_counted(measure, predicted):
+    """Of four stages three are traced; the second speaks for the third, so the FLOPs are those of all four."""
+    hardware = predicted[STAGES].readings["hardware_flop"]
+
+    assert sorted(predicted[STAGES].ranks) == [0, 1, 3]
+    assert hardware.value == measure(STAGES).readings["hardware_flop"].value
+    assert sum(hardware.parts.values()) == sum(hardware.suspects.values()) == hardware.value
+
+
 def test_parts_add_up(predicted):
     """The anatomy is the whole peak."""
     assert all(sum(one.parts.values()) == one.peak_bytes for one in predicted.values())
@@ -110,6 +123,49 @@ def test_an_unsupported_prediction_says_so(catalog):
 
     assert (prediction.outcome, prediction.parts) == ("unsupported", {})
     assert "compile" in prediction.reason
+
+
+FAULTS = {
+    "sizes_by_values": "aten.nonzero.default makes tensors whose size depends on values, which a trace has not",
+    "reads_values": "aten.allclose.default reads values, which a trace has not",
+    "unknown_operator": "perfsuite_faults.own.default cannot be run on fake tensors",
+}
+MIXTURE = {
+    "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,
+    "num_key_value_heads": 1, "num_local_experts": 4,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def missed(catalog):
+    """Why the traces of a cell with each fault, and of a mixture of experts, have no result."""
+    job = job_of(parse_cell("gpt2_tiny-single-cpu_x1", catalog), 0, catalog)
+    jobs = [msgspec.structs.replace(job, job=msgspec.structs.replace(job.job, faults=[named(one)])) for one in FAULTS]
+    model = dataclasses.replace(
+        catalog.get("model", "llama_tiny"),
+        name="mixture",
+        config_class="MixtralConfig",
+        model_class="MixtralForCausalLM",
+        config=MIXTURE,
+        vocabulary=64,
+        parameters=32 * (2 * 64 + 3) + (2 * 32 + 2 * 16) * 32 + 4 * (32 + 3 * 64 * 32),
+    )
+    mine = Catalog((), (model,))
+    jobs.append(job_of(parse_cell("mixture-single-cpu_x1", mine), 0, mine, counted=True))
+    return dict(zip([*FAULTS, "mixture"], trace(jobs, processes=2), strict=True))
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_what_values_decide_is_refused_with_the_operator(missed, fault):
+    """An operator that fake tensors cannot run makes no failure of the training, also inside a library's own error."""
+    assert (missed[fault].kind, FAULTS[fault] in missed[fault].message) == ("unsupported", True)
+    assert missed[fault].message.endswith("measure the cell in a run instead.")
+
+
+def test_a_mixture_of_experts_is_refused(missed):
+    """Its configuration says what it is before any of its operators fails on fake tensors."""
+    assert missed["mixture"].kind == "unsupported"
+    assert missed["mixture"].message.startswith("mixture is a mixture of 4 experts")
 
 
 @pytest.fixture(scope="module")

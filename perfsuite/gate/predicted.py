@@ -54,29 +54,41 @@ def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None)
         return Verdict(cell=name, status="unsupported", headline=cannot)
     accept = f"pytest --perf --perf-predict -k {name} --perf-update="
     if before is None:
-        needs = f"it needs {show_bytes(prediction.needed_bytes)}"
-        text = f"{name}: no predicted baseline; {needs}. Record it: {accept}new"
+        text = f"{name}: no predicted baseline; {_needs(prediction)}. Record it: {accept}new"
         return Verdict(cell=name, status="missing", headline=text, accept=f"{accept}new")
     if cannot:
         text = f"{cannot} Its baseline says {before.outcome}."
         return Verdict(cell=name, status=WORSE, headline=text, accept=accept + WORSE)
-    lines = [_line(metric, title, before, prediction) for metric, title in HELD.items()]
+    # What was never predicted has no numbers: beside its zeros all would have grown.
+    compared = HELD if before.outcome != "unsupported" else {}
+    lines = [_line(metric, title, before, prediction) for metric, title in compared.items()]
     statuses = {line.status for line in lines}
     status = next((one for one in (WORSE, BETTER) if one in statuses), "ok")
+    wrong = sum(line.status != "ok" for line in lines)
+    headline = f"{wrong} of {len(lines)} predicted numbers {status}" if status != "ok" else "as predicted"
     if before.outcome != prediction.outcome:
         status = WORSE if prediction.outcome == "oom" else BETTER
-    wrong = sum(line.status != "ok" for line in lines)
-    headline = (
-        f"{name}: {wrong} of {len(lines)} predicted numbers {status}" if status != "ok" else f"{name}: as predicted"
-    )
+        numbers = f"{wrong} of {len(lines)} predicted numbers differ" if lines else _needs(prediction)
+        headline = f"{before.outcome} -> {prediction.outcome}{_missing(prediction)}; {numbers}"
     return Verdict(
         cell=name,
         status=status,
-        headline=headline,
+        headline=f"{name}: {headline}",
         lines=lines,
-        changed=sorted(changes(before.versions, prediction.versions)),
+        changed=sorted(changes(before.versions, prediction.versions)) if lines else [],
         accept=f"{accept}{status}" if status != "ok" else "",
     )
+
+
+def _needs(prediction: Prediction) -> str:
+    return f"it needs {show_bytes(prediction.needed_bytes)}"
+
+
+def _missing(prediction: Prediction) -> str:
+    """``, 1.06 GiB missing`` out of memory; else nothing."""
+    if prediction.outcome != "oom" or prediction.capacity_bytes is None:
+        return ""
+    return f", {show_bytes(prediction.needed_bytes - prediction.capacity_bytes)} missing"
 
 
 def _line(metric: str, title: str, before: Prediction, now: Prediction) -> Line:

@@ -44,9 +44,10 @@ def predict(
     more, whose operators, FLOPs and messages are counted.
     """
     predictions = []
-    for found in attempt(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh):
+    outcomes = attempt(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh)
+    for cell, found in zip(cells, outcomes, strict=True):
         if isinstance(found, Failure):
-            raise TraceFailed(found)
+            raise TraceFailed(cell.id, found)
         predictions.append(found)
     return predictions
 
@@ -54,7 +55,7 @@ def predict(
 def attempt(
     cells: Sequence[Cell], catalog: Catalog, *, processes: int, padded: bool, counted: bool, fresh: bool
 ) -> list[Prediction | Failure]:
-    """As predict, but a cell whose training fails is a failure among the others' predictions."""
+    """As predict, but a cell whose trace fails is a failure among the others' predictions."""
     known: dict[tuple[int, int], Prediction | Failure] = {}
     waiting = []
     for number, cell in enumerate(cells):
@@ -192,18 +193,28 @@ def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Ca
         return next(one for one in found if isinstance(one, Failure))
     fullest = max(ranks, key=lambda one: (one.outcome == "unsupported", one.smallest_bytes, one.peak_bytes))
     peaks = {rank: size for one in ranks for rank, size in one.ranks.items()}
-    width = _layout(cell).data_ranks * _layout(cell).tensor
+    layout = _layout(cell)
+    width, last = layout.data_ranks * layout.tensor, layout.pipeline - 1
     folds = {metric.name: metric.fold for metric in catalog.metrics(cell.strategy.engine.process)}
     readings = {}
     for name in fullest.readings:
-        if folds[name] == "sum":  # the first of each stage speaks for all of it
-            firsts = [one.readings[name] for one in ranks if one.rank % width == 0]
-            parts = sum((Counter(one.parts) for one in firsts), Counter[str]())
-            suspects = sum((Counter(one.suspects) for one in firsts), Counter[str]())
-            readings[name] = Reading(value=sum(one.value for one in firsts), parts=parts, suspects=suspects)
+        if folds[name] == "sum":  # the first rank of a stage counts for all of it, the second stage for all between
+            firsts = [one for one in ranks if one.rank % width == 0]
+            alike = [last - 1 if 0 < one.rank // width < last else 1 for one in firsts]
+            readings[name] = _summed([one.readings[name] for one in firsts], alike)
         else:
             readings[name] = max((one.readings[name] for one in ranks), key=lambda reading: reading.value)
     return msgspec.structs.replace(fullest, ranks=peaks, readings=readings)
+
+
+def _summed(readings: Sequence[Reading], times: Sequence[int]) -> Reading:
+    """The sum of so many of each."""
+    parts, suspects = Counter[str](), Counter[str]()
+    for reading, number in zip(readings, times, strict=True):
+        parts.update({name: number * part for name, part in reading.parts.items()})
+        suspects.update({name: number * part for name, part in reading.suspects.items()})
+    value = sum(number * reading.value for reading, number in zip(readings, times, strict=True))
+    return Reading(value=value, parts=parts, suspects=suspects)
 
 
 def _unsupported(cell: Cell, reason: str) -> Prediction:

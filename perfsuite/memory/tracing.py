@@ -7,9 +7,10 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -24,13 +25,16 @@ from perfsuite.training.meters._cpu_allocator import cache_folder
 STEPS = 2  # the first has no optimizer state yet; where steps are cheap, on a CPU, as many as a run records
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
 PERFSUITE = Path(__file__).parents[1]
+KERNELS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")  # take instructions from torch and oneDNN
+CPUINFO = Path("/proc/cpuinfo")
+CPU_FIELDS = ("model name", "cache size", "flags", "CPU implementer", "CPU part", "Features")  # of x86 and of ARM
 
 
 class TraceFailed(PerfsuiteError):
-    """A cell could not be traced; ``failure`` says why."""
+    """A cell could not be traced; ``failure`` says why. It may train all the same."""
 
-    def __init__(self, failure: Failure) -> None:
-        super().__init__(failure.message)
+    def __init__(self, cell: str, failure: Failure) -> None:
+        super().__init__(f"The trace of {cell} failed: {failure.message}")
         self.failure = failure
 
 
@@ -49,21 +53,44 @@ def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted
 
 def kept_at(job: TraceJob) -> Path | None:
     """Where what a trace found is kept; None where code that is the user's to edit takes part, which no key can know:
-    a catalog's, and what it imports, or a model's from outside transformers.
+    a catalog's, and what it imports, a model's from outside transformers, or a library's that is installed from a
+    folder.
     """
     if job.job.catalogs or not job.job.model.build.startswith("perfsuite."):
         return None
-    return cache_folder() / "predictions" / f"{_key(job)}.json"
+    origins = {name: _origin(name) for name in PACKAGES}
+    if any("dir_info" in origin for origin in origins.values()):
+        return None
+    return cache_folder() / "predictions" / f"{_key(job, origins)}.json"
 
 
-def _key(job: TraceJob) -> str:
-    """Of everything that a trace depends on: the cell, the libraries' versions and perfsuite's own code."""
+def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
+    """Of everything that a trace depends on: the cell, Python, the libraries' versions and where they come from,
+    perfsuite's own code, and the CPU, whose kernels are asked for what they need.
+    """
     digest = hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(job, job=_portable(job.job))))
-    for name in PACKAGES:
-        digest.update(f"{name} {_version(name)}".encode())
-    for path in sorted(PERFSUITE.rglob("*.py")):
-        digest.update(path.read_bytes())
+    chosen = {name: os.environ.get(name) for name in KERNELS}
+    versions = {name: _version(name) for name in PACKAGES}
+    digest.update(msgspec.json.encode([sys.version, _cpu(), chosen, versions, origins], order="sorted"))
+    for path in sorted(PERFSUITE.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(f"{path.relative_to(PERFSUITE)} {path.stat().st_size}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:20]
+
+
+def _cpu() -> list[str]:
+    """What /proc/cpuinfo says of the first processor that decides which kernels there are, and their blocks."""
+    first = CPUINFO.read_text().partition("\n\n")[0]
+    return [line for line in first.splitlines() if line.partition(":")[0].strip() in CPU_FIELDS]
+
+
+def _origin(name: str) -> dict[str, Any]:
+    """What pip notes of a package that comes from no index (packaging.python.org, direct_url.json); else nothing."""
+    try:
+        text = metadata.distribution(name).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return {}
+    return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
 
 
 def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]:

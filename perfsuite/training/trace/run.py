@@ -15,7 +15,7 @@ from perfsuite.records import Trace, TraceJob, TraceMark
 from perfsuite.training.meters._base import COUNTED_STEPS, Meter
 from perfsuite.training.rank import drive, versions
 from perfsuite.training.session import Session
-from perfsuite.training.trace import batches, distributed, overrides
+from perfsuite.training.trace import batches, distributed, missing, overrides
 from perfsuite.training.trace.counts import counters
 from perfsuite.training.trace.recorder import Recorder
 from perfsuite.training.trainer import StepOutcome
@@ -53,6 +53,8 @@ class Marks(Meter):
             self.traced = (len(self.recorder.events), len(self.marks))
 
 
+@missing.told()
+@missing.experts_refused()
 def trace(job: TraceJob) -> Trace:
     """Trace the rank's first steps. Raises RankError (Unsupported, WrongEngine) where the cell cannot be had."""
     begin = time.process_time()
