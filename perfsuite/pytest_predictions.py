@@ -16,13 +16,15 @@ from perfsuite.memory.predict import predict
 from perfsuite.records import FORMAT, PredictedBaseline, PredictedResult
 
 
-def predict_and_judge(cell: Cell, catalog: Catalog, root: Path, update: str | None, reason: str) -> PredictedResult:
+def predict_and_judge(
+    cell: Cell, catalog: Catalog, root: Path, update: str | None, reason: str, command: str
+) -> PredictedResult:
     """Trace a cell, judge it, and accept it where the user has consented to this verdict. A gate asks what is so now:
     what an earlier run has kept is no answer.
     """
     baseline = load(root, cell.id)
     (prediction,) = predict([cell], catalog, fresh=True)
-    verdict = judge_prediction(prediction, baseline)
+    verdict = judge_prediction(prediction, baseline, command)
     updated = ""
     kind = "new" if baseline is None else verdict.status
     if verdict.status in RED and update in (kind, "all"):

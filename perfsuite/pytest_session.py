@@ -192,7 +192,7 @@ class PerfSession:
 
         root = self.config.rootpath / self.config.getini("perf_baselines")
         try:
-            result = predict_and_judge(cell, self.catalog, root, self.update, self.reason)
+            result = predict_and_judge(cell, self.catalog, root, self.update, self.reason, self._collects(request))
         except PerfsuiteError as error:
             raise PerfVerdict(f"{cell.id}: {error}") from error
         request.node.user_properties.append((PREDICTED, codec.encode_line(result)))
@@ -200,6 +200,12 @@ class PerfSession:
             raise PerfVerdict(render(result.verdict, None))
         outcome = f"baseline written: {result.updated}" if result.updated else result.verdict.headline
         pytest.skip(f"predicted, not measured: {outcome}")
+
+    def _collects(self, request: pytest.FixtureRequest) -> str:
+        """The command that collects a prediction's test: its file may be in no default, its hardware an option's."""
+        asked = self.config.getoption("--perf-hardware")
+        file = os.path.relpath(request.node.path, self.config.invocation_params.dir)
+        return f"pytest --perf --perf-predict{f' --perf-hardware={asked}' if asked else ''} {file}"
 
     def measure(self, cell: Cell) -> Result:
         """Hold a cell to its baseline; accept it if the user has consented."""

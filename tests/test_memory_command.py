@@ -152,7 +152,7 @@ def test_a_training_that_fails_says_nothing_of_the_others(tmp_path, capsys, monk
 
     assert status == 1
     assert re.search(r"single\+bf16 .* fits", printed)
-    assert "not predicted: its training fails: RuntimeError: no such layer" in printed
+    assert "not predicted: its trace failed: RuntimeError: no such layer" in printed
 
 
 @pytest.mark.parametrize(

@@ -160,6 +160,21 @@ def test_a_baseline_of_another_cell_is_refused(tmp_path):
         load(tmp_path, other)
 
 
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"peak_bytes": -5}, "its peak_bytes holds a negative number of bytes"),
+        ({"overhead": {"context": -1}}, "its overhead holds a negative"),
+        ({"parts": {"parameters": 7}}, "its parts are 7 bytes, its peak 3000"),
+    ],
+)
+def test_an_impossible_baseline_is_damaged(tmp_path, changed, words):
+    """A number that no prediction has would be told as a change of the library's."""
+    write(path_of(tmp_path, CELL), msgspec.structs.replace(BASELINE, prediction=_changed(**changed)))
+    with pytest.raises(FileError, match=words):
+        load(tmp_path, CELL)
+
+
 def test_pytest_predicts_what_is_not_here(tmp_path):
     """--perf-predict records a predicted baseline with consent, holds the next run to it, is red for what
     differs, and reports it."""
@@ -194,6 +209,7 @@ def test_pytest_predicts_what_is_not_here(tmp_path):
     assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "improved")
     assert reason == "a first one"
     assert "no predicted baseline" in fresh.stdout
+    assert f"pytest --perf --perf-predict test_cell.py -k {CELL} --perf-update=new" in fresh.stdout
     assert "predicted, not measured" in held.stdout
     assert "--perf-update=improved" in changed.stdout
 
@@ -227,7 +243,7 @@ def test_a_command_keeps_what_it_traced(traced, catalog):
 def test_the_gate_traces_always(traced, catalog, tmp_path):
     """--perf-predict judges the code as it is now: no kept prediction stands for it."""
     for _ in range(2):
-        predict_and_judge(parse_cell(CELL, catalog), catalog, tmp_path, None, "")
+        predict_and_judge(parse_cell(CELL, catalog), catalog, tmp_path, None, "", "pytest")
 
     assert len(traced) == 2
 

@@ -59,7 +59,7 @@ def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
 def predict_each(
     cells: Sequence[Cell], arguments: argparse.Namespace, catalog: Catalog
 ) -> tuple[list[Prediction], bool]:
-    """The predictions, of as many traces at once as this process may use cores, and whether a training failed: the
+    """The predictions, of as many traces at once as this process may use cores, and whether a trace failed: the
     others are told of all the same, and it is not predicted, with the reason.
     """
     cores = max(1, len(os.sched_getaffinity(0)))
@@ -70,7 +70,7 @@ def predict_each(
             format=FORMAT,
             cell=cell.id,
             outcome="unsupported",
-            reason=f"its training fails: {one.message}",
+            reason=f"its trace failed: {one.message}",
             world_size=cell.hardware.world_size,
         )
         if isinstance(one, Failure)

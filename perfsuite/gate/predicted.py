@@ -41,20 +41,29 @@ def load(root: Path, cell_id: str) -> PredictedBaseline | None:
         raise FileError(f"{path} has format {baseline.format}; this perfsuite knows {FORMAT}.")
     if {baseline.cell, baseline.prediction.cell} != {cell_id}:
         raise FileError(f"{path} is the baseline of {baseline.prediction.cell}, not of {cell_id}.")
+    one = baseline.prediction
+    for metric in HELD:
+        value, parts = _read(metric, one)
+        if min([value, *parts.values()]) < 0:
+            raise FileError(f"{path} is damaged: its {metric} holds a negative number of bytes.")
+    if one.parts and sum(one.parts.values()) != one.peak_bytes:
+        raise FileError(f"{path} is damaged: its parts are {sum(one.parts.values())} bytes, its peak {one.peak_bytes}.")
     return baseline
 
 
-def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None) -> Verdict:
+def judge_prediction(
+    prediction: Prediction, baseline: PredictedBaseline | None, command: str = "pytest --perf --perf-predict"
+) -> Verdict:
     """Every number must be the baseline's; a difference names the part of it that changed most. What could be predicted
-    and no longer can is worse, as what no longer fits is.
+    and no longer can is worse, as what no longer fits is. ``command`` is what collects the cell's test.
     """
     name, before = prediction.cell, baseline.prediction if baseline else None
     cannot = f"{name} cannot be predicted: {prediction.reason}" if prediction.outcome == "unsupported" else ""
     if cannot and (before is None or before.outcome == "unsupported"):
         return Verdict(cell=name, status="unsupported", headline=cannot)
-    accept = f"pytest --perf --perf-predict -k {name} --perf-update="
+    accept = f"{command} -k {name} --perf-update="
     if before is None:
-        text = f"{name}: no predicted baseline; {_needs(prediction)}. Record it: {accept}new"
+        text = f"{name}: no predicted baseline; {_needs(prediction)}."
         return Verdict(cell=name, status="missing", headline=text, accept=f"{accept}new")
     if cannot:
         text = f"{cannot} Its baseline says {before.outcome}."
