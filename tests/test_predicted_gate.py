@@ -1,6 +1,7 @@
 """The gate without a GPU: predictions held to predicted baselines, by equality."""
 
 import dataclasses
+import os
 import re
 import runpy
 import subprocess
@@ -238,6 +239,27 @@ def test_a_command_keeps_what_it_traced(traced, catalog):
         predict([parse_cell(CELL, catalog)], catalog)
 
     assert len(traced) == 1
+
+
+def test_another_process_finds_what_was_kept(traced):
+    """The key is the same whatever order a process has for the members of a set."""
+    code = (
+        "from perfsuite.catalog.registry import Catalog; from perfsuite.cell import parse_cell; "
+        "from perfsuite.memory.tracing import job_of, kept_at; "
+        f"print(kept_at(job_of(parse_cell({CELL!r}, Catalog()), 0, Catalog())))"
+    )
+    paths = {
+        subprocess.run(
+            [sys.executable, "-c", code],
+            env=os.environ | {"PYTHONHASHSEED": str(seed)},
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        for seed in range(4)
+    }
+
+    assert len(paths) == 1
 
 
 def test_the_gate_traces_always(traced, catalog, tmp_path):

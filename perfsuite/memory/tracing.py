@@ -68,10 +68,12 @@ def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
     """Of everything that a trace depends on: the cell, Python, the libraries' versions and where they come from,
     perfsuite's own code, and the CPU, whose kernels are asked for what they need.
     """
-    digest = hashlib.sha256(msgspec.json.encode(msgspec.structs.replace(job, job=_portable(job.job))))
     chosen = {name: os.environ.get(name) for name in KERNELS}
     versions = {name: _version(name) for name in PACKAGES}
-    digest.update(msgspec.json.encode([sys.version, _cpu(), chosen, versions, origins], order="sorted"))
+    whole = [msgspec.structs.replace(job, job=_portable(job.job)), sys.version, _cpu(), chosen, versions, origins]
+    digest = hashlib.sha256(
+        msgspec.json.encode(whole, order="deterministic")
+    )  # a set has another order in each process
     for path in sorted(PERFSUITE.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(f"{path.relative_to(PERFSUITE)} {path.stat().st_size}\n".encode() + path.read_bytes())
