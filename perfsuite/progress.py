@@ -11,6 +11,7 @@ from pathlib import Path
 _LAYOUT = struct.Struct("=qqq")  # marks so far, step, phase
 PHASES = (
     "start",
+    "import",
     "join",
     "build",
     "prepare",

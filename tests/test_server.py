@@ -59,6 +59,34 @@ def test_the_trap_would_close():
     assert "CUDA was touched" in said
 
 
+WARM = """
+import os, socket, sys
+from pathlib import Path
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import make_job, parse_cell
+from perfsuite.codec import write
+from perfsuite.launch.server import Server
+
+folder, catalog = Path(sys.argv[1]), Catalog()
+write(folder / "job.json", make_job(parse_cell("gpt2_tiny-single-cpu_x1", catalog), catalog, (), steps=1, warmup=0))
+server = Server(socket.socketpair()[0], folder, "cuda")
+request = dict(start=str(folder), ranks=1, strategy="single", model="GPT2LMHeadModel", catalogs=[], import_path=[])
+pid = server.fork(request, 0)
+_, status = os.waitpid(pid, 0)
+print(os.waitstatus_to_exitcode(status), "transformers.models.gpt2.modeling_gpt2" in sys.modules)
+"""
+
+
+def test_a_rank_of_a_cuda_server_imports_for_itself(tmp_path):
+    """Here it trains on the CPU; what it does before it joins is that of CUDA's."""
+    command = [sys.executable, "-c", WARM, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    log = (tmp_path / "rank0.log").read_text()
+
+    assert done.stdout.split() == ["0", "False"], log
+    assert (tmp_path / "rank0.json").exists()
+
+
 CU130 = ("sm_75", "sm_80", "sm_86", "sm_90", "sm_100", "sm_120", "compute_120")  # torch 2.13.0 of PyPI
 
 
