@@ -28,8 +28,8 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     what is offloaded to the host.
 
     Exact where everything is sharded evenly, but for DeepSpeed's ZeRO in fp32, which keeps master parameters that fp32
-    does not need. What has no closed form is left out: of LoRA all but frozen parameters,
-    since adapters depend on the model's layers, and the state of an optimizer that this file does not know.
+    does not need. What has no closed form is left out: of LoRA all but frozen parameters, since adapters depend on the
+    model's layers, and the state of an optimizer that this file does not know.
     """
     techniques = [choice.technique for choice in cell.strategy.choices]
     names = {technique.name for technique in techniques}

@@ -71,9 +71,8 @@ def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
     chosen = {name: os.environ.get(name) for name in KERNELS}
     versions = {name: _version(name) for name in PACKAGES}
     whole = [msgspec.structs.replace(job, job=_portable(job.job)), sys.version, _cpu(), chosen, versions, origins]
-    digest = hashlib.sha256(
-        msgspec.json.encode(whole, order="deterministic")
-    )  # a set has another order in each process
+    # A set has another order in each process.
+    digest = hashlib.sha256(msgspec.json.encode(whole, order="deterministic"))
     for path in sorted(PERFSUITE.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(f"{path.relative_to(PERFSUITE)} {path.stat().st_size}\n".encode() + path.read_bytes())
