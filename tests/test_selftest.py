@@ -4,12 +4,13 @@ import dataclasses
 
 import msgspec
 import pytest
+from gate_samples import measurement, times
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.commands import selftest
 from perfsuite.selftest.cases import CASES, DDP, Case, control
-from perfsuite.selftest.proof import Bench
+from perfsuite.selftest.proof import MISSES, TRIES, Bench, Row, is_like
 
 KINDS = {"time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}
 HARMLESS = Case(
@@ -52,6 +53,67 @@ def test_a_fault_that_is_red_for_another_reason_is_not_caught(bench):
     row = bench.prove(dataclasses.replace(torn, says="Memory leaks"))
 
     assert (row.status, row.caught) == (torn.status, False)
+
+
+class Told(Bench):
+    """Says of a fault what it is told, and of the cell after it whether that is still as recorded."""
+
+    def __init__(self, caught, as_recorded):
+        self._said, self._still, self._recorded, self.tries = iter(caught), iter(as_recorded), {}, 0
+
+    def recorded(self, case):
+        self._recorded[(case.cell, True)] = None
+
+    def _hold(self, case, recorded):
+        self.tries += 1
+        said = next(self._said)
+        return Row(name="", kind="", cell="", where="", status="", said="", caught=said, expected="")
+
+    def _is_as_recorded(self, case):
+        return next(self._still)
+
+
+@pytest.mark.parametrize(
+    ("caught", "as_recorded", "tries"),
+    [
+        ([True], [], 1),
+        ([False, True], [True], 2),
+        ([False] * 6, [True] * 6, MISSES),
+        ([False] * 6, [False, True] * 3, TRIES),
+        ([False] * 6, [False] * 6, TRIES),
+    ],
+    ids=["caught", "missed once", "missed", "missed by and by", "the machine never rests"],
+)
+def test_a_fault_in_time_is_missed_where_misses_refute_the_claim(caught, as_recorded, tries):
+    """One that is never caught is never told as caught."""
+    bench = Told(caught, as_recorded)
+
+    assert bench.prove(CASES[0]).caught == any(caught)
+    assert bench.tries == tries
+
+
+def test_every_other_fault_has_one_try():
+    """There is no noise in them."""
+    bench = Told([False], [])
+    bench.prove(dataclasses.replace(CASES[0], timed=False))
+
+    assert bench.tries == 1
+
+
+@pytest.mark.parametrize(
+    ("share", "like"), [(1.0, True), (1.01, True), (0.99, True), (1.2, False), (0.8, False)], ids=str
+)
+def test_a_cell_that_is_faster_than_its_baseline_is_not_like_it(share, like):
+    """As one that is slower: a fault that a faster machine hides was no fault that the gate claims to find."""
+    old = [0.40, 0.41, 0.42, 0.39, 0.40, 0.41]
+    before, after = (
+        measurement(step_time_seconds=times(*old)),
+        measurement(step_time_seconds=times(*(share * second for second in old))),
+    )
+    before, after = (msgspec.structs.replace(one, launches=one.launches * 3) for one in (before, after))
+
+    assert is_like(before, after) == like
+    assert not is_like(before, measurement("failed"))
 
 
 def test_a_baseline_that_is_overwritten_is_lost(bench):

@@ -14,8 +14,10 @@ from typing import Any
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import FileError, PerfsuiteError
-from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES
+from perfsuite.gate.launches import merge
+from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES, Level, level_of
 from perfsuite.gate.store import Store
+from perfsuite.gate.timing import noise_scale
 from perfsuite.gatekeeper import Gatekeeper, unwatched
 from perfsuite.records import Measurement, Record
 from perfsuite.report.verdict import render
@@ -24,6 +26,8 @@ from perfsuite.selftest.cases import REFUSED, Case, control
 from perfsuite.selftest.effects import TOLERANCE
 
 SETTINGS = Settings(steps=10, warmup=1, step_timeout=6.0)
+MISSES = 3  # of a fault in time that prove the gate wrong
+TRIES = 6  # of a fault in time, with those that prove nothing
 OWN_TIME = "perfsuite.selftest.delays:own_time"
 ATTEMPTS = (LAUNCHES, LAUNCHES, 6, 10)  # launches of a baseline of times: more where fewer spread too wide to hold any
 
@@ -61,15 +65,19 @@ class Bench:
         self._recorded: dict[tuple[str, bool], Recorded] = {}
 
     def prove(self, case: Case) -> Row:
-        """Put the fault in and ask the gate.
+        """Put the fault in and ask the gate: once, but for a fault in time.
 
-        A fault in time that is not caught is tried again where the machine has changed meanwhile: where the cell
-        without it, launched as often as the fault was, is no longer as its baseline says. That is never so of any
-        other fault.
+        The gate claims to find 95 in 100 of those, on a machine that is as its baseline says. What refutes it is
+        MISSES, each against a baseline of its own, with the cell still as that says when the fault is gone: one in
+        8,000 if the claim is true. A miss on a machine that has changed meanwhile proves nothing.
         """
-        for _ in ATTEMPTS:
+        misses = 0
+        for _ in range(TRIES):
             row = self._hold(case, self.recorded(case))
-            if row.caught or not case.timed or self._is_as_recorded(case):
+            if row.caught or not case.timed:
+                break
+            misses += self._is_as_recorded(case)
+            if misses == MISSES:
                 break
             self._recorded.pop((case.cell, True))
         return row
@@ -99,7 +107,10 @@ class Bench:
         shutil.rmtree(self.folder)
 
     def _is_as_recorded(self, case: Case) -> bool:
-        return all(self._hold(control(case.cell, True), self.recorded(case)).caught for _ in range(1 + CONFIRMATIONS))
+        """Whether the cell without the fault, launched as often, is neither slower nor faster than its baseline."""
+        cell, baseline = parse_cell(case.cell, self.runner.catalog), self.recorded(case).baseline
+        now = [self.runner.measure(cell, self.watch, [OWN_TIME]) for _ in range(1 + CONFIRMATIONS)]
+        return is_like(baseline, merge(now, self.runner.catalog.metrics(cell.strategy.engine.process)))
 
     def _record(self, cell: str, timed: bool, launches: int) -> Recorded:
         store = Store(Path(tempfile.mkdtemp(dir=self.folder)) / "baselines")
@@ -167,6 +178,19 @@ def prove_all(cases: Sequence[Case], bench: Bench) -> Iterator[Row]:
     for case in cases:
         yield bench.prove(case)
     yield from bench.controls()
+
+
+def is_like(baseline: Measurement, now: Measurement) -> bool:
+    """Whether every launch lies within the noise of the baseline's, by the clock and by the pace, on either side."""
+    if now.outcome != "fits":
+        return False
+    before, after = baseline.by_launch("step_time_seconds"), now.by_launch("step_time_seconds")
+    scales = [(before, after), (noise_scale(baseline, before), noise_scale(now, after))]
+    return all(
+        abs(level_of(launch) - level.mean) <= level.noise
+        for level, launches in [(Level.of(old), new) for old, new in scales]
+        for launch in launches
+    )
 
 
 def chosen(cases: Iterable[Case], expression: str) -> list[Case]:
