@@ -100,7 +100,7 @@ def test_offload_is_shown_apart(capsys):
         ([*TINY, "--sweep", "batch", "--timeline", "x.html"], "--plot draws a sweep"),
         ([*TINY, "--plot", "x.html"], "say --sweep"),
         ([*TINY, "--sweep", "strategy"], "--sweep strategy has its own"),
-        ([*TINY, "--timeline", "step.png"], "--timeline names step.png: it must be an .html file"),
+        ([*TINY, "--timeline", "step.png"], "--timeline names step.png: it must be a file *.html"),
         ([*TINY, "--timeline", "no/where.html"], "in a folder that exists"),
         ([*TINY, "-b", "1000000000"], "A forward of 64,000,000,000 tokens is more than any device holds"),
         (["memory", "gpt2-tiny", "--hardware", "rtx3090_x1"], "Did you mean 'gpt2_tiny'?"),
