@@ -189,3 +189,21 @@ def _moments(name, session, trainer, meters):
 
 moments_a = functools.partial(_moments, "a")
 moments_b = functools.partial(_moments, "b")
+
+
+def traces_memory(session, trainer, meters):
+    """A library has Python note where each of its objects comes from."""
+    import tracemalloc
+
+    tracemalloc.start()
+
+
+def ticks(session, trainer, meters):
+    """To the control each look at the clock is a thousandth of a second after the last."""
+    import itertools
+    from types import SimpleNamespace
+
+    from perfsuite.training.meters import control
+
+    now = itertools.count(0, 1_000_000)
+    control.time = SimpleNamespace(perf_counter_ns=lambda: next(now))

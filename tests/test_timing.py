@@ -134,6 +134,13 @@ def test_a_slow_hour_is_told_from_a_slow_library_by_the_pace():
     )
 
 
+def test_a_pace_that_no_machine_has_excuses_nothing():
+    """Python itself was slowed, by what a release does to it, and the steps with it."""
+    line = held(scaled(1.5, ALL), paces=([[0.0025] * 3] * ALL, EVEN))
+
+    assert line.status == "regressed"
+
+
 def test_a_slow_library_in_a_slow_hour_is_red():
     """Twice as slow where the machine is half as slow again: a third is the library's."""
     line = held(scaled(2.0, ALL), paces=([[0.0015] * 3] * ALL, EVEN))

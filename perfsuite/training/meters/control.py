@@ -2,7 +2,8 @@
 
 If the control got slower too, the machine did, not the library. A round is a matmul, a copy and an all-reduce at the
 cell's sizes: as many multiplications as a forward has, over matrices as wide as the model's, and as many bytes as its
-parameters. All ranks start a round together, as they start a step, and the slowest counts.
+parameters. All ranks start a round together, as they start a step, and the slowest counts. It is repeated until a round
+is longer than the slices of time in which the scheduler lets others run: a shorter one lies between them.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from perfsuite.training.session import Session
 
 ROUNDS = 5  # before, and again after
+ROUND_SECONDS = 0.02  # at least; Linux gives a thread that shares its core some milliseconds at a time
+SHORTEST = 1e-5  # of the work, in seconds, whatever a clock says
 LAYER_FACTOR = 24  # parameters of two layers of width h are 24 h²: the width of a model that has a few of them
 MOST_WIDTH, MOST_BYTES, MOST_MATMULS = 4096, 2**26, 200
 
@@ -50,7 +53,9 @@ class Control(Meter):
         return {"control_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds))}
 
     def _rounds(self) -> list[float]:
-        """One untimed round, which allocates, then the timed ones; all tensors are gone afterwards."""
+        """Seconds of the control's work in each round, behind untimed work that allocates; all tensors are gone
+        afterwards.
+        """
         import torch
         import torch.distributed as dist
 
@@ -62,20 +67,27 @@ class Control(Meter):
         right = torch.ones(width, width, dtype=dtype, device=device)
         source = torch.ones(min(4 * parameters, MOST_BYTES) // 4, device=device)
         target = torch.empty_like(source)
-        seconds = []
-        for _ in range(1 + ROUNDS):
+
+        def seconds(repeats: int) -> float:
             if dist.is_initialized():
                 dist.barrier()
             session.synchronize()
             begin = time.perf_counter_ns()
-            for _ in range(count):
-                left @ right
-            target.copy_(source)
-            if dist.is_initialized():
-                dist.all_reduce(target)
+            for _ in range(repeats):
+                for _ in range(count):
+                    left @ right
+                target.copy_(source)
+                if dist.is_initialized():
+                    dist.all_reduce(target)
             session.synchronize()
-            seconds.append((time.perf_counter_ns() - begin) / 1e9)
-        return seconds[1:]
+            return (time.perf_counter_ns() - begin) / 1e9 / repeats
+
+        seconds(1)
+        slowest = torch.tensor(seconds(1), dtype=torch.float32, device=device)
+        if dist.is_initialized():
+            dist.all_reduce(slowest, dist.ReduceOp.MAX)  # all ranks must repeat as often
+        repeats = max(1, math.ceil(ROUND_SECONDS / max(slowest.item(), SHORTEST)))
+        return [seconds(repeats) for _ in range(ROUNDS)]
 
 
 METER = Control

@@ -2,13 +2,20 @@
 
 A neighbour on the same core makes a tiny model's step half as slow again, for a second or for an hour, and this piece
 of work with it. It uses no library, so that it means the same after any upgrade but Python's own; matmuls, copies and
-messages are the control's, which cannot run between the steps without cooling their caches.
+messages are the control's, which cannot run between the steps without cooling their caches. What a library does to the
+interpreter is kept out: tracing and garbage collection are off for the while, and where memory is traced or code
+monitored, which cannot be, there is no pace.
 """
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import statistics
+import sys
 import time
+import tracemalloc
+from collections.abc import Iterator
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records import Reading
@@ -28,15 +35,19 @@ class Pace(Meter):
     def __init__(self, session: object) -> None:
         super().__init__(session)  # type: ignore[arg-type]
         self.seconds: list[float] = []
+        self.watched = False
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         if self.session.job.capacity_bytes is not None or kind == "counted":
             return
+        self.watched |= _is_watched()
         if kind != "timed":
             self.seconds.clear()  # of what comes before the timed steps, the last round alone is beside one
         self.seconds.append(_round())
 
     def readings(self) -> dict[str, Reading]:
+        if self.watched:
+            return {}
         pairs = zip(self.seconds, self.seconds[1:], strict=False)
         beside = [(before + behind) / 2 for before, behind in pairs]
         return {"pace_seconds": Reading(value=statistics.median(beside), samples=list(beside))} if beside else {}
@@ -47,10 +58,35 @@ def _round() -> float:
     objects and a table, as an interpreter does between kernels.
     """
     table: dict[int, tuple[int, int]] = {}
-    begin = time.thread_time_ns()
-    for number in range(TURNS):
-        table[number % ENTRIES] = (number, len(table))
-    return (time.thread_time_ns() - begin) / 1e9
+    with _undisturbed():
+        begin = time.thread_time_ns()
+        for number in range(TURNS):
+            table[number % ENTRIES] = (number, len(table))
+        return (time.thread_time_ns() - begin) / 1e9
+
+
+@contextlib.contextmanager
+def _undisturbed() -> Iterator[None]:
+    """Without a trace function, a profile function and the garbage collector, whose work is the library's objects."""
+    trace, profile, collects = sys.gettrace(), sys.getprofile(), gc.isenabled()
+    sys.settrace(None)
+    sys.setprofile(None)
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+        sys.setprofile(profile)
+        sys.settrace(trace)
+
+
+def _is_watched() -> bool:
+    """Whether Python is slowed in a way that cannot be put off: tracemalloc, and what PEP 669 calls tools."""
+    monitoring = getattr(sys, "monitoring", None)
+    return tracemalloc.is_tracing() or (
+        monitoring is not None and any(monitoring.get_tool(number) for number in range(6))
+    )
 
 
 METER = Pace
