@@ -47,8 +47,8 @@ class Gatekeeper:
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Measure and judge a cell; accept it into its baseline if the user has consented.
 
-        Raises FileError for a baseline that cannot be read or written, and for a new one whose launches spread so wide
-        that it would be unstable from its first use on.
+        Raises FileError for a baseline that cannot be read or written, for a new one whose launches spread so wide that
+        it would be unstable from its first use on, and for one of a slow hour: later times would be held to those.
         """
         baseline = self.store.load(cell.id)
         measurements = [self._launch(cell, faults)]
@@ -60,10 +60,12 @@ class Gatekeeper:
             self.runner.forget_snapshots(cell)
         updated = ""
         if self._consents(baseline, verdict):
-            while measurements[0].outcome == "fits" and len(measurements) < self.launches:
+            while measurements[0].outcome == "fits" and self._wants_more(len(measurements), verdict):
                 measurements.append(self._launch(cell, faults))
-            measurement, verdict = self._judge(cell, measurements, baseline)
+                measurement, verdict = self._judge(cell, measurements, baseline)
             if self._consents(baseline, verdict):
+                if self.consent == "regressed" and self.launches > 1 and _in_a_slow_hour(verdict):
+                    raise FileError(f"{self.store.path(cell.id)} is not written: {_SLOW_HOUR}")
                 updated = str(self._accept(cell, measurement, baseline))
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
 
@@ -78,13 +80,19 @@ class Gatekeeper:
         merged = merge(measurements, metrics)
         return merged, judge(merged, baseline, metrics, strategy=cell.strategy.name, time_tolerance=self.tolerance)
 
+    def _wants_more(self, launches: int, verdict: Verdict) -> bool:
+        """Whether a baseline needs more launches: those it is recorded from, and those that tell what a time is that
+        is suspected beside another reason for red. One of one launch holds no time.
+        """
+        open_ = self.launches > 1 and any(line.status == "suspected" for line in verdict.lines)
+        return launches < self.launches or (open_ and launches <= CONFIRMATIONS)
+
     def _consents(self, baseline: Baseline | None, verdict: Verdict) -> bool:
-        """A suspicion that another reason for red left unconfirmed is accepted with that reason."""
         kinds = {"new"} if baseline is None else {verdict.status}
         if verdict.status == "ok":  # a faster step, or another machine's, is no reason for red but for a new baseline
             kinds |= {line.status for line in verdict.lines}
-        if self.consent == "improved" and any(line.status == "excused" for line in verdict.lines):
-            return False  # a slow hour's times would become what later ones are held to
+        if self.consent == "improved" and _in_a_slow_hour(verdict):
+            return False  # the cell is green: nothing to be told
         return verdict.status != "failed" and (
             self.consent in kinds or (self.consent == "all" and bool(kinds & ACCEPTABLE))
         )
@@ -101,6 +109,14 @@ class Gatekeeper:
         return self.store.path(measurement.cell)
 
 
+def _in_a_slow_hour(verdict: Verdict) -> bool:
+    return any(line.status == "excused" for line in verdict.lines)
+
+
+_SLOW_HOUR = (
+    "its times are those of a slow hour of the machine. Accept it in a quieter one, for its exact metrics alone with "
+    "--perf-launches=1, or, if the machine stays as slow, with --perf-update=all."
+)
 _ADVICE = (
     "Record it on a quieter machine or with more --perf-steps, or for its exact metrics alone with --perf-launches=1."
 )
