@@ -1,5 +1,6 @@
 """The ledger: every change of a baseline is one line, none is lost, and small accepted steps add up."""
 
+import contextlib
 import json
 import os
 import threading
@@ -207,6 +208,27 @@ def test_many_writers_lose_no_line(store):
         thread.join()
 
     assert sorted(entry.cell for entry in entries(store)) == sorted(cells)
+
+
+def test_a_writer_with_another_lock_file_waits(store, monkeypatch):
+    """One of another user, or with another TMPDIR: its line is not taken back with that of a writer that failed."""
+    monkeypatch.setattr(ledger, "locked", lambda path: contextlib.nullcontext())
+    first, second = (
+        ledger.entry_of(None, msgspec.structs.replace(baseline(), cell=cell), CONSENT) for cell in ("a", "b")
+    )
+
+    def write() -> None:
+        with ledger.entered(store.ledger, second):
+            pass
+
+    other = threading.Thread(target=write)
+    with contextlib.suppress(KeyboardInterrupt), ledger.entered(store.ledger, first):
+        other.start()
+        other.join(0.2)
+        raise KeyboardInterrupt
+    other.join()
+
+    assert [entry.cell for entry in entries(store)] == ["b"]
 
 
 def drift(store, metric=PEAK):

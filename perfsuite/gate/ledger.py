@@ -8,6 +8,7 @@ Format history of a line
 """
 
 import contextlib
+import fcntl
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -127,9 +128,15 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
+    """Held alone: writers of another user, or with another TMPDIR, have other lock files."""
+    handle = -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        while handle < 0 or not os.fstat(handle).st_nlink:  # who held it may have removed it
+            if handle >= 0:
+                os.close(handle)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+            fcntl.flock(handle, fcntl.LOCK_EX)
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}.") from error
     try:
