@@ -238,7 +238,7 @@ def test_one_launch_says_nothing_of_time() -> None:
 
 
 def test_memory_is_explained_by_operators() -> None:
-    """Parts and operators that moved are named, the largest first; one that a side does not name is told from 0 B."""
+    """Parts and operators that moved, the largest first; one that a side does not name may have what it leaves."""
     a, b = (
         msgspec.structs.replace(samples.memory(1000 + more, activations=more), suspects=suspects)
         for more, suspects in (
@@ -252,7 +252,7 @@ def test_memory_is_explained_by_operators() -> None:
     assert [" ".join(row.split()) for row in found.explanation] == [
         "peak memory:",
         "activations 10 B -> 40 B +30 B",
-        "aten::softmax – -> 30 B +30 B",
+        "aten::softmax – -> 30 B +28 B at least",
         "aten::mul 8 B -> 9 B +1 B",
     ]
 

@@ -186,28 +186,39 @@ def _headline(lines: Sequence[Line]) -> str:
 def _explain(metric: Metric, old: Reading, new: Reading) -> list[str]:
     """The parts that differ, and below each the operators that do, the largest difference first.
 
-    A reading names its largest operators only, so one that a side does not name may be there, but smaller than all
-    that it does.
+    A reading names its largest operators only, so one that a side does not name may be there, but neither larger than
+    all that it does name nor than what they leave of the part: what differs is then told as far as that is certain.
     """
     rows = []
-    for part in sorted(old.parts | new.parts, key=lambda part: -_moved(old.parts, new.parts, part)):
-        inside = [name for name in old.suspects | new.suspects if name.startswith(f"{part}: ")]
-        moved = [name for name in inside if _moved(old.suspects, new.suspects, name)]
-        if moved or _moved(old.parts, new.parts, part):
+    parts = {part: new.parts.get(part, 0) - old.parts.get(part, 0) for part in sorted(old.parts | new.parts)}
+    for part, by in sorted(parts.items(), key=lambda item: -abs(item[1])):
+        most_old, most_new = _most_unnamed(old, part), _most_unnamed(new, part)
+        moved: dict[str, int] = {}
+        for name in (name for name in old.suspects | new.suspects if name.startswith(f"{part}: ")):
+            before, after = old.suspects.get(name), new.suspects.get(name)
+            if before is None:
+                moved[name] = max(0, (after or 0) - most_old)
+            else:
+                moved[name] = min(0, most_new - before) if after is None else after - before
+        moved = {name: size for name, size in moved.items() if size}
+        if moved or by:
             title = f"  {part.replace('_', ' ')}"
-            rows.append(_row(metric, title, old.parts.get(part, 0), new.parts.get(part, 0)))
-        for name in sorted(moved, key=lambda name: -_moved(old.suspects, new.suspects, name)):
+            rows.append(_row(metric, title, old.parts.get(part, 0), new.parts.get(part, 0), by))
+        for name in sorted(moved, key=lambda name: -abs(moved[name])):
             sizes = old.suspects.get(name), new.suspects.get(name)
-            rows.append(_row(metric, f"    {name.removeprefix(f'{part}: ')}", *sizes))
+            rows.append(_row(metric, f"    {name.removeprefix(f'{part}: ')}", *sizes, moved[name]))
     return rows
 
 
-def _moved(old: dict[str, int], new: dict[str, int], name: str) -> int:
-    return abs(new.get(name, 0) - old.get(name, 0))
+def _most_unnamed(reading: Reading, part: str) -> int:
+    """How much an operator in the part can have that the reading does not name."""
+    named = [size for name, size in reading.suspects.items() if name.startswith(f"{part}: ")]
+    return max(0, min(reading.parts.get(part, 0) - sum(named), *reading.suspects.values(), 2**63))
 
 
-def _row(metric: Metric, title: str, before: int | None, after: int | None) -> str:
+def _row(metric: Metric, title: str, before: int | None, after: int | None, by: int) -> str:
     sizes = ["–" if size is None else metric.show(size) for size in (before, after)]
-    by = (after or 0) - (before or 0)
     change = f"{'-' if by < 0 else '+'}{metric.show(abs(by))}" if by else "0"
+    if by not in (0, (after or 0) - (before or 0)):
+        change += " at least"
     return f"{title:<40} {sizes[0]:>12} -> {sizes[1]:>12}   {change}"
