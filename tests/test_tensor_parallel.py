@@ -172,6 +172,13 @@ def test_backward_sends_more_than_megatron(train):
     assert 0 <= sent - embedding_and_head - layers * (2 + 5) * hidden <= SCALARS
 
 
+def test_all_ranks_together_compute_what_one_would(train):
+    """A rank's FLOPs are those of its parts: an operator on a DTensor has the shape of the whole."""
+    whole = train("llama_tiny-single-cpu_x1").readings["hardware_flop"].value
+
+    assert train("llama_tiny-tp-cpu_x2").readings["hardware_flop"].value == whole
+
+
 def test_a_rank_holds_its_part(train, models):
     """Parameters and optimizer state on a rank are 1/n of the model, and the norms."""
     norms = (2 * 2 + 1) * 64

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from perfsuite.records import Reading
@@ -15,6 +17,14 @@ if TYPE_CHECKING:
 TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still grow, the third repeats the second
 MOST_TRACED_STEPS = 30  # fp16 halves its loss scale in each step that overflows, from 2**16 down
 COUNTED_STEPS = 1
+
+
+def on_dtensors(types: Iterable[type]) -> bool:
+    """Whether an operator is on DTensors, of global shape. If a dispatch mode returns NotImplemented there, what the
+    operator does to this rank's parts, and what it sends, comes by one by one.
+    """
+    distributed = sys.modules.get("torch.distributed.tensor")
+    return distributed is not None and any(issubclass(kind, distributed.DTensor) for kind in types)
 
 
 class Meter:

@@ -17,7 +17,7 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records import Reading
 from perfsuite.suspects import fold, locate
-from perfsuite.training.meters._base import Meter
+from perfsuite.training.meters._base import Meter, on_dtensors
 from perfsuite.training.whereabouts import Whereabouts
 from perfsuite.units import show_bytes, show_whole
 
@@ -100,6 +100,8 @@ def counting_mode(count: Callable[[str, str, int, str], None], here: Callable[[]
 
     class Counting(TorchDispatchMode):
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if on_dtensors(types):
+                return NotImplemented
             module = here()  # asked at every operator
             result = function(*args, **(kwargs or {}))
             namespace, name = function.namespace, function._opname

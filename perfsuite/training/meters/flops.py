@@ -20,7 +20,7 @@ from perfsuite.errors import Unsupported
 from perfsuite.records import Reading
 from perfsuite.training.batches import make_sample
 from perfsuite.training.build import build_for_counting
-from perfsuite.training.meters._base import Meter
+from perfsuite.training.meters._base import Meter, on_dtensors
 from perfsuite.training.trainer import Trainer
 from perfsuite.units import show_flop, show_flops, show_ratio
 
@@ -116,7 +116,9 @@ def measure_matmul(session: Session) -> float:
 
 
 def _flop_counter() -> Any:
-    """torch's counter; it does not know the CPU's fused attention, so that is given its own formula for it."""
+    """torch's counter, of what this rank computes: of a DTensor it would count the work of all. It does not know the
+    CPU's fused attention, so that is given its own formula for it.
+    """
     import torch
     from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
 
@@ -126,12 +128,26 @@ def _flop_counter() -> Any:
     def backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
         return int(sdpa_backward_flop_count(gradient, query, key, value))
 
+    class Counter(FlopCounterMode):
+        def __enter__(self) -> Any:
+            super().__enter__()  # type: ignore[no-untyped-call]
+            mode: Any = type(self.mode)
+
+            class Local(mode):  # type: ignore[misc]
+                def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                    if on_dtensors(types):
+                        return NotImplemented
+                    return super().__torch_dispatch__(function, types, args, kwargs)
+
+            self.mode.__class__ = Local
+            return self
+
     aten = torch.ops.aten
     mapping = {
         aten._scaled_dot_product_flash_attention_for_cpu: forward,
         aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
     }
-    return FlopCounterMode(display=False, custom_mapping=mapping)
+    return Counter(display=False, custom_mapping=mapping)
 
 
 def flops_per_rank(readings: Mapping[str, Reading], world_size: int) -> float:
