@@ -25,7 +25,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's c
 # On a shared machine a slow example is a neighbour's.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
-SETTINGS = Settings(steps=3, warmup=1, import_path=(str(Path(__file__).parent),))
+# A cell compiles in its first step, minutes long where neighbours are busy.
+SETTINGS = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent),))
 Measure = Callable[..., Measurement]
 
 

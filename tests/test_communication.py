@@ -1,5 +1,9 @@
 """The communication of a step equals its theory, collective by collective, on two and on four ranks."""
 
+import json
+import subprocess
+import sys
+
 import pytest
 
 SCALARS = 64  # bytes: losses, norms, overflow flags
@@ -25,6 +29,9 @@ CELLS = [
     "gpt2_tiny-fsdp2+dp2-cpu_x4",
     "llama_tiny-fsdp2+tp2+bf16-cpu_x4",
     "gpt2_tiny-ddp+lora-cpu_x2",
+    "gpt2_tiny-ddp+prune+acc2-cpu_x2",
+    "llama_tiny-ddp+acc2-cpu_x2",
+    "gpt2_tiny-pp_deepspeed+lora+acc2-cpu_x2",
     "gpt2_tiny-fsdp1+lora-cpu_x2",
     "gpt2_tiny-fsdp2+lora-cpu_x2",
     "gpt2_tiny-fsdp2+dp2+lora-cpu_x4",
@@ -48,7 +55,7 @@ def test_count_equals_theory(measure, cell):
     readings = measure(cell).readings
     counted, theory = (readings[name].parts for name in ("communication_bytes", "communication_theory_bytes"))
 
-    assert {name for name, size in counted.items() if size > SCALARS} == theory.keys()
+    assert {name for name, size in counted.items() if size > SCALARS} <= theory.keys() <= counted.keys()
     assert all(0 <= counted[name] - size <= SCALARS for name, size in theory.items())
 
 
@@ -67,3 +74,31 @@ def test_sharding_parameters_moves_half_as_much_again(measure):
     once = 4 * sharded.engine["outside_blocks"]
 
     assert (_wire(sharded) + once) / _wire(replicated) == pytest.approx(1.5, rel=1e-3)
+
+
+# Two DTensors of which one must be gathered before they are multiplied, which no line of the program says.
+MULTIPLY = """
+import json
+import torch
+import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import Shard, distribute_tensor
+from torch.testing._internal.distributed.fake_pg import FakeStore
+from perfsuite.training.meters.communication import counting_mode
+
+dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+mesh = init_device_mesh("cpu", (2,))
+left = distribute_tensor(torch.ones(32, 64), mesh, [Shard(0)])
+right = distribute_tensor(torch.ones(64, 128), mesh, [Shard(1)])
+sent = []
+with counting_mode(lambda collective, operator, size, module: sent.append([collective, size])):
+    left @ right
+print(json.dumps(sent))
+"""
+
+
+def test_what_a_dtensor_sends_by_itself_is_counted():
+    """A release whose plan gathers where the last did not would else send more, and nothing would tell."""
+    done = subprocess.run([sys.executable, "-c", MULTIPLY], capture_output=True, text=True, check=True)
+
+    assert json.loads(done.stdout) in ([["all_gather", 4 * 32 * 64]], [["all_gather", 4 * 64 * 128]])

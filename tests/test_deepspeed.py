@@ -49,6 +49,8 @@ def test_a_rank_holds_its_part(measure):
         ("llama_tiny-autotp-cpu_x4", "2 heads, which do not divide by 4 ranks"),
         ("llama_tiny-autotp-cpu_x1", "at least 2 ranks"),
         ("llama_tiny-autotp+offload-cpu_x2", "offloads in ZeRO alone"),
+        ("llama_tiny-autotp+fp16-cpu_x2", "does not scale the loss, but divides the gradients"),
+        ("llama_tiny-autotp+bf16+clip-cpu_x2", "clips by rank 0's part of the norm"),
     ],
 )
 def test_autotp_is_refused(catalog, cell, reason):

@@ -207,6 +207,16 @@ def test_lora_trains_the_new_head_of_a_classifier(measure):
     assert readings["gradients_bytes"].value == 4 * (adapters + 2 * 64)
 
 
+@pytest.mark.parametrize(
+    "cell", ["gpt2_tiny-single+pure_bf16+cpu_adam-cpu_x1", "gpt2_tiny-zero2+pure_bf16+cpu_adam-cpu_x2"]
+)
+def test_pure_bf16_keeps_no_state_of_deepspeeds_adam_in_fp32(measure, cell):
+    """Two moments of two bytes for each parameter, in equal parts on all ranks."""
+    found = _measure(measure, cell)["optimizer_state_bytes"]
+
+    assert found.value * len(found.ranks) == 2 * 2 * PARAMETERS
+
+
 @pytest.mark.parametrize("engine", ["single", "zero1", "zero2", "zero3"])
 def test_clipping_bounds_the_step(runner, catalog, engine):
     """With steps large enough to be seen, clipped SGD goes the way of single's, and the norm told is the unclipped."""

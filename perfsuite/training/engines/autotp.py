@@ -83,7 +83,7 @@ class AutoTensorParallel(DeepSpeedTrainer):
         group = self.module.mpu.get_tensor_model_parallel_group()
         device = self.session.device
         norms = torch.stack([gradient_norm(parts, device, [group]), gradient_norm(whole, device).float()])
-        self.norm = torch.linalg.vector_norm(norms) / getattr(self.optimizer, "cur_scale", 1.0)
+        self.norm = torch.linalg.vector_norm(norms)
 
     def gradient_norm(self) -> Any:
         return self.norm
@@ -133,6 +133,11 @@ class AutoTensorParallel(DeepSpeedTrainer):
 def why_not(proposal: Proposal) -> str:
     """Why DeepSpeed cannot divide the model, or not evenly; empty if it can."""
     model, width = proposal.model, proposal.layout.tensor
+    if {"clip", "bf16"} <= proposal.techniques:
+        return (
+            "autotp clips by rank 0's part of the norm below fp32: without ZeRO, DeepSpeed's optimizer counts no other "
+            "rank's parts of a divided gradient. fp32 is clipped by the whole norm."
+        )
     if model.model_class in NOT_DIVIDED:
         return f"DeepSpeed's AutoTP cannot train {model.model_class}: {NOT_DIVIDED[model.model_class]}."
     heads = next((model.config[name] for name in HEADS if name in model.config), width)
@@ -156,6 +161,8 @@ ENGINES = (
             offload.NAMES, "DeepSpeed offloads in ZeRO alone, and this is tensor parallelism without it"
         )
         | {
+            "fp16": "without ZeRO, DeepSpeed does not scale the loss, but divides the gradients by the scale "
+            "(deepspeed/runtime/engine.py, backward)",
             "lora": "AutoTP puts its own layers in the place of peft's, and the adapters are gone",
             "prune": _PRUNED,
             "prune_structured": _PRUNED,

@@ -43,8 +43,10 @@ class DistributedDataParallel(LoopTrainer):
         return self.evidence(ranks=ranks)
 
     def traffic(self) -> dict[str, int]:
-        """Every gradient once, in its parameter's dtype: 2Ψ(n-1)/n on a ring's wire (arXiv 1910.02054, section 7.1)."""
-        return {"all_reduce": size(self.trainable())}
+        """Every gradient once, in its parameter's dtype: 2Ψ(n-1)/n on a ring's wire (arXiv 1910.02054, section 7.1).
+        Buffers, as the masks of pruning, are rank 0's in the step's first forward (arXiv 2006.15704, section 4.1).
+        """
+        return {"all_reduce": size(self.trainable()), "broadcast": size(self.model.buffers())}
 
     def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
         return ((parameter, None) for parameter in self.model.parameters())

@@ -160,14 +160,18 @@ class DeepSpeedPipeline(Zero):
         positions = workload.micro_batch * workload.sequence_length
         hidden = positions * self.hidden_size * self.session.compute_dtype.itemsize
         forward, backward = hidden + positions * MASK_BYTES, hidden
-        ends, weights = stage == self.stages - 1, size(self.model.parameters())
-        tied = size(self.model.tied_modules.parameters()) if stage == 0 or ends else 0  # type: ignore[union-attr]
+        ends, weights = stage == self.stages - 1, size(_trained(self.model))
+        tied = size(_trained(self.model.tied_modules)) if stage == 0 or ends else 0  # type: ignore[arg-type]
         return {
             "all_reduce": weights + tied,
             "all_gather": weights if self.session.layout.replicas > 1 else 0,
             "send": recipe.accumulation * (forward * (not ends) + backward * (stage > 0)),
             "recv": recipe.accumulation * (forward * (stage > 0) + backward * (not ends)),
         }
+
+
+def _trained(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
+    return (parameter for parameter in module.parameters() if parameter.requires_grad)
 
 
 def why_not(proposal: Proposal) -> str:

@@ -60,10 +60,13 @@ def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
 
 
 def cpu_adam(parameters: Any, learning_rate: float) -> Any:
-    """DeepSpeed's AdamW for a CPU's vector instructions."""
+    """DeepSpeed's AdamW for a CPU's vector instructions; its state is in fp32 unless it is told otherwise."""
+    import torch
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 
-    return DeepSpeedCPUAdam(parameters, lr=learning_rate, weight_decay=1e-2)
+    parameters = list(parameters)
+    pure = all(parameter.dtype == torch.bfloat16 for parameter in parameters)
+    return DeepSpeedCPUAdam(parameters, lr=learning_rate, weight_decay=1e-2, fp32_optimizer_states=not pure)
 
 
 def build_cpu_adam() -> None:
@@ -169,7 +172,7 @@ TECHNIQUES = (
     _optimizer(
         "cpu_adam",
         cpu_adam,
-        "AdamW by DeepSpeed for a CPU's vector instructions, two fp32 moments per parameter.",
+        "AdamW by DeepSpeed for a CPU's vector instructions, two moments per parameter, fp32 but for pure_bf16.",
         packages=("deepspeed",),
         preload=("deepspeed",),
         compile=build_cpu_adam,
