@@ -3,7 +3,10 @@
 import csv
 import dataclasses
 import json
+import math
+import random
 import re
+import statistics
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from perfsuite.runner import Runner, Settings
 from perfsuite.studies._cells import Bench, Workbench, plan
 from perfsuite.studies._plot import can_plot
 from perfsuite.studies._report import StudyReport, answers
-from perfsuite.studies._rows import Length, Row, ratio, time_to_train
+from perfsuite.studies._rows import Length, Results, Row, apart, ratio, time_to_train
 from perfsuite.studies._run import Order, run_study
 from perfsuite.studies.scaling import columns
 
@@ -252,7 +255,44 @@ def test_equal_cells_do_not_differ():
     )
     found = ratio(one, other, "step_time_seconds")
 
-    assert found is not None and found.low < 1 < found.high and not found.differs
+    assert found.interval[0] < 1 < found.interval[1] and not found.differs
+
+
+def _noisy(draw, name, rounds):
+    """Rounds of ten steps of a cell whose rounds differ by 5 % and steps by 2 %."""
+    levels = [draw.gauss(0, 0.05) for _ in range(rounds)]
+    steps = tuple(tuple(math.exp(level + draw.gauss(0, 0.02)) for _ in range(10)) for level in levels)
+    seconds = [one for each in steps for one in each]
+    return Row(
+        model="m", row=name, column="", cell=name, outcome="fits", measurement=measured(name, seconds), rounds=steps
+    )
+
+
+@pytest.mark.parametrize(("rounds", "most"), [(1, 0.0), (3, 0.07), (8, 0.07)])
+def test_equal_cells_are_told_apart_as_often_as_is_said(rounds, most):
+    """5 in 100, and as many answers that the ratio depends on the column; one round tells nothing of the noise."""
+    draw = random.Random(1)
+    trials = [
+        [ratio(_noisy(draw, "a", rounds), _noisy(draw, "b", rounds), "step_time_seconds") for _ in range(4)]
+        for _ in range(400)
+    ]
+    differs = [one.differs for four in trials for one in four]
+    depends = [
+        apart(min(four, key=lambda one: one.value), max(four, key=lambda one: one.value), math.comb(4, 2))
+        for four in trials
+    ]
+
+    assert statistics.fmean(differs) <= most
+    assert statistics.fmean(depends) <= most
+
+
+def test_one_round_has_no_interval():
+    """And the sentence says so."""
+    study = Study(**{**vars(STUDY), "reference": "a"})
+    one, other = (_noisy(random.Random(seed), name, 1) for seed, name in enumerate("ab"))
+    sentence = Results(study, (one, other)).compare(one, other, "step_time_seconds", "step time")
+
+    assert re.fullmatch(r"a has \d\.\d\d× the step time of b, of whose noise one round tells nothing\.", sentence)
 
 
 def test_rounds_that_differ_make_the_time_uncertain():

@@ -63,10 +63,9 @@ def flat(results: Results, row: Row, metrics: Sequence[Metric], length: Length) 
         times = ratio(row, results.reference(row), metric.name)
         found[metric.name] = row.value(metric.name)
         found[f"{metric.name}_ratio"] = times.value if times else None
-        if times and metric.name == "step_time_seconds":
-            found |= {f"{metric.name}_ratio_low": times.low, f"{metric.name}_ratio_high": times.high}
-        elif metric.name == "step_time_seconds":
-            found |= {f"{metric.name}_ratio_low": None, f"{metric.name}_ratio_high": None}
+        if metric.name == "step_time_seconds":
+            low, high = (times and times.interval) or (None, None)
+            found |= {f"{metric.name}_ratio_low": low, f"{metric.name}_ratio_high": high}
     found["train_steps"] = training.steps if training else None
     found["train_seconds"] = training.seconds if training else None
     found["train_uncertainty_seconds"] = training.uncertainty_seconds if training else None

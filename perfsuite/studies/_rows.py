@@ -1,20 +1,16 @@
 """What a study has measured: rows with outcomes, their ratios, and the time to train that follows from their steps."""
 
 import math
-import random
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfsuite.catalog.definitions import Study
 from perfsuite.errors import UsageError
+from perfsuite.gate.noise import LEAST_SPREAD, level_of, relative, student
 from perfsuite.records import Measurement
 
-RESAMPLES = 1000
 COVERAGE = 0.95
-# Student's t, two-sided 95 %, by degrees of freedom; beyond the last the next smaller entry, which is wider, is used.
-_STUDENT = {1: 12.71, 2: 4.30, 3: 3.18, 4: 2.78, 5: 2.57, 6: 2.45, 7: 2.36, 8: 2.31, 9: 2.26, 10: 2.23, 15: 2.13}
-_STUDENT |= {20: 2.09, 30: 2.04, 60: 2.00, 120: 1.98}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,51 +54,70 @@ class Row:
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times another's number one's is; ``low`` to ``high`` is where 95 % of resamples of the steps lie."""
+    """How many times another's number one's is. ``error`` is the standard error of its logarithm, 0 for what is counted
+    and infinite where nothing is known of it, and ``freedom`` the degrees of freedom of that.
+    """
 
     value: float
-    low: float
-    high: float
+    error: float = 0.0
+    freedom: int = 0
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Where it lies in 95 of 100 cases; None where the noise is not known."""
+        reach = _quantile(self.freedom) * self.error if self.error else 0.0
+        return None if reach == math.inf else (self.value * math.exp(-reach), self.value * (relative(reach) + 1))
 
     @property
     def differs(self) -> bool:
-        """Whether the noise of the steps cannot explain the difference."""
-        return self.low > 1 or self.high < 1
+        """Whether noise cannot explain the difference."""
+        return apart(self, Ratio(1.0))
 
     def __str__(self) -> str:
-        exact = self.low == self.high
-        return f"{self.value:.2f}×" if exact else f"{self.value:.2f}× ({self.low:.2f}–{self.high:.2f})"
+        text = f"{self.value:.2f}×"
+        return f"{text} ({self.interval[0]:.2f}–{self.interval[1]:.2f})" if self.error and self.interval else text
+
+
+def apart(one: Ratio, other: Ratio, pairs: int = 1) -> bool:
+    """Whether noise cannot explain by what two ratios differ, the most distant two of so many pairs (Bonferroni)."""
+    error = math.hypot(one.error, other.error)
+    reach = _quantile(one.freedom + other.freedom, pairs) * error if error else 0.0
+    return abs(math.log(one.value / other.value)) > reach
+
+
+def _quantile(freedom: int, pairs: int = 1) -> float:
+    return student(1 - (1 - COVERAGE) / 2 / pairs, freedom) if freedom else math.inf
 
 
 def ratio(one: Row, other: Row, metric: str) -> Ratio | None:
     """``one`` divided by ``other``; None where one of them lacks the number.
 
-    Of step times and of what is derived from them alone the noise is known: rounds, and steps within them, are drawn
-    again a thousand times, and their medians divided. Rounds matter: what else the machine does while a cell trains
-    slows all of its steps, and two identical cells then differ by more than their steps. What is counted has no noise.
+    Of step times and of what is derived from them alone the noise is known: theirs is the ratio of the geometric means
+    of the rounds' medians, its noise that of those, by Student's t with the pooled variance. Rounds matter, not steps:
+    what else the machine does while a cell trains slows all of its steps, and two identical cells then differ by more
+    than their steps. What is counted has no noise.
     """
     above, below = one.value(metric), other.value(metric)
     if above is None or not below:
         return None
     value = above / below
     if one is other or metric not in _TIMED or not (one.rounds and other.rounds):
-        return Ratio(value, value, value)
-    draw = random.Random(0)
-    drawn = sorted(_draw(one.rounds, draw) / _draw(other.rounds, draw) for _ in range(RESAMPLES))
-    low, high = drawn[round(RESAMPLES * (1 - COVERAGE) / 2)], drawn[round(RESAMPLES * (1 + COVERAGE) / 2)]
-    if metric != "step_time_seconds":  # a rate: work per time
-        scale = value * one.value("step_time_seconds") / other.value("step_time_seconds")  # type: ignore[operator]
-        return Ratio(value, scale / high, scale / low)
-    return Ratio(value, low, high)
+        return Ratio(value)
+    levels = [[level_of(steps) for steps in row.rounds] for row in (one, other)]
+    times = math.exp(statistics.fmean(levels[0]) - statistics.fmean(levels[1]))
+    if metric == "step_time_seconds":
+        value = times
+    else:  # a rate: work per time, of which the work has no noise
+        value *= one.value("step_time_seconds") / other.value("step_time_seconds") / times  # type: ignore[operator]
+    freedom = sum(len(each) - 1 for each in levels)
+    if not freedom:
+        return Ratio(value, math.inf)
+    squares = sum((level - statistics.fmean(each)) ** 2 for each in levels for level in each)
+    spread = max(LEAST_SPREAD, math.sqrt(squares / freedom))
+    return Ratio(value, spread * math.sqrt(sum(1 / len(each) for each in levels)), freedom)
 
 
 _TIMED = {"step_time_seconds", "tokens_per_second", "flops_per_rank", "mfu", "hfu"}
-
-
-def _draw(rounds: Sequence[Sequence[float]], draw: random.Random) -> float:
-    """The median of as many rounds, drawn with replacement, of as many steps, drawn with replacement."""
-    drawn = (draw.choices(steps, k=len(steps)) for steps in draw.choices(rounds, k=len(rounds)))
-    return statistics.median([step for steps in drawn for step in steps])
 
 
 def rounds_of(measurements: Sequence[Measurement]) -> tuple[tuple[float, ...], ...]:
@@ -152,14 +167,15 @@ def time_to_train(measurement: Measurement, rounds: Sequence[Sequence[float]], l
     seconds = statistics.fmean(samples) * steps
     if len(samples) < 2:
         return Training(steps, seconds, None)
-    within = _student(samples) * statistics.stdev(samples) * math.sqrt(steps**2 / len(samples) + steps)
+    within = _quantile(len(samples) - 1) * statistics.stdev(samples) * math.sqrt(steps**2 / len(samples) + steps)
     means = [statistics.fmean(one) for one in rounds]
-    between = _student(means) * statistics.stdev(means) * steps / math.sqrt(len(means)) if len(means) > 1 else 0.0
+    between = (
+        _quantile(len(means) - 1) * statistics.stdev(means) * steps / math.sqrt(len(means)) if len(means) > 1 else 0.0
+    )
     return Training(steps, seconds, max(within, between))
 
 
-def _student(samples: Sequence[float]) -> float:
-    return max((freedom, t) for freedom, t in _STUDENT.items() if freedom <= len(samples) - 1)[1]
+_NOISE = ("which the noise of the rounds explains", "of whose noise one round tells nothing")
 
 
 @dataclass(frozen=True)
@@ -196,7 +212,7 @@ class Results:
         found = ratio(one, other, metric)
         if found is None:
             return f"{one.name} and {other.name} have no {what} in common."
-        noise = "" if found.differs or found.low == found.high else ", which the noise of the steps explains"
+        noise = "" if found.differs or not found.error else f", {_NOISE[found.interval is None]}"
         return f"{one.name} has {found} the {what} of {other.name}{noise}."
 
     def best(self, metric: str, pick: Callable[..., Row] = min, column: str | None = None) -> Row | None:

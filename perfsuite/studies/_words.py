@@ -1,16 +1,13 @@
 """Sentences that several studies say, each computed from the rows."""
 
+import math
 from collections.abc import Sequence
 
-from perfsuite.studies._rows import Results, Row, ratio
+from perfsuite.studies._rows import Results, Row, apart, ratio
 
 
 def dependence(results: Results, pairs: Sequence[tuple[Row, Row]], on: str) -> list[str]:
-    """Whether the ratio of step times differs between the columns: its smallest against its largest.
-
-    Two 95 % intervals that do not even touch are some 0.6 % likely by chance, so that picking the extremes of a
-    handful of columns does not make a difference out of noise.
-    """
+    """Whether the ratio of step times differs between the columns: its smallest against its largest."""
     found = {}
     for one, other in pairs:
         times = ratio(one, other, "step_time_seconds")
@@ -19,7 +16,8 @@ def dependence(results: Results, pairs: Sequence[tuple[Row, Row]], on: str) -> l
     if len(found) < 2:
         return [f"Whether {on} matters cannot be said from {len(found)} columns with numbers."]
     least, most = min(found, key=lambda name: found[name].value), max(found, key=lambda name: found[name].value)
-    verdict = "depends on" if found[least].high < found[most].low else "does not depend, beyond the noise, on"
+    depends = apart(found[least], found[most], pairs=math.comb(len(found), 2))
+    verdict = "depends on" if depends else "does not depend, beyond the noise, on"
     return [f"The ratio of step times {verdict} {on}: {found[least]} at {least}, {found[most]} at {most}."]
 
 

@@ -1,7 +1,7 @@
 """Offloading to the host by ZeRO: the optimizer, the parameters or both, on one rank and together with sharding."""
 
 from perfsuite.catalog.definitions import Study, Variant
-from perfsuite.studies._rows import Results, ratio
+from perfsuite.studies._rows import Results, apart, ratio
 from perfsuite.studies._words import against_reference
 
 METRICS = {"step_time_seconds": "step time", "peak_memory_bytes": "peak memory on the device"}
@@ -23,8 +23,7 @@ def answer(results: Results) -> list[str]:
                 times[column] = found
         if len(times) == 2:
             alone, together = times.values()
-            apart = alone.high < together.low or together.high < alone.low
-            verdict = "changes" if apart else "does not change, beyond the noise,"
+            verdict = "changes" if apart(alone, together) else "does not change, beyond the noise,"
             sentences.append(
                 f"Data parallelism {verdict} what offloading {row} costs: {alone} alone, {together} on 2 ranks."
             )

@@ -27,8 +27,8 @@ def answer(results: Results) -> list[str]:
         if found is None:
             sentences.append(f"{row.name} has no efficiency: {(row if not row.fits else alone).why}")
             continue
-        low, high = found.low / ranks, found.high / ranks
-        text = f"{row.name}: {found.value / ranks:.0%} efficiency ({low:.0%}–{high:.0%}), {found} the tokens per second"
+        noise = " ({:.0%}–{:.0%})".format(*(end / ranks for end in found.interval)) if found.interval else ""
+        text = f"{row.name}: {found.value / ranks:.0%} efficiency{noise}, {found} the tokens per second"
         machine = row.measurement.machine if row.measurement else None
         if machine and "-cpu_x" in row.cell and ranks > machine.cores:
             text += f"; this machine has {machine.cores} cores, so {ranks} ranks take turns"
