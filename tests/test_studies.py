@@ -21,6 +21,7 @@ from perfsuite.errors import UnknownName, UsageError
 from perfsuite.records import Failure, Machine, Measurement, Reading
 from perfsuite.runner import Runner, Settings
 from perfsuite.studies._cells import Bench, Workbench, plan
+from perfsuite.studies._code import _digest as digests
 from perfsuite.studies._plot import can_plot
 from perfsuite.studies._report import StudyReport, answers
 from perfsuite.studies._rows import Length, Results, Row, apart, ratio, time_to_train
@@ -193,6 +194,33 @@ def test_what_would_be_measured_otherwise_is_measured_again(fake, catalog, tmp_p
         path.write_text(path.read_text()[:300])
 
     assert bench.kept(cell) == []
+
+
+@pytest.mark.parametrize("where", ["catalog", "model"])
+def test_what_other_code_has_measured_is_measured_again(fake, tmp_path, monkeypatch, where):
+    """That of a catalog's folder, and that of the module which builds the model."""
+    folder, module = tmp_path / "catalog", tmp_path / "studies_of_mine.py"
+    for file in (folder / "engines" / "mine.py", module):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("ENGINES = ()\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    gpt2 = Catalog().get("model", "gpt2_tiny")
+    mine = dataclasses.replace(gpt2, name="mine_tiny", build="studies_of_mine:build")
+
+    def kept():
+        digests.cache_clear()
+        catalog = Catalog((folder,), extra_models=(mine,))
+        cell = parse_cell("mine_tiny-ddp-cpu_x2", catalog)
+        bench = Bench(Runner(catalog, Settings(steps=3)), tmp_path / "out", False, lambda *_: None)
+        return bench.kept(cell) or bench.measure(cell, [])
+
+    kept(), kept()
+    assert len(fake) == 1
+
+    (folder / "engines" / "mine.py" if where == "catalog" else module).write_text("ENGINES = []\n")
+    kept()
+
+    assert len(fake) == 2
 
 
 def test_a_round_that_fails_later_leaves_the_report(fake, catalog, tmp_path, monkeypatch):

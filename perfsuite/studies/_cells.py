@@ -1,7 +1,7 @@
 """The cells of a study: composed and checked before the first one trains, each measured once, kept as files.
 
-FOLDER/cells/<cell id>.json is written whole after each cell. A later run takes it up if the job, the library versions
-and the machine are the same; what failed, or was not supported, is tried again.
+FOLDER/cells/<cell id>.json is written whole after each cell. A later run takes it up if the job, the code, the library
+versions and the machine are the same; what failed, or was not supported, is tried again.
 """
 
 import functools
@@ -20,6 +20,7 @@ from perfsuite.gate.launches import merge
 from perfsuite.launch.machine import describe, missing_packages, other_versions, why_absent
 from perfsuite.records import Job, Measurement, Record
 from perfsuite.runner import Runner, Watch
+from perfsuite.studies._code import digest_of
 from perfsuite.studies._rows import Row, rounds_of
 
 FORMAT = 1
@@ -27,10 +28,13 @@ CELLS = "cells"
 
 
 class Kept(Record, frozen=True, kw_only=True):
-    """The measurements of a cell, one per round, with the job that they measured. Format 1: 2026-11, first."""
+    """The measurements of a cell, one per round, with the job that they measured and a digest of the code that did.
+    Format 1: 2026-11, first; such files have no ``code``, and are measured again.
+    """
 
     format: int
     date: str
+    code: str = ""
     job: Job
     measurements: list[Measurement]
 
@@ -152,7 +156,8 @@ class Bench:
             found = codec.read(self.path(cell), Kept)
         except FileError:
             return []  # torn or of another format: measured again, and replaced
-        if (found.format, found.job) != (FORMAT, _comparable(self._runner.job(cell))):
+        job = self._runner.job(cell)
+        if (found.format, found.code, found.job) != (FORMAT, digest_of(job), _comparable(job)):
             return []
         here = describe(cell.hardware, self._runner.catalog)
         return [one for one in found.measurements if one.machine == here and _is_sound(one)]
@@ -160,10 +165,12 @@ class Bench:
     def measure(self, cell: Cell, before: Sequence[Measurement]) -> Measurement:
         """Train the cell and keep what was measured beside the rounds before."""
         measurement = self._runner.measure(cell, self._watch)
+        job = self._runner.job(cell)
         kept = Kept(
             format=FORMAT,
             date=records.timestamp(),
-            job=_comparable(self._runner.job(cell)),
+            code=digest_of(job),
+            job=_comparable(job),
             measurements=[*before, measurement],
         )
         try:

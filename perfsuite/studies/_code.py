@@ -1,0 +1,40 @@
+"""Which code a measurement was made with, beside the libraries, whose versions stand in it."""
+
+import functools
+import hashlib
+import importlib.util
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+
+from perfsuite.records import Job
+
+
+def digest_of(job: Job) -> str:
+    """Of perfsuite's code, the catalogs', and that of the package whose function builds the model. What a catalog's
+    files import from elsewhere is not in it.
+    """
+    package = job.model.build.partition(":")[0].partition(".")[0]
+    return _digest(tuple(sorted({"perfsuite", package})), tuple(job.catalogs), tuple(job.import_path))
+
+
+@functools.cache
+def _digest(packages: tuple[str, ...], folders: tuple[str, ...], path: tuple[str, ...]) -> str:
+    digest = hashlib.sha256()
+    for root in (*(place for name in packages for place in _places(name, path)), *map(Path, folders)):
+        files = sorted(root.rglob("*.py")) if root.is_dir() else [root]
+        for file in files:
+            name = file.relative_to(root if root.is_dir() else root.parent)
+            digest.update(f"{name} {file.stat().st_size}\n".encode() + file.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def _places(package: str, path: tuple[str, ...]) -> Iterator[Path]:
+    """The package's folders, or its only file; nothing is imported."""
+    found = importlib.util.find_spec(package) or PathFinder.find_spec(package, path)
+    if found is None:
+        return
+    if found.submodule_search_locations:
+        yield from map(Path, found.submodule_search_locations)
+    elif found.origin:
+        yield Path(found.origin)
