@@ -19,7 +19,8 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.codec import T
-from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.commands._base import check_output
+from perfsuite.errors import PerfsuiteError
 from perfsuite.expressions import hint
 from perfsuite.gate.judge import NEED_A_REASON, RED
 from perfsuite.gate.noise import LAUNCHES
@@ -337,11 +338,10 @@ def _settings(config: pytest.Config) -> Settings:
 
 
 def _report_path(config: pytest.Config) -> Path | None:
-    """Where the report goes. Raises UsageError now, and not after hours of training, if it cannot be written there."""
+    """Where the report goes. Raises UsageError if it cannot be written there."""
     name = setting(config, "report")
     if not name:
         return None
     path = Path(config.invocation_params.dir, name)
-    if path.is_dir() or not path.parent.is_dir():
-        raise UsageError(f"The report cannot be written to {path}: name a file in a folder that exists.")
+    check_output("--perf-report", path)
     return path

@@ -328,7 +328,7 @@ def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFix
         (["--a", "here", "--b", "here", "-k", "(a)(b)"], "is no expression"),
         (["--a", "here", "--b", "here", "gpt2_tiny-ddp-t4_x8"], "is not here"),
         (["--a", "here", "--b", "here", "--blocks", "3", "gpt2_tiny-ddp-cpu_x2"], "--blocks must be 0, or 4 or more"),
-        (["--a", "here", "--b", "here", "--report", "no/where", "gpt2_tiny-ddp-cpu_x2"], "where no file can be"),
+        (["--a", "here", "--b", "here", "--report", "no/where", "gpt2_tiny-ddp-cpu_x2"], "in a folder that exists"),
     ],
 )
 def test_bad_input_is_one_sentence(

@@ -47,6 +47,13 @@ def add_settings(parser: argparse.ArgumentParser, steps: int, warmup: int) -> No
 _TIMEOUT = "Seconds that a rank may take without progress {} its first step on."
 
 
+def check_output(option: str, path: Path | None, suffix: str = "") -> None:
+    """Raise UsageError now, and not after hours of work, if no file with that suffix can be written there."""
+    if path and (path.suffix != (suffix or path.suffix) or path.is_dir() or not path.absolute().parent.is_dir()):
+        kind = f"a {suffix} file" if suffix else "a file"
+        raise UsageError(f"{option} names {path}: it must be {kind} in a folder that exists.")
+
+
 def settings_of(arguments: argparse.Namespace, capacity: str | None = None) -> Settings:
     """The settings of the options. Raises PerfsuiteError for those that cannot give a measurement."""
     settings = Settings(

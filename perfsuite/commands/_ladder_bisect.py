@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from perfsuite import codec, records
+from perfsuite.commands._base import check_output
 from perfsuite.commands._ladder_run import add_ladder
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import asv, confirm, results
@@ -62,6 +63,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("Which series? Give --benchmark as `perfsuite ladder publish` names it, or --cell.")
     if arguments.rounds < 1:
         raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}.")
+    check_output("--json", arguments.json)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
     seconds = 0.0

@@ -9,6 +9,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perfsuite import codec
+from perfsuite.commands._base import check_output
 from perfsuite.commands._ladder_run import add_ladder, summary
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, site, story
@@ -43,9 +44,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Publish. Exit code 1 where something of the ladder could not be run."""
     if arguments.rounds < 1:
         raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; to run nothing again: --no-confirm.")
-    for path in (arguments.json, arguments.markdown):
-        if path and (path.is_dir() or not path.absolute().parent.is_dir()):
-            raise UsageError(f"{path} cannot be written: no file can be there.")
+    check_output("--json", arguments.json)
+    check_output("--markdown", arguments.markdown)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
     with held_by(folder):

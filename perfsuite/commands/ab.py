@@ -12,7 +12,7 @@ from perfsuite import codec, records
 from perfsuite.ab import Session, kind_of, sides
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import make_cell, parse_cell
-from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
+from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, check_output, settings_of
 from perfsuite.commands._cells import add_cells, cells_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
@@ -74,8 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--blocks must be 0, or {least_blocks()} or more, not {arguments.blocks}.")
     if not 0 <= arguments.threshold < 1:
         raise UsageError(f"--threshold must be 0 or more and below 1, 0.02 for 2 %, not {arguments.threshold}.")
-    if arguments.report and (arguments.report.is_dir() or not arguments.report.absolute().parent.is_dir()):
-        raise UsageError(f"--report names {arguments.report}, where no file can be.")
+    check_output("--report", arguments.report)
     cells = _cells(arguments, catalog)
     hardware = [parse_cell(cell, catalog).hardware for cell in cells]
     if absent := next(filter(None, (why_absent(one, catalog) for one in hardware)), ""):

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, make_cell, parse_cell, parse_hardware, taken, why_too_long
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import Command, add_catalog, catalog_of, check_output
 from perfsuite.errors import Refused, UsageError
 from perfsuite.memory.predict import attempt, predict
 from perfsuite.memory.timeline import draw, draw_sweep
@@ -133,9 +133,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise UsageError("--timeline and --explain are of one cell, --sweep is of several; --plot draws a sweep.")
     if arguments.sweep == "strategy" and arguments.strategy:
         raise UsageError("--sweep strategy has its own: leave --strategy out, or try yours by perfsuite fit.")
-    for option, page in (("--timeline", arguments.timeline), ("--plot", arguments.plot)):
-        if page and (page.suffix != ".html" or page.is_dir() or not page.absolute().parent.is_dir()):
-            raise UsageError(f"{option} names {page}: it must be an .html file in a folder that exists.")
+    check_output("--timeline", arguments.timeline, ".html")
+    check_output("--plot", arguments.plot, ".html")
     if arguments.plot and not arguments.sweep:
         raise UsageError("--plot draws a sweep: say --sweep batch, seq or strategy. --timeline draws one cell.")
 

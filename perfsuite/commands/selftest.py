@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from perfsuite import codec, records
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import Command, add_catalog, catalog_of, check_output
 from perfsuite.errors import UsageError
 from perfsuite.records import Record
 from perfsuite.report.live import LiveLine
@@ -43,8 +43,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.list:
         print_table(_list(cases))
         return 0
-    if arguments.json and (arguments.json.is_dir() or not arguments.json.absolute().parent.is_dir()):
-        raise UsageError(f"--json names {arguments.json}, which is not a file in a folder that exists.")
+    check_output("--json", arguments.json)
     live, begin = LiveLine(SETTINGS.all_steps_of), time.monotonic()
     bench = Bench(catalog_of(arguments), live.show)
     try:

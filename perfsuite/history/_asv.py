@@ -4,15 +4,14 @@ asv keeps what it knows of the machine in the home folder and asks for it on a t
 results. And asv ends with whoever started it, however that ends.
 """
 
-import ctypes
 import signal
 import sys
 
-PR_SET_PDEATHSIG = 1
+from perfsuite.processes import end_with_parent
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGINT)  # at which asv ends what it has started, too
+    end_with_parent(signal.SIGINT)  # at which asv ends what it has started, too
     machine_file = sys.argv.pop(1)
 
     from asv.machine import MachineCollection

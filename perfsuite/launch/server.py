@@ -19,7 +19,6 @@ When its parent dies, however it dies, the server ends all ranks and itself, and
 """
 
 import contextlib
-import ctypes
 import functools
 import gc
 import importlib
@@ -35,9 +34,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from perfsuite.processes import end_with_parent
 from perfsuite.training.extensions import build_lock
-
-PR_SET_PDEATHSIG = 1
 
 
 class Server:
@@ -100,7 +98,7 @@ class Server:
         status = 70
         try:
             os.setpgid(0, 0)  # a rank and all that it starts can be ended together
-            ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+            end_with_parent()
             if os.getppid() != parent:
                 os._exit(status)
             signal.set_wakeup_fd(-1)

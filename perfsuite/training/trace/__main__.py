@@ -7,20 +7,17 @@ every trace runs in a fork: what it changes in them dies with it. At most PROCES
 """
 
 import contextlib
-import ctypes
 import importlib
 import os
-import signal
 import sys
 import traceback
 from pathlib import Path
 
 from perfsuite import codec
 from perfsuite.errors import RankError, Unsupported
+from perfsuite.processes import end_with_parent
 from perfsuite.records import Failure, TraceJob
 from perfsuite.training.extensions import build_lock
-
-PR_SET_PDEATHSIG = 1
 
 
 def run(job: TraceJob, out: Path) -> None:
@@ -62,14 +59,9 @@ def _import(job: TraceJob) -> None:
             strategy.engine.compile()
 
 
-def _die_with_parent() -> None:
-    """However the parent ends, nobody would want the trace any more."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-
-
 def main() -> None:
     """Fork a process per job."""
-    _die_with_parent()
+    end_with_parent()
     most, *paths = sys.argv[1:]
     pairs = [(Path(paths[i]), Path(paths[i + 1])) for i in range(0, len(paths), 2)]
     jobs = [codec.read(path, TraceJob) for path, _ in pairs]
@@ -81,7 +73,7 @@ def main() -> None:
         pid = os.fork()
         if not pid:
             try:
-                _die_with_parent()
+                end_with_parent()
                 run(job, out)
             finally:
                 sys.stderr.flush()
