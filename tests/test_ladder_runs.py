@@ -282,13 +282,21 @@ def track_rate():
     return float("inf")
 
 
-def track_fetches(case):
-    return 1 if case == "a" else float("nan")
-
-
-def _applies(case):
+def _applies(found, case):
     if case == "c":
         raise NotImplementedError("nothing to fetch")
+
+
+class Epochs:
+    params = ["a", "b", "c"]
+
+    def setup_cache(self):
+        return {"a": 1, "b": float("nan"), "c": float("nan")}
+
+    def track_fetches(self, found, case):
+        return found[case]
+
+    track_fetches.setup = _applies
 
 
 def time_skipped():
@@ -299,8 +307,6 @@ def _never():
     raise NotImplementedError
 
 
-track_fetches.params = ["a", "b", "c"]
-track_fetches.setup = _applies
 time_skipped.setup = _never
 """
 
@@ -313,9 +319,9 @@ def test_only_what_says_so_does_not_apply(tmp_path):
     values = results.last_run(folder, ladder.read_ladder(folder), "1.16.0").values
 
     assert values["versions.track_loss"] == values["versions.track_rate"] == {"": Value(value=None)}
-    assert values["versions.track_fetches"] == {"'a'": Value(value=1.0), "'b'": Value(value=None)}
+    assert values["versions.Epochs.track_fetches"] == {"'a'": Value(value=1.0), "'b'": Value(value=None)}
     assert not values.get("versions.time_skipped")
-    assert "no number of versions.track_fetches('b'), versions.track_loss, versions.track_rate." in done.stdout
+    assert "no number of versions.Epochs.track_fetches('b'), versions.track_loss, versions.track_rate." in done.stdout
     assert "asv: inf is no number" in (folder / "logs" / "1.16.0.log").read_text()
     assert _git(folder, "tag") == ["1.16.0"]
 
