@@ -196,7 +196,11 @@ PACKAGES = ["accelerate==1.0", "lib==1", "six==1.16", "torch==2.9"]
         (True, PACKAGES, True),
         (True, ["accelerate==1.1", *PACKAGES[1:]], False),
         (True, [*PACKAGES, "numpy==2.0"], False),
-        (True, ["accelerate==1.0", "lib==2", "six==1.17", "torch==2.9"], True),  # what each rung brings itself
+        (
+            True,
+            ["accelerate==1.0", "lib==2", "pip==26", "six==1.17", "torch==2.9"],
+            True,
+        ),  # what each rung brings itself
         (False, ["accelerate==1.1"], True),
     ],
 )
@@ -208,6 +212,18 @@ def test_a_run_counts_for_the_packages_it_inherited(inherit, packages, counts, t
     monkeypatch.setattr(results, "installed", lambda: packages)
 
     assert (results.last_run(tmp_path, made, "1") is not None) is counts
+
+
+@pytest.mark.parametrize(("inherit", "differs"), [(True, True), (False, False)])
+def test_what_is_inherited_is_part_of_the_installation(inherit, differs, tmp_path, monkeypatch):
+    """asv leaves a rung alone that is installed, unless the command by which it was installed is another now."""
+    commands = []
+    for packages in (PACKAGES, ["accelerate==1.1", *PACKAGES[1:]]):
+        monkeypatch.setattr(results, "installed", lambda packages=packages: packages)
+        asv.configure(tmp_path, _ladder(tmp_path, inherit=inherit))
+        commands.append(json.loads((tmp_path / "asv.conf.json").read_text())["install_command"])
+
+    assert (commands[0] != commands[1]) is differs
 
 
 def test_the_running_environment_s_packages_are_known():

@@ -5,6 +5,7 @@ the lock in the rung's commit. Each rung is a run of asv of its own, so that wha
 ladder goes on with the next. asv drops PYTHONPATH and lets every other environment variable through.
 """
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -22,7 +23,7 @@ from perfsuite.errors import FileError, UsageError
 from perfsuite.history.files import result_file, values_of, was_run
 from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
 from perfsuite.history.repository import BRANCH
-from perfsuite.history.results import Key, Run, current, machine, made_here, show
+from perfsuite.history.results import Key, Run, current, inherited, machine, made_here, show
 from perfsuite.launch.environments import uv_command
 from perfsuite.launch.machine import cores, cpu_name
 from perfsuite.units import show_bytes
@@ -57,7 +58,7 @@ def configure(folder: Path, ladder: Ladder) -> None:
         "html_dir": "html",
         "launch_method": "forkserver",  # else each parameter of each benchmark starts an interpreter of its own
         "build_command": [],
-        "install_command": ["in-dir={build_dir} {conf_dir}/install-rung {env_dir}"],
+        "install_command": [f"in-dir={{build_dir}} {{conf_dir}}/install-rung {{env_dir}}{_state(ladder)}"],
         "uninstall_command": [],
         "build_cache_size": 0,
         "install_timeout": 3600,
@@ -70,6 +71,15 @@ def configure(folder: Path, ladder: Ladder) -> None:
     script = folder / "install-rung"
     codec.write_bytes(script, _script(ladder).encode())
     script.chmod(0o755)
+
+
+def _state(ladder: Ladder) -> str:
+    """What rungs inherit, as a word of the install command: asv installs the rung that is installed only if this moved.
+
+    uv chooses what a release forces by what is inherited.
+    """
+    packages = inherited(ladder)
+    return f" {hashlib.sha256(' '.join(packages).encode()).hexdigest()[:16]}" if packages else ""
 
 
 def _script(ladder: Ladder) -> str:

@@ -155,19 +155,22 @@ def _moved(run: Run, here: Run, *, newest: bool) -> list[str]:
 
 def made_here(ladder: Ladder, run: Run) -> Run:
     """The run with what its numbers hang on, as it is here and now."""
-    inherit = ladder.definition.inherit
     return msgspec.structs.replace(
         run,
         suite=ladder.suite_state,
         machine=machine(),
-        source=_source() if inherit else "",
-        packages=_packages(ladder) if inherit else (),
+        source=_source() if ladder.definition.inherit else "",
+        packages=inherited(ladder),
     )
 
 
-def _packages(ladder: Ladder) -> tuple[str, ...]:
-    """What rungs inherit, without what each of them brings itself."""
-    own = {ladder.definition.library, *map(_name, ladder.definition.hold)}
+def inherited(ladder: Ladder) -> tuple[str, ...]:
+    """The packages that rungs inherit, without what each of them brings itself, and pip, which hosted machines upgrade
+    and no measurement imports; none where they do not inherit.
+    """
+    if not ladder.definition.inherit:
+        return ()
+    own = {"pip", ladder.definition.library, *map(_name, ladder.definition.hold)}
     return tuple(text for text in installed() if _name(text) not in own)
 
 
