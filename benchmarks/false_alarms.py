@@ -46,7 +46,9 @@ def main() -> int:
     judged = len(known) * (len(built.rungs) - 1)
     for step in alarms:
         print(f"rung {step.new_rung}: {show(step.key)} {step.old:.3g} -> {step.new:.3g} s")
-    confirm.confirm(folder, built, alarms, arguments.rounds)
+    refused = confirm.confirm(folder, built, alarms, arguments.rounds)
+    for reason in dict.fromkeys(refused.values()):
+        print(f"not run again: {reason}")
     held = [step for step in alarms if (check := confirm.known(folder, step)) and check.confirmed]
     for key in sorted({key for run in runs.values() for key, _ in run.by_key()}):
         numbers = [value.value for run in runs.values() for at, value in run.by_key() if at == key]
@@ -54,7 +56,7 @@ def main() -> int:
     print(f"{len(alarms)} alarms in {judged} judgements; {len(held)} of them held when run again")
     for factor in SLOWER:
         print(f"{factor} times slower: {len(warned(built, runs, known, factor))} of {judged} raise an alarm")
-    return 1 if held or len(alarms) > ALLOWED else 0
+    return 1 if held or refused or len(alarms) > ALLOWED else 0
 
 
 def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark]) -> list[Step]:

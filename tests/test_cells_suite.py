@@ -1,7 +1,6 @@
 """The suite of cells that asv runs: its series, what it says of releases that break, and what explains a change."""
 
 import json
-import math
 import os
 import subprocess
 import sys
@@ -108,8 +107,7 @@ def test_a_release_that_breaks_is_a_failure_with_its_reason(tmp_path, monkeypatc
     found = traced([CELL], str(tmp_path), "broken", "series.Traced")[CELL]
     evidence = read(tmp_path, "broken")["series.Traced.track_failures"]
 
-    assert found["failures"] == 1
-    assert math.isnan(found["peak_memory"]) and math.isnan(found["memory"]["activations"])
+    assert found == {"failures": 1}
     assert "ImportError: this release is broken" in evidence[repr(CELL)]
 
 
@@ -175,3 +173,29 @@ def test_asv_accepts_the_suite(tmp_path):
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "No problems found" in done.stdout
+
+
+def test_a_cell_that_cannot_be_trained_has_failures_alone():
+    """Its other series say that they do not apply; those of a cell that trains, or does not fit, do."""
+    names = ["PERFSUITE_HISTORY_MEASURE", "PERFSUITE_HISTORY_CELLS"]
+    script = f"""
+import os, sys
+os.environ.update({{{names[0]!r}: "1", {names[1]!r}: {CELL!r}}})
+sys.path.insert(0, {str(SUITES)!r})
+from cells import series
+for suite in (series.Traced, series.Measured):
+    for name in dir(suite):
+        setup = getattr(getattr(suite, name), "setup", None)
+        if not name.startswith("track_") or setup is None:
+            print(name) if name.startswith("track_") else None
+            continue
+        setup({{{CELL!r}: {{"failures": 1, "peak_memory": 1}}}}, {CELL!r}, "activations")
+        try:
+            setup({{{CELL!r}: {{"failures": 1}}}}, {CELL!r}, "activations")
+        except NotImplementedError:
+            continue
+        print(name, "applies")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+
+    assert done.stdout.split() == ["track_failures", "track_failures"]

@@ -650,14 +650,15 @@ def test_confirmation(step, old, new, held):
 @pytest.mark.parametrize(
     ("runs", "inherit", "last"),
     [
-        ([{}], True, 0),  # of before that was kept
+        ([{}], False, 0),  # of before that was kept
+        ([{}], True, None),  # what it inherited is not known
         ([{"machine": "other"}], False, None),
         ([{"suite": "other"}], False, None),
         ([{"source": "other"}], True, None),
         ([{"source": "other"}], False, None),
         ([{"here": True}], True, 0),
         ([{"here": True}, {"machine": "other"}], True, 0),  # the other machine's does not hide it
-        ([{"here": True}, {}], True, 1),
+        ([{"here": True}, {}], False, 1),
         ([{}, {"machine": "other"}], False, None),  # what is not known may be as old as can be
     ],
 )

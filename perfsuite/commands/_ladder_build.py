@@ -72,16 +72,11 @@ def run(arguments: argparse.Namespace) -> int:
     console.print(f"{len(built.rungs)} rungs of {definition.library} in {folder}", soft_wrap=True)
     if failed:
         console.print(f"[red]No environment: {', '.join(failed)}[/red]", soft_wrap=True)
-    console.print(f"next: perfsuite ladder run {_called(folder)}", soft_wrap=True)
+    console.print(f"next: perfsuite ladder run {escape(ladder.called(folder))}", soft_wrap=True)
     return 1 if failed else 0
 
 
 _RUNNING = f"{sys.version_info[0]}.{sys.version_info[1]}"
-
-
-def _called(folder: Path) -> str:
-    """How the ladder is called in a command given here."""
-    return folder.name if folder.parent == HOME.absolute() else str(folder)
 
 
 def _assignment(text: str) -> tuple[str, str]:

@@ -1,6 +1,9 @@
 """``perfsuite ladder publish``: run the alarms again, then tell what changed: a table, a site, JSON, markdown."""
 
 import argparse
+import html
+import shlex
+from collections import Counter
 from itertools import chain
 from pathlib import Path
 
@@ -13,7 +16,7 @@ from perfsuite.commands._base import check_output
 from perfsuite.commands._ladder_run import add_ladder, summary
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, site, story
-from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_ladder
+from perfsuite.history.ladder import Ladder, called, find_ladder, held_by, read_ladder
 from perfsuite.history.results import Run, machine
 from perfsuite.history.steps import Step
 from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
@@ -41,7 +44,7 @@ _ROUNDS = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Publish. Exit code 1 where something of the ladder could not be run."""
+    """Publish. Exit code 1 where something of the ladder could not be run, an alarm's rungs among it."""
     if arguments.rounds < 1:
         raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; to run nothing again: --no-confirm.")
     check_output("--json", arguments.json)
@@ -52,8 +55,7 @@ def run(arguments: argparse.Namespace) -> int:
         ladder = read_ladder(folder)
         asv.configure(folder, ladder)
         found = story.find(folder, ladder)
-        if not arguments.no_confirm:
-            _confirm(folder, ladder, found, arguments.rounds, console)
+        refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, arguments.rounds, console)
         told = story.tell(folder, ladder, machine(), found)
         page = site.publish(folder, ladder, told)
     if arguments.json:
@@ -61,26 +63,32 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.markdown:
         codec.write_bytes(arguments.markdown, markdown(told).encode())
     _print(told, console)
-    console.print(f"{page}  (python -m http.server -d {page.parent})", soft_wrap=True)
-    return summary(folder, ladder, ladder.rungs, console)
+    console.print(f"{page}  (python -m http.server -d {shlex.quote(str(page.parent))})", soft_wrap=True)
+    for reason, alarms in Counter(refused.values()).items():
+        unchecked = f"{alarms} alarm{'s' if alarms > 1 else ''} not checked"
+        again = f"{unchecked}, again: perfsuite ladder publish {called(folder)}"
+        console.print(f"[red]{escape(reason)}[/red]  {escape(again)}", soft_wrap=True)
+    return max(summary(folder, ladder, ladder.rungs, console), int(bool(refused)))
 
 
-def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, console: Console) -> None:
+def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, console: Console) -> dict[Step, str]:
+    """Run the alarms again. Returns those that could not be, with the reason."""
     needed = confirm.runs_needed(folder, ladder, found, rounds)
     if not needed:
-        return
+        return {}
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
-    seconds = 0.0
+    seconds, runs = 0.0, 0
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("running alarms again", total=needed)
 
         def ran(done: Run) -> None:
-            nonlocal seconds
-            seconds += done.seconds
+            nonlocal seconds, runs
+            seconds, runs = seconds + done.seconds, runs + 1
             progress.update(task, advance=1, description=f"running alarms again: {escape(done.rung)}")
 
-        confirm.confirm(folder, ladder, found, rounds, ran)
-    console.print(f"Alarms were run again: {needed} runs of a rung, {show_cost(seconds)}.")
+        refused = confirm.confirm(folder, ladder, found, rounds, ran)
+    console.print(f"Alarms were run again: {runs} runs of a rung, {show_cost(seconds)}.")
+    return refused
 
 
 def _print(told: Story, console: Console) -> None:
@@ -106,7 +114,7 @@ def _print(told: Story, console: Console) -> None:
 def markdown(told: Story) -> str:
     """The story for a page of documentation."""
     lines = [f"# {told.library}: what its releases changed", "", site.summary(told), ""]
-    lines += [*(f"- {told.library} {release}: {text}" for release, text in told.sentences), ""]
+    lines += [*(f"- {told.library} {release}: {_plain(text)}" for release, text in told.sentences), ""]
     held = f" Held: {', '.join(told.hold)}." if told.hold else ""
     lines += [f"{told.about}{held} Python {told.python}, {told.machine}, {told.date[:10]}.", ""]
     rungs = {rung.name: rung for rung in told.rungs}
@@ -127,7 +135,7 @@ def markdown(told: Story) -> str:
     if told.failures:
         lines += ["## What could not be run", ""]
         for rung in told.failures:
-            lines.append(f"- {told.library} {rung.name}: {_cell(rung.failure or ', '.join(rung.failed))}")
+            lines.append(f"- {told.library} {rung.name}: {_plain(rung.failure or ', '.join(rung.failed))}")
         lines.append("")
     lines += ["## Rungs", "", "| release | of | run in |", "|---|---|---|"]
     for rung in told.rungs:
@@ -137,9 +145,15 @@ def markdown(told: Story) -> str:
 
 def _row(change: Change) -> str:
     status = "confirmed" if change.status == CONFIRMED else NOT_CONFIRMED
-    why = f"<br>{_cell(change.why)}" if change.why else ""
+    why = f"<br>{_plain(change.why)}" if change.why else ""
     return f"| `{_cell(change.label)}`{why} | {change.move} | {change.by} | {change.kind} | {status} |"
 
 
+def _plain(text: str) -> str:
+    """A text that came from elsewhere: no HTML."""
+    return _cell(html.escape(text, quote=False))
+
+
 def _cell(text: str) -> str:
+    """What a table's cell can hold; in a code span there is no HTML."""
     return " ".join(text.split()).replace("|", "\\|")

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perfsuite.history import asv, results
-from perfsuite.history.ladder import Ladder, Rung, find_ladder, held_by, ladders, read_ladder
+from perfsuite.history.ladder import Ladder, Rung, called, find_ladder, held_by, ladders, read_ladder
 from perfsuite.history.results import Run
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
@@ -46,6 +46,13 @@ def run(arguments: argparse.Namespace) -> int:
         console = Console(highlight=False)
         if len(waiting) < len(rungs):
             console.print(f"{len(rungs) - len(waiting)} of {len(rungs)} rungs have their results already.")
+        reasons: dict[str, list[str]] = {}
+        for rung in waiting:
+            if reason := results.why_again(folder, ladder, rung.name):
+                reasons.setdefault(reason, []).append(rung.name)
+        for reason, names in reasons.items():
+            text = f"{', '.join(names)}: there are results, but they do not count now: {reason}."
+            console.print(escape(text), soft_wrap=True)
         ran = _run_all(folder, ladder, waiting, arguments, console)
     return summary(folder, ladder, rungs, console, ran if arguments.quick else {})
 
@@ -80,7 +87,13 @@ def _run_all(
 
             quick = arguments.quick
             ran[rung.name] = done = asv.run(
-                folder, ladder, rung, fresh=quick, again=arguments.again, quick=quick, say=say
+                folder,
+                ladder,
+                rung,
+                fresh=quick,
+                again=arguments.again and results.can_add(folder, ladder, rung.name),
+                quick=quick,
+                say=say,
             )
             if not quick:
                 results.keep(folder, done)
@@ -108,7 +121,8 @@ def summary(
         last = quick.get(rung.name) or results.last_run(folder, ladder, rung.name)
         if last is None:
             status = 1
-            console.print(f"[red]{ladder.definition.library} {rung.name} has not been run.[/red] perfsuite ladder run")
+            text = f"{ladder.definition.library} {rung.name} has not been run{_since(folder, ladder, rung)}."
+            console.print(f"[red]{escape(text)}[/red] perfsuite ladder run {escape(called(folder))}", soft_wrap=True)
         elif last.failure:
             status = 1
             console.print(f"[red]{ladder.definition.library} {rung.name} failed:[/red] {escape(last.failure)}")
@@ -122,6 +136,12 @@ def summary(
                 soft_wrap=True,
             )
     return status
+
+
+def _since(folder: Path, ladder: Ladder, rung: Rung) -> str:
+    """Why the runs that it has do not count."""
+    reason = results.why_again(folder, ladder, rung.name)
+    return f" as things are now: {reason}" if reason else ""
 
 
 def show_all(arguments: argparse.Namespace) -> int:

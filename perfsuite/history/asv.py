@@ -5,6 +5,7 @@ the lock in the rung's commit. Each rung is a run of asv of its own, so that wha
 ladder goes on with the next. asv drops PYTHONPATH and lets every other environment variable through.
 """
 
+import hashlib
 import importlib.util
 import json
 import os
@@ -19,9 +20,10 @@ from pathlib import Path
 
 from perfsuite import codec, records
 from perfsuite.errors import FileError, UsageError
+from perfsuite.history.files import result_file, values_of, was_run
 from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
 from perfsuite.history.repository import BRANCH
-from perfsuite.history.results import Key, Run, current, machine, made_here, result_file, show, values_of
+from perfsuite.history.results import Key, Run, current, inherited, machine, made_here, show
 from perfsuite.launch.environments import uv_command
 from perfsuite.launch.machine import cores, cpu_name
 from perfsuite.units import show_bytes
@@ -35,9 +37,13 @@ PATIENCE_SECONDS = 20.0  # that asv may take to end what it has started
 
 
 def configure(folder: Path, ladder: Ladder) -> None:
-    """Write asv's configuration and ``install-rung``. Raises UsageError where asv is not installed."""
+    """Write asv's configuration and ``install-rung``. Raises UsageError where asv is not installed, and FileError where
+    the suite is gone.
+    """
     if importlib.util.find_spec("asv") is None:
         raise UsageError("asv, which keeps the history, is not installed here: pip install 'perfsuite[history]'.")
+    if not Path(ladder.definition.suite, "__init__.py").is_file():
+        raise FileError(f"{ladder.definition.suite}, the suite of this ladder, is gone: it has no __init__.py.")
     common = {
         "version": 1,
         "project": ladder.definition.library,
@@ -52,7 +58,7 @@ def configure(folder: Path, ladder: Ladder) -> None:
         "html_dir": "html",
         "launch_method": "forkserver",  # else each parameter of each benchmark starts an interpreter of its own
         "build_command": [],
-        "install_command": ["in-dir={build_dir} {conf_dir}/install-rung {env_dir}"],
+        "install_command": [f"in-dir={{build_dir}} {{conf_dir}}/install-rung {{env_dir}}{_state(ladder)}"],
         "uninstall_command": [],
         "build_cache_size": 0,
         "install_timeout": 3600,
@@ -65,6 +71,15 @@ def configure(folder: Path, ladder: Ladder) -> None:
     script = folder / "install-rung"
     codec.write_bytes(script, _script(ladder).encode())
     script.chmod(0o755)
+
+
+def _state(ladder: Ladder) -> str:
+    """What rungs inherit, as a word of the install command: asv installs the rung that is installed only if this moved.
+
+    uv chooses what a release forces by what is inherited.
+    """
+    packages = inherited(ladder)
+    return f" {hashlib.sha256(' '.join(packages).encode()).hexdigest()[:16]}" if packages else ""
 
 
 def _script(ladder: Ladder) -> str:
@@ -114,7 +129,7 @@ def run(
     seconds = time.monotonic() - started
     path = result_file(results, machine(), rung)
     just_now = path is not None and path.stat().st_mtime_ns != written  # else they are of an older run
-    values = current(results, values_of(path)) if path and just_now else {}
+    values = current(results, values_of(path)) if path and just_now and was_run(path) else {}
     wanted = {key: values.get(key[0], {}).get(key[1]) for key in only}
     if only:
         values = {}
@@ -222,8 +237,11 @@ def _uv_folder() -> Path:
 
 
 def _reason(said: str) -> str:
-    """What of asv's output says why nothing came of a run: the last error, else the last lines not about progress."""
+    """What of asv's output says why nothing came of a run: the last error, else the last lines not about progress, else
+    the very last: what asv says itself of a wrong configuration has the mark of its progress.
+    """
     lines = [line.strip() for line in said.splitlines()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]
     telling = [line for line in lines if line and not re.match(r"[·\-]|STD(OUT|ERR)|\[? *\d+\.\d\d%", line)]
-    return " ".join(errors[-1:] or telling[-6:])[-TAIL:] or "asv said nothing."
+    last = [re.sub(r"^(\[[ \d.]+%\] )?[·\- ]*", "", line) for line in lines if line][-1:]
+    return " ".join(errors[-1:] or telling[-6:] or last)[-TAIL:] or "asv said nothing."

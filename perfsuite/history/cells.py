@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,7 +27,6 @@ COUNTED = {  # series → metric
     "model_flop": "model_flop",
     "hardware_flop": "hardware_flop",
 }
-TIMED = ("step_time", "seconds_per_tflop")
 
 
 def traced(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str, dict[str, Any]]:
@@ -59,7 +57,7 @@ def _refusal(outcome: Prediction | Failure) -> Failure | None:
 
 def _series(outcome: Prediction | Failure) -> dict[str, Any]:
     if isinstance(outcome, Failure):
-        return {"failures": 1, "memory": dict.fromkeys(CATEGORIES, math.nan)} | dict.fromkeys(COUNTED, math.nan)
+        return {"failures": 1}
     numbers = {series: outcome.readings[metric].value for series, metric in COUNTED.items()}
     memory = {category: outcome.parts.get(category, 0) for category in CATEGORIES}
     return {"failures": int(outcome.outcome != "fits"), "memory": memory, **numbers}
@@ -101,7 +99,7 @@ def measured(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[s
 
 def _times(run: Measurement) -> dict[str, Any]:
     if run.failure:
-        return {"failures": 1} | dict.fromkeys(TIMED, math.nan)
+        return {"failures": 1}
     seconds = run.readings["step_time_seconds"].value
     return {"failures": 0, "step_time": seconds, "seconds_per_tflop": 1 / _tflops(run)}
 

@@ -2,13 +2,16 @@
 
 It holds where a counter gives the recorded numbers every time, and where every time of one rung lies beyond every time
 of the other by more than the threshold. Of two equal rungs all of four times are on one side of the other four once in
-70 alarms, which is why it also has to be the side that was recorded.
+70 alarms, which is why it also has to be the side that was recorded. A round in which a rung could not be run says
+nothing about the alarm: it is not kept, and the next publishing makes it.
 """
 
 import hashlib
 import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+
+import msgspec
 
 from perfsuite import codec, records
 from perfsuite.history import asv
@@ -26,7 +29,8 @@ Ran = Callable[[Run], None]
 
 
 class Check(Record, frozen=True, kw_only=True):
-    """An alarm that was run again, with what each round gave: None where it failed. Format 1: 2026-11, first.
+    """An alarm that was run again, with what each round gave: None where the benchmark fails, as it was recorded to, or
+    no longer does. Format 1: 2026-11, first.
 
     It is written after each round, and says something only after ``rounds`` of them.
     """
@@ -50,23 +54,53 @@ def known(folder: Path, step: Step) -> Check | None:
     return None if check and len(check.new_again) < max(check.rounds, LEAST if step.noisy else 0) else check
 
 
-def confirm(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int, ran: Ran = lambda _: None) -> None:
-    """Run the rungs of all alarms that were not checked yet, and keep the checks.
+def confirm(
+    folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int, ran: Ran = lambda _: None
+) -> dict[Step, str]:
+    """Run the rungs of all alarms that were not checked yet, and keep the checks. Returns the alarms that could not be
+    run again, each with the reason: they stay unchecked.
 
     Counters share the runs of a rung; the rungs of a time's alarm are run side by side.
     """
+    refused: dict[Step, str] = {}
     for names, alarms, done, count in _batches(folder, ladder, steps, rounds):
         again = {step: _again(folder, step) for step in alarms}
         for number in range(done, count):
             runs = {}
             for name in names if number % 2 == 0 else reversed(names):
-                keys = list(dict.fromkeys(step.key for step in alarms if name in (step.old_rung, step.new_rung)))
-                runs[name] = asv.run(folder, ladder, ladder.rung(name), fresh=True, only=keys)
-                ran(runs[name])
-            for step, (old, new) in again.items():
+                keys = list(dict.fromkeys(step.key for step in again if name in (step.old_rung, step.new_rung)))
+                if keys:
+                    runs[name] = asv.run(folder, ladder, ladder.rung(name), fresh=True, only=keys)
+                    ran(runs[name])
+            for step, (old, new) in list(again.items()):
+                if reason := _why_none(folder, ladder, runs, step):
+                    refused[step] = reason
+                    del again[step]
+                    continue
                 old.append(_value(runs[step.old_rung], step))
                 new.append(_value(runs[step.new_rung], step))
                 codec.write(_path(folder, step), _check(step, old, new, count))
+    return refused
+
+
+def _why_none(folder: Path, ladder: Ladder, runs: Mapping[str, Run], step: Step) -> str:
+    """Why these runs say nothing about an alarm; empty where they do.
+
+    A benchmark that was recorded to fail, and does, is an answer; one that only now fails may do so by a full disk.
+    """
+    for name, recorded in ((step.old_rung, step.old), (step.new_rung, step.new)):
+        run, release = runs[name], f"{ladder.definition.library} {name}"
+        if run.failure and step.key[1] not in run.values.get(step.key[0], {}):
+            return f"{release} could not be run again: {run.failure}"
+        if not _answers(recorded, _value(run, step)):
+            why = run.failure or f"see {asv.log_of(folder, name, fresh=True)}"
+            return f"{show(step.key)} gave no number at {release} when run again, where it had one: {why}"
+    return ""
+
+
+def _answers(recorded: float | None, value: float | None) -> bool:
+    """Whether what a fresh run gave tells anything of what was recorded."""
+    return value is not None or recorded is None
 
 
 def _check(step: Step, old: Sequence[float | None], new: Sequence[float | None], rounds: int) -> Check:
@@ -142,9 +176,15 @@ def _value(run: Run, step: Step) -> float | None:
 
 
 def _begun(folder: Path, step: Step) -> Check | None:
-    """The alarm's check as far as it has come."""
+    """The alarm's check as far as it has come, without rounds that say nothing, which were kept once."""
     path = _path(folder, step)
-    return codec.read(path, Check) if path.is_file() else None
+    if not path.is_file():
+        return None
+    check = codec.read(path, Check)
+    rounds = zip(check.old_again, check.new_again, strict=True)
+    told = [(old, new) for old, new in rounds if _answers(step.old, old) and _answers(step.new, new)]
+    old_again, new_again = zip(*told, strict=True) if told else ((), ())
+    return msgspec.structs.replace(check, old_again=old_again, new_again=new_again)
 
 
 def _again(folder: Path, step: Step) -> tuple[list[float | None], list[float | None]]:

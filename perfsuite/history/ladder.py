@@ -10,6 +10,7 @@ html/            the site (site.py)
 
 import hashlib
 import json
+import shlex
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -139,6 +140,11 @@ def find_ladder(text: str, home: Path = HOME) -> Path:
         if (folder / "ladder.json").is_file():
             return folder.resolve()
     raise UnknownName("ladder", text, [path.name for path in known], "Or give its folder.")
+
+
+def called(folder: Path) -> str:
+    """How `find_ladder` finds the ladder in that folder, as a shell's word."""
+    return shlex.quote(folder.name if folder.resolve().parent == HOME.resolve() else str(folder))
 
 
 @contextmanager

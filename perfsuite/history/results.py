@@ -1,21 +1,20 @@
-"""What asv measured, as numbers; and every run of a rung, which is kept for ever."""
+"""What asv measured, as numbers; and every run of a rung, which is kept for ever. Which of them count now."""
 
 import ast
 import hashlib
-import itertools
 import json
-import math
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
+from packaging.utils import canonicalize_name
 
 from perfsuite import codec
 from perfsuite.errors import FileError
-from perfsuite.history.ladder import Ladder, Rung
+from perfsuite.history.ladder import Ladder, called
+from perfsuite.launch.environments import installed
 from perfsuite.launch.machine import cores, cpu_name
 from perfsuite.records import Record
 
@@ -23,6 +22,7 @@ _NOISY = re.compile(r"second|/s\b", re.IGNORECASE)
 _NOISY_TYPES = ("time", "timeraw", "peakmemory")
 
 PACKAGE = Path(__file__).parents[1]
+NAMED = 4  # packages that are named of those that moved
 APART = ("commands", "report", "selftest", "studies", "support")
 
 Key = tuple[str, str]  # a benchmark's name and its parameters, as asv writes them: "'fork', 4"
@@ -52,8 +52,9 @@ class Run(Record, frozen=True, kw_only=True):
     """A rung's run as it ended, written to ``runs/RUNG/DATE.json`` and kept for ever. Format 1: 2026-11, first.
 
     ``values`` is by benchmark and parameters. ``failure`` says why there are none. What a benchmark skips is not there.
-    ``suite`` is the state of the suite's files, ``machine`` where it was, ``source`` the state of perfsuite's own files
-    where the rung inherits, which is measured by it; each is empty where that is not known.
+    ``suite`` is the state of the suite's files, ``machine`` where it was. Where the rung inherits, ``source`` is the
+    state of perfsuite's own files, by which it is measured, and ``packages`` what it inherited, ``name==version`` each.
+    Each is empty where that is not known.
     """
 
     format: int = 1
@@ -66,6 +67,7 @@ class Run(Record, frozen=True, kw_only=True):
     suite: str = ""
     machine: str = ""
     source: str = ""
+    packages: tuple[str, ...] = ()
 
     @property
     def failed(self) -> list[str]:
@@ -92,23 +94,88 @@ def keep(folder: Path, run: Run) -> None:
 
 
 def last_run(folder: Path, ladder: Ladder, rung: str) -> Run | None:
-    """A rung's newest run of the suite as it is now, on this machine, and where it inherits by this very perfsuite.
+    """A rung's newest run of the suite as it is now, on this machine, and where it inherits by this very perfsuite and
+    of these packages.
 
-    None where it has none. Of the newest what it does not know counts as the same.
+    None where it has none. Of the newest what it does not know counts as the same, but for the packages.
     """
     here = made_here(ladder, Run(rung=rung, date="", seconds=0.0))
-    for number, path in enumerate(sorted((folder / "runs" / rung).glob("[0-9]*.json"), reverse=True)):
-        run = codec.read(path, Run)
-        pairs = [(getattr(run, name), getattr(here, name)) for name in ("suite", "machine", "source")]
-        if all(then == now or (number == 0 and not then) for then, now in pairs):
+    for number, run in enumerate(_kept(folder, rung)):
+        if not _moved(run, here, newest=number == 0):
             return msgspec.structs.replace(run, values=current(folder / "results", run.values))
     return None
 
 
+def can_add(folder: Path, ladder: Ladder, rung: str) -> bool:
+    """Whether samples may be added to what asv's file of a rung holds: its newest run here must be a current one."""
+    here = made_here(ladder, Run(rung=rung, date="", seconds=0.0))
+    newest = next((run for run in _kept(folder, rung) if run.machine in ("", here.machine)), None)
+    return newest is not None and not newest.failure and not _moved(newest, here, newest=True)
+
+
+def why_again(folder: Path, ladder: Ladder, rung: str) -> str:
+    """Why a rung that has been run has no current run, by the newest of this machine if there is one; empty where it
+    has one, or was never run.
+    """
+    kept = list(_kept(folder, rung))
+    if not kept or last_run(folder, ladder, rung):
+        return ""
+    here = made_here(ladder, Run(rung=rung, date="", seconds=0.0))
+    newest = next((run for run in kept if run.machine == here.machine), kept[0])
+    moved = _moved(newest, here, newest=newest is kept[0])
+    words = {
+        "suite": "the suite's files are not those of then",
+        "machine": f"that was on another machine, {newest.machine or 'which is not known'}",
+        "source": "perfsuite's own files, which it inherits, are not those of then",
+        "packages": _packages_moved(newest.packages, here.packages),
+    }
+    return "; ".join(words[name] for name in moved)
+
+
+def _packages_moved(then: Sequence[str], now: Sequence[str]) -> str:
+    """What a rung inherits that is not as it was."""
+    if not then:
+        return "what packages it inherited then is not known"
+    gone, new = (sorted(set(one) - set(other)) for one, other in ((then, now), (now, then)))
+    words = [f"{', '.join(texts[:NAMED]) or 'none'}{', …' * (len(texts) > NAMED)}" for texts in (gone, new)]
+    return f"it inherits {words[1]} instead of {words[0]}"
+
+
+def _kept(folder: Path, rung: str) -> Iterator[Run]:
+    """All runs of a rung, the newest first."""
+    for path in sorted((folder / "runs" / rung).glob("[0-9]*.json"), reverse=True):
+        yield codec.read(path, Run)
+
+
+def _moved(run: Run, here: Run, *, newest: bool) -> list[str]:
+    """What of a run is not as it is here and now."""
+    known = [name for name in ("suite", "machine", "source") if getattr(run, name) or not newest]
+    return [name for name in (*known, "packages") if getattr(run, name) != getattr(here, name)]
+
+
 def made_here(ladder: Ladder, run: Run) -> Run:
     """The run with what its numbers hang on, as it is here and now."""
-    source = _source() if ladder.definition.inherit else ""
-    return msgspec.structs.replace(run, suite=ladder.suite_state, machine=machine(), source=source)
+    return msgspec.structs.replace(
+        run,
+        suite=ladder.suite_state,
+        machine=machine(),
+        source=_source() if ladder.definition.inherit else "",
+        packages=inherited(ladder),
+    )
+
+
+def inherited(ladder: Ladder) -> tuple[str, ...]:
+    """The packages that rungs inherit, without what each of them brings itself, and pip, which hosted machines upgrade
+    and no measurement imports; none where they do not inherit.
+    """
+    if not ladder.definition.inherit:
+        return ()
+    own = {"pip", ladder.definition.library, *map(_name, ladder.definition.hold)}
+    return tuple(text for text in installed() if _name(text) not in own)
+
+
+def _name(text: str) -> str:
+    return canonicalize_name(text.partition("==")[0].strip())
 
 
 def machine() -> str:
@@ -135,7 +202,7 @@ def benchmarks(folder: Path, ladder: Ladder) -> dict[str, Benchmark]:
     """The suite's benchmarks as asv found them. Raises FileError where no rung has been run."""
     path = folder / "results" / "benchmarks.json"
     if not path.is_file():
-        raise FileError(f"No rung of the ladder in {folder} has a result yet: `perfsuite ladder run` makes them.")
+        raise FileError(f"No rung of the ladder in {folder} has a result yet: `perfsuite ladder run {called(folder)}`.")
     found = {}
     for name, entry in json.loads(path.read_text()).items():
         if name == "version":
@@ -157,51 +224,3 @@ def _docstring(code: str, name: str) -> str:
         if isinstance(node, ast.FunctionDef) and node.name == name.rpartition(".")[2]:
             return (ast.get_docstring(node) or "").partition("\n")[0].rstrip(".")
     return ""
-
-
-def result_file(results: Path, machine: str, rung: Rung) -> Path | None:
-    """The file in which asv keeps a rung's results; None where there is none that can be read."""
-    for path in (results / machine).glob(f"{rung.commit[:8]}-*.json"):
-        try:
-            json.loads(path.read_text())
-        except ValueError:  # asv was killed while it wrote
-            path.unlink()
-        else:
-            return path
-    return None
-
-
-def values_of(path: Path) -> dict[str, dict[str, Value]]:
-    """The values of a result file by benchmark and parameters.
-
-    A benchmark that says it does not apply (NotImplementedError in its setup) is NaN in the file and left out here.
-    """
-    content = json.loads(path.read_text())
-    found: dict[str, dict[str, Value]] = {}
-    for name, row in content["results"].items():
-        columns = dict(zip(content["result_columns"], row, strict=False))
-        labels = [", ".join(combination) for combination in itertools.product(*(columns.get("params") or []))]
-        measured = columns.get("result") or [None] * len(labels)
-        found[name] = {
-            label: _value(columns, number)
-            for number, (label, value) in enumerate(zip(labels, measured, strict=True))
-            if value is None or math.isfinite(value)
-        }
-    return found
-
-
-def _value(columns: dict[str, Any], number: int) -> Value:
-    """One parameter's value with its interval and samples."""
-
-    def at(column: str) -> Any:
-        known = columns.get(column)
-        return known[number] if known else None
-
-    value, low, high = at("result"), at("stats_ci_99_a"), at("stats_ci_99_b")
-    bounded = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
-    return Value(
-        value=value if value is None else float(value),  # asv takes True for a number
-        low=low if bounded else None,
-        high=high if bounded else None,
-        samples=tuple(at("samples") or ()),
-    )

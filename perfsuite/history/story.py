@@ -16,7 +16,7 @@ from perfsuite.units import show_bytes, show_change, show_count, show_time, show
 FORMAT = 1
 FINE = 1.01  # below which a counter's difference is told too
 FACTOR = 2.0  # from which on a change is told as "times" rather than in percent
-NOT_RUN = "It has not been run here with the suite, or the perfsuite that it inherits, as they are now."
+NOT_RUN = "It has not been run here with the suite, or what it inherits, as they are now."
 WORSE, BETTER = ("broke", "regressed"), ("improved", "mended")
 CONFIRMED, UNCONFIRMED, UNCHECKED = "confirmed", "unconfirmed", "unchecked"
 

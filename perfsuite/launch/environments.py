@@ -27,6 +27,7 @@ import sysconfig
 import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cache
 from importlib import metadata
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -79,25 +80,42 @@ def with_releases(texts: Sequence[str]) -> Environment:
     """
     requirements = [_pinned(text) for text in texts]
     inherited = _site_folders()
-    there = {_key(found.name): found for found in metadata.distributions(path=inherited)}
+    there = _there(inherited)
     folder = kept(
         "environments",
         [
             *sorted(f"{requirement} {_content(requirement)}" for requirement in requirements),
             sys.version,
             *inherited,
-            *sorted(f"{n}=={d.version}" for n, d in there.items()),
+            *installed(),
         ],
         lambda part: _install(part, requirements, inherited, list(there.values())),
     )
-    installed = ((canonicalize_name(one.name), one.version) for one in metadata.distributions(path=[_packages(folder)]))
-    environment = Environment(python=str(folder / "bin" / "python"), installed=tuple(sorted(installed)))
+    own = ((canonicalize_name(one.name), one.version) for one in metadata.distributions(path=[_packages(folder)]))
+    environment = Environment(python=str(folder / "bin" / "python"), installed=tuple(sorted(own)))
     names = [requirement.name for requirement in requirements]
     found = json.loads(output([environment.python, "-c", _VERSIONS, *names], environment.variables()))
     for requirement, version in zip(requirements, found, strict=True):
         if not requirement.specifier.contains(version, prereleases=True):
             raise UsageError(f"{requirement} was installed in {folder}, but {version} is what is imported there.")
     return environment
+
+
+def installed() -> list[str]:
+    """``name==version`` of every package of the running environment, which those with other releases inherit."""
+    folders = [folder for folder in _site_folders() if os.path.isdir(folder)]
+    return list(_installed(tuple((folder, os.stat(folder).st_mtime_ns) for folder in folders)))
+
+
+@cache
+def _installed(folders: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
+    """Of these folders, in the state of that time: an installation or removal moves a folder's time."""
+    there = _there([folder for folder, _ in folders])
+    return tuple(sorted(f"{name}=={found.version}" for name, found in there.items()))
+
+
+def _there(folders: Sequence[str]) -> dict[str, metadata.Distribution]:
+    return {_key(found.name): found for found in metadata.distributions(path=list(folders))}
 
 
 def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Path]:

@@ -42,6 +42,17 @@ def find_perfsuite():
     os.environ["PYTHONPATH"] = folder
 
 
+def of_what_trains(track):
+    """A series that does not apply to a cell whose training failed: of that track_failures tells."""
+
+    def setup(found, cell, *_):
+        if found[cell].keys() == {"failures"}:
+            raise NotImplementedError(f"{cell} cannot be trained")
+
+    track.setup = setup
+    return track
+
+
 class Traced:
     params = (CELLS,)
     param_names = ("cell",)
@@ -61,12 +72,14 @@ class Traced:
 
     track_failures.unit = "cells"
 
+    @of_what_trains
     def track_peak_memory(self, found, cell):
         """Live tensors of the fullest rank at the peak."""
         return found[cell]["peak_memory"]
 
     track_peak_memory.unit = "bytes"
 
+    @of_what_trains
     def track_memory(self, found, cell, category):
         """What the tensors at the peak are for."""
         return found[cell]["memory"][category]
@@ -75,30 +88,35 @@ class Traced:
     track_memory.params = (CELLS, CATEGORIES)
     track_memory.param_names = ("cell", "category")
 
+    @of_what_trains
     def track_communication(self, found, cell):
         """Bytes of all collectives of a step, on the rank that sends most."""
         return found[cell]["communication"]
 
     track_communication.unit = "bytes"
 
+    @of_what_trains
     def track_collectives(self, found, cell):
         """Collectives of a step."""
         return found[cell]["collectives"]
 
     track_collectives.unit = "calls"
 
+    @of_what_trains
     def track_operators(self, found, cell):
         """Operators that a step calls."""
         return found[cell]["operators"]
 
     track_operators.unit = "calls"
 
+    @of_what_trains
     def track_model_flop(self, found, cell):
         """Arithmetic that the model needs for a step."""
         return found[cell]["model_flop"]
 
     track_model_flop.unit = "FLOP"
 
+    @of_what_trains
     def track_hardware_flop(self, found, cell):
         """Arithmetic that a step does, recomputation included."""
         return found[cell]["hardware_flop"]
@@ -127,12 +145,14 @@ if os.environ.get("PERFSUITE_HISTORY_MEASURE") == "1":
 
         track_failures.unit = "cells"
 
+        @of_what_trains
         def track_step_time(self, found, cell):
             """Seconds of a step, of the slowest rank."""
             return found[cell]["step_time"]
 
         track_step_time.unit = "seconds"
 
+        @of_what_trains
         def track_seconds_per_tflop(self, found, cell):
             """Seconds in which a rank does a TFLOP of the model's arithmetic."""
             return found[cell]["seconds_per_tflop"]

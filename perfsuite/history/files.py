@@ -1,0 +1,69 @@
+"""asv's own result files: one per commit, machine and environment."""
+
+import itertools
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from perfsuite.history.ladder import Rung
+from perfsuite.history.results import Value
+
+
+def result_file(results: Path, machine: str, rung: Rung) -> Path | None:
+    """The file in which asv keeps a rung's results; None where there is none that can be read."""
+    for path in (results / machine).glob(f"{rung.commit[:8]}-*.json"):
+        try:
+            json.loads(path.read_text())
+        except ValueError:  # asv was killed while it wrote
+            path.unlink()
+        else:
+            return path
+    return None
+
+
+def values_of(path: Path) -> dict[str, dict[str, Value]]:
+    """The values of a result file by benchmark and parameters.
+
+    A benchmark that says it does not apply (NotImplementedError in its setup) is NaN in the file and left out here: of
+    a benchmark's own NaN asv, as a ladder starts it (_asv.py), makes a failure. An infinite number is one, too.
+    """
+    content = json.loads(path.read_text())
+    found: dict[str, dict[str, Value]] = {}
+    for name, row in content["results"].items():
+        columns = dict(zip(content["result_columns"], row, strict=False))
+        labels = [", ".join(combination) for combination in itertools.product(*(columns.get("params") or []))]
+        measured = columns.get("result") or [None] * len(labels)
+        found[name] = {
+            label: _value(columns, number)
+            for number, (label, value) in enumerate(zip(labels, measured, strict=True))
+            if value is None or not math.isnan(value)
+        }
+    return found
+
+
+def was_run(path: Path) -> bool:
+    """Whether asv came to run a benchmark, or what prepares several: of a rung whose environment it could not make it
+    writes that each of them failed, too, but not how long that took.
+    """
+    content = json.loads(path.read_text())
+    rows = [dict(zip(content["result_columns"], row, strict=False)) for row in content["results"].values()]
+    prepared = any(name.startswith("<setup_cache") for name in content.get("durations", {}))
+    return prepared or any(row.get("duration") is not None for row in rows)
+
+
+def _value(columns: dict[str, Any], number: int) -> Value:
+    """One parameter's value with its interval and samples."""
+
+    def at(column: str) -> Any:
+        known = columns.get(column)
+        return known[number] if known else None
+
+    value, low, high = at("result"), at("stats_ci_99_a"), at("stats_ci_99_b")
+    bounded = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
+    return Value(
+        value=float(value) if value is not None and math.isfinite(value) else None,  # asv takes True for a number
+        low=low if bounded else None,
+        high=high if bounded else None,
+        samples=tuple(at("samples") or ()),
+    )
