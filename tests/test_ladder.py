@@ -1,5 +1,6 @@
 """Ladders of releases: one of three real releases, built, interrupted, resumed, published, bisected; and the parts."""
 
+import itertools
 import json
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -618,6 +620,78 @@ def test_a_benchmark_that_was_renamed_is_not_told(tmp_path):
 def test_steps(numbers, noisy, found):
     """A counter steps where it changes at all, a time by more than threshold and scatter, in both directions."""
     assert _found(numbers, noisy) == found
+
+
+@pytest.mark.parametrize(
+    ("numbers", "rungs"),
+    [
+        ([1, 1.5, 2.25, 3.375, 5.06, 5.06], "1234"),
+        ([1, 1.3, 1.69, 2.2, 2.86, 3.7, 4.8, 6.3], "1234567"),
+        ([1.12**at for at in range(10)], "123456789"),
+        ([1, 1.2, 1.2, 1.5, 1.5, 2.0], "135"),
+        ([1, 1.5, 1.5, 2.2, 2.9], "134"),
+        ([1, 1.3, 1.69, 2.2, 2.86, 1, 1.02, 0.99], "12345"),  # which 5 has mended
+    ],
+)
+def test_every_step_of_a_climb_is_told(numbers, rungs):
+    """Slow-downs in a row do not hide each other, nor behind the release that mends them all; speed-ups as well."""
+    found = [rung for _, rung in _found(numbers, True)]
+    other_way = [rung for _, rung in _found([1 / number for number in numbers], True)]
+
+    assert (found, other_way) == ([*rungs], [*rungs])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "drifts"),
+    [
+        ([1.06**at for at in range(12)], [("0", "11", 11)]),
+        ([1, 1.07, 1.05, 1.12, 1.2, 1.25, 1.31, 1.36], [("0", "7", 7)]),
+        ([1, 1.3, 1.69, 1.5, 2.2, 2.86, 3.7], [("0", "6", 6)]),  # too uneven to name the steps
+        ([2.5, 2.5, 2.5, 1, 1.05, 1.1, 1.16, 1.22, 1.28], [("3", "8", 5)]),  # behind a step
+        ([1.01**at for at in range(9)], []),  # less than the threshold in all
+        ([1, 1.06, 1.12, 1.2], []),  # too few to tell
+        ([1, 1.2, 1.05, 1.3, 1.1, 1.25, 1.15, 1.3], []),  # in no order
+    ],
+)
+def test_what_moves_a_little_with_each_release_is_a_drift(numbers, drifts):
+    """From the lowest of its rungs to the highest, over so many releases."""
+    points = [(str(at), Value(value=number)) for at, number in enumerate(numbers)]
+    found = [(step.old_rung, step.new_rung, step.drift) for step in steps._noisy(("b", ""), points) if step.drift]
+
+    assert found == drifts
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [  # four times of ten equal rungs, recorded by benchmarks/false_alarms.py beside work that took the cores
+        [1.0, 0.863, 1.147, 1.204, 0.872, 0.93, 0.443, 0.83, 0.803, 0.567],
+        [1.0, 1.022, 1.379, 1.655, 1.046, 0.896, 0.557, 1.062, 0.753, 1.347],
+        [1.0, 0.536, 1.513, 0.235, 0.855, 0.828, 0.941, 0.634, 0.466, 0.615],
+        [1.0, 1.178, 1.664, 2.105, 1.298, 1.186, 0.475, 1.063, 1.513, 1.162],
+    ],
+)
+def test_noise_is_no_climb_and_no_drift(numbers):
+    """Nor would it have been when there were fewer rungs; what asv's own detection takes for a step counts apart."""
+    points = [(str(at), Value(value=number)) for at, number in enumerate(numbers)]
+    some = [points[:count] for count in range(2, len(points) + 1)]
+
+    assert [steps.climbs([value.value for _, value in newest]) for newest in some] == [set()] * len(some)
+    assert [steps._drift(("b", ""), newest) for newest in some] == [None] * len(some)
+
+
+@pytest.mark.parametrize("count", [2, 5, 6])
+def test_order_by_chance_is_counted_exactly(count):
+    """As many orders of so many numbers pass as the probability allows, up and down."""
+    orders = [[*order] for order in itertools.permutations(range(count))]
+    by_inversions = Counter(min(_inversions(order), _inversions(order[::-1])) for order in orders)
+    chance = (by_inversions[0] + by_inversions[1]) / len(orders)
+
+    assert sum(steps.in_order(order, chance) for order in orders) == chance * len(orders)
+    assert sum(steps.in_order(order, 0.99 * by_inversions[0] / len(orders)) for order in orders) == 0
+
+
+def _inversions(order):
+    return sum(a > b for a, b in itertools.combinations(order, 2))
 
 
 UP = Step(("b", ""), True, "1", "2", 1.0, 2.0)
