@@ -20,6 +20,7 @@ import pytest
 
 from perfsuite import codec
 from perfsuite.cli import main
+from perfsuite.commands._ladder_publish import markdown
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, index, locks, results, site, steps, story
 from perfsuite.history.asv import THRESHOLD
@@ -371,11 +372,84 @@ def test_asv_s_list_has_confirmed_regressions_only(tmp_path):
         ([], (), "lib 1 to 3: nothing changed in 9 series."),
         ([("b", "2", "unconfirmed")], ("3",), "lib 1 to 3: nothing changed in 9 series; 1 of 3 rungs have no result."),
         ([("b", "2", "confirmed"), ("c", "3", "unchecked")], (), "lib 1 to 3: 2 of 9 series got worse with 2 and 3."),
+        ([("b", "2", "confirmed"), ("b", "3", "confirmed")], (), "lib 1 to 3: 1 of 9 series got worse with 2 and 3."),
     ],
 )
 def test_the_story_in_one_sentence(changes, missing, said):
     """How many series got worse, with which releases; what did not hold is not told, what is missing is."""
     assert site.summary(_story(changes, missing)) == said
+
+
+def test_a_series_that_gets_better_twice_is_one(tmp_path):
+    """In the sentence, as one that gets worse twice."""
+    told = _story([("b", "2", "confirmed"), ("b", "3", "confirmed")])
+    better = tuple(msgspec.structs.replace(change, kind="improved") for change in told.changes)
+
+    assert site.summary(msgspec.structs.replace(told, changes=better)).endswith("nothing got worse; 1 got better.")
+
+
+def _tale(folder, monkeypatch, numbers, unit):
+    """The story of a ladder whose rungs gave these numbers of one series; "failed" is a rung that could not be run."""
+    ladder = _ladder(folder, names=[str(at + 1) for at in range(len(numbers))])
+    _benchmarks(folder, b=unit)
+    for rung, number in zip(ladder.rungs, numbers, strict=True):
+        failed = number == "failed"
+        values = {} if failed else {"b": {"": Value(value=number)}}
+        results.keep(folder, _gave(rung.name, values=values, failure="It broke." if failed else ""))
+    monkeypatch.setattr(story, "_beside", lambda _, __, old, new: (f"six {old and old.name} -> {new.name}",))
+    return story.tell(folder, ladder, "m", story.find(folder, ladder))
+
+
+def test_a_change_across_a_failed_rung_is_not_the_next_one_s(tmp_path, monkeypatch):
+    """It is with the one or the other, and what else changed is counted from the last rung with a number."""
+    told = _tale(tmp_path, monkeypatch, [10, "failed", 12], "samples")
+
+    assert site.summary(told) == "lib 1 to 3: 1 of 1 series got worse with 2 or 3; 1 of 3 rungs have no result."
+    assert told.sentences == [("3", "1 series worse with 2 or 3 (b)")]
+    assert told.changes[0].beside == ("six 1 -> 3",)
+    assert "With 2 or 3 changed: six 1 -> 3." in markdown(told)
+    assert "| regressed with 2 or 3 | not confirmed |" in markdown(told)
+
+
+def test_a_drift_is_told_as_one(tmp_path, monkeypatch):
+    """Not as the newest release's, and with what it is for each release."""
+    told = _tale(tmp_path, monkeypatch, [1.06**at for at in range(8)], "seconds")
+
+    assert site.summary(told) == "lib 1 to 8: 1 of 1 series got worse little by little from 1 to 8."
+    assert told.sentences == [("8", "1 series worse little by little from 1 to 8 (b)")]
+    assert told.changes[0].by == "+50.4 %, 1.06 at each release"
+
+
+def _page(told, folder, parameters=()):
+    """The front page of a story of one benchmark."""
+    index = {"benchmarks": {"b": {"param_names": list(parameters)}}}
+    (folder / "index.json").write_text(json.dumps(index))
+    return site.front(folder, told)
+
+
+def test_each_group_of_the_page_is_against_its_own_rung(tmp_path):
+    """Series of one benchmark that changed with one release, of which one failed on the rung between."""
+    told = _story([("b", "3", "confirmed")])
+    other = msgspec.structs.replace(told.changes[0], parameters="'y'", old_rung="1", between=("2",))
+    both = (told.changes[0], msgspec.structs.replace(other, beside=("six 1.0 -> 2.0",)))
+    page = _page(msgspec.structs.replace(told, changes=both), tmp_path, ["p"])
+
+    assert re.findall(r"(1 series[^<]*)</p>", page) == [
+        "1 series, against 2",
+        "1 series with 2 or 3, against 1; with 2 or 3 changed: six 1.0 -&gt; 2.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "query"),
+    [("'a, b', 4", "p-p=%27a%2C+b%27&p-q=4"), ('"it\'s, x", 4', "p-p=%22it%27s%2C+x%22&p-q=4")],
+)
+def test_a_link_has_each_parameter_as_asv_writes_it(parameters, query):
+    """Texts with commas, and with apostrophes, which python quotes otherwise."""
+    told = _story([("b", "2", "confirmed")])
+    change = msgspec.structs.replace(told.changes[0], parameters=parameters)
+
+    assert site.link(change, {"param_names": ["p", "q"]}, told) == f"graphs.html#b?{query}&commits=bb"
 
 
 def _story(changes, missing=()):

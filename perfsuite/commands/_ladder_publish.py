@@ -96,10 +96,10 @@ def _print(told: Story, console: Console) -> None:
             status = "confirmed" if change.status == CONFIRMED else f"[yellow]{NOT_CONFIRMED}[/yellow]"
             kind = f"[{colour}]{change.kind}[/{colour}]"
             what = escape(change.label) + (f"\n  [dim]{escape(change.why)}[/dim]" if change.why else "")
-            table.add_row(change.new_rung, what, change.move, change.by, kind, status)
+            table.add_row(change.since, what, change.move, change.by, kind, status)
         print_table(table)
     for change in told.told(UNCONFIRMED):
-        text = f"did not hold when run again: {change.label} at {change.new_rung}, {change.move}"
+        text = f"did not hold when run again: {change.label} at {change.since}, {change.move}"
         console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
 
 
@@ -114,6 +114,8 @@ def markdown(told: Story) -> str:
         lines += [f"## {told.library} {release} ({rungs[release].date[:10]})", ""]
         if rungs[release].beside:
             lines += [f"With it changed: {', '.join(rungs[release].beside)}.", ""]
+        for since, beside in dict.fromkeys((group[0].since, group[0].beside) for group in groups if group[0].beside):
+            lines += [f"With {since} changed: {', '.join(beside)}.", ""]
         lines += [
             "| series | from → to | by | | |",
             "|---|---|---|---|---|",
@@ -123,7 +125,7 @@ def markdown(told: Story) -> str:
     unconfirmed = told.told(UNCONFIRMED)
     if unconfirmed:
         lines += ["## Alarms that did not hold when run again", ""]
-        lines += [*(f"- `{change.label}` at {change.new_rung}: {change.move}" for change in unconfirmed), ""]
+        lines += [*(f"- `{change.label}` at {change.since}: {change.move}" for change in unconfirmed), ""]
     if told.failures:
         lines += ["## What could not be run", ""]
         for rung in told.failures:
@@ -138,7 +140,8 @@ def markdown(told: Story) -> str:
 def _row(change: Change) -> str:
     status = "confirmed" if change.status == CONFIRMED else NOT_CONFIRMED
     why = f"<br>{_cell(change.why)}" if change.why else ""
-    return f"| `{_cell(change.label)}`{why} | {change.move} | {change.by} | {change.kind} | {status} |"
+    what = f"{change.kind} {change.unlike}".rstrip()
+    return f"| `{_cell(change.label)}`{why} | {change.move} | {change.by} | {what} | {status} |"
 
 
 def _cell(text: str) -> str:
