@@ -452,6 +452,20 @@ def test_a_link_has_each_parameter_as_asv_writes_it(parameters, query):
     assert site.link(change, {"param_names": ["p", "q"]}, told) == f"graphs.html#b?{query}&commits=bb"
 
 
+@pytest.mark.parametrize("page", ["transformers_ladder", "dataloader_torch", "dataloader_datasets"])
+def test_the_pages_of_the_documentation_count_their_own_tables(page):
+    """As many series got worse, and better, as each table names different ones."""
+    text = (Path(__file__).parents[1] / "docs" / f"{page}.md").read_text()
+    rows = re.findall(r"^\| `([^`]*)`.* \| (regressed|broke|improved|mended)[^|]* \| [a-z ]* \|$", text, re.MULTILINE)
+    worse = {label for label, kind in rows if kind in ("regressed", "broke")}
+    better = {label for label, kind in rows if kind in ("improved", "mended")}
+
+    assert re.search(r": (\d+) of \d+ series got worse .*; (\d+) got better\.", text).groups() == (
+        str(len(worse)),
+        str(len(better)),
+    )
+
+
 def _story(changes, missing=()):
     """A story of three rungs with these changes: (benchmark, rung, status)."""
     rungs = [
