@@ -909,6 +909,157 @@ def test_another_interpreter_of_the_same_version_is_no_other_ladder(version, ref
     assert read_ladder(tmp_path).definition.python == (sys.executable if refused else "/elsewhere/python")
 
 
+def _indexed(monkeypatch, versions):
+    """An index of lib with these releases, whose rungs are locked in no time."""
+
+    def releases(library, *, yanked=False):
+        return [index.Release(name, datetime(2024, 1, 1, tzinfo=UTC)) for name in versions]
+
+    monkeypatch.setattr(index, "releases", releases)
+    monkeypatch.setattr("perfsuite.history.ladder._make", _locked)
+
+
+def _locked(_, __, rung, *___):
+    return msgspec.structs.replace(rung, commit=f"{rung.name:c<40}")
+
+
+def _build(folder, definition, told=print):
+    """The names of the rungs, and of the releases that were left out."""
+    late = []
+    built = build(folder, definition, _ladder(folder).suite, "3.11", told, late.extend)
+    return [rung.name for rung in built.rungs], [rung.name for rung in late]
+
+
+@pytest.mark.parametrize(
+    ("now", "rungs", "late"),
+    [
+        ("1 1.1 1.1.1 1.2", "1 1.1 1.2", "1.1.1"),  # a patch of an older release
+        ("1 1.1 1.1.1 1.2 1.3", "1 1.1 1.2 1.3", "1.1.1"),
+        ("1 1.2 1.3", "1 1.1 1.2 1.3", ""),  # 1.1 is yanked
+        ("1.1 1.2", "1 1.1 1.2", ""),  # that of --from is
+        ("1 1.1 1.3", "1 1.1 1.2 1.3", ""),  # the newest is
+    ],
+)
+def test_a_ladder_grows_whatever_the_index_does(now, rungs, late, tmp_path, monkeypatch):
+    """What came too late for its place is left out and named, what was yanked stays; building again says the same."""
+    definition = _ladder(tmp_path).definition
+    _indexed(monkeypatch, ["1", "1.1", "1.2"])
+    _build(tmp_path, definition)
+    _indexed(monkeypatch, now.split())
+    first, second = _build(tmp_path, definition), _build(tmp_path, definition)
+
+    assert first == second == (rungs.split(), late.split())
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"last": "1.1"}, "another --to"),
+        ({"first": "1.1"}, "another --from"),
+        ({"only": ("1", "1.2")}, "another --only"),
+        ({"hold": ("six==1.0",)}, "another --hold"),
+        ({"last": "1.3"}, None),
+        ({"only": ("1", "1.1", "1.2", "1.3")}, None),
+    ],
+)
+def test_another_definition_is_refused_still(changed, named, tmp_path, monkeypatch):
+    """Also of an index that has changed: a rung less, another lock; what reaches further up is none."""
+    definition = _ladder(tmp_path).definition
+    _indexed(monkeypatch, ["1", "1.1", "1.2"])
+    monkeypatch.setattr("perfsuite.history.ladder.dates_held", lambda *_: [])
+    _build(tmp_path, definition)
+    _indexed(monkeypatch, ["1", "1.2", "1.3"])
+    ended = None
+    try:
+        _build(tmp_path, msgspec.structs.replace(definition, **changed))
+    except UsageError as error:
+        ended = str(error)
+
+    assert (ended is None) if named is None else named in ended
+
+
+def test_an_only_below_the_rungs_is_refused(tmp_path, monkeypatch):
+    """A release that is asked for by its name is not left out with a line."""
+    definition = _ladder(tmp_path, only=("1", "1.2")).definition
+    _indexed(monkeypatch, ["1", "1.1", "1.2"])
+    _build(tmp_path, definition)
+
+    with pytest.raises(UsageError, match="another --only"):
+        _build(tmp_path, msgspec.structs.replace(definition, only=("1", "1.1", "1.2")))
+
+
+def test_a_lock_that_failed_for_a_passing_reason_is_tried_again(tmp_path, monkeypatch):
+    """The building ends there, with the rungs that it had; the next goes on with that release."""
+    definition = _ladder(tmp_path).definition
+    _indexed(monkeypatch, ["1", "2", "3"])
+
+    def offline(_, __, rung, *___):
+        if rung.name == "2":
+            raise UsageError("error sending request for url")
+        return _locked(_, __, rung)
+
+    monkeypatch.setattr("perfsuite.history.ladder._make", offline)
+    with pytest.raises(UsageError, match="error sending request"):
+        _build(tmp_path, definition)
+    between = [rung.name for rung in read_ladder(tmp_path).rungs]
+    monkeypatch.setattr("perfsuite.history.ladder._make", _locked)
+    rungs, _ = _build(tmp_path, definition)
+
+    assert (between, rungs) == (["1"], ["1", "2", "3"])
+    assert all(rung.commit for rung in read_ladder(tmp_path).rungs)
+
+
+@pytest.mark.parametrize(
+    ("said", "for_good"),
+    [
+        ("  × No solution found when resolving dependencies:\n  ╰─▶ Because six==1.0 depends on", True),
+        ("  × Failed to build `six==1.0`\n  ├─▶ The build backend returned an error\n", True),
+        ("error: Request failed after 3 retries\n  cause: Failed to fetch: http://127.0.0.1:9/simple/six/", False),
+        ("  × Failed to build `six==1.0`\n  ├─▶ Failed to install requirements\n  ╰─▶ Failed to fetch", False),
+        ("", False),
+    ],
+)
+def test_only_what_cannot_be_solved_fails_for_good(said, for_good, tmp_path, monkeypatch):
+    """By uv's own words; everything else may pass."""
+    (tmp_path / "uv").write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 2\n")
+    (tmp_path / "uv").chmod(0o755)
+    monkeypatch.setattr(locks, "uv_command", lambda: [str(tmp_path / "uv")])
+
+    with pytest.raises(UsageError) as ended:
+        locks.lock(["six"], "python", None)
+    assert isinstance(ended.value, locks.Unsolvable) is for_good
+
+
+@pytest.mark.parametrize("command", [["run"], ["publish"], ["bisect", "--cell", "x"]])
+def test_a_ladder_without_a_rung_says_so(command, tmp_path, capsys):
+    """Its building was stopped in the first lock: the same again is the way out."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    codec.write(folder / "ladder.json", _ladder(folder, names=""))
+    status = main(["ladder", command[0], str(folder), *command[1:]])
+
+    assert status == 2
+    assert "has no rung yet: run the same `perfsuite ladder build` again" in capsys.readouterr().err
+
+
+def test_what_is_left_out_is_printed(rungs, monkeypatch, capsys):
+    """By version and date, and the building ends well."""
+    words = rungs[1]
+    real = index.releases
+
+    def releases(library, *, yanked=False):
+        late = [index.Release("22.0.1", datetime(2023, 9, 1, tzinfo=UTC))] if library == "packaging" else []
+        return [*real(library, yanked=yanked), *late]
+
+    monkeypatch.setattr(index, "releases", releases)
+    status = main([*map(str, words), "--to", "23.0"])
+    said = capsys.readouterr().out
+
+    assert status == 0
+    assert "Left out, as rungs of newer versions are there already: 22.0.1 of 2023-09-01" in said
+    assert "3 rungs of packaging" in said
+
+
 @pytest.mark.parametrize("change", range(1, 40))
 def test_bisection_halves(change):
     """Of forty rungs the first bad one is found with at most six runs, wherever it is."""
@@ -1000,7 +1151,7 @@ def _grid(folder, monkeypatch):
 
     def make(_, __, rung, *___):
         if refused:
-            raise UsageError(refused[0])
+            raise locks.Unsolvable(refused[0])
         return msgspec.structs.replace(rung, commit=f"{rung.name:c<40}")
 
     monkeypatch.setattr("perfsuite.history.ladder._make", make)

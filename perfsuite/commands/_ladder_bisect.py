@@ -14,7 +14,7 @@ from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import asv, confirm, results
 from perfsuite.history.bench import Bench, Judge, Seen
 from perfsuite.history.bisect import Answer, bisect
-from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_ladder
+from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_built
 from perfsuite.history.results import Key, Run, show
 from perfsuite.history.story import show_value
 from perfsuite.records import Record
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(f"[dim]{escape(done.rung)}  {show_cost(done.seconds)}[/dim]")
 
     with held_by(folder):
-        ladder = read_ladder(folder)
+        ladder = read_built(folder)
         asv.configure(folder, ladder)
         good = ladder.rung(arguments.good or ladder.rungs[0].name).name
         bad = ladder.rung(arguments.bad or ladder.rungs[-1].name).name

@@ -13,7 +13,7 @@ from perfsuite.commands._base import check_output
 from perfsuite.commands._ladder_run import add_ladder, summary
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, site, story
-from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_ladder
+from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_built
 from perfsuite.history.results import Run, machine
 from perfsuite.history.steps import Step
 from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
@@ -49,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
     with held_by(folder):
-        ladder = read_ladder(folder)
+        ladder = read_built(folder)
         asv.configure(folder, ladder)
         found = story.find(folder, ladder)
         if not arguments.no_confirm:
