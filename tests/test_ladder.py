@@ -25,7 +25,7 @@ from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, index, locks, results, site, steps, story
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.bench import Bench, Grid, Judge, Seen
-from perfsuite.history.bisect import Found, _told, bisect, first_bad
+from perfsuite.history.bisect import Found, _told, bisect, first_bad, other_held
 from perfsuite.history.ladder import Definition, Ladder, Rung, build, held_by, read_ladder, read_suite
 from perfsuite.history.results import Benchmark, Run, Value
 from perfsuite.history.steps import Step
@@ -1184,7 +1184,7 @@ def _pair(folder, monkeypatch, answer, unit="samples"):
     found = [index.Release(version, datetime(2024, 1, 1, tzinfo=UTC)) for version in ("1.0", "2.0")]
     monkeypatch.setattr(index, "chosen", lambda *_: found)
     ran = _runs(monkeypatch, lambda rung, _, time: answer(rung[0] == "2", not rung.endswith("six-1.0"), time))
-    return bisect(bench, ("b", ""), "1", "2", 2, "six==1.0"), ran
+    return bisect(bench, ("b", ""), "1", "2", 2, other_held(bench.ladder, "six==1.0")), ran
 
 
 @pytest.mark.parametrize(
@@ -1221,6 +1221,111 @@ def test_corners_that_say_the_other_release_alone(tmp_path):
     corners = [Seen(releases=(), value=value, bad=value == 7) for value in (0, 0, 7, 7)]
 
     assert _told(Found(library="lib", good="1", bad="2"), "six", "1.0", "2.0", corners).startswith("six 2.0 alone")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "unit", "verdict", "between"),
+    [
+        (
+            [0, 0, 64, 64, 2048, 2048],
+            "samples",
+            "lib 5, from 64 to 2,048 samples; from 0 to 64 samples lies below: bisect again with --bad 4",
+            [64],
+        ),
+        (
+            [0, 0, 1500, 1500, 2048, 2048],
+            "samples",
+            "lib 3, from 0 to 1,500 samples; from 1,500 to 2,048 samples lies above: bisect again with --good 3",
+            [1500],
+        ),
+        (
+            [1, 1, 1.4, 1.4, 2, 2],
+            "seconds",
+            "lib 5, from 1400 ms to 2000 ms; from 1000 ms to 1400 ms lies below: bisect again with --bad 4",
+            [1.4],
+        ),
+        (
+            [0, 0, 7, 7, None, None],
+            "samples",
+            "lib 5, from 7 samples to failed; from 0 to 7 samples lies below: bisect again with --bad 4",
+            [7],
+        ),
+        ([0, 0, 0, 7, 7, 7], "samples", "lib 4", []),
+        ([1, 1.05, 0.95, 2, 2.1, 1.95], "seconds", "lib 4", []),
+        ([0, 0, None, None, 7, 7], "samples", "lib 5, or one of 3, 4, which cannot tell", []),
+    ],
+)
+def test_what_lies_beside_the_release_is_told(numbers, unit, verdict, between, tmp_path, monkeypatch):
+    """Of two changes one is named, and how the other is found; what is like neither end is no good release."""
+    _benchmarks(tmp_path, b=unit)
+    _runs(monkeypatch, lambda rung, *_: numbers[int(rung) - 1])
+    bench = Bench(tmp_path, _ladder(tmp_path, names="123456"), [("b", "")], lambda _: None)
+    answer = bisect(bench, ("b", ""), "1", "6", 4)
+
+    assert answer.verdict == verdict
+    assert sorted({seen.value for seen in answer.seen if seen.between}) == between
+
+
+def test_a_corner_that_is_like_neither_end_tells_nothing(tmp_path, monkeypatch):
+    """Of what repeats itself: six alone gives 64 wrong samples, so it is not so that neither alone changes it."""
+    found, _ = _pair(tmp_path, monkeypatch, lambda lib, six, _: 2048 if lib and six else 64 * six)
+
+    assert found.verdict.startswith("not to be told: the four corners of lib 2 and six 2.0 contradict each other")
+    assert found.confirmed is False
+
+
+@pytest.mark.parametrize(
+    ("hold", "asked", "says"),
+    [
+        ((), "six==1.0", "--with six==1.0: the ladder holds nothing."),
+        (("toml==1.0",), "six==1.0", "--with six==1.0: the ladder holds no six, but toml."),
+        (("six==2.0",), "six", "--with 'six' names no one version: write six==version."),
+        (("six==2.0",), "six==3.0", "--with six==3.0: give an older release than six 2.0"),
+        (("six==2.0",), "six==1.7", "No release of six named '1.7'"),
+    ],
+)
+def test_with_is_checked_before_anything_runs(hold, asked, says, tmp_path, monkeypatch, capsys):
+    """Hours of runs are not thrown away for a typing error."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    codec.write(folder / "ladder.json", _ladder(folder, hold=hold))
+    _benchmarks(folder, b="samples")
+    for name, number in (("1", 0), ("2", 7)):
+        results.keep(folder, _gave(name, values={"b": {"": Value(value=number)}}))
+    day = datetime(2024, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(index, "releases", lambda _: [index.Release(version, day) for version in ("1.0", "2.0")])
+    ran = _runs(monkeypatch, lambda rung, *_: 7 * (rung == "2"))
+    status = main(["ladder", "bisect", str(folder), "--benchmark", "b", "--with", asked])
+
+    assert status == 2
+    assert says in capsys.readouterr().err
+    assert ran == []
+
+
+def test_an_answer_outlives_the_pair_s_failure(tmp_path, monkeypatch, capsys):
+    """The release was found; that its pairs cannot be locked now is told beside it, and the exit code is 1."""
+    folder, out = tmp_path / "one", tmp_path / "found.json"
+    folder.mkdir()
+    codec.write(folder / "ladder.json", _ladder(folder, hold=("six==2.0",)))
+    _benchmarks(folder, b="samples")
+    for name, number in (("1", 0), ("2", 7)):
+        results.keep(folder, _gave(name, values={"b": {"": Value(value=number)}}))
+    day = datetime(2024, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(index, "chosen", lambda *_: [index.Release(version, day) for version in ("1.0", "2.0")])
+    monkeypatch.setattr("perfsuite.history.ladder.dates_held", lambda *_: [])
+
+    def offline(*_):
+        raise UsageError("error sending request for url")
+
+    monkeypatch.setattr("perfsuite.history.ladder._make", offline)
+    _runs(monkeypatch, lambda rung, *_: 7 * (rung == "2"))
+    status = main(["ladder", "bisect", str(folder), "--benchmark", "b", "--with", "six==1.0", "--json", str(out)])
+    said, answer = capsys.readouterr().out, json.loads(out.read_text())["answers"][0]
+
+    assert status == 1
+    assert (answer["verdict"], answer["found"]["confirmed"]) == ("lib 2", True)
+    assert "error sending request" in answer["unpaired"]
+    assert "lib 2\nWhether it is that release alone is not known: error sending request" in said
 
 
 @pytest.mark.parametrize(

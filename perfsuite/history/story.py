@@ -68,8 +68,7 @@ class Change(Record, frozen=True, kw_only=True):
     @property
     def move(self) -> str:
         """``0 → 2,048 samples``."""
-        old, new = show_value(self.old, self.unit), show_value(self.new, self.unit)
-        return f"{old.removesuffix(f' {self.unit}') if new.endswith(f' {self.unit}') else old} → {new}"
+        return show_move(self.old, self.new, self.unit)
 
     @property
     def by(self) -> str:
@@ -224,6 +223,12 @@ def by_release(changes: Sequence[Change]) -> list[tuple[str, list[list[Change]]]
 def count_series(changes: Sequence[Change]) -> int:
     """How many series they are of: one may change with several releases."""
     return len({change.label for change in changes})
+
+
+def show_move(old: float | None, new: float | None, unit: str, to: str = " → ") -> str:
+    """Two numbers in human units, with the unit named once."""
+    first, last = show_value(old, unit), show_value(new, unit)
+    return f"{first.removesuffix(f' {unit}') if last.endswith(f' {unit}') else first}{to}{last}"
 
 
 def show_value(value: float | None, unit: str) -> str:
