@@ -715,7 +715,7 @@ def test_steps(numbers, noisy, found):
     [
         ([1, 1.5, 2.25, 3.375, 5.06, 5.06], "1234"),
         ([1, 1.3, 1.69, 2.2, 2.86, 3.7, 4.8, 6.3], "1234567"),
-        ([1.12**at for at in range(10)], "123456789"),
+        ([1.21**at for at in range(10)], "123456789"),
         ([1, 1.2, 1.2, 1.5, 1.5, 2.0], "135"),
         ([1, 1.5, 1.5, 2.2, 2.9], "134"),
         ([1, 1.3, 1.69, 2.2, 2.86, 1, 1.02, 0.99], "12345"),  # which 5 has mended
@@ -736,6 +736,8 @@ def test_every_step_of_a_climb_is_told(numbers, rungs):
         ([1, 1.07, 1.05, 1.12, 1.2, 1.25, 1.31, 1.36], [("0", "7", 7)]),
         ([1, 1.3, 1.69, 1.5, 2.2, 2.86, 3.7], [("0", "6", 6)]),  # too uneven to name the steps
         ([2.5, 2.5, 2.5, 1, 1.05, 1.1, 1.16, 1.22, 1.28], [("3", "8", 5)]),  # behind a step
+        ([1.12**at for at in range(10)], [("0", "9", 9)]),  # whose steps noise may hide
+        ([1.3**at for at in range(10)], []),  # whose steps it hardly can
         ([1.01**at for at in range(9)], []),  # less than the threshold in all
         ([1, 1.06, 1.12, 1.2], []),  # too few to tell
         ([1, 1.2, 1.05, 1.3, 1.1, 1.25, 1.15, 1.3], []),  # in no order

@@ -18,6 +18,7 @@ from perfsuite.history.results import Benchmark, Key, Run, Value
 
 SCATTER = 3.0  # a step is so many times larger than the median difference of neighbours
 LEAST = 4  # pairs of neighbours beside a step from which on they say what is usual; below, releases may all differ
+SURE = 2 * THRESHOLD  # a climb's step of more is confirmed if it is there
 CLIMB = 3  # steps in one direction from which on it is one
 CLIMB_CHANCE, DRIFT_CHANCE = 0.02, 0.01  # that so many rungs are as much in order though nothing moves them
 
@@ -26,7 +27,7 @@ CLIMB_CHANCE, DRIFT_CHANCE = 0.02, 0.01  # that so many rungs are as much in ord
 class Step:
     """A series moves between two rungs, from ``old`` to ``new``. None: the benchmark fails there.
 
-    ``drift``: it goes there over so many releases, with none of which it steps; 0 where it steps.
+    ``drift``: it goes there little by little, over so many releases; 0 where it steps.
     """
 
     key: Key
@@ -70,7 +71,7 @@ def _of(key: Key, points: Sequence[tuple[str, Value]], noisy: bool) -> list[Step
 
 
 def _noisy(key: Key, points: Sequence[tuple[str, Value]]) -> list[Step]:
-    """The steps of a time, and its drifts where it does not step."""
+    """The steps of a time, and its drifts where it does not step, or by so little that noise may hide each of them."""
     if len(points) < 2:
         return []
     numbers = [value.value or 0.0 for _, value in points]
@@ -79,7 +80,8 @@ def _noisy(key: Key, points: Sequence[tuple[str, Value]]) -> list[Step]:
         usual = scatter(numbers, apart | {at})
         if ratio(old, new) - 1 > max(THRESHOLD, SCATTER * usual) and _apart(points[at][1], points[at + 1][1]):
             found.append((at, Step(key, True, points[at][0], points[at + 1][0], old, new)))
-    ends = [0, *(at + 1 for at, _ in found), len(points)]
+    sure = [at for at, step in found if at not in apart or ratio(step.old or 0.0, step.new or 0.0) - 1 > SURE]
+    ends = [0, *(at + 1 for at in sure), len(points)]
     drifts = [_drift(key, points[start:end]) for start, end in itertools.pairwise(ends)]
     return [*(step for _, step in found), *(step for step in drifts if step)]
 
