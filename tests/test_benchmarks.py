@@ -138,7 +138,7 @@ def _false_alarms(numbers, folder, monkeypatch, confirmed=False):
     monkeypatch.setattr(script.results, "last_run", lambda *_: True)
     monkeypatch.setattr(script.story, "last_runs", lambda *_: runs)
     monkeypatch.setattr(script.results, "benchmarks", lambda *_: known)
-    monkeypatch.setattr(script.confirm, "confirm", lambda *_: None)
+    monkeypatch.setattr(script.confirm, "confirm", lambda *_: {})
     monkeypatch.setattr(script.confirm, "known", lambda *_: SimpleNamespace(confirmed=confirmed))
     monkeypatch.setattr(sys, "argv", ["false_alarms.py", f"--folder={folder}"])
     return [(step.new_rung, step.kind) for step in script.judge(built, runs, known)], script.main()

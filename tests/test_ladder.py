@@ -1,5 +1,6 @@
 """Ladders of releases: one of three real releases, built, interrupted, resumed, published, bisected; and the parts."""
 
+import itertools
 import json
 import re
 import shutil
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -18,11 +20,12 @@ import pytest
 
 from perfsuite import codec
 from perfsuite.cli import main
+from perfsuite.commands._ladder_publish import markdown
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, index, locks, results, site, steps, story
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.bench import Bench, Grid, Judge, Seen
-from perfsuite.history.bisect import Found, _told, bisect, first_bad
+from perfsuite.history.bisect import Found, _told, bisect, first_bad, other_held
 from perfsuite.history.ladder import Definition, Ladder, Rung, build, held_by, read_ladder, read_suite
 from perfsuite.history.results import Benchmark, Run, Value
 from perfsuite.history.steps import Step
@@ -369,11 +372,98 @@ def test_asv_s_list_has_confirmed_regressions_only(tmp_path):
         ([], (), "lib 1 to 3: nothing changed in 9 series."),
         ([("b", "2", "unconfirmed")], ("3",), "lib 1 to 3: nothing changed in 9 series; 1 of 3 rungs have no result."),
         ([("b", "2", "confirmed"), ("c", "3", "unchecked")], (), "lib 1 to 3: 2 of 9 series got worse with 2 and 3."),
+        ([("b", "2", "confirmed"), ("b", "3", "confirmed")], (), "lib 1 to 3: 1 of 9 series got worse with 2 and 3."),
     ],
 )
 def test_the_story_in_one_sentence(changes, missing, said):
     """How many series got worse, with which releases; what did not hold is not told, what is missing is."""
     assert site.summary(_story(changes, missing)) == said
+
+
+def test_a_series_that_gets_better_twice_is_one(tmp_path):
+    """In the sentence, as one that gets worse twice."""
+    told = _story([("b", "2", "confirmed"), ("b", "3", "confirmed")])
+    better = tuple(msgspec.structs.replace(change, kind="improved") for change in told.changes)
+
+    assert site.summary(msgspec.structs.replace(told, changes=better)).endswith("nothing got worse; 1 got better.")
+
+
+def _tale(folder, monkeypatch, numbers, unit):
+    """The story of a ladder whose rungs gave these numbers of one series; "failed" is a rung that could not be run."""
+    ladder = _ladder(folder, names=[str(at + 1) for at in range(len(numbers))])
+    _benchmarks(folder, b=unit)
+    for rung, number in zip(ladder.rungs, numbers, strict=True):
+        failed = number == "failed"
+        values = {} if failed else {"b": {"": Value(value=number)}}
+        results.keep(folder, _gave(rung.name, values=values, failure="It broke." if failed else ""))
+    monkeypatch.setattr(story, "_beside", lambda _, __, old, new: (f"six {old and old.name} -> {new.name}",))
+    return story.tell(folder, ladder, "m", story.find(folder, ladder))
+
+
+def test_a_change_across_a_failed_rung_is_not_the_next_one_s(tmp_path, monkeypatch):
+    """It is with the one or the other, and what else changed is counted from the last rung with a number."""
+    told = _tale(tmp_path, monkeypatch, [10, "failed", 12], "samples")
+
+    assert site.summary(told) == "lib 1 to 3: 1 of 1 series got worse with 2 or 3; 1 of 3 rungs have no result."
+    assert told.sentences == [("3", "1 series worse with 2 or 3 (b)")]
+    assert told.changes[0].beside == ("six 1 -> 3",)
+    assert "With 2 or 3 changed: six 1 -> 3." in markdown(told)
+    assert "| regressed with 2 or 3 | not confirmed |" in markdown(told)
+
+
+def test_a_drift_is_told_as_one(tmp_path, monkeypatch):
+    """Not as the newest release's, and with what it is for each release."""
+    told = _tale(tmp_path, monkeypatch, [1.06**at for at in range(8)], "seconds")
+
+    assert site.summary(told) == "lib 1 to 8: 1 of 1 series got worse little by little from 1 to 8."
+    assert told.sentences == [("8", "1 series worse little by little from 1 to 8 (b)")]
+    assert told.changes[0].by == "+50.4 %, 1.06 at each release"
+
+
+def _page(told, folder, parameters=()):
+    """The front page of a story of one benchmark."""
+    index = {"benchmarks": {"b": {"param_names": list(parameters)}}}
+    (folder / "index.json").write_text(json.dumps(index))
+    return site.front(folder, told)
+
+
+def test_each_group_of_the_page_is_against_its_own_rung(tmp_path):
+    """Series of one benchmark that changed with one release, of which one failed on the rung between."""
+    told = _story([("b", "3", "confirmed")])
+    other = msgspec.structs.replace(told.changes[0], parameters="'y'", old_rung="1", between=("2",))
+    both = (told.changes[0], msgspec.structs.replace(other, beside=("six 1.0 -> 2.0",)))
+    page = _page(msgspec.structs.replace(told, changes=both), tmp_path, ["p"])
+
+    assert re.findall(r"(1 series[^<]*)</p>", page) == [
+        "1 series, against 2",
+        "1 series with 2 or 3, against 1; with 2 or 3 changed: six 1.0 -&gt; 2.0",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "query"),
+    [("'a, b', 4", "p-p=%27a%2C+b%27&p-q=4"), ('"it\'s, x", 4', "p-p=%22it%27s%2C+x%22&p-q=4")],
+)
+def test_a_link_has_each_parameter_as_asv_writes_it(parameters, query):
+    """Texts with commas, and with apostrophes, which python quotes otherwise."""
+    told = _story([("b", "2", "confirmed")])
+    change = msgspec.structs.replace(told.changes[0], parameters=parameters)
+
+    assert site.link(change, {"param_names": ["p", "q"]}, told) == f"graphs.html#b?{query}&commits=bb"
+
+
+@pytest.mark.parametrize("page", ["transformers_ladder", "dataloader_torch", "dataloader_datasets"])
+def test_the_pages_of_the_documentation_count_their_own_tables(page):
+    """As many series got worse, and better, as each table names different ones."""
+    text = (Path(__file__).parents[1] / "docs" / f"{page}.md").read_text()
+    rows = re.findall(r"^\| `([^`]*)`.* \| (regressed|broke|improved|mended)[^|]* \| [a-z ]* \|$", text, re.MULTILINE)
+    worse = {label for label, kind in rows if kind in ("regressed", "broke")}
+    better = {label for label, kind in rows if kind in ("improved", "mended")}
+
+    assert re.search(r": (\d+) of \d+ series got worse .*; (\d+) got better\.", text).groups() == (
+        str(len(worse)),
+        str(len(better)),
+    )
 
 
 def _story(changes, missing=()):
@@ -620,6 +710,80 @@ def test_steps(numbers, noisy, found):
     assert _found(numbers, noisy) == found
 
 
+@pytest.mark.parametrize(
+    ("numbers", "rungs"),
+    [
+        ([1, 1.5, 2.25, 3.375, 5.06, 5.06], "1234"),
+        ([1, 1.3, 1.69, 2.2, 2.86, 3.7, 4.8, 6.3], "1234567"),
+        ([1.21**at for at in range(10)], "123456789"),
+        ([1, 1.2, 1.2, 1.5, 1.5, 2.0], "135"),
+        ([1, 1.5, 1.5, 2.2, 2.9], "134"),
+        ([1, 1.3, 1.69, 2.2, 2.86, 1, 1.02, 0.99], "12345"),  # which 5 has mended
+    ],
+)
+def test_every_step_of_a_climb_is_told(numbers, rungs):
+    """Slow-downs in a row do not hide each other, nor behind the release that mends them all; speed-ups as well."""
+    found = [rung for _, rung in _found(numbers, True)]
+    other_way = [rung for _, rung in _found([1 / number for number in numbers], True)]
+
+    assert (found, other_way) == ([*rungs], [*rungs])
+
+
+@pytest.mark.parametrize(
+    ("numbers", "drifts"),
+    [
+        ([1.06**at for at in range(12)], [("0", "11", 11)]),
+        ([1, 1.07, 1.05, 1.12, 1.2, 1.25, 1.31, 1.36], [("0", "7", 7)]),
+        ([1, 1.3, 1.69, 1.5, 2.2, 2.86, 3.7], [("0", "6", 6)]),  # too uneven to name the steps
+        ([2.5, 2.5, 2.5, 1, 1.05, 1.1, 1.16, 1.22, 1.28], [("3", "8", 5)]),  # behind a step
+        ([1.12**at for at in range(10)], [("0", "9", 9)]),  # whose steps noise may hide
+        ([1.3**at for at in range(10)], []),  # whose steps it hardly can
+        ([1.01**at for at in range(9)], []),  # less than the threshold in all
+        ([1, 1.06, 1.12, 1.2], []),  # too few to tell
+        ([1, 1.2, 1.05, 1.3, 1.1, 1.25, 1.15, 1.3], []),  # in no order
+    ],
+)
+def test_what_moves_a_little_with_each_release_is_a_drift(numbers, drifts):
+    """From the lowest of its rungs to the highest, over so many releases."""
+    points = [(str(at), Value(value=number)) for at, number in enumerate(numbers)]
+    found = [(step.old_rung, step.new_rung, step.drift) for step in steps._noisy(("b", ""), points) if step.drift]
+
+    assert found == drifts
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [  # four times of ten equal rungs, recorded by benchmarks/false_alarms.py beside work that took the cores
+        [1.0, 0.863, 1.147, 1.204, 0.872, 0.93, 0.443, 0.83, 0.803, 0.567],
+        [1.0, 1.022, 1.379, 1.655, 1.046, 0.896, 0.557, 1.062, 0.753, 1.347],
+        [1.0, 0.536, 1.513, 0.235, 0.855, 0.828, 0.941, 0.634, 0.466, 0.615],
+        [1.0, 1.178, 1.664, 2.105, 1.298, 1.186, 0.475, 1.063, 1.513, 1.162],
+    ],
+)
+def test_noise_is_no_climb_and_no_drift(numbers):
+    """Nor would it have been when there were fewer rungs; what asv's own detection takes for a step counts apart."""
+    points = [(str(at), Value(value=number)) for at, number in enumerate(numbers)]
+    some = [points[:count] for count in range(2, len(points) + 1)]
+
+    assert [steps.climbs([value.value for _, value in newest]) for newest in some] == [set()] * len(some)
+    assert [steps._drift(("b", ""), newest) for newest in some] == [None] * len(some)
+
+
+@pytest.mark.parametrize("count", [2, 5, 6])
+def test_order_by_chance_is_counted_exactly(count):
+    """As many orders of so many numbers pass as the probability allows, up and down."""
+    orders = [[*order] for order in itertools.permutations(range(count))]
+    by_inversions = Counter(min(_inversions(order), _inversions(order[::-1])) for order in orders)
+    chance = (by_inversions[0] + by_inversions[1]) / len(orders)
+
+    assert sum(steps.in_order(order, chance) for order in orders) == chance * len(orders)
+    assert sum(steps.in_order(order, 0.99 * by_inversions[0] / len(orders)) for order in orders) == 0
+
+
+def _inversions(order):
+    return sum(a > b for a, b in itertools.combinations(order, 2))
+
+
 UP = Step(("b", ""), True, "1", "2", 1.0, 2.0)
 EXACT = Step(("b", ""), False, "1", "2", 10, 12)
 BROKE = Step(("b", ""), False, "1", "2", 10, None)
@@ -748,6 +912,157 @@ def test_another_interpreter_of_the_same_version_is_no_other_ladder(version, ref
     assert read_ladder(tmp_path).definition.python == (sys.executable if refused else "/elsewhere/python")
 
 
+def _indexed(monkeypatch, versions):
+    """An index of lib with these releases, whose rungs are locked in no time."""
+
+    def releases(library, *, yanked=False):
+        return [index.Release(name, datetime(2024, 1, 1, tzinfo=UTC)) for name in versions]
+
+    monkeypatch.setattr(index, "releases", releases)
+    monkeypatch.setattr("perfsuite.history.ladder._make", _locked)
+
+
+def _locked(_, __, rung, *___):
+    return msgspec.structs.replace(rung, commit=f"{rung.name:c<40}")
+
+
+def _build(folder, definition, told=print):
+    """The names of the rungs, and of the releases that were left out."""
+    late = []
+    built = build(folder, definition, _ladder(folder).suite, "3.11", told, late.extend)
+    return [rung.name for rung in built.rungs], [rung.name for rung in late]
+
+
+@pytest.mark.parametrize(
+    ("now", "rungs", "late"),
+    [
+        ("1 1.1 1.1.1 1.2", "1 1.1 1.2", "1.1.1"),  # a patch of an older release
+        ("1 1.1 1.1.1 1.2 1.3", "1 1.1 1.2 1.3", "1.1.1"),
+        ("1 1.2 1.3", "1 1.1 1.2 1.3", ""),  # 1.1 is yanked
+        ("1.1 1.2", "1 1.1 1.2", ""),  # that of --from is
+        ("1 1.1 1.3", "1 1.1 1.2 1.3", ""),  # the newest is
+    ],
+)
+def test_a_ladder_grows_whatever_the_index_does(now, rungs, late, tmp_path, monkeypatch):
+    """What came too late for its place is left out and named, what was yanked stays; building again says the same."""
+    definition = _ladder(tmp_path).definition
+    _indexed(monkeypatch, ["1", "1.1", "1.2"])
+    _build(tmp_path, definition)
+    _indexed(monkeypatch, now.split())
+    first, second = _build(tmp_path, definition), _build(tmp_path, definition)
+
+    assert first == second == (rungs.split(), late.split())
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"last": "1.1"}, "another --to"),
+        ({"first": "1.1"}, "another --from"),
+        ({"only": ("1", "1.2")}, "another --only"),
+        ({"hold": ("six==1.0",)}, "another --hold"),
+        ({"last": "1.3"}, None),
+        ({"only": ("1", "1.1", "1.2", "1.3")}, None),
+    ],
+)
+def test_another_definition_is_refused_still(changed, named, tmp_path, monkeypatch):
+    """Also of an index that has changed: a rung less, another lock; what reaches further up is none."""
+    definition = _ladder(tmp_path).definition
+    _indexed(monkeypatch, ["1", "1.1", "1.2"])
+    monkeypatch.setattr("perfsuite.history.ladder.dates_held", lambda *_: [])
+    _build(tmp_path, definition)
+    _indexed(monkeypatch, ["1", "1.2", "1.3"])
+    ended = None
+    try:
+        _build(tmp_path, msgspec.structs.replace(definition, **changed))
+    except UsageError as error:
+        ended = str(error)
+
+    assert (ended is None) if named is None else named in ended
+
+
+def test_an_only_below_the_rungs_is_refused(tmp_path, monkeypatch):
+    """A release that is asked for by its name is not left out with a line."""
+    definition = _ladder(tmp_path, only=("1", "1.2")).definition
+    _indexed(monkeypatch, ["1", "1.1", "1.2"])
+    _build(tmp_path, definition)
+
+    with pytest.raises(UsageError, match="another --only"):
+        _build(tmp_path, msgspec.structs.replace(definition, only=("1", "1.1", "1.2")))
+
+
+def test_a_lock_that_failed_for_a_passing_reason_is_tried_again(tmp_path, monkeypatch):
+    """The building ends there, with the rungs that it had; the next goes on with that release."""
+    definition = _ladder(tmp_path).definition
+    _indexed(monkeypatch, ["1", "2", "3"])
+
+    def offline(_, __, rung, *___):
+        if rung.name == "2":
+            raise UsageError("error sending request for url")
+        return _locked(_, __, rung)
+
+    monkeypatch.setattr("perfsuite.history.ladder._make", offline)
+    with pytest.raises(UsageError, match="error sending request"):
+        _build(tmp_path, definition)
+    between = [rung.name for rung in read_ladder(tmp_path).rungs]
+    monkeypatch.setattr("perfsuite.history.ladder._make", _locked)
+    rungs, _ = _build(tmp_path, definition)
+
+    assert (between, rungs) == (["1"], ["1", "2", "3"])
+    assert all(rung.commit for rung in read_ladder(tmp_path).rungs)
+
+
+@pytest.mark.parametrize(
+    ("said", "for_good"),
+    [
+        ("  × No solution found when resolving dependencies:\n  ╰─▶ Because six==1.0 depends on", True),
+        ("  × Failed to build `six==1.0`\n  ├─▶ The build backend returned an error\n", True),
+        ("error: Request failed after 3 retries\n  cause: Failed to fetch: http://127.0.0.1:9/simple/six/", False),
+        ("  × Failed to build `six==1.0`\n  ├─▶ Failed to install requirements\n  ╰─▶ Failed to fetch", False),
+        ("", False),
+    ],
+)
+def test_only_what_cannot_be_solved_fails_for_good(said, for_good, tmp_path, monkeypatch):
+    """By uv's own words; everything else may pass."""
+    (tmp_path / "uv").write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 2\n")
+    (tmp_path / "uv").chmod(0o755)
+    monkeypatch.setattr(locks, "uv_command", lambda: [str(tmp_path / "uv")])
+
+    with pytest.raises(UsageError) as ended:
+        locks.lock(["six"], "python", None)
+    assert isinstance(ended.value, locks.Unsolvable) is for_good
+
+
+@pytest.mark.parametrize("command", [["run"], ["publish"], ["bisect", "--cell", "x"]])
+def test_a_ladder_without_a_rung_says_so(command, tmp_path, capsys):
+    """Its building was stopped in the first lock: the same again is the way out."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    codec.write(folder / "ladder.json", _ladder(folder, names=""))
+    status = main(["ladder", command[0], str(folder), *command[1:]])
+
+    assert status == 2
+    assert "has no rung yet: run the same `perfsuite ladder build` again" in capsys.readouterr().err
+
+
+def test_what_is_left_out_is_printed(rungs, monkeypatch, capsys):
+    """By version and date, and the building ends well."""
+    words = rungs[1]
+    real = index.releases
+
+    def releases(library, *, yanked=False):
+        late = [index.Release("22.0.1", datetime(2023, 9, 1, tzinfo=UTC))] if library == "packaging" else []
+        return [*real(library, yanked=yanked), *late]
+
+    monkeypatch.setattr(index, "releases", releases)
+    status = main([*map(str, words), "--to", "23.0"])
+    said = capsys.readouterr().out
+
+    assert status == 0
+    assert "Left out, as rungs of newer versions are there already: 22.0.1 of 2023-09-01" in said
+    assert "3 rungs of packaging" in said
+
+
 @pytest.mark.parametrize("change", range(1, 40))
 def test_bisection_halves(change):
     """Of forty rungs the first bad one is found with at most six runs, wherever it is."""
@@ -839,7 +1154,7 @@ def _grid(folder, monkeypatch):
 
     def make(_, __, rung, *___):
         if refused:
-            raise UsageError(refused[0])
+            raise locks.Unsolvable(refused[0])
         return msgspec.structs.replace(rung, commit=f"{rung.name:c<40}")
 
     monkeypatch.setattr("perfsuite.history.ladder._make", make)
@@ -872,7 +1187,7 @@ def _pair(folder, monkeypatch, answer, unit="samples"):
     found = [index.Release(version, datetime(2024, 1, 1, tzinfo=UTC)) for version in ("1.0", "2.0")]
     monkeypatch.setattr(index, "chosen", lambda *_: found)
     ran = _runs(monkeypatch, lambda rung, _, time: answer(rung[0] == "2", not rung.endswith("six-1.0"), time))
-    return bisect(bench, ("b", ""), "1", "2", 2, "six==1.0"), ran
+    return bisect(bench, ("b", ""), "1", "2", 2, other_held(bench.ladder, "six==1.0")), ran
 
 
 @pytest.mark.parametrize(
@@ -909,6 +1224,111 @@ def test_corners_that_say_the_other_release_alone(tmp_path):
     corners = [Seen(releases=(), value=value, bad=value == 7) for value in (0, 0, 7, 7)]
 
     assert _told(Found(library="lib", good="1", bad="2"), "six", "1.0", "2.0", corners).startswith("six 2.0 alone")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "unit", "verdict", "between"),
+    [
+        (
+            [0, 0, 64, 64, 2048, 2048],
+            "samples",
+            "lib 5, from 64 to 2,048 samples; from 0 to 64 samples lies below: bisect again with --bad 4",
+            [64],
+        ),
+        (
+            [0, 0, 1500, 1500, 2048, 2048],
+            "samples",
+            "lib 3, from 0 to 1,500 samples; from 1,500 to 2,048 samples lies above: bisect again with --good 3",
+            [1500],
+        ),
+        (
+            [1, 1, 1.4, 1.4, 2, 2],
+            "seconds",
+            "lib 5, from 1400 ms to 2000 ms; from 1000 ms to 1400 ms lies below: bisect again with --bad 4",
+            [1.4],
+        ),
+        (
+            [0, 0, 7, 7, None, None],
+            "samples",
+            "lib 5, from 7 samples to failed; from 0 to 7 samples lies below: bisect again with --bad 4",
+            [7],
+        ),
+        ([0, 0, 0, 7, 7, 7], "samples", "lib 4", []),
+        ([1, 1.05, 0.95, 2, 2.1, 1.95], "seconds", "lib 4", []),
+        ([0, 0, None, None, 7, 7], "samples", "lib 5, or one of 3, 4, which cannot tell", []),
+    ],
+)
+def test_what_lies_beside_the_release_is_told(numbers, unit, verdict, between, tmp_path, monkeypatch):
+    """Of two changes one is named, and how the other is found; what is like neither end is no good release."""
+    _benchmarks(tmp_path, b=unit)
+    _runs(monkeypatch, lambda rung, *_: numbers[int(rung) - 1])
+    bench = Bench(tmp_path, _ladder(tmp_path, names="123456"), [("b", "")], lambda _: None)
+    answer = bisect(bench, ("b", ""), "1", "6", 4)
+
+    assert answer.verdict == verdict
+    assert sorted({seen.value for seen in answer.seen if seen.between}) == between
+
+
+def test_a_corner_that_is_like_neither_end_tells_nothing(tmp_path, monkeypatch):
+    """Of what repeats itself: six alone gives 64 wrong samples, so it is not so that neither alone changes it."""
+    found, _ = _pair(tmp_path, monkeypatch, lambda lib, six, _: 2048 if lib and six else 64 * six)
+
+    assert found.verdict.startswith("not to be told: the four corners of lib 2 and six 2.0 contradict each other")
+    assert found.confirmed is False
+
+
+@pytest.mark.parametrize(
+    ("hold", "asked", "says"),
+    [
+        ((), "six==1.0", "--with six==1.0: the ladder holds nothing."),
+        (("toml==1.0",), "six==1.0", "--with six==1.0: the ladder holds no six, but toml."),
+        (("six==2.0",), "six", "--with 'six' names no one version: write six==version."),
+        (("six==2.0",), "six==3.0", "--with six==3.0: give an older release than six 2.0"),
+        (("six==2.0",), "six==1.7", "No release of six named '1.7'"),
+    ],
+)
+def test_with_is_checked_before_anything_runs(hold, asked, says, tmp_path, monkeypatch, capsys):
+    """Hours of runs are not thrown away for a typing error."""
+    folder = tmp_path / "one"
+    folder.mkdir()
+    codec.write(folder / "ladder.json", _ladder(folder, hold=hold))
+    _benchmarks(folder, b="samples")
+    for name, number in (("1", 0), ("2", 7)):
+        results.keep(folder, _gave(name, values={"b": {"": Value(value=number)}}))
+    day = datetime(2024, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(index, "releases", lambda _: [index.Release(version, day) for version in ("1.0", "2.0")])
+    ran = _runs(monkeypatch, lambda rung, *_: 7 * (rung == "2"))
+    status = main(["ladder", "bisect", str(folder), "--benchmark", "b", "--with", asked])
+
+    assert status == 2
+    assert says in capsys.readouterr().err
+    assert ran == []
+
+
+def test_an_answer_outlives_the_pair_s_failure(tmp_path, monkeypatch, capsys):
+    """The release was found; that its pairs cannot be locked now is told beside it, and the exit code is 1."""
+    folder, out = tmp_path / "one", tmp_path / "found.json"
+    folder.mkdir()
+    codec.write(folder / "ladder.json", _ladder(folder, hold=("six==2.0",)))
+    _benchmarks(folder, b="samples")
+    for name, number in (("1", 0), ("2", 7)):
+        results.keep(folder, _gave(name, values={"b": {"": Value(value=number)}}))
+    day = datetime(2024, 1, 1, tzinfo=UTC)
+    monkeypatch.setattr(index, "chosen", lambda *_: [index.Release(version, day) for version in ("1.0", "2.0")])
+    monkeypatch.setattr("perfsuite.history.ladder.dates_held", lambda *_: [])
+
+    def offline(*_):
+        raise UsageError("error sending request for url")
+
+    monkeypatch.setattr("perfsuite.history.ladder._make", offline)
+    _runs(monkeypatch, lambda rung, *_: 7 * (rung == "2"))
+    status = main(["ladder", "bisect", str(folder), "--benchmark", "b", "--with", "six==1.0", "--json", str(out)])
+    said, answer = capsys.readouterr().out, json.loads(out.read_text())["answers"][0]
+
+    assert status == 1
+    assert (answer["verdict"], answer["found"]["confirmed"]) == ("lib 2", True)
+    assert "error sending request" in answer["unpaired"]
+    assert "lib 2\nWhether it is that release alone is not known: error sending request" in said
 
 
 @pytest.mark.parametrize(

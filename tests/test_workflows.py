@@ -438,6 +438,30 @@ def test_a_ladder_with_a_failed_rung_is_published(status, steps, verdict, tmp_pa
     assert called == ["build", "run", "publish"] * 2 if not any(steps) else ["build", "run"] * 2
 
 
+@pytest.mark.parametrize(("status", "ended", "verdict"), [(0, 0, 0), (2, 0, 1), (1, 1, 0), (130, 130, 0)])
+def test_commits_with_a_failed_benchmark_are_published(status, ended, verdict, tmp_path):
+    """asv ends with 2 where a benchmark or an environment failed: published as the others, and red in the end."""
+    (tmp_path / "asv").write_text(f'#!/bin/sh\necho "$1" >> called\nif [ "$1" = run ]; then exit {status}; fi\n')
+    (tmp_path / "asv").chmod(0o755)
+    (tmp_path / "env").write_text("")
+    text = f'PATH="{tmp_path}:$PATH"\n{script("history", "build", "Our own commits")}'
+    done = bash(text, tmp_path, GITHUB_ENV=tmp_path / "env", RED=" torch")
+    red = re.findall(r"^RED=(.*)", (tmp_path / "env").read_text(), re.MULTILINE)
+    told = bash(script("history", "build", "Say what could not be run"), tmp_path, RED="".join(red[-1:]))
+
+    assert (bool(done.returncode), told.returncode) == (bool(ended), verdict)
+    assert (tmp_path / "called").read_text().split() == ["machine", "run"] + (["publish"] if not ended else [])
+    assert red == ([" torch commits"] if status == 2 else [])
+
+
+def test_the_branch_of_the_history_is_known_in_a_scheduled_run():
+    """Its event need not have the repository; without a branch's name no run before would be found."""
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "history.yml").read_text())["jobs"]["build"]["steps"]
+    step = next(step for step in steps if step.get("name") == "Continue from the last run")
+
+    assert step["env"]["BRANCH"] == "${{ github.ref_name }}"
+
+
 def test_the_history_is_kept_however_the_job_ends():
     """Packed and uploaded always, the verdict comes behind, and the site is published whatever it is."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "history.yml").read_text())["jobs"]

@@ -13,8 +13,8 @@ from perfsuite.commands._ladder_run import add_ladder
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import asv, confirm, results
 from perfsuite.history.bench import Bench, Judge, Seen
-from perfsuite.history.bisect import Answer, bisect
-from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_ladder
+from perfsuite.history.bisect import Answer, bisect, other_held
+from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_built
 from perfsuite.history.results import Key, Run, show
 from perfsuite.history.story import show_value
 from perfsuite.records import Record
@@ -58,7 +58,9 @@ _ROUNDS = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Bisect. Exit code 1 where an answer did not hold when it was run again, or one of several series has none."""
+    """Bisect. Exit code 1 where an answer did not hold when it was run again, where it could not be told whether it is
+    the pair, and where one of several series has none.
+    """
     if not arguments.benchmark and not arguments.cell:
         raise UsageError("Which series? Give --benchmark as `perfsuite ladder publish` names it, or --cell.")
     if arguments.rounds < 1:
@@ -74,8 +76,9 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(f"[dim]{escape(done.rung)}  {show_cost(done.seconds)}[/dim]")
 
     with held_by(folder):
-        ladder = read_ladder(folder)
+        ladder = read_built(folder)
         asv.configure(folder, ladder)
+        other = other_held(ladder, arguments.other) if arguments.other else None
         good = ladder.rung(arguments.good or ladder.rungs[0].name).name
         bad = ladder.rung(arguments.bad or ladder.rungs[-1].name).name
         keys = _series(folder, ladder, arguments, good, bad)
@@ -83,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
         answers, refused = [], {}
         for key in keys:
             try:
-                answers.append(bisect(bench, key, good, bad, arguments.rounds, arguments.other))
+                answers.append(bisect(bench, key, good, bad, arguments.rounds, other))
             except UsageError as error:
                 if len(keys) == 1:
                     raise
@@ -96,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         done = Answers(date=records.timestamp(), seconds=seconds, answers=tuple(answers), refused=refused)
         codec.write(arguments.json, done)
-    return 0 if all(answer.confirmed for answer in answers) and not refused else 1
+    return 0 if all(answer.confirmed and not answer.unpaired for answer in answers) and not refused else 1
 
 
 def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: str, bad: str) -> list[Key]:
@@ -121,8 +124,7 @@ def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: s
         name = arguments.benchmark or arguments.cell
         raise UnknownName("series", name, map(show, known), "See the names in the table of `perfsuite ladder publish`.")
     noisy = {name: benchmark.noisy for name, benchmark in results.benchmarks(folder, ladder).items()}
-    ends = {key: Judge(known[key][0], known[key][-1]) for key in meant}
-    differing = [key for key in meant if ends[key].differs(noisy[key[0]])]
+    differing = [key for key in meant if Judge(known[key][0], known[key][-1], noisy[key[0]]).differs()]
     if not differing:
         raise UsageError(f"{len(meant)} series are meant, and none differs between {good} and {bad}.")
     return differing
@@ -146,7 +148,13 @@ def _print(answer: Answer, ladder: Ladder, console: Console) -> None:
         print_table(corners)
     held = "" if answer.confirmed else " [yellow](not confirmed: it did not hold when run again)[/yellow]"
     console.print(f"[bold]{escape(answer.verdict)}[/bold]{held}", soft_wrap=True)
+    if answer.unpaired:
+        console.print(
+            f"[red]Whether it is that release alone is not known: {escape(answer.unpaired)}[/red]", soft_wrap=True
+        )
 
 
 def _side(seen: Seen) -> str:
+    if seen.between:
+        return "[yellow]between[/yellow]"
     return "[yellow]?[/yellow]" if seen.bad is None else "[red]bad[/red]" if seen.bad else "[green]good[/green]"

@@ -2,6 +2,7 @@
 
 import argparse
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from packaging.utils import canonicalize_name
@@ -65,8 +66,12 @@ def run(arguments: argparse.Namespace) -> int:
         what = f"[red]{escape(rung.failure)}[/red]" if rung.failure else f"{rung.date[:10]}  {rung.commit[:8]}"
         console.print(f"{definition.library} {rung.name}  {what}", soft_wrap=True)
 
+    def leave(late: Sequence[Rung]) -> None:
+        named = ", ".join(f"{rung.name} of {rung.date[:10]}" for rung in late)
+        console.print(f"Left out, as rungs of newer versions are there already: {named}", soft_wrap=True)
+
     with ladder.held_by(folder):
-        built = ladder.build(folder, definition, suite, version, tell)
+        built = ladder.build(folder, definition, suite, version, tell, leave)
         asv.configure(folder, built)
     failed = [rung.name for rung in built.rungs if rung.failure]
     console.print(f"{len(built.rungs)} rungs of {definition.library} in {folder}", soft_wrap=True)

@@ -16,7 +16,7 @@ from perfsuite.commands._base import check_output
 from perfsuite.commands._ladder_run import add_ladder, summary
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, site, story
-from perfsuite.history.ladder import Ladder, called, find_ladder, held_by, read_ladder
+from perfsuite.history.ladder import Ladder, called, find_ladder, held_by, read_built
 from perfsuite.history.results import Run, machine
 from perfsuite.history.steps import Step
 from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
     with held_by(folder):
-        ladder = read_ladder(folder)
+        ladder = read_built(folder)
         asv.configure(folder, ladder)
         found = story.find(folder, ladder)
         refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, arguments.rounds, console)
@@ -104,10 +104,10 @@ def _print(told: Story, console: Console) -> None:
             status = "confirmed" if change.status == CONFIRMED else f"[yellow]{NOT_CONFIRMED}[/yellow]"
             kind = f"[{colour}]{change.kind}[/{colour}]"
             what = escape(change.label) + (f"\n  [dim]{escape(change.why)}[/dim]" if change.why else "")
-            table.add_row(change.new_rung, what, change.move, change.by, kind, status)
+            table.add_row(change.since, what, change.move, change.by, kind, status)
         print_table(table)
     for change in told.told(UNCONFIRMED):
-        text = f"did not hold when run again: {change.label} at {change.new_rung}, {change.move}"
+        text = f"did not hold when run again: {change.label} at {change.since}, {change.move}"
         console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
 
 
@@ -122,6 +122,8 @@ def markdown(told: Story) -> str:
         lines += [f"## {told.library} {release} ({rungs[release].date[:10]})", ""]
         if rungs[release].beside:
             lines += [f"With it changed: {', '.join(rungs[release].beside)}.", ""]
+        for since, beside in dict.fromkeys((group[0].since, group[0].beside) for group in groups if group[0].beside):
+            lines += [f"With {since} changed: {', '.join(beside)}.", ""]
         lines += [
             "| series | from → to | by | | |",
             "|---|---|---|---|---|",
@@ -131,7 +133,7 @@ def markdown(told: Story) -> str:
     unconfirmed = told.told(UNCONFIRMED)
     if unconfirmed:
         lines += ["## Alarms that did not hold when run again", ""]
-        lines += [*(f"- `{change.label}` at {change.new_rung}: {change.move}" for change in unconfirmed), ""]
+        lines += [*(f"- `{change.label}` at {change.since}: {change.move}" for change in unconfirmed), ""]
     if told.failures:
         lines += ["## What could not be run", ""]
         for rung in told.failures:
@@ -146,7 +148,8 @@ def markdown(told: Story) -> str:
 def _row(change: Change) -> str:
     status = "confirmed" if change.status == CONFIRMED else NOT_CONFIRMED
     why = f"<br>{_plain(change.why)}" if change.why else ""
-    return f"| `{_cell(change.label)}`{why} | {change.move} | {change.by} | {change.kind} | {status} |"
+    what = f"{change.kind} {change.unlike}".rstrip()
+    return f"| `{_cell(change.label)}`{why} | {change.move} | {change.by} | {what} | {status} |"
 
 
 def _plain(text: str) -> str:

@@ -9,7 +9,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from perfsuite.history import asv, results
-from perfsuite.history.ladder import Ladder, Rung, called, find_ladder, held_by, ladders, read_ladder
+from perfsuite.history.ladder import Ladder, Rung, called, find_ladder, held_by, ladders, read_built, read_ladder
 from perfsuite.history.results import Run
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
@@ -39,7 +39,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run them, and say of each what it cost. Exit code 1 where a rung or a benchmark could not be run."""
     folder = find_ladder(arguments.ladder)
     with held_by(folder):
-        ladder = read_ladder(folder)
+        ladder = read_built(folder)
         asv.configure(folder, ladder)
         rungs = chosen(ladder, arguments.rungs)
         waiting = [rung for rung in rungs if arguments.again or not _done(folder, ladder, rung)]

@@ -19,14 +19,15 @@ Number = float | None  # None: the benchmark fails
 
 
 class Seen(Record, frozen=True, kw_only=True):
-    """A fresh run on the way: the releases, what it gave, and which end of the ladder that is like. ``again`` is what
-    further runs gave, where there were any.
+    """A fresh run on the way: the releases, what it gave, and which end of the ladder is nearer to that. ``between``:
+    it is like neither. ``again`` is what further runs gave, where there were any.
     """
 
     releases: tuple[str, ...]
     value: Number
     bad: bool | None
     again: tuple[Number, ...] = ()
+    between: bool = False
 
 
 @dataclass(frozen=True)
@@ -35,12 +36,21 @@ class Judge:
 
     good: Number
     bad: Number
+    noisy: bool = False
 
-    def differs(self, noisy: bool) -> bool:
+    def differs(self) -> bool:
         """Whether there is a change at all between the ends."""
-        if self.good is None or self.bad is None or not noisy:
-            return self.good != self.bad
-        return ratio(self.good, self.bad) - 1 > THRESHOLD
+        return self.unlike(self.good, self.bad)
+
+    def unlike(self, one: Number, other: Number) -> bool:
+        """Whether two numbers of the series are two: times by more than the threshold."""
+        if one is None or other is None or not self.noisy:
+            return one != other
+        return ratio(one, other) - 1 > THRESHOLD
+
+    def between(self, value: Number) -> bool:
+        """Whether a number is like neither end: then there is more than one change."""
+        return value is not None and self.unlike(value, self.good) and self.unlike(value, self.bad)
 
     def bad_at(self, value: Number) -> bool | None:
         """Whether a number is like the bad end's; None where it cannot tell, as where the benchmark fails else."""
@@ -82,6 +92,7 @@ class Bench:
             value=found.value if found else None,
             bad=self.side(rung, key, judge),
             again=tuple(value.value if value else None for value in again),
+            between=found is not None and judge.between(found.value),
         )
 
     def seen(self, key: Key, judge: Judge) -> tuple[Seen, ...]:

@@ -3,19 +3,24 @@
 Some changes need two: a release of the ladder's library and one of what it holds. Where the change is not there with an
 older release of the other library, that one is bisected too, at the ladder's first bad release, and all four corners
 are run, several times: only if neither release alone shows the change is it the pair.
+
+Where the ends are apart by more than one change, the larger one is found, and the verdict says where the others lie.
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
 from packaging.version import Version
 
-from perfsuite.errors import UsageError
+from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.history import confirm, index, locks, results
-from perfsuite.history.bench import Bench, Grid, Judge, Seen
+from perfsuite.history.bench import Bench, Grid, Judge, Number, Seen
+from perfsuite.history.ladder import Ladder
 from perfsuite.history.results import Key, show
 from perfsuite.history.steps import Step
+from perfsuite.history.story import show_move
 from perfsuite.records import Record
 
 P = TypeVar("P")
@@ -35,7 +40,8 @@ class Found(Record, frozen=True, kw_only=True):
 
 class Answer(Record, frozen=True, kw_only=True):
     """What was found for one series. ``corners`` are the four of a pair: (low, low), (high, low), (low, high), (high,
-    high) of the ladder's library and the other. Format 1: 2026-11, first.
+    high) of the ladder's library and the other. ``unpaired`` says why it is not known whether it is ``found`` alone,
+    where that was asked. Format 1: 2026-11, first.
     """
 
     format: int = 1
@@ -46,11 +52,33 @@ class Answer(Record, frozen=True, kw_only=True):
     corners: tuple[Seen, ...] = ()
     verdict: str
     seen: tuple[Seen, ...]
+    unpaired: str = ""
 
     @property
     def confirmed(self) -> bool:
         """Whether all that it says held when it was run again."""
         return self.found.confirmed and (self.other is None or self.other.confirmed)
+
+
+@dataclass(frozen=True)
+class Other:
+    """The other library that a ladder holds, and its releases from an older one up to the one held."""
+
+    name: str
+    releases: tuple[index.Release, ...]
+
+
+def other_held(ladder: Ladder, text: str) -> Other:
+    """What ``--with NAME==V`` asks of a ladder. Raises UsageError for what the ladder does not hold, or not newer."""
+    name, low = locks.pinned(text, "--with")
+    held = dict(locks.pinned(held) for held in ladder.definition.hold)
+    if name not in held:
+        holds = f"no {name}, but {', '.join(held)}" if held else "nothing"
+        raise UsageError(f"--with {text}: the ladder holds {holds}.")
+    high = held[name]
+    if Version(low) >= Version(high):
+        raise UsageError(f"--with {text}: give an older release than {name} {high}, which the ladder holds.")
+    return Other(name, tuple(index.chosen(name, low, high, [])))
 
 
 def first_bad(points: Sequence[P], bad: Callable[[P], bool | None]) -> tuple[P, P, list[P]]:
@@ -73,8 +101,8 @@ def first_bad(points: Sequence[P], bad: Callable[[P], bool | None]) -> tuple[P, 
             low = middle
 
 
-def bisect(bench: Bench, key: Key, good: str, bad: str, rounds: int, other: str = "") -> Answer:
-    """Find the release of one series between two rungs, and with ``other==V`` whether it is that release alone.
+def bisect(bench: Bench, key: Key, good: str, bad: str, rounds: int, other: Other | None = None) -> Answer:
+    """Find the release of one series between two rungs, and with ``other`` whether it is that release alone.
 
     Raises UsageError where the ends do not differ, and where an end cannot be run.
     """
@@ -84,8 +112,8 @@ def bisect(bench: Bench, key: Key, good: str, bad: str, rounds: int, other: str 
         raise UsageError(f"--good {good} does not stand below --bad {bad}.")
     library, benchmark = bench.ladder.definition.library, results.benchmarks(bench.folder, bench.ladder)[key[0]]
     unit, noisy = benchmark.unit, benchmark.noisy
-    judge = Judge(bench.value(good, key), bench.value(bad, key))
-    if not judge.differs(noisy):
+    judge = Judge(bench.value(good, key), bench.value(bad, key), noisy)
+    if not judge.differs():
         raise UsageError(
             f"{show(key)} is {judge.good} at {library} {good} and {judge.bad} at {bad}: no change to find."
         )
@@ -96,28 +124,44 @@ def bisect(bench: Bench, key: Key, good: str, bad: str, rounds: int, other: str 
     found = Found(
         library=library, good=low, bad=high, untold=tuple(untold), confirmed=check is not None and check.confirmed
     )
-    seen = bench.seen(key, judge)
     verdict = f"{library} {high}" + ("" if not untold else f", or one of {', '.join(untold)}, which cannot tell")
-    if not other:
-        return Answer(series=show(key), unit=unit, found=found, verdict=verdict, seen=seen)
-    answer = Answer(series=show(key), unit=unit, found=found, verdict="", seen=seen)
-    return _pair(bench, key, judge, answer, other, noisy, rounds)
+    more = _more(judge, step, unit)
+    answer = Answer(series=show(key), unit=unit, found=found, verdict=verdict + more, seen=bench.seen(key, judge))
+    if other is None:
+        return answer
+    if more:
+        judge = Judge(step.old, step.new, noisy)
+    try:
+        paired = _pair(bench, key, judge, answer, other, rounds)
+    except PerfsuiteError as error:
+        return msgspec.structs.replace(answer, unpaired=str(error))
+    return msgspec.structs.replace(paired, verdict=paired.verdict + more)
 
 
-def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: str, noisy: bool, rounds: int) -> Answer:
+def _more(judge: Judge, step: Step, unit: str) -> str:
+    """What lies between the ends beside the step, and how it is found; empty where that is all."""
+    others = []
+    if judge.unlike(step.old, judge.good):
+        others.append((judge.good, step.old, f"below: bisect again with --bad {step.old_rung}"))
+    if judge.unlike(step.new, judge.bad):
+        others.append((step.new, judge.bad, f"above: bisect again with --good {step.new_rung}"))
+    if not others:
+        return ""
+
+    def told(old: Number, new: Number) -> str:
+        return f"from {show_move(old, new, unit, ' to ')}"
+
+    return "; ".join(
+        [f", {told(step.old, step.new)}", *(f"{told(old, new)} lies {where}" for old, new, where in others)]
+    )
+
+
+def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: Other, rounds: int) -> Answer:
     """Whether the change needs a release of the other library too, and which."""
-    found = answer.found
-    name, low = locks.pinned(other)
-    held = dict(locks.pinned(text) for text in bench.ladder.definition.hold)
-    if name not in held:
-        raise UsageError(f"--with {other}: the ladder holds no {name}, but {', '.join(held) or 'nothing'}.")
-    high = held[name]
-    if Version(low) >= Version(high):
-        raise UsageError(f"--with {other}: give an older release than {name} {high}, which the ladder holds.")
-    releases = index.chosen(name, low, high, [])
-    grid = Grid(bench, name, {release.version: release.date for release in releases})
-    versions = [release.version for release in releases]
-    bench, rounds = grid.bench, confirm.often(noisy, rounds)
+    found, name = answer.found, other.name
+    grid = Grid(bench, name, {release.version: release.date for release in other.releases})
+    versions = [release.version for release in other.releases]
+    bench, rounds = grid.bench, confirm.often(judge.noisy, rounds)
     oldest = grid.rung(found.bad, versions[0])
     if judge.bad_at(bench.value(oldest, key)):
         again = found.confirmed and bench.repeats([oldest], key, judge, rounds)
@@ -132,7 +176,7 @@ def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: str, nois
     rungs = [grid.rung(*place) for place in places]
     repeats = bench.repeats(rungs, key, judge, rounds)
     corners = tuple(bench.at(rung, key, judge) for rung in rungs)
-    told = _told(found, name, lower, upper, corners)
+    told = _told(found, name, lower, upper, corners, judge.noisy)
     unclear = f"the four corners of {found.library} {found.bad} and {name} {upper} contradict each other or cannot tell"
     return msgspec.structs.replace(
         answer,
@@ -143,12 +187,12 @@ def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: str, nois
     )
 
 
-def _told(found: Found, name: str, lower: str, upper: str, corners: Sequence[Seen]) -> str:
-    """What four corners say; empty where they say nothing."""
+def _told(found: Found, name: str, lower: str, upper: str, corners: Sequence[Seen], noisy: bool = False) -> str:
+    """What four corners say; empty where they say nothing, as where one of what repeats itself is like neither end."""
     both = f"{found.library} ≥ {found.bad} together with {name} ≥ {upper}"
     known: dict[tuple[bool | None, ...], str] = {
         (False, False, False, True): f"{both}: neither alone changes it",
         (False, False, True, True): f"{name} {upper} alone: it is there with {found.library} {found.good} too",
         (False, True, False, True): f"{found.library} {found.bad} alone: it is there with {name} {lower} too",
     }
-    return known.get(tuple(corner.bad for corner in corners), "")
+    return known.get(tuple(None if corner.between and not noisy else corner.bad for corner in corners), "")

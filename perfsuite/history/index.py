@@ -20,8 +20,8 @@ class Release:
     date: datetime
 
 
-def releases(library: str) -> list[Release]:
-    """All final releases in the order of their versions, without those whose files are all yanked.
+def releases(library: str, *, yanked: bool = False) -> list[Release]:
+    """All final releases in the order of their versions; those whose files are all yanked only where asked for.
 
     Raises UsageError for a library that the index does not have, and where the index cannot be asked.
     """
@@ -40,7 +40,7 @@ def releases(library: str) -> list[Release]:
     dateless = False
     for file in page.packages:
         version = _version(file.version)
-        if version is None or version.is_prerelease or file.is_yanked:
+        if version is None or version.is_prerelease or (file.is_yanked and not yanked):
             continue
         if file.upload_time is None:
             dateless = True
@@ -79,12 +79,14 @@ def _distance(known: str, asked: str) -> tuple[float, ...]:
     return tuple(abs(a - b) for a, b in pairs)
 
 
-def chosen(library: str, first: str, last: str, only: Sequence[str]) -> list[Release]:
+def chosen(library: str, first: str, last: str, only: Sequence[str], had: Sequence[Release] = ()) -> list[Release]:
     """The releases from ``first`` to ``last``, both included, or of these ``only`` some; no ``last``: the newest.
+    ``had`` are those that a ladder has already: the index may have yanked some since.
 
     Raises UsageError for what is no range, and for an ``only`` outside of it.
     """
-    known = releases(library)
+    listed = {release.version: release for release in (*had, *releases(library))}
+    known = sorted(listed.values(), key=lambda release: Version(release.version))
     low = Version(one(library, first, known).version)
     high = Version(one(library, last, known).version) if last else Version(known[-1].version)
     if high < low:

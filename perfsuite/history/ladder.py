@@ -19,9 +19,10 @@ from pathlib import Path
 
 import msgspec
 from filelock import FileLock
+from packaging.version import Version
 
 from perfsuite import codec
-from perfsuite.errors import FileError, PerfsuiteError, UnknownName, UsageError
+from perfsuite.errors import FileError, UnknownName, UsageError
 from perfsuite.history import index, locks, repository
 from perfsuite.launch.machine import gpus
 from perfsuite.records import Record
@@ -123,6 +124,14 @@ def read_ladder(folder: Path) -> Ladder:
     return codec.read(path, Ladder)
 
 
+def read_built(folder: Path) -> Ladder:
+    """The ladder in a folder, to be run. Raises UsageError where its building ended before the first rung."""
+    ladder = read_ladder(folder)
+    if not ladder.rungs:
+        raise UsageError(f"The ladder in {folder} has no rung yet: run the same `perfsuite ladder build` again.")
+    return ladder
+
+
 def ladders(home: Path = HOME) -> list[Path]:
     """The folders of the ladders built below ``home``."""
     return sorted(path.parent for path in home.glob("*/ladder.json"))
@@ -169,12 +178,23 @@ def held_by(folder: Path) -> Iterator[None]:
 Told = Callable[[Rung], None]
 
 
-def build(folder: Path, definition: Definition, suite: Suite, python_version: str, tell: Told) -> Ladder:
-    """Build the ladder, or what is missing of it: rungs that are there stay, newer releases come behind them.
+def build(
+    folder: Path,
+    definition: Definition,
+    suite: Suite,
+    python_version: str,
+    tell: Told,
+    leave: Callable[[Sequence[Rung]], None] = lambda _: None,
+) -> Ladder:
+    """Build the ladder, or what is missing of it: rungs that are there stay, also where the index has them no longer,
+    and newer releases come behind them. ``leave`` is told of the releases that are new, but of older versions.
 
-    Raises UsageError where the folder holds another ladder.
+    Raises UsageError where the folder holds another ladder, and where a rung can be locked neither now nor never, as
+    without a network.
     """
-    asked = index.chosen(definition.library, definition.first, definition.last, definition.only)
+    known = read_ladder(folder).rungs if (folder / "ladder.json").is_file() else ()
+    had = [index.Release(rung.name, datetime.fromisoformat(rung.date)) for rung in known]
+    asked = index.chosen(definition.library, definition.first, definition.last, definition.only, had)
     if definition.library in dict(map(locks.pinned, definition.hold)):
         raise UsageError(f"--hold names {definition.library}, whose releases are the rungs.")
     dates = dates_held(definition, suite)
@@ -188,14 +208,18 @@ def build(folder: Path, definition: Definition, suite: Suite, python_version: st
     ]
     ladder = Ladder(definition=definition, suite=suite, python_version=python_version)
     if (folder / "ladder.json").is_file():
-        ladder = _continued(folder, ladder, wanted)
+        ladder, wanted, late = _continued(folder, ladder, wanted)
+        if late:
+            leave(late)
     return add(folder, ladder, wanted, dates, tell)
 
 
 def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
-    """When the releases came out that are held, or that the suite pins. Raises UsageError for what is none."""
+    """When the releases came out that are held, or that the suite pins, yanked or not. Raises UsageError for what is
+    none.
+    """
     known = [*map(locks.pinned, definition.hold), *locks.exact(suite.requires)]
-    return [index.one(name, version, index.releases(name)).date for name, version in known]
+    return [index.one(name, version, index.releases(name, yanked=True)).date for name, version in known]
 
 
 def add(
@@ -205,7 +229,7 @@ def add(
 
     ``dates`` are those of what is held, or pinned by the suite: nothing newer than the newest of them and of the rung
     is taken. A rung whose releases cannot be had together is kept with the reason, and tried again as long as no rung
-    stands above it.
+    stands above it. Raises UsageError where a lock fails for another reason, which may pass.
     """
     rungs = {rung.name: rung for rung in ladder.rungs}
     _write(folder, ladder)
@@ -215,7 +239,7 @@ def add(
             continue
         try:
             rungs[rung.name] = _make(folder, ladder, rung, below[-1] if below else None, dates)
-        except PerfsuiteError as error:
+        except locks.Unsolvable as error:
             rungs[rung.name] = _with(rung, failure=str(error))
         ladder = msgspec.structs.replace(ladder, rungs=tuple(rungs.values()))
         _write(folder, ladder)
@@ -229,16 +253,21 @@ def _above(rung: Rung, rungs: Iterable[Rung]) -> bool:
     return names[-1] != rung.name
 
 
-def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> Ladder:
-    """The ladder in the folder under a definition that may reach further up."""
+def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> tuple[Ladder, list[Rung], list[Rung]]:
+    """The ladder in the folder under a definition that may reach further up, what is wanted of it, and what came too
+    late for it: a commit cannot be put below another.
+    """
     known = read_ladder(folder)
     new, old = ladder.definition, known.definition
-    names = [rung.name for rung in known.rungs]
-    reach = () if [rung.name for rung in wanted[: len(names)]] == names else ("last", "only")
+    names = {rung.name for rung in known.rungs}
+    newest = max(map(Version, names), default=Version("0"))
+    late = [rung for rung in wanted if rung.name not in names and Version(rung.name) < newest]
+    left_away = names - {rung.name for rung in wanted}
+    reach = [name for name in ("last", "only") if left_away or (late and name == "only")]
     differing = [name for name in (*_SAME, *reach) if getattr(new, name) != getattr(old, name)]
     differing += ["python"] if ladder.python_version != known.python_version else []
-    if differing or reach:
-        option = ", ".join(f"--{_SAID.get(name, name)}" for name in differing) or "list of releases in the index"
+    if differing:
+        option = ", ".join(f"--{_SAID.get(name, name)}" for name in differing)
         raise UsageError(
             f"{folder} holds a ladder of {old.library} with another {option}; only newer releases can be added to it. "
             "Give the new one a --folder of its own, or remove that folder."
@@ -246,7 +275,7 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> Ladder:
     if new.python != old.python:
         for environment in (folder / "env", *folder.glob("pairs/*/env")):
             shutil.rmtree(environment, ignore_errors=True)  # asv makes it anew: its interpreter may be gone
-    return msgspec.structs.replace(ladder, rungs=known.rungs)
+    return msgspec.structs.replace(ladder, rungs=known.rungs), [rung for rung in wanted if rung not in late], late
 
 
 _SAME = ("library", "first", "hold", "suite", "inherit", "stand_ins", "variables")

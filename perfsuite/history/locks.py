@@ -19,8 +19,13 @@ from perfsuite.launch.environments import output, uv_command
 
 RUNNER = ("asv-runner", "pip", "pympler")  # asv runs these in a rung's environment; uv's sync would remove them
 MARGIN = timedelta(days=1)  # what a release needs may be uploaded some hours behind it
+_FOR_GOOD = ("No solution found", "The build backend returned an error")  # as uv says it; else it may be the network
 _TREE = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree
 _VERSION = "import sys; print('.'.join(map(str, sys.version_info[:2])), sys.executable)"
+
+
+class Unsolvable(UsageError):
+    """Requirements that cannot be had together, with uv's reason."""
 
 
 def find_python(asked: str) -> tuple[str, str]:
@@ -35,15 +40,17 @@ def find_python(asked: str) -> tuple[str, str]:
     return version, path.strip()
 
 
-def pinned(text: str) -> tuple[str, str]:
-    """``datasets==2.10.1`` → its name and version. Raises UsageError for what pins no one version."""
+def pinned(text: str, option: str = "--hold") -> tuple[str, str]:
+    """``datasets==2.10.1`` → its name and version. Raises UsageError for what pins no one version, in words of the
+    option that gave it.
+    """
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        raise UsageError(f"--hold {text!r} is no requirement: write name==version.") from error
+        raise UsageError(f"{option} {text!r} is no requirement: write name==version.") from error
     exact = [part for part in requirement.specifier if part.operator == "==" and not part.version.endswith("*")]
     if len(exact) != 1 or len(list(requirement.specifier)) != 1 or requirement.url:
-        raise UsageError(f"--hold {text!r} holds no one version: write {requirement.name}==version.")
+        raise UsageError(f"{option} {text!r} names no one version: write {requirement.name}==version.")
     return canonicalize_name(requirement.name), exact[0].version
 
 
@@ -55,7 +62,7 @@ def exact(requirements: Sequence[str]) -> list[tuple[str, str]]:
 def lock(requirements: Sequence[str], python: str, newest: datetime | None, below: str = "") -> str:
     """The lock of these requirements; ``below`` is the lock of the rung below, ``newest`` the date of what is taken.
 
-    Raises UsageError with uv's reason where they cannot be had together.
+    Raises Unsolvable where they cannot be had together, and UsageError where uv fails else, as without a network.
     """
     command = [*uv_command(), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", python]
     if newest is not None:
@@ -70,7 +77,8 @@ def lock(requirements: Sequence[str], python: str, newest: datetime | None, belo
             [*command, str(asked), "-o", str(found)], capture_output=True, text=True, check=False, cwd=folder
         )
         if done.returncode:
-            raise UsageError(" ".join(done.stderr.translate(_TREE).split()) or f"uv ended with {done.returncode}.")
+            said = " ".join(done.stderr.translate(_TREE).split()) or f"uv ended with {done.returncode}."
+            raise (Unsolvable if any(text in said for text in _FOR_GOOD) else UsageError)(said)
         return found.read_text()
 
 

@@ -17,7 +17,7 @@ from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.history import asv
 from perfsuite.history.ladder import Ladder
-from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
+from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release, count_series
 from perfsuite.units import show_cost
 
 OURS = Path(__file__).parent / "www"
@@ -74,18 +74,20 @@ def summary(story: Story) -> str:
     gap = f"; {missing} of {len(story.rungs)} rungs have no result" if missing else ""
     if not told:
         return f"{ends}: nothing changed in {story.series} series{gap}."
-    releases = list(dict.fromkeys(change.new_rung for change in worse))
+    releases = list(dict.fromkeys(change.since for change in worse if not change.drift))
     named = ", ".join(releases[:-1]) + (" and " if len(releases) > 1 else "") + releases[-1] if releases else ""
-    bad = f"got worse with {named}" if named else "nothing got worse"
-    better = len(told) - len(worse)
+    ways = [f"with {named}"] if named else []
+    ways += dict.fromkeys(change.unlike for change in worse if change.drift)
+    bad = f"got worse {' and '.join(ways)}" if ways else "nothing got worse"
+    better = count_series([change for change in told if change.kind not in WORSE])
     good = f"; {better} got better" if better else ""
-    count = f"{len(worse)} of {story.series} series " if worse else f"of {story.series} series "
+    count = f"{count_series(worse)} of {story.series} series " if worse else f"of {story.series} series "
     return f"{ends}: {count}{bad}{good}{gap}."
 
 
 def link(change: Change, benchmark: dict[str, Any], story: Story) -> str:
     """asv's graph of the change, with its rung marked."""
-    values = re.findall(r"'(?:[^'\\]|\\.)*'|[^,\s][^,]*", change.parameters)
+    values = re.findall(r"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|[^,\s][^,]*""", change.parameters)
     query = {f"p-{name}": value for name, value in zip(benchmark["param_names"], values, strict=False)}
     commit = next(rung.commit for rung in story.rungs if rung.name == change.new_rung)
     return f"{GRAPHS}#{change.benchmark}?{urlencode(query | {'commits': commit})}"

@@ -25,7 +25,9 @@ class Change(Record, frozen=True, kw_only=True):
     """A step of one benchmark. ``kind`` is regressed, improved, broke or mended; None is a failure of the benchmark.
 
     ``status``: confirmed, unconfirmed (run again, it did not hold) or unchecked (not run again). ``again`` are the
-    numbers of the old and of the new rung from then. ``series`` has a number for each of the story's rungs.
+    numbers of the old and of the new rung from then. ``series`` has a number for each of the story's rungs. ``between``
+    are the rungs without a number between the two: it may be theirs, and ``beside`` is then what else differs between
+    the two. ``drift``: it moved a little with each of so many releases; 0 where it stepped.
     """
 
     benchmark: str
@@ -42,6 +44,21 @@ class Change(Record, frozen=True, kw_only=True):
     again: tuple[tuple[float | None, ...], tuple[float | None, ...]] = ((), ())
     why: str = ""
     series: tuple[float | None, ...] = ()
+    between: tuple[str, ...] = ()
+    beside: tuple[str, ...] = ()
+    drift: int = 0
+
+    @property
+    def since(self) -> str:
+        """The release that did it; ``2 or 3`` where one of several did, ``1 to 12`` where all of them did."""
+        if self.drift:
+            return f"{self.old_rung} to {self.new_rung}"
+        return f"{', '.join(self.between)} or {self.new_rung}" if self.between else self.new_rung
+
+    @property
+    def unlike(self) -> str:
+        """How it came, where it is not with its rung's release alone: ``with 2 or 3``; else empty."""
+        return f"little by little from {self.since}" if self.drift else f"with {self.since}" if self.between else ""
 
     @property
     def label(self) -> str:
@@ -51,12 +68,19 @@ class Change(Record, frozen=True, kw_only=True):
     @property
     def move(self) -> str:
         """``0 → 2,048 samples``."""
-        old, new = show_value(self.old, self.unit), show_value(self.new, self.unit)
-        return f"{old.removesuffix(f' {self.unit}') if new.endswith(f' {self.unit}') else old} → {new}"
+        return show_move(self.old, self.new, self.unit)
 
     @property
     def by(self) -> str:
-        """``+12.0 %``, or from twice on ``2.4 times more``; where a percentage hides it, also the difference."""
+        """``+12.0 %``, or from twice on ``2.4 times more``; where a percentage hides it, also the difference; and of a
+        drift what that is for each release.
+        """
+        if self.drift and self.old and self.new:
+            return f"{self._by}, {(self.new / self.old) ** (1 / self.drift):.3g} at each release"
+        return self._by
+
+    @property
+    def _by(self) -> str:
         if self.old is None or self.new is None:
             return ""
         if self.unit == "bytes":
@@ -112,10 +136,12 @@ class Story(Record, frozen=True, kw_only=True):
         for release, groups in by_release(self.told(CONFIRMED, UNCHECKED)):
             parts = []
             for words, kinds in (("worse", WORSE), ("better", BETTER)):
-                titles = [group[0].title for group in groups if group[0].kind in kinds]
-                count = sum(len(group) for group in groups if group[0].kind in kinds)
-                if count:
-                    parts.append(f"{count} series {words} ({'; '.join(dict.fromkeys(titles))})")
+                these = [change for group in groups for change in group if change.kind in kinds]
+                for how in dict.fromkeys(change.unlike for change in these):
+                    alike = [change for change in these if change.unlike == how]
+                    titles = dict.fromkeys(change.title for change in alike)
+                    told = f"{words} {how}".rstrip()
+                    parts.append(f"{count_series(alike)} series {told} ({'; '.join(titles)})")
             found.append((release, ", ".join(parts)))
         return found
 
@@ -129,12 +155,14 @@ def tell(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> S
     """The story of these steps as their checks stand now."""
     runs = last_runs(folder, ladder)
     known = results.benchmarks(folder, ladder)
-    names = {rung.name: rung.commit for rung in ladder.rungs}
+    rungs = {rung.name: rung for rung in ladder.rungs}
+    names = [*rungs]
     changes = []
     for step in found:
         check = confirm.known(folder, step)
         benchmark = known[step.key[0]]
-        evidence = why(folder / "evidence", names[step.old_rung], names[step.new_rung], *step.key)
+        old, new = rungs[step.old_rung], rungs[step.new_rung]
+        between = () if step.drift else tuple(names[names.index(old.name) + 1 : names.index(new.name)])
         changes.append(
             Change(
                 benchmark=step.key[0],
@@ -149,8 +177,11 @@ def tell(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> S
                 new=step.new,
                 status=UNCHECKED if check is None else CONFIRMED if check.confirmed else UNCONFIRMED,
                 again=(check.old_again, check.new_again) if check else ((), ()),
-                why=evidence,
+                why=why(folder / "evidence", old.commit, new.commit, *step.key),
                 series=_series(ladder, runs, step),
+                between=between,
+                beside=_beside(folder, ladder, old, new) if between else (),
+                drift=step.drift,
             )
         )
     return Story(
@@ -179,14 +210,25 @@ def find(folder: Path, ladder: Ladder) -> list[Step]:
 
 
 def by_release(changes: Sequence[Change]) -> list[tuple[str, list[list[Change]]]]:
-    """The changes by release, and in it by benchmark and kind."""
+    """The changes by release, and in it by benchmark and kind, and by the rung against which they are."""
     found = []
     for rung, inside in groupby(changes, key=lambda change: change.new_rung):
-        groups: dict[tuple[str, str, str], list[Change]] = {}
+        groups: dict[tuple[str, ...], list[Change]] = {}
         for change in inside:
-            groups.setdefault((change.benchmark, change.kind, change.status), []).append(change)
+            groups.setdefault((change.benchmark, change.kind, change.status, change.old_rung), []).append(change)
         found.append((rung, sorted(groups.values(), key=lambda group: (*WORSE, *BETTER).index(group[0].kind))))
     return found
+
+
+def count_series(changes: Sequence[Change]) -> int:
+    """How many series they are of: one may change with several releases."""
+    return len({change.label for change in changes})
+
+
+def show_move(old: float | None, new: float | None, unit: str, to: str = " → ") -> str:
+    """Two numbers in human units, with the unit named once."""
+    first, last = show_value(old, unit), show_value(new, unit)
+    return f"{first.removesuffix(f' {unit}') if last.endswith(f' {unit}') else first}{to}{last}"
 
 
 def show_value(value: float | None, unit: str) -> str:
@@ -230,7 +272,7 @@ def _rungs(folder: Path, ladder: Ladder, runs: Mapping[str, Run]) -> list[Told]:
 
 
 def _beside(folder: Path, ladder: Ladder, below: Rung | None, rung: Rung) -> tuple[str, ...]:
-    """What else differs from the rung below: what the release forced."""
+    """What else differs from a rung below: what the releases forced."""
     if below is None or not rung.commit:
         return ()
     old, new = (repository.show(folder / "repo", one.commit, LOCK) for one in (below, rung))
