@@ -10,7 +10,7 @@ A new launch is suspicious if it lies above the prediction bound of one more lau
     mean + t(m-1, 0.9) · s · sqrt(1 + 1/m)        (Hahn and Meeker 1991, section 4.7)
 
 and, if every one of CONFIRMATIONS further launches does, it is slower. Of launches that follow the baseline's own
-normal distribution all five do so in 0.3 % of cases with m = 3 (simulated), before any tolerance. A minimum of launches
+normal distribution all five do so in 0.4 % of cases with m = 3 (simulated), before any tolerance. A minimum of launches
 is monotone: a step that gets slower can never excuse itself by the noise that it makes.
 """
 
