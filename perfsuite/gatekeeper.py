@@ -13,7 +13,7 @@ from pathlib import Path
 from perfsuite import records
 from perfsuite.cell import Cell
 from perfsuite.errors import FileError
-from perfsuite.gate.judge import RED, judge
+from perfsuite.gate.judge import COMMAND, RED, judge
 from perfsuite.gate.launches import merge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES
@@ -29,11 +29,21 @@ def unwatched(cell: Cell, progress: object, seconds: float) -> None:
     """Shows nobody how a cell gets on."""
 
 
+class NotAccepted(FileError):
+    """A baseline that is not written; ``result`` is the red one of what was measured for it."""
+
+    def __init__(self, text: str, measurement: Measurement, baseline: Baseline | None) -> None:
+        super().__init__(text)
+        verdict = Verdict(cell=measurement.cell, status="failed", headline=f"{measurement.cell}: {text}")
+        self.result = Result(measurement=measurement, baseline=baseline, verdict=verdict)
+
+
 @dataclass(frozen=True)
 class Gatekeeper:
     """``consent`` is what may be accepted: "new", "regressed", "improved", "all" or nothing. ``launches`` is the number
     that a baseline is recorded from, 1 or more: one holds no time; ``tolerance`` the relative slow-down that is allowed
-    on top of the noise; ``reason`` is what the ledger says of every baseline that is accepted.
+    on top of the noise; ``reason`` is what the ledger says of every baseline that is accepted; ``command`` collects the
+    cell's test.
     """
 
     runner: Runner
@@ -43,12 +53,13 @@ class Gatekeeper:
     reason: str = ""
     launches: int = LAUNCHES
     watch: Watch = unwatched
+    command: str = COMMAND
 
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Measure and judge a cell; accept it into its baseline if the user has consented.
 
         Raises FileError for a baseline that cannot be read or written, and for a new one whose launches spread so wide
-        that it would be unstable from its first use on.
+        that it would be unstable from its first use on: NotAccepted where there is a measurement by then.
         """
         baseline = self.store.load(cell.id)
         measurements = [self._launch(cell, faults)]
@@ -64,7 +75,10 @@ class Gatekeeper:
                 measurements.append(self._launch(cell, faults))
             measurement, verdict = self._judge(cell, measurements, baseline)
             if self._consents(baseline, verdict):
-                updated = str(self._accept(cell, measurement, baseline))
+                try:
+                    updated = str(self._accept(cell, measurement, baseline))
+                except FileError as error:
+                    raise NotAccepted(str(error), measurement, baseline) from error
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
 
     def _launch(self, cell: Cell, faults: Sequence[str]) -> Measurement:
@@ -76,7 +90,9 @@ class Gatekeeper:
         """All launches as one measurement, and what is to be said of it."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         merged = merge(measurements, metrics)
-        return merged, judge(merged, baseline, metrics, strategy=cell.strategy.name, time_tolerance=self.tolerance)
+        strategy, tolerance = cell.strategy.name, self.tolerance
+        verdict = judge(merged, baseline, metrics, strategy=strategy, time_tolerance=tolerance, command=self.command)
+        return merged, verdict
 
     def _consents(self, baseline: Baseline | None, verdict: Verdict) -> bool:
         """A suspicion that another reason for red left unconfirmed is accepted with that reason."""

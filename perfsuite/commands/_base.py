@@ -1,6 +1,7 @@
 """What a subcommand is, and the options that several of them share."""
 
 import argparse
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,8 +50,16 @@ _TIMEOUT = "Seconds that a rank may take without progress {} its first step on."
 
 def check_output(option: str, path: Path | None, suffix: str = "") -> None:
     """Raise UsageError now, and not after hours of work, if no file with that suffix can be written there."""
-    if path and (path.suffix != (suffix or path.suffix) or path.is_dir() or not path.absolute().parent.is_dir()):
+    if not path:
+        return
+    folder, special = path.absolute().parent, path.exists() and not path.is_file()
+    if path.suffix != (suffix or path.suffix) or special or not folder.is_dir():
         raise UsageError(f"{option} names {path}: it must be a file{suffix and ' *' + suffix} in a folder that exists.")
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}.", suffix=".part"):  # as it will be written
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} names {path}, where no file can be made: {error.strerror}.") from error
 
 
 def settings_of(arguments: argparse.Namespace, capacity: str | None = None) -> Settings:
