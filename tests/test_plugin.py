@@ -276,10 +276,12 @@ def test_a_report_that_cannot_be_made_is_told_at_once(repository):
 def test_a_report_that_cannot_be_written_is_red(repository):
     """A disk that is full by then: one sentence beside the table of what was measured, and no traceback."""
     full = "from perfsuite import codec\ndef full(*_): raise OSError(28, 'No space left')\ncodec.write_bytes = full"
-    pytester = repository(CELL, conftest=full)
-    held_to(pytester, CELL, cannot_run)
-    result = perf(pytester, "--perf-capacity=1MiB", "--perf-report=run.jsonl")
+    cell = "gpt2_tiny-zero3-cpu_x2"
+    pytester = repository(cell, conftest=f"{HIDDEN}\n{full}")
+    held_to(pytester, cell, cannot_run)
+    result = perf(pytester, "--perf-report=run.jsonl")
 
+    result.assert_outcomes(skipped=1)
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     result.stdout.fnmatch_lines(["perfsuite: the report */run.jsonl cannot be written: No space left."])
     assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
