@@ -7,7 +7,7 @@ t5_base-zero3+bf16-h200_x1-b8-s512  the same with another workload: micro-batch 
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +16,7 @@ from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UnknownName, UsageError
+from perfsuite.expressions import Matcher, matcher
 from perfsuite.records import Job
 
 _SUFFIXES = {"b": "micro_batch", "s": "sequence_length", "t": "target_length"}
@@ -100,6 +101,29 @@ def parse_cell(text: str, catalog: Catalog) -> Cell:
     if len(parts) < 3:
         raise UsageError(f"{text!r} is not a cell: write model-strategy-hardware, e.g. t5_tiny-zero3+bf16-cpu_x2.")
     return make_cell(parts[0], parts[1], parts[2], catalog, parts[3:])
+
+
+def named_whole(expression: str, ids: Container[str], catalog: Catalog) -> set[str]:
+    """The cells that ``-k`` means alone, since it names them by their whole ids, ``A`` or ``A or B``: consent to a cell
+    is none to its neighbours, whose ids may contain its own. Empty for any other expression.
+
+    ``ids`` are known ones beside the catalog's: their model may be a conftest's.
+    """
+    words = set(expression.split(" or "))
+    return words if all(word in ids or _is_id(word, catalog) for word in words) else set()
+
+
+def _is_id(text: str, catalog: Catalog) -> bool:
+    try:
+        return parse_cell(text, catalog).id == text
+    except UsageError:
+        return False
+
+
+def cells_meant(expression: str, ids: Container[str], catalog: Catalog) -> Matcher:
+    """Whether a cell's id is meant by ``-k``. Raises UsageError for what is no expression."""
+    whole = named_whole(expression, ids, catalog)
+    return whole.__contains__ if whole else matcher(expression)
 
 
 def make_job(cell: Cell, catalog: Catalog, import_path: Iterable[str], **how: Any) -> Job:

@@ -10,7 +10,8 @@ PerfsuiteError            base; its text is one sentence that says what was wron
     └── Unsupported       this machine or these library versions cannot run the cell
 
 Where they are raised stand CellFailed (launch/launcher.py: the ranks left no result), GatherError (gate/gather.py: what
-they left makes no measurement) and, for pytest, PerfVerdict (pytest_session.py: the verdict is red).
+they left makes no measurement), NotAccepted (gatekeeper.py: a FileError of a baseline that is not written) and, for
+pytest, PerfVerdict (pytest_session.py: the verdict is red).
 """
 
 import difflib

@@ -13,7 +13,7 @@ from pathlib import Path
 from perfsuite import records
 from perfsuite.cell import Cell
 from perfsuite.errors import FileError
-from perfsuite.gate.judge import RED, judge
+from perfsuite.gate.judge import COMMAND, RED, judge
 from perfsuite.gate.launches import merge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES
@@ -29,11 +29,21 @@ def unwatched(cell: Cell, progress: object, seconds: float) -> None:
     """Shows nobody how a cell gets on."""
 
 
+class NotAccepted(FileError):
+    """A baseline that is not written; ``result`` is the red one of what was measured for it."""
+
+    def __init__(self, text: str, measurement: Measurement, baseline: Baseline | None) -> None:
+        super().__init__(text)
+        verdict = Verdict(cell=measurement.cell, status="failed", headline=f"{measurement.cell}: {text}")
+        self.result = Result(measurement=measurement, baseline=baseline, verdict=verdict)
+
+
 @dataclass(frozen=True)
 class Gatekeeper:
     """``consent`` is what may be accepted: "new", "regressed", "improved", "all" or nothing. ``launches`` is the number
     that a baseline is recorded from, 1 or more: one holds no time; ``tolerance`` the relative slow-down that is allowed
-    on top of the noise; ``reason`` is what the ledger says of every baseline that is accepted.
+    on top of the noise; ``reason`` is what the ledger says of every baseline that is accepted; ``command`` collects the
+    cell's test.
     """
 
     runner: Runner
@@ -43,12 +53,14 @@ class Gatekeeper:
     reason: str = ""
     launches: int = LAUNCHES
     watch: Watch = unwatched
+    command: str = COMMAND
 
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Measure and judge a cell; accept it into its baseline if the user has consented.
 
         Raises FileError for a baseline that cannot be read or written, for a new one whose launches spread so wide that
-        it would be unstable from its first use on, and for one of a slow hour: later times would be held to those.
+        it would be unstable from its first use on, and for one of a slow hour, to which later times would be held:
+        NotAccepted where there is a measurement by then.
         """
         baseline = self.store.load(cell.id)
         measurements = [self._launch(cell, faults)]
@@ -64,9 +76,12 @@ class Gatekeeper:
                 measurements.append(self._launch(cell, faults))
                 measurement, verdict = self._judge(cell, measurements, baseline)
             if self._consents(baseline, verdict):
-                if self.consent == "regressed" and self.launches > 1 and _in_a_slow_hour(verdict):
-                    raise FileError(f"{self.store.path(cell.id)} is not written: {_SLOW_HOUR}")
-                updated = str(self._accept(cell, measurement, baseline))
+                try:
+                    if self.consent == "regressed" and self.launches > 1 and _in_a_slow_hour(verdict):
+                        raise FileError(f"{self.store.path(cell.id)} is not written: {_SLOW_HOUR}")
+                    updated = str(self._accept(cell, measurement, baseline))
+                except FileError as error:
+                    raise NotAccepted(str(error), measurement, baseline) from error
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
 
     def _launch(self, cell: Cell, faults: Sequence[str]) -> Measurement:
@@ -78,7 +93,9 @@ class Gatekeeper:
         """All launches as one measurement, and what is to be said of it."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         merged = merge(measurements, metrics)
-        return merged, judge(merged, baseline, metrics, strategy=cell.strategy.name, time_tolerance=self.tolerance)
+        strategy, tolerance = cell.strategy.name, self.tolerance
+        verdict = judge(merged, baseline, metrics, strategy=strategy, time_tolerance=tolerance, command=self.command)
+        return merged, verdict
 
     def _wants_more(self, launches: int, verdict: Verdict) -> bool:
         """Whether a baseline needs more launches: those it is recorded from, and those that tell what a time is that

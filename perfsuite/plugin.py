@@ -96,12 +96,16 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--perf`` the cells and nothing else; without it no cell."""
+    """With ``--perf`` the cells and nothing else, of ``-k CELL`` that cell alone; without it no cell."""
     cells = [item for item in items if FIXTURE in getattr(item, "fixturenames", ())]
     if not config.getoption("--perf"):
         for item in cells:
             item.add_marker(pytest.mark.skip(reason="needs --perf"))
         return
+    if cells and config.option.keyword:
+        from perfsuite.pytest_cells import without_neighbours
+
+        cells = without_neighbours(cells, config)
     ours = set(cells)
     others = [item for item in items if item not in ours]
     if others:

@@ -9,7 +9,7 @@ import pytest
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
-from perfsuite.cell import Cell, grid, make_cell, move, parse_cell, parse_hardware, taken, why_not
+from perfsuite.cell import Cell, grid, make_cell, move, named_whole, parse_cell, parse_hardware, taken, why_not
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import local_hardware
 from perfsuite.plugin import FIXTURE, SETTINGS
@@ -82,6 +82,19 @@ def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None
         if not why_not(catalog.get("model", model), parsed, parse_hardware(there, catalog)):
             moved.append(make_cell(model, strategy, there, catalog))
     return list({cell.id: cell for cell in moved if cell is not None}.values())
+
+
+def cell_of(item: pytest.Item) -> Cell | None:
+    """The cell of a test, if it has one."""
+    cell: Cell | None = item.callspec.params.get(FIXTURE) if hasattr(item, "callspec") else None
+    return cell
+
+
+def without_neighbours(items: list[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
+    """The tests that ``-k`` means where it names cells by their whole ids: pytest takes every name that contains it."""
+    ids = {cell.id for item in items if (cell := cell_of(item))}
+    whole = named_whole(config.option.keyword, ids, catalog_of(config))
+    return [item for item in items if (cell := cell_of(item)) and cell.id in whole] if whole else items
 
 
 def _expand(names: list[str], catalog: Catalog) -> list[str]:

@@ -12,8 +12,9 @@ from perfsuite.cell import Cell
 from perfsuite.gate.judge import RED
 from perfsuite.gate.predicted import judge_prediction, load, path_of
 from perfsuite.gatekeeper import commit_of
-from perfsuite.memory.predict import predict
-from perfsuite.records import FORMAT, PredictedBaseline, PredictedResult
+from perfsuite.launch.machine import why_missing
+from perfsuite.memory.predict import predict, unsupported
+from perfsuite.records import FORMAT, PredictedBaseline, PredictedResult, Verdict
 
 
 def predict_and_judge(
@@ -22,8 +23,8 @@ def predict_and_judge(
     """Trace a cell, judge it, and accept it where the user has consented to this verdict. A gate asks what is so now:
     what an earlier run has kept is no answer.
     """
-    baseline = load(root, cell.id)
-    (prediction,) = predict([cell], catalog, fresh=True)
+    baseline, missing = load(root, cell.id), why_missing(cell.strategy)
+    (prediction,) = [unsupported(cell, f"{missing}.")] if missing else predict([cell], catalog, fresh=True)
     verdict = judge_prediction(prediction, baseline, command)
     updated = ""
     kind = "new" if baseline is None else verdict.status
@@ -47,3 +48,9 @@ def predict_and_judge(
 def lasting(prediction: records.Prediction) -> records.Prediction:
     """Without what differs from machine to machine, and without the curve, which would fill a diff."""
     return msgspec.structs.replace(prediction, curve=[], held=[], seconds=0.0, rss_bytes=0)
+
+
+def without_prediction(cell: Cell, sentence: str) -> PredictedResult:
+    """The red result of a cell that was not predicted, or is held to what cannot be read."""
+    verdict = Verdict(cell=cell.id, status="failed", headline=sentence)
+    return PredictedResult(prediction=unsupported(cell, sentence), verdict=verdict)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import os
+import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -18,7 +20,6 @@ from perfsuite import codec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.codec import T
 from perfsuite.commands._base import check_output
 from perfsuite.errors import PerfsuiteError
 from perfsuite.expressions import hint
@@ -26,10 +27,11 @@ from perfsuite.gate.judge import NEED_A_REASON, RED
 from perfsuite.gate.noise import LAUNCHES
 from perfsuite.gate.standing import of_one_launch
 from perfsuite.gate.store import Store
-from perfsuite.gatekeeper import Gatekeeper
-from perfsuite.launch.machine import missing_packages, why_absent
+from perfsuite.gatekeeper import Gatekeeper, NotAccepted
+from perfsuite.launch.machine import why_absent, why_missing
 from perfsuite.plugin import FIXTURE
-from perfsuite.pytest_cells import catalog_of, setting
+from perfsuite.pytest_cells import catalog_of, cell_of, setting
+from perfsuite.pytest_results import is_told, leave, measured, predicted, without_measurement
 from perfsuite.records import Measurement, PredictedResult, Result
 from perfsuite.report.life import moved
 from perfsuite.report.live import LiveLine
@@ -38,8 +40,6 @@ from perfsuite.report.verdict import render
 from perfsuite.runner import Runner, Settings, check_settings
 from perfsuite.units import parse_bytes
 
-PROPERTY = "perfsuite"
-PREDICTED = "perfsuite predicted"
 LOG_WIDTH = 160  # columns of the table where no terminal says how wide it is
 _CLOCK = pytest.StashKey["StepClock"]()
 
@@ -88,8 +88,8 @@ class PerfCell:
         A cell that this machine or these versions cannot run is skipped with the reason. If the test uses the
         ``benchmark`` fixture too, the steps' times are in pytest-benchmark's report.
         """
-        result = self.session.measure(self.cell)
-        self.request.node.user_properties.append((PROPERTY, codec.encode_line(result)))
+        result = self.session.measure(self.cell, self.request)
+        leave(self.request.node, result)
         measurement, verdict = result.measurement, result.verdict
         if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
             _replay(self.request, measurement)
@@ -148,7 +148,7 @@ class PerfSession:
         self.predicted: list[PredictedResult] = []
         self.skipped: Counter[str] = Counter()
         self.left_out: list[str] = []  # cells' tests that were deselected
-        self.chosen = 0
+        self.unwritten = ""  # why the report is not there
         self.live = LiveLine(self.settings.all_steps_of, quiet=self.verbose)
 
     @property
@@ -173,14 +173,14 @@ class PerfSession:
         """The fixture's value. Skips the test where the hardware is absent."""
         cell: Cell = request.param
         reason = absent = why_absent(cell.hardware, self.catalog)
-        missing = missing_packages(cell.strategy)
-        if missing:
-            names = " and ".join(missing)
-            reason = f"{cell.strategy.name} needs {names}, not installed here: pip install {' '.join(missing)}"
-        if absent and self.config.getoption("--perf-predict") and not missing:
+        if absent and self.config.getoption("--perf-predict"):
             self._predict(cell, request)
         if absent and (asked := self.config.getoption("--perf-hardware")):
             raise PerfVerdict(f"{cell.id}: {absent} --perf-hardware={asked} asked for it; --perf-predict predicts it.")
+        if not os.path.lexists(
+            self.store.path(cell.id)
+        ):  # a baseline says that it could be trained: it is held to that
+            reason = reason or why_missing(cell.strategy)
         if self.settings.capacity_bytes is not None and cell.strategy.engine.process == "communication":
             reason = "messages have no tensors that a capacity could hold"
         if reason:
@@ -189,31 +189,35 @@ class PerfSession:
 
     def _predict(self, cell: Cell, request: pytest.FixtureRequest) -> None:
         """Predict and judge instead of measuring: skips the test with the verdict, or raises PerfVerdict."""
-        from perfsuite.pytest_predictions import predict_and_judge
+        from perfsuite.pytest_predictions import predict_and_judge, without_prediction
 
-        root = self.config.rootpath / self.config.getini("perf_baselines")
+        command = self._collects(request)
         try:
-            result = predict_and_judge(cell, self.catalog, root, self.update, self.reason, self._collects(request))
+            result = predict_and_judge(cell, self.catalog, self.store.root, self.update, self.reason, command)
         except PerfsuiteError as error:
-            raise PerfVerdict(f"{cell.id}: {error}") from error
-        request.node.user_properties.append((PREDICTED, codec.encode_line(result)))
+            result = without_prediction(cell, f"{cell.id}: {error}")
+        leave(request.node, result)
         if result.verdict.status in RED and not result.updated:
             raise PerfVerdict(render(result.verdict, None))
         outcome = f"baseline written: {result.updated}" if result.updated else result.verdict.headline
         pytest.skip(f"predicted, not measured: {outcome}")
 
     def _collects(self, request: pytest.FixtureRequest) -> str:
-        """The command that collects a prediction's test: its file may be in no default, its hardware an option's."""
-        asked = self.config.getoption("--perf-hardware")
+        """The command that collects the cell's test: its file may be in no default, its hardware an option's."""
+        asked, predict = self.config.getoption("--perf-hardware"), self.config.getoption("--perf-predict")
+        options = ["--perf", *["--perf-predict"] * predict, *([f"--perf-hardware={asked}"] if asked else [])]
         file = os.path.relpath(request.node.path, self.config.invocation_params.dir)
-        return f"pytest --perf --perf-predict{f' --perf-hardware={asked}' if asked else ''} {file}"
+        return shlex.join(["pytest", *options, file])
 
-    def measure(self, cell: Cell) -> Result:
-        """Hold a cell to its baseline; accept it if the user has consented."""
+    def measure(self, cell: Cell, request: pytest.FixtureRequest) -> Result:
+        """Hold a cell to its baseline; accept it if the user has consented. What stands in the way of that is red."""
+        gatekeeper = dataclasses.replace(self.gatekeeper, command=self._collects(request))
         try:
-            result = self.gatekeeper.hold(cell)
+            result = gatekeeper.hold(cell)
+        except NotAccepted as error:
+            return error.result
         except PerfsuiteError as error:
-            raise PerfVerdict(f"{cell.id}: {error}") from error
+            return without_measurement(cell, self.catalog, f"{cell.id}: {error}")
         finally:
             self.live.clear()
         if not result.updated:
@@ -233,16 +237,25 @@ class PerfSession:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-        """A red verdict is shown as its text, in the terminal and in JUnit alike, without a traceback."""
-        report = yield
-        if call.excinfo is not None and call.excinfo.errisinstance(PerfVerdict):
-            report.longrepr = str(call.excinfo.value)
+        """A red verdict is shown as its text, in the terminal and in JUnit alike, without a traceback. A cell that ends
+        without a result, whatever has stopped it, has a red one in the report.
+        """
+        report, error = (yield), call.excinfo
+        if error is None:
+            return report
+        if verdict := error.errisinstance(PerfVerdict):
+            report.longrepr = str(error.value)
+        cell = None if is_told(report) else cell_of(item)
+        if cell is not None:
+            crash = error.exconly(tryshort=True).partition("\n")[0]
+            sentence = report.longrepr if verdict else f"{cell.id}: {crash}"
+            leave(report, without_measurement(cell, self.catalog, sentence))
         return report
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
         """A cell has a line of its own instead of a letter; with -v pytest's own lines stay."""
-        if not self.verbose and report.when == "call" and _result(report):
+        if not self.verbose and report.when == "call" and measured(report):
             return report.outcome, "", report.outcome.upper()
         return None
 
@@ -258,9 +271,8 @@ class PerfSession:
             return
         if report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
-        if report.when == "setup":  # a cell is predicted where its fixture is set up
-            self.predicted += _found(report, PREDICTED, PredictedResult)
-        result = _result(report) if report.when == "call" else None
+        self.predicted += predicted(report)
+        result = measured(report)
         if result is None:
             return
         self.results.append(result)
@@ -272,15 +284,14 @@ class PerfSession:
         """Cells that -k leaves out are where a mistyped word of it finds its neighbour."""
         self.left_out += [item.name for item in items if FIXTURE in getattr(item, "fixturenames", ())]
 
-    def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """How many are left."""
-        self.chosen = len(session.items)
-
-    def pytest_terminal_summary(self, terminalreporter: Any) -> None:
-        """The table of all cells, and every baseline that was written."""
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        """The table of all cells, every baseline that was written, and the report if it was not."""
+        if self.unwritten:
+            terminalreporter.write_line(self.unwritten, red=True)
         if self.results or self.skipped:
             terminalreporter.section("training performance")
-        elif not self.chosen and (near := hint(self.config.option.keyword, self.left_out)):
+        elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword:
+            near = hint(self.config.option.keyword, self.left_out) if self.left_out else ""  # xdist does not tell them
             terminalreporter.write_line(f"-k leaves no cell.{near}")
         for reason, count in self.skipped.items():
             terminalreporter.write_line(f"{count} skipped: {reason}")
@@ -294,14 +305,19 @@ class PerfSession:
             for told in tell_update(result, self.catalog.all("metric").values()):
                 terminalreporter.write_line(told)
 
-    def pytest_sessionfinish(self) -> None:
-        """End the rank servers; write the report whole, or not at all."""
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """End the rank servers; write the report whole, or not at all. Where nothing ran, the last one stays."""
         self.live.clear()
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.runner.close()
-        if self.report and not hasattr(self.config, "workerinput"):
-            lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
+        lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
+        if not self.report or not lines or hasattr(self.config, "workerinput"):
+            return
+        try:
             codec.write_bytes(self.report, lines)
+        except OSError as error:
+            self.unwritten = f"perfsuite: the report {self.report} cannot be written: {error.strerror}."
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
 def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
@@ -313,15 +329,6 @@ def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
     if of_one_launch(result.measurement, metrics):
         told.append("of one launch: holds no time")
     return [f"baseline {'changed' if result.baseline else 'new'}: {result.updated}", *(f"  {line}" for line in told)]
-
-
-def _result(report: pytest.TestReport) -> Result | None:
-    return next(iter(_found(report, PROPERTY, Result)), None)
-
-
-def _found(report: pytest.TestReport, name: str, kind: type[T]) -> list[T]:
-    where = f"the report of {report.nodeid}"
-    return [codec.decode(str(text).encode(), kind, where) for key, text in report.user_properties if key == name]
 
 
 def _settings(config: pytest.Config) -> Settings:

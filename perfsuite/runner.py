@@ -19,7 +19,7 @@ from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.environments import HERE, Environment
 from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
 from perfsuite.launch.leases import lease
-from perfsuite.launch.machine import describe, device_indices
+from perfsuite.launch.machine import describe, device_indices, why_missing
 from perfsuite.progress import Progress
 from perfsuite.records import SNAPSHOT, Failure, Job, Launch, Measurement, Turns, timestamp
 from perfsuite.training.meters._base import COUNTED_STEPS, TRACED_STEPS
@@ -51,10 +51,13 @@ class Runner:
     def __init__(self, catalog: Catalog, settings: Settings, environment: Environment = HERE) -> None:
         self.catalog = catalog
         self.settings = settings
+        self._environment = environment
         self._launcher = Launcher(Timeouts(settings.start_timeout, settings.step_timeout), environment)
 
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
-        """Train the cell and return its measurement; a failure is a measurement too, with its outcome."""
+        """Train the cell and return its measurement; a failure is a measurement too, with its outcome, and so is a
+        package that is not installed here.
+        """
         with self.lease(cell) as devices:
             return self.measure_on(devices, cell, watch, faults)
 
@@ -79,6 +82,9 @@ class Runner:
             watch(cell, progress, seconds)
 
         try:
+            missing = why_missing(cell.strategy) if self._environment is HERE else ""  # another may have it
+            if missing:
+                raise CellFailed(Failure(kind="unsupported", rank=None, message=f"{missing}."))
             samples = self._launcher.run(self.job(cell, faults, turns), cell.strategy, devices, look)
             wall_seconds = time.monotonic() - begin
             measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)

@@ -1,6 +1,7 @@
 """``perfsuite baseline``: what it says of each baseline, what it takes from a report, what it removes and remembers."""
 
 import importlib.util
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -337,6 +338,65 @@ def test_diff_says_what_a_report_would_change(store, run):
     assert store.load(CELL) == here(baseline())
 
 
+def test_the_command_that_diff_prints_does_it(store, run):
+    """For a report with a blank in its name, of one launch, into baselines elsewhere, by another catalog and tolerance,
+    and for the one cell although another's id contains its own.
+    """
+    report(grown(launches=1), msgspec.structs.replace(grown(launches=1), cell=f"{CELL}-b8"))
+    Path("run.jsonl").rename("my run.jsonl")
+    Path("my own").mkdir()
+    options = ["--baselines", "else where", "--catalog", "my own", "--time-tolerance", "0.5"]
+    printed = [line for line in run("diff", "my run.jsonl", *options)[1] if line.startswith("accept:")]
+    words = shlex.split(printed[0].removeprefix("accept:"))
+    status, lines, _ = run(*words[2:])
+
+    assert words[:2] == ["perfsuite", "baseline"] and words[-7:-3] == ["--catalog", "my own", "--time-tolerance", "0.5"]
+    assert status == 0 and lines == [f"baseline new: else where/cpu_x2/{CELL}.json"]
+    assert list(store.all()) == []
+
+
+def test_consent_to_a_cell_is_none_to_its_neighbours(store, run):
+    """Its id stands in theirs: alone, or with others named whole, it means itself; a part of it means them all."""
+    cells = [CELL, f"{CELL}-b8", f"{CELL}-b4"]
+    report(*(msgspec.structs.replace(grown(), cell=cell) for cell in cells))
+    taken = {}
+    for expression in (CELL, f"{CELL}-b8 or {CELL}", "t5_tiny-zero3"):
+        run("accept", "run.jsonl", "-k", expression, "--reason", "why")
+        taken[expression] = sorted(path.stem for path in store.all())
+
+    assert list(taken.values()) == [[CELL], sorted(cells[:2]), sorted(cells)]
+
+
+def test_consent_to_a_cell_that_is_not_there_is_none_to_its_neighbours(store, run):
+    """The catalog knows that it is a cell's whole id, though the report has only longer ones."""
+    report(msgspec.structs.replace(grown(), cell=f"{CELL}-b8"))
+    status, _, errors = run("accept", "run.jsonl", "-k", CELL, "--reason", "why")
+
+    assert status == 2 and f"run.jsonl has no cell that fits -k '{CELL}'" in errors
+    assert list(store.all()) == []
+
+
+def test_the_commands_that_show_prints_are_of_the_same_baselines(store, run):
+    """Of the folder and the catalog that were shown, which pytest and prune would not find by themselves."""
+    Path("my own").mkdir()
+    elsewhere = Store(Path("else where"))
+    for record in (named(here(baseline()), "t5_tiny-zero4-cpu_x2"), named(here(baseline()), "mine-ddp-cpu_x2")):
+        elsewhere.save(record, None, CONSENT)
+    elsewhere.save(with_measurement(here(baseline()), machine=ELSEWHERE), None, CONSENT)
+    lines = run("show", "--baselines", "else where", "--catalog", "my own", "--time-tolerance", "0.5")[1]
+    text = "\n".join(lines)
+
+    options = "--baselines 'else where' --catalog 'my own'"
+    assert f'remove: perfsuite baseline prune {options} --yes --reason "…"' in text
+    assert f"ask them: perfsuite baseline show {options} --time-tolerance 0.5 --tests FILE …" in text
+    record = next(line for line in lines if "record here:" in line).partition(": ")[2]
+    assert shlex.split(record) == [
+        *("pytest", "--perf", "-o", f"perf_baselines={Path.cwd()}/else where"),
+        *("-o", f"perf_catalog='{Path.cwd()}/my own'", "--perf-time-tolerance=0.5", "-k", CELL),
+        *("--perf-update=all", "--perf-reason=…"),
+    ]
+
+
 def test_diff_with_git_says_what_has_changed_since(store, run):
     """The working tree against a revision."""
 
@@ -533,6 +593,18 @@ def test_history_of_a_torn_ledger_shows_the_rest_and_fails(store, run):
 
     assert status == 2 and any("+5.0 %" in line for line in lines)
     assert errors == "perfsuite: baselines/ledger.jsonl:3 is torn: the line has no end.\n"
+
+
+@pytest.mark.parametrize("ratio", ["-1.05", "0.0"])
+def test_history_of_an_impossible_ratio_shows_the_rest_and_fails(store, run, ratio):
+    """Edited by hand: a sentence with file, line and field, and no logarithm of it."""
+    accepted(store, 20, 21, 22)
+    store.ledger.write_text(store.ledger.read_text().replace('"ratio":1.05', f'"ratio":{ratio}'))
+    status, lines, errors = run("history")
+
+    assert status == 2 and lines[-1].startswith("2 changes of 1 baselines")
+    told = f"baselines/ledger.jsonl:2 is damaged: metrics.peak_memory_bytes.ratio is {ratio}, and a ratio is above 0."
+    assert errors == f"perfsuite: {told}\n"
 
 
 @pytest.mark.parametrize(

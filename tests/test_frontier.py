@@ -108,6 +108,11 @@ def test_the_largest_micro_batch_by_real_runs(capsys):
         (["-k", "gpt2_tiny", "--capacity", "1GiB", "--most", "0"], "--most must be 1 or more, not 0."),
         (["-k", "gpt2_tiny", "--capacity", "1GiB", "--micro-batch", "4"], "with --models it can be given"),
         (["-k", "gpt2_tiny", "--hardware", "t4_x64"], "t4_x64 is not here"),
+        (["-k", "wire", "--strategy", "all_reduce", "--hardware", "cpu_x2", "--capacity", "1GiB"], "wire is no model"),
+        (
+            ["-k", "gpt2_tiny", "--strategy", "forward+adafactor", "--capacity", "1GiB"],
+            "forward cannot be combined with",
+        ),
         (["--capacity", "1GiB"], "arguments are required: -k"),
     ],
 )

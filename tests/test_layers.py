@@ -19,7 +19,14 @@ FLOORS = (
     {"runner"},
     {"gatekeeper", "ab", "duet", "history"},
     {"studies", "support", "selftest"},
-    {"plugin", "pytest_cells", "pytest_predictions", "pytest_session", "commands"},  # plain pytest imports plugin alone
+    {
+        "plugin",
+        "pytest_cells",
+        "pytest_predictions",
+        "pytest_results",
+        "pytest_session",
+        "commands",
+    },  # plain pytest imports plugin alone
     {"cli"},
 )
 # What a floor does not say: neighbours, and rooms above one another, that must not know each other.

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -91,7 +92,7 @@ def test_life_of_a_baseline(repository):
     accepted = perf(pytester, "--perf-update=regressed", "--perf-reason=a byte more")
 
     missing.assert_outcomes(failed=1)
-    missing.stdout.fnmatch_lines([f"*pytest --perf -k {CELL} --perf-update=new*"])
+    missing.stdout.fnmatch_lines([f"*pytest --perf test_perf.py -k {CELL} --perf-update=new*"])
     recorded.assert_outcomes(passed=1)
     recorded.stdout.fnmatch_lines([f"baseline new: baselines/cpu_x1/{CELL}.json"])
     green.assert_outcomes(passed=1)
@@ -135,6 +136,186 @@ def test_damaged_baseline_is_red_and_kept(repository, damage, complaint):
     result.stdout.no_fnmatch_line("*Traceback*")
     assert path.read_text() == damage(whole)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
+
+
+COMMITTED = Path(__file__).parents[1] / "baselines"
+HIDDEN = """
+import importlib.util
+
+find = importlib.util.find_spec
+importlib.util.find_spec = lambda name, package=None: None if name == "deepspeed" else find(name, package)
+"""
+
+
+def held_to(pytester, cell, change=lambda baseline: None):
+    """The committed baseline is the repository's, with that change."""
+    baseline = json.loads((COMMITTED / cell.split("-")[2] / f"{cell}.json").read_text())
+    change(baseline)
+    path = baseline_of(pytester, cell)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(baseline))
+
+
+def summary_of(pytester, name="run.jsonl"):
+    """What ``perfsuite summary`` says of a report, and its exit code."""
+    done = subprocess.run([sys.executable, "-m", "perfsuite.cli", "summary", pytester.path / name], capture_output=True)
+    return done.stdout.decode().splitlines()[0], done.returncode
+
+
+def cannot_run(baseline):
+    """It was recorded where the package was missing already."""
+    failure = {"kind": "unsupported", "rank": None, "message": "no deepspeed"}
+    baseline["measurement"] |= {"outcome": "unsupported", "readings": {}, "failure": failure}
+
+
+def test_a_package_that_is_gone_is_red(repository):
+    """A cell that could be trained, by its baseline, is not green since an upgrade has removed what it needs; whoever
+    wants that consents to it by name.
+    """
+    cell = "gpt2_tiny-zero3-cpu_x2"
+    pytester = repository(cell, conftest=HIDDEN)
+    held_to(pytester, cell)
+    red = perf(pytester, "--perf-report=run.jsonl")
+    summary = summary_of(pytester)
+    accepted = perf(pytester, "--perf-update=regressed", "--perf-reason=no DeepSpeed any more")
+    green = perf(pytester, "-rs")
+
+    red.assert_outcomes(failed=1)
+    told = f"{cell}: fits -> unsupported: zero3 needs deepspeed, not installed here: pip install deepspeed."
+    red.stdout.fnmatch_lines([told, f"accept:  pytest --perf test_perf.py -k {cell} --perf-update=regressed*"])
+    assert summary == ("## Training performance: 1 of 1 cells red", 1)
+    accepted.assert_outcomes(passed=1)
+    green.assert_outcomes(skipped=1)
+
+
+@pytest.mark.parametrize("stored", [False, True])
+def test_a_package_that_never_was_there_is_skipped(repository, stored):
+    """Without a baseline, or with one that says so, nothing has been lost; and nothing new is recorded of it."""
+    cell = "gpt2_tiny-zero3-cpu_x2"
+    pytester = repository(cell, conftest=HIDDEN)
+    if stored:
+        held_to(pytester, cell, cannot_run)
+    result = perf(pytester, "-rs", "--perf-update=new")
+
+    result.assert_outcomes(skipped=1)
+    result.stdout.fnmatch_lines(["*zero3 needs deepspeed, not installed here: pip install deepspeed*"])
+    assert baseline_of(pytester, cell).exists() == stored
+
+
+@pytest.mark.parametrize("worker", [(), ("-n1",)])
+def test_a_cell_without_a_measurement_is_in_the_report(repository, worker):
+    """A torn baseline is red in the report too, and no word of -k is blamed for it."""
+    pytester = repository(CELL)
+    baseline_of(pytester, CELL).parent.mkdir(parents=True)
+    baseline_of(pytester, CELL).write_text("{")
+    result = perf(pytester, "--perf-report=run.jsonl", "-k", "gpt2", *worker)
+
+    result.assert_outcomes(failed=1)
+    result.stdout.no_fnmatch_line("*-k leaves no cell*")
+    assert summary_of(pytester) == ("## Training performance: 1 of 1 cells red", 1)
+    assert "is not a baseline" in (pytester.path / "run.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("conftest", "options", "told"),
+    [
+        ("", ("--perf-hardware=h200_x1",), "gpt2_tiny-single-h200_x1: h200_x1 is not here"),
+        (
+            "from perfsuite.runner import Runner\n"
+            "def full(*_): raise OSError(28, 'No space left')\n"
+            "Runner.measure = full",
+            (),
+            f"{CELL}: OSError: [Errno 28] No space left",
+        ),
+    ],
+    ids=["absent", "full disk"],
+)
+def test_whatever_stops_a_cell_is_in_the_report(repository, conftest, options, told):
+    """In its setup or in its call, by an error of perfsuite's own or of the machine."""
+    pytester = repository(CELL, conftest=conftest)
+    result = perf(pytester, "--perf-report=run.jsonl", *options)
+    (line,) = (pytester.path / "run.jsonl").read_text().splitlines()
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert json.loads(line)["verdict"]["headline"].startswith(told)
+    assert summary_of(pytester)[1] == 1
+
+
+def test_what_is_refused_as_a_baseline_is_in_the_report(repository):
+    """With its numbers: launches that spread too wide are red, and can be looked at."""
+    broken = "import perfsuite.gatekeeper\nperfsuite.gatekeeper.why_too_wide = lambda *_: 'its launches spread'"
+    pytester = repository(CELL, conftest=broken)
+    result = perf(pytester, "--perf-report=run.jsonl", "--perf-update=new")
+    (line,) = (pytester.path / "run.jsonl").read_text().splitlines()
+
+    result.assert_outcomes(failed=1)
+    assert json.loads(line)["verdict"]["status"] == "failed"
+    assert json.loads(line)["measurement"]["readings"]["peak_memory_bytes"]["value"] > 0
+    assert not baseline_of(pytester, CELL).exists()
+
+
+@pytest.mark.parametrize("options", [("--collect-only",), ("-k", "zero3")])
+def test_a_run_without_cells_leaves_the_last_report(repository, options):
+    """``perf_report`` in the ini is there whenever pytest is called, as ``perfsuite baseline prune`` does."""
+    pytester = repository(CELL)
+    pytester.makeini("[pytest]\nperf_report = run.jsonl")
+    (pytester.path / "run.jsonl").write_text("the last one\n")
+    perf(pytester, *options)
+
+    assert (pytester.path / "run.jsonl").read_text() == "the last one\n"
+
+
+def test_a_report_that_cannot_be_made_is_told_at_once(repository):
+    """The kernel's folder exists, and no file can be made in it: nothing is trained."""
+    result = perf(repository(CELL), "--perf-report=/proc/run.jsonl")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--perf-report names /proc/run.jsonl, where no file can be made: *"])
+
+
+def test_a_report_that_cannot_be_written_is_red(repository):
+    """A disk that is full by then: one sentence beside the table of what was measured, and no traceback."""
+    full = "from perfsuite import codec\ndef full(*_): raise OSError(28, 'No space left')\ncodec.write_bytes = full"
+    cell = "gpt2_tiny-zero3-cpu_x2"
+    pytester = repository(cell, conftest=f"{HIDDEN}\n{full}")
+    held_to(pytester, cell, cannot_run)
+    result = perf(pytester, "--perf-report=run.jsonl")
+
+    result.assert_outcomes(skipped=1)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    result.stdout.fnmatch_lines(["perfsuite: the report */run.jsonl cannot be written: No space left."])
+    assert "INTERNALERROR" not in result.stdout.str() + result.stderr.str()
+
+
+@pytest.mark.parametrize(
+    ("expression", "cells"),
+    [
+        (CELL, [CELL]),
+        (f"{CELL}-b8", [f"{CELL}-b8"]),
+        ("llama_tiny-single-cpu_x1", []),
+        (f"{CELL}-b8 or {CELL}", [CELL, f"{CELL}-b8"]),
+        ("gpt2_tiny-single", [CELL, f"{CELL}-b8", f"{CELL}-b4"]),
+    ],
+)
+def test_k_with_a_whole_id_means_that_cell_alone(repository, expression, cells):
+    """Consent to a cell is none to those whose ids contain its own, whether or not the cell is there."""
+    pytester = repository(CELL, f"{CELL}-b8", f"{CELL}-b4", "llama_tiny-single-cpu_x1-b8")
+    result = pytester.runpytest_subprocess("--perf", "--co", "-q", "-k", expression)
+
+    assert sorted(re.findall(r"test_cell\[(.*)\]", result.stdout.str())) == sorted(cells)
+
+
+def test_the_command_that_accepts_collects_the_cell(repository):
+    """From a file that pytest does not collect by itself, whose name needs quotes, on hardware of the option's."""
+    pytester = repository("gpt2_tiny-zero3-cpu_x2", conftest=HIDDEN)
+    (pytester.path / "test_perf.py").rename(pytester.path / "some cells.py")
+    held_to(pytester, "gpt2_tiny-zero3-cpu_x2")
+    result = perf(pytester, "--perf-hardware=cpu_x2", "some cells.py")
+    command = re.search(r"accept:  pytest (.*) --perf-update", result.stdout.str())[1]
+    collected = pytester.runpytest_subprocess("--co", "-q", *shlex.split(command))
+
+    assert command == "--perf --perf-hardware=cpu_x2 'some cells.py' -k gpt2_tiny-zero3-cpu_x2"
+    collected.stdout.fnmatch_lines(["some cells.py::test_cell[[]gpt2_tiny-zero3-cpu_x2]"])
 
 
 def test_two_writers_of_one_baseline(repository):

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perfsuite import pytest_predictions
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.codec import read, read_report, write
@@ -213,6 +214,35 @@ def test_pytest_predicts_what_is_not_here(tmp_path):
     assert f"pytest --perf --perf-predict test_cell.py -k {CELL} --perf-update=new" in fresh.stdout
     assert "predicted, not measured" in held.stdout
     assert "--perf-update=improved" in changed.stdout
+
+
+def test_a_package_that_is_gone_is_red(catalog, tmp_path, monkeypatch):
+    """What was predicted and now cannot be, since what it needs is not installed, is worse; what never was is not."""
+    gone = "zero3 needs deepspeed, not installed here: pip install deepspeed"
+    monkeypatch.setattr(pytest_predictions, "why_missing", lambda strategy: gone)
+    cell = parse_cell(CELL, catalog)
+    never = predict_and_judge(cell, catalog, tmp_path, "all", "why", "pytest").verdict
+    write(path_of(tmp_path, CELL), BASELINE)
+    lost = predict_and_judge(cell, catalog, tmp_path, None, "", "pytest").verdict
+
+    assert (never.status, lost.status) == ("unsupported", "regressed")
+    assert f"{CELL} cannot be predicted: {gone}. Its baseline says fits." in lost.headline
+    assert lost.accept == f"pytest -k {CELL} --perf-update=regressed"
+
+
+def test_what_cannot_be_predicted_is_in_the_report(pytester):
+    """A torn baseline is red in the report too, as a predicted cell."""
+    test = f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_it(perf_cell): perf_cell.check()"
+    pytester.makepyfile(test_cell=test)
+    path = path_of(pytester.path / "baselines", CELL)
+    path.parent.mkdir(parents=True)
+    path.write_text("{")
+    result = pytester.runpytest_subprocess("--perf", "--perf-predict", "--perf-report=run.jsonl")
+    measured, (predicted,) = read_report(pytester.path / "run.jsonl")
+
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "failed")
+    assert "is not a predicted baseline" in predicted.verdict.headline
 
 
 def test_a_failed_trace_is_no_failed_training(monkeypatch, catalog):

@@ -1,7 +1,7 @@
 """``perfsuite baseline diff`` and ``accept``: what a saved report would change in the baselines, and its acceptance."""
 
 import argparse
-import math
+import shlex
 import subprocess
 from collections import Counter
 from pathlib import Path
@@ -12,9 +12,10 @@ from perfsuite import codec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
-from perfsuite.commands._base import catalog_of
+from perfsuite.cell import cells_meant
+from perfsuite.commands._base import catalog_of, given, store_of, tolerance_of
 from perfsuite.errors import FileError, UsageError
-from perfsuite.expressions import hint, matcher
+from perfsuite.expressions import hint
 from perfsuite.gate.judge import judge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.standing import of_one_launch, why_too_wide
@@ -27,27 +28,28 @@ from perfsuite.report.verdict import render
 
 def diff(arguments: argparse.Namespace) -> int:
     """Every metric of the cells, new against old."""
-    if not 0 <= arguments.time_tolerance < math.inf:
-        raise UsageError(f"--time-tolerance must be a number of 0 or more, not {arguments.time_tolerance}.")
-    store, catalog = Store(arguments.baselines), catalog_of(arguments)
+    store, catalog, tolerance = store_of(arguments), catalog_of(arguments), tolerance_of(arguments)
     if not arguments.what.endswith(".jsonl"):
         if arguments.expression:
             raise UsageError("-k picks cells of a report; a cell is compared by its id alone.")
         before, after = _at_revision(store, arguments.what, arguments.git or "HEAD"), store.load(arguments.what)
         if after is None:
             raise UsageError(f"{store.path(arguments.what)} does not exist.")
-        print(compare(after.measurement, before, catalog, arguments.time_tolerance))
+        print(compare(after.measurement, before, catalog, tolerance))
         return 0
     if arguments.git:
         raise UsageError("--git compares a cell's baseline with an older one; a report is compared with what is there.")
-    for number, result in enumerate(_chosen(Path(arguments.what), arguments.expression)):
+    for number, result in enumerate(_chosen(Path(arguments.what), arguments.expression, catalog)):
         measurement, there = result.measurement, store.load(result.measurement.cell)
         if number:
             print()
-        print(compare(measurement, there, catalog, arguments.time_tolerance))
-        unfit = why_unfit(measurement, catalog, one_launch=True, tolerance=arguments.time_tolerance)
+        print(compare(measurement, there, catalog, tolerance))
+        unfit = why_unfit(measurement, catalog, one_launch=True, tolerance=tolerance)
         if not (unfit or why_late(result, there)):
-            print(f'accept:  perfsuite baseline accept {arguments.what} -k {measurement.cell} --reason "…"')
+            words = ["perfsuite", "baseline", "accept", arguments.what, "-k", measurement.cell]
+            words += given(arguments, "--baselines", "--catalog", "--time-tolerance")
+            words += ["--one-launch"] * of_one_launch(measurement, _metrics(measurement.cell, catalog))
+            print(f'accept:  {shlex.join(words)} --reason "…"')
     return 0
 
 
@@ -58,15 +60,14 @@ def accept(arguments: argparse.Namespace) -> int:
     another. Raises UsageError, and takes none, if one cannot be a baseline or its baseline is not the one that it was
     judged by any more. FileError where one cannot be written: those before it were taken.
     """
-    if not 0 <= arguments.time_tolerance < math.inf:
-        raise UsageError(f"--time-tolerance must be a number of 0 or more, not {arguments.time_tolerance}.")
     reason = " ".join(arguments.reason.split())
     if not reason:
         raise UsageError("baseline accept needs a --reason, for the ledger.")
-    store, catalog = Store(arguments.baselines), catalog_of(arguments)
-    chosen = [(one, store.load(one.measurement.cell)) for one in _chosen(arguments.report, arguments.expression)]
+    store, catalog, tolerance = store_of(arguments), catalog_of(arguments), tolerance_of(arguments)
+    found = _chosen(arguments.report, arguments.expression, catalog)
+    chosen = [(one, store.load(one.measurement.cell)) for one in found]
     for result, there in chosen:
-        unfit = why_unfit(result.measurement, catalog, arguments.one_launch, arguments.time_tolerance)
+        unfit = why_unfit(result.measurement, catalog, arguments.one_launch, tolerance)
         problem = unfit or why_late(result, there)
         if problem:
             raise UsageError(f"{result.measurement.cell} in {arguments.report} {problem}. Nothing was accepted.")
@@ -126,10 +127,10 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
     return render(msgspec.structs.replace(verdict, accept=""), measurement.failure)
 
 
-def _chosen(report: Path, expression: str) -> list[Result]:
+def _chosen(report: Path, expression: str, catalog: Catalog) -> list[Result]:
     """The results that -k picks, each cell once."""
-    wanted = matcher(expression)
     measured = codec.read_report(report)[0]
+    wanted = cells_meant(expression, {result.measurement.cell for result in measured}, catalog)
     found = [result for result in measured if wanted(result.measurement.cell)]
     if not found:
         near = hint(expression, [result.measurement.cell for result in measured])

@@ -1,15 +1,22 @@
 """What a subcommand is, and the options that several of them share."""
 
 import argparse
+import math
+import os
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
+from perfsuite.commands._ini import ini_of
 from perfsuite.errors import UsageError
+from perfsuite.gate.store import Store
 from perfsuite.runner import Settings, check_settings
 from perfsuite.studies._rows import Length
 from perfsuite.units import parse_bytes
+
+TOLERANCE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,16 +31,62 @@ class Command:
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
     """``--catalog``."""
-    text = "A folder with models, engines, studies, … of your own; may be given more than once."
-    parser.add_argument("--catalog", type=Path, action="append", default=[], metavar="FOLDER", help=text)
+    text = "A folder with definitions of your own; may be given more than once (perf_catalog in pytest's ini)."
+    parser.add_argument("--catalog", type=Path, action="append", metavar="FOLDER", help=text)
 
 
 def catalog_of(arguments: argparse.Namespace) -> Catalog:
-    """The catalog of ``--catalog``. Raises UsageError for what is no folder."""
-    for folder in arguments.catalog:
+    """The catalog of ``--catalog``, or of pytest's ini. Raises UsageError for what is no folder."""
+    named, folders = "--catalog", arguments.catalog
+    if folders is None:
+        named, folders = "perf_catalog", ini_of(Path.cwd()).folders("perf_catalog")
+    for folder in folders:
         if not folder.is_dir():
-            raise UsageError(f"--catalog names {folder}, which is not a folder.")
-    return Catalog(tuple(folder.absolute() for folder in arguments.catalog))
+            raise UsageError(f"{named} names {folder}, which is not a folder.")
+    return Catalog(tuple(folder.absolute() for folder in folders))
+
+
+def add_baselines(parser: argparse.ArgumentParser) -> None:
+    """``--baselines``."""
+    text = "Folder of the baselines (perf_baselines in pytest's ini, or baselines)."
+    parser.add_argument("--baselines", type=Path, metavar="FOLDER", help=text)
+
+
+def store_of(arguments: argparse.Namespace) -> Store:
+    """The baselines of ``--baselines``, or those that pytest holds its cells to."""
+    if arguments.baselines is not None:
+        return Store(arguments.baselines)
+    ini = ini_of(Path.cwd())
+    return Store(Path(os.path.relpath(ini.folder / (ini.text("perf_baselines") or "baselines"))))
+
+
+def add_tolerance(parser: argparse.ArgumentParser) -> None:
+    """``--time-tolerance``."""
+    text = (
+        f"Relative slow-down that is allowed on top of the noise (perf_time_tolerance in pytest's ini, or {TOLERANCE})."
+    )
+    parser.add_argument("--time-tolerance", type=float, metavar="X", help=text)
+
+
+def tolerance_of(arguments: argparse.Namespace) -> float:
+    """What ``--time-tolerance`` allows, or pytest's ini. Raises UsageError for what is no tolerance."""
+    named, tolerance = "--time-tolerance", arguments.time_tolerance
+    if tolerance is None:
+        named, tolerance = "perf_time_tolerance", ini_of(Path.cwd()).number("perf_time_tolerance")
+    tolerance = TOLERANCE if tolerance is None else tolerance
+    if not 0 <= tolerance < math.inf:
+        raise UsageError(f"{named} must be a number of 0 or more, not {tolerance}.")
+    return float(tolerance)
+
+
+def given(arguments: argparse.Namespace, *options: str) -> list[str]:
+    """Those of the options that were given, with their values, as words of a command to be printed."""
+    words = []
+    for option in options:
+        value = getattr(arguments, "expression" if option == "-k" else option.strip("-").replace("-", "_"))
+        values = value if isinstance(value, list) else [] if value in (None, "") else [value]
+        words += [word for one in values for word in (option, str(one))]
+    return words
 
 
 def add_settings(parser: argparse.ArgumentParser, steps: int, warmup: int) -> None:
@@ -49,8 +102,16 @@ _TIMEOUT = "Seconds that a rank may take without progress {} its first step on."
 
 def check_output(option: str, path: Path | None, suffix: str = "") -> None:
     """Raise UsageError now, and not after hours of work, if no file with that suffix can be written there."""
-    if path and (path.suffix != (suffix or path.suffix) or path.is_dir() or not path.absolute().parent.is_dir()):
+    if not path:
+        return
+    folder, special = path.absolute().parent, path.exists() and not path.is_file()
+    if path.suffix != (suffix or path.suffix) or special or not folder.is_dir():
         raise UsageError(f"{option} names {path}: it must be a file{suffix and ' *' + suffix} in a folder that exists.")
+    try:
+        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}.", suffix=".part"):  # as it will be written
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} names {path}, where no file can be made: {error.strerror}.") from error
 
 
 def settings_of(arguments: argparse.Namespace, capacity: str | None = None) -> Settings:

@@ -1,21 +1,20 @@
 """Which cells a command measures: those it is given, or those with a baseline that an expression fits."""
 
 import argparse
-from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
+from perfsuite.cell import cells_meant, parse_cell
+from perfsuite.commands._base import add_baselines, store_of
 from perfsuite.errors import UsageError
-from perfsuite.expressions import hint, matcher
-from perfsuite.gate.store import Store
-from perfsuite.launch.machine import missing_packages, why_absent
+from perfsuite.expressions import hint
+from perfsuite.launch.machine import why_absent, why_missing
 
 
 def add_cells(parser: argparse.ArgumentParser) -> None:
     """``CELL …``, ``-k`` and ``--baselines``."""
     parser.add_argument("cells", nargs="*", metavar="CELL", help="Cells, e.g. gpt2_tiny-single-cpu_x1.")
     parser.add_argument("-k", metavar="EXPRESSION", help="Cells with a baseline whose id it fits: 't5_tiny and bf16'.")
-    parser.add_argument("--baselines", type=Path, default=Path("baselines"), metavar="FOLDER", help="(baselines)")
+    add_baselines(parser)
 
 
 def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
@@ -32,11 +31,12 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
             if reason:
                 raise UsageError(f"{cell}: {reason}")
         return named
-    known = [path.stem for path in Store(arguments.baselines).all()]
-    picked = list(filter(matcher(arguments.k), known))
+    store = store_of(arguments)
+    known = [path.stem for path in store.all()]
+    picked = list(filter(cells_meant(arguments.k, known, catalog), known))
     if not picked:
         raise UsageError(
-            f"-k {arguments.k!r} fits none of the {len(known)} cells with a baseline in {arguments.baselines}/."
+            f"-k {arguments.k!r} fits none of the {len(known)} cells with a baseline in {store.root}/."
             + hint(arguments.k, known)
         )
     absent = {cell: reason for cell in picked if (reason := _why_not(cell, catalog))}
@@ -49,9 +49,5 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
 
 def _why_not(text: str, catalog: Catalog) -> str:
     cell = parse_cell(text, catalog)
-    missing = missing_packages(cell.strategy)
-    if missing:
-        return (
-            f"{cell.strategy.name} needs {' and '.join(missing)}, not installed here: pip install 'perfsuite[suite]'."
-        )
-    return why_absent(cell.hardware, catalog)
+    missing = why_missing(cell.strategy)
+    return f"{missing}." if missing else why_absent(cell.hardware, catalog)

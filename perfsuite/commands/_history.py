@@ -7,10 +7,11 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import cells_meant
 from perfsuite.codec import write_bytes
-from perfsuite.commands._base import catalog_of
+from perfsuite.commands._base import catalog_of, store_of
 from perfsuite.errors import FileError, UsageError
-from perfsuite.expressions import hint, matcher
+from perfsuite.expressions import hint
 from perfsuite.gate import ledger
 from perfsuite.gate.drift import Drift, drifts
 from perfsuite.gate.store import Store
@@ -23,9 +24,10 @@ def history(arguments: argparse.Namespace) -> int:
     """The table and, where asked for, the plot. A line that is damaged is told at the end, and is exit code 2."""
     if arguments.html and not can_plot():
         raise UsageError(MISSING)
-    store, catalog, wanted = Store(arguments.baselines), catalog_of(arguments), matcher(arguments.expression)
+    store, catalog = store_of(arguments), catalog_of(arguments)
     entries, problem = ledger.read(store.ledger)
     names = {entry.cell for entry in entries}
+    wanted = cells_meant(arguments.expression, names, catalog)
     entries = [entry for entry in entries if wanted(entry.cell)]
     if not entries and not problem:
         near = hint(arguments.expression, names)

@@ -6,8 +6,8 @@ for ``gpus`` only where there are some, and only they know the models of a conft
 """
 
 import argparse
-import math
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell, parse_hardware
-from perfsuite.commands._base import catalog_of
+from perfsuite.cell import cells_meant, parse_cell, parse_hardware
+from perfsuite.commands._base import catalog_of, given, store_of, tolerance_of
 from perfsuite.errors import FileError, UsageError
-from perfsuite.expressions import hint, matcher
+from perfsuite.expressions import hint
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.standing import ORDER, Standing, standing
@@ -129,9 +129,8 @@ def collect(tests: Sequence[str]) -> set[str]:
 
 def show(arguments: argparse.Namespace) -> int:
     """The table, then the reasons with what to do. 1 if a file cannot be read."""
-    if not 0 <= arguments.time_tolerance < math.inf:
-        raise UsageError(f"--time-tolerance must be a number of 0 or more, not {arguments.time_tolerance}.")
-    found = _found(arguments, collect(arguments.tests) if arguments.tests else None, arguments.time_tolerance)
+    tolerance = tolerance_of(arguments)
+    found = _found(arguments, collect(arguments.tests) if arguments.tests else None, tolerance)
     table = bare_table("cell", "standing", "recorded", "commit", "launches", "step time", "peak memory", "shows")
     for stored in found:
         table.add_row(stored.cell, stored.standing.status, *_facts(stored))
@@ -142,14 +141,16 @@ def show(arguments: argparse.Namespace) -> int:
     for (status, why), cells in _grouped(found).items():
         print(f"\n{status}: {why}\n  {_named(cells)}")
         if status == "orphaned":
-            print('  remove: perfsuite baseline prune --yes --reason "…"')
+            words = given(arguments, "-k", "--baselines", "--catalog", "--tests")
+            print(f'  remove: {shlex.join(["perfsuite", "baseline", "prune", *words])} --yes --reason "…"')
         elif status == "unknown":
-            print("  ask them: perfsuite baseline show --tests FILE …")
+            words = given(arguments, "-k", "--baselines", "--catalog", "--time-tolerance")
+            print(f"  ask them: {shlex.join(['perfsuite', 'baseline', 'show', *words])} --tests FILE …")
         elif unreadable.issuperset(cells):
-            again = f"pytest --perf -k {_expression(cells)} --perf-update=new"
+            again = f"{_record(arguments, cells)} --perf-update=new"
             print(f"  get it back from git, or remove it and record here: {again}")
         else:
-            print(f'  record here: pytest --perf -k {_expression(cells)} --perf-update=all --perf-reason="…"')
+            print(f'  record here: {_record(arguments, cells)} --perf-update=all --perf-reason="…"')
     return int(bool(unreadable))
 
 
@@ -172,7 +173,7 @@ def prune(arguments: argparse.Namespace) -> int:
     for stored in found:
         if why := dict(stored.standing.reasons).get("unknown"):
             print(f"{stored.path}: kept: {why}")
-    store, catalog = Store(arguments.baselines), catalog_of(arguments)
+    store, catalog = store_of(arguments), catalog_of(arguments)
     if not arguments.yes:
         print(
             f"{len(orphans)} orphaned. " + ('Remove them: add --yes --reason "…"' if orphans else "Nothing to remove.")
@@ -188,13 +189,15 @@ def prune(arguments: argparse.Namespace) -> int:
 
 
 def _found(arguments: argparse.Namespace, known: set[str] | None, tolerance: float) -> list[Stored]:
-    if not arguments.baselines.is_dir():
-        raise UsageError(f"--baselines names {arguments.baselines}, which is not a folder.")
-    wanted, catalog, store = matcher(arguments.expression), catalog_of(arguments), Store(arguments.baselines)
+    catalog, store = catalog_of(arguments), store_of(arguments)
+    if not store.root.is_dir():
+        raise UsageError(f"--baselines names {store.root}, which is not a folder.")
+    names = [path.stem for path in store.all()]
+    wanted = cells_meant(arguments.expression, names, catalog)
     found = survey(store, catalog, wanted, tolerance, known, bool(arguments.tests))
     if not found:
-        near = hint(arguments.expression, [path.stem for path in store.all()])
-        raise UsageError(f"{arguments.baselines} has no baseline that fits -k {arguments.expression!r}.{near}")
+        near = hint(arguments.expression, names)
+        raise UsageError(f"{store.root} has no baseline that fits -k {arguments.expression!r}.{near}")
     return found
 
 
@@ -237,7 +240,14 @@ def _named(cells: Sequence[str]) -> str:
     return ", ".join(cells[:MOST_NAMED]) + more
 
 
-def _expression(cells: Sequence[str]) -> str:
-    if len(cells) == 1:
-        return cells[0]
-    return f'"{" or ".join(cells)}"' if len(cells) <= MOST_NAMED else "CELL"
+def _record(arguments: argparse.Namespace, cells: Sequence[str]) -> str:
+    """The command that measures the cells and holds them to the same baselines."""
+    options = []
+    if arguments.baselines is not None:
+        options += ["-o", f"perf_baselines={arguments.baselines.absolute()}"]
+    if arguments.catalog is not None:
+        options += ["-o", f"perf_catalog={shlex.join(str(folder.absolute()) for folder in arguments.catalog)}"]
+    if arguments.time_tolerance is not None:
+        options.append(f"--perf-time-tolerance={arguments.time_tolerance}")
+    named = " or ".join(cells) if len(cells) <= MOST_NAMED else "CELL"
+    return shlex.join(["pytest", "--perf", *options, *arguments.tests, "-k", named])

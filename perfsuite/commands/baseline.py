@@ -4,10 +4,8 @@ import argparse
 from pathlib import Path
 
 from perfsuite.commands import _accept, _history, _survey
-from perfsuite.commands._base import Command, add_catalog
+from perfsuite.commands._base import Command, add_baselines, add_catalog, add_tolerance
 from perfsuite.commands._select import add_select
-
-TOLERANCE = 0.1
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -16,7 +14,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
     show = actions.add_parser("show", help="Every baseline with its standing: sound, stale, orphaned, incomparable, …")
     add_select(show)
-    _add_tolerance(show)
+    add_tolerance(show)
     _add_tests(show, "Ask pytest which cells these tests have: a baseline of none of them is orphaned too.")
     show.set_defaults(act=_survey.show)
 
@@ -26,14 +24,14 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("what", metavar="CELL|REPORT.jsonl", help="A cell, or what pytest --perf-report has written.")
     diff.add_argument("--git", metavar="REV", help="With a cell: the revision to compare the working tree with (HEAD).")
     add_select(diff)
-    _add_tolerance(diff)
+    add_tolerance(diff)
     diff.set_defaults(act=_accept.diff)
 
     accept = actions.add_parser("accept", help="Take measurements of a report into the baselines.")
     accept.add_argument("report", type=Path, metavar="REPORT.jsonl", help="What pytest --perf-report has written.")
     add_select(accept, required=True)
     _add_reason(accept, required=True)
-    _add_tolerance(accept)
+    add_tolerance(accept)
     text = "Take measurements of one launch too: such a baseline holds the exact metrics, and no time."
     accept.add_argument("--one-launch", action="store_true", help=text)
     accept.set_defaults(act=_accept.accept)
@@ -51,17 +49,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     history.set_defaults(act=_history.history)
 
     for action in (show, diff, accept, prune, history):
-        action.add_argument("--baselines", type=Path, default=Path("baselines"), metavar="FOLDER", help="(baselines)")
+        add_baselines(action)
         add_catalog(action)
 
 
-def _add_tolerance(parser: argparse.ArgumentParser) -> None:
-    text = f"Relative slow-down that is allowed on top of the noise ({TOLERANCE}), as perf_time_tolerance."
-    parser.add_argument("--time-tolerance", type=float, default=TOLERANCE, metavar="X", help=text)
-
-
 def _add_tests(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument("--tests", nargs="+", default=[], metavar="FILE", help=text)
+    parser.add_argument("--tests", nargs="+", action="extend", default=[], metavar="FILE", help=text)
 
 
 def _add_reason(parser: argparse.ArgumentParser, required: bool = False) -> None:

@@ -66,6 +66,8 @@ def run(arguments: argparse.Namespace) -> int:
         questions = of_models(models, arguments.strategy, hardware.name, suffix, catalog)
     else:
         questions = of_micro_batches(models, arguments.strategy, hardware.name, length, arguments.most, catalog)
+    if all(question.refused for question in questions):
+        raise UsageError(questions[0].refused)
     live, runner = LiveLine(settings.all_steps_of), Runner(catalog, settings)
 
     def tell(cell: Cell, measurement: Measurement) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfsuite import codec
 from perfsuite.cell import parse_cell
-from perfsuite.commands._base import Command, add_catalog, add_length, catalog_of, length_of
+from perfsuite.commands._base import Command, add_baselines, add_catalog, add_length, catalog_of, length_of, store_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.launches import merge
 from perfsuite.gate.store import Store
@@ -22,7 +22,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cell", required=True, metavar="ID", help="The cell, e.g. t5_tiny-zero3+bf16-cpu_x2.")
     add_length(parser)
     parser.add_argument("--studies", type=Path, default=Path("perf-studies"), metavar="FOLDER", help=_FOLDER)
-    parser.add_argument("--baselines", type=Path, default=Path("baselines"), metavar="FOLDER", help="(baselines)")
+    add_baselines(parser)
     add_catalog(parser)
 
 
@@ -34,10 +34,11 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = catalog_of(arguments)
     cell = parse_cell(arguments.cell, catalog).id
     length = length_of(arguments)
-    found = list(_measured(cell, arguments.studies, arguments.baselines))
+    store = store_of(arguments)
+    found = list(_measured(cell, arguments.studies, store))
     if not found:
         raise UsageError(
-            f"{cell} is measured neither in {arguments.studies}/ nor in {arguments.baselines}/: run a study that has "
+            f"{cell} is measured neither in {arguments.studies}/ nor in {store.root}/: run a study that has "
             "it, or pytest --perf --perf-update=new."
         )
     date, path, measurements = max(found, key=lambda item: item[0])
@@ -54,12 +55,11 @@ def run(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _measured(cell: str, studies: Path, baselines: Path) -> Iterable[tuple[str, Path, list[Measurement]]]:
+def _measured(cell: str, studies: Path, store: Store) -> Iterable[tuple[str, Path, list[Measurement]]]:
     """Date, file and measurements of every file that has the cell."""
     for path in sorted(studies.glob(f"*/cells/{cell}.json")):
         kept = codec.read(path, Kept)
         yield kept.date, path, kept.measurements
-    store = Store(baselines)
     baseline = store.load(cell)
     if baseline is not None:
         yield baseline.date, store.path(cell), [baseline.measurement]

@@ -19,6 +19,8 @@ time is another machine's or of one launch, or "excused", the machine itself got
 
 from collections.abc import Iterable
 
+import msgspec
+
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import most_of, say_headroom, what_grew
 from perfsuite.gate.lines import Scope, changes
@@ -29,6 +31,7 @@ from perfsuite.units import show_bytes, show_number
 ORDER = ("failed", "incomparable", "missing", "regressed", "suspected", "unstable", "improved", "ok", "unsupported")
 LET_GO = frozenset({"not held", "excused"})  # of lines: neither good nor bad
 RED = frozenset(ORDER) - {"ok", "unsupported"}  # statuses that fail a test
+COMMAND = "pytest --perf"  # collects the cells of the default tests
 OUTCOMES = ("unsupported", "oom", "fits")  # worst first
 NEED_A_REASON = ("regressed", "all")  # consents that lower the bar: the ledger says why
 CONSENTS = {
@@ -47,12 +50,27 @@ def judge(
     *,
     strategy: str,
     time_tolerance: float,
+    command: str = COMMAND,
 ) -> Verdict:
     """Return what is to be said of a measured cell.
 
     ``strategy`` is the canonical name, whose precision bounds the loss; ``time_tolerance`` the relative slow-down that
-    is allowed on top of the noise.
+    is allowed on top of the noise. ``command`` is what collects the cell's test.
     """
+    verdict = _judge(measurement, baseline, metrics, strategy, time_tolerance)
+    if not verdict.accept:
+        return verdict
+    return msgspec.structs.replace(verdict, accept=f"{command} -k {verdict.cell} --perf-update={verdict.accept}")
+
+
+def _judge(
+    measurement: Measurement,
+    baseline: Baseline | None,
+    metrics: Iterable[Metric],
+    strategy: str,
+    time_tolerance: float,
+) -> Verdict:
+    """The same, with the consent alone that accepts it."""
     if measurement.outcome not in OUTCOMES:
         return _verdict(measurement, baseline, "failed", f"failed: {_reason(measurement)}")
     if baseline is None:
@@ -168,7 +186,7 @@ def _verdict(
         headline=f"{measurement.cell}: {headline}",
         lines=list(lines),
         changed=what_changed(measurement, baseline.measurement) if baseline and status in RED else [],
-        accept=f"pytest --perf -k {measurement.cell} --perf-update={accept}" if accept else "",
+        accept=accept,
         headroom=say_headroom(measurement),
     )
 

@@ -168,7 +168,11 @@ def read(path: Path) -> tuple[list[Entry], str]:
 
 def _decode(line: bytes, where: str) -> Entry:
     codec.refuse_newer(line, where, FORMAT)
-    return codec.decode(line, Entry, where)
+    entry = codec.decode(line, Entry, where)
+    for name, one in entry.metrics.items():
+        if one.ratio is not None and not 0 < one.ratio < math.inf:
+            raise FileError(f"{where} is damaged: metrics.{name}.ratio is {one.ratio}, and a ratio is above 0.")
+    return entry
 
 
 def _torn(path: Path, number: int) -> str:

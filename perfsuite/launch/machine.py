@@ -106,6 +106,13 @@ def missing_packages(strategy: Strategy) -> list[str]:
     return [name for name in strategy.packages if importlib.util.find_spec(name) is None]
 
 
+def why_missing(strategy: Strategy) -> str:
+    """What of it is not installed here, and how to install that; empty if all is."""
+    missing = missing_packages(strategy)
+    names = " and ".join(missing)
+    return f"{strategy.name} needs {names}, not installed here: pip install {' '.join(missing)}" if missing else ""
+
+
 def other_versions(recorded: Mapping[str, str]) -> list[str]:
     """``torch 2.12 -> 2.13`` for what was recorded with another version than is installed here, by its metadata.
 

@@ -60,7 +60,7 @@ def attempt(
     waiting = []
     for number, cell in enumerate(cells):
         if reason := why_not_traced(cell):
-            known[number, 0] = _unsupported(cell, reason)
+            known[number, 0] = unsupported(cell, reason)
             continue
         for rank in ranks_of(cell):
             job = job_of(cell, rank, catalog, padded, counted)
@@ -73,7 +73,7 @@ def attempt(
     for (number, rank, _, path), result in zip(waiting, traces, strict=True):
         if isinstance(result, Failure):
             refused = result.kind == "unsupported"
-            known[number, rank] = _unsupported(cells[number], result.message) if refused else result
+            known[number, rank] = unsupported(cells[number], result.message) if refused else result
         else:
             known[number, rank] = prediction = summarize(cells[number], rank, result)
             if path:
@@ -217,7 +217,8 @@ def _summed(readings: Sequence[Reading], times: Sequence[int]) -> Reading:
     return Reading(value=value, parts=parts, suspects=suspects)
 
 
-def _unsupported(cell: Cell, reason: str) -> Prediction:
+def unsupported(cell: Cell, reason: str) -> Prediction:
+    """What stands for the prediction of a cell that has none."""
     return Prediction(
         format=FORMAT, cell=cell.id, outcome="unsupported", reason=reason, world_size=cell.hardware.world_size
     )

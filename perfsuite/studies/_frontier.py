@@ -7,7 +7,7 @@ from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
 from perfsuite.errors import Refused
-from perfsuite.launch.machine import missing_packages
+from perfsuite.launch.machine import why_missing
 from perfsuite.records import Measurement
 from perfsuite.runner import Runner, Watch
 
@@ -105,10 +105,9 @@ def of_models(
 
 def _why_refused(cell: Callable[[int], Cell], number: int) -> str:
     try:
-        missing = missing_packages(cell(number).strategy)
+        return why_missing(cell(number).strategy)
     except Refused as error:
         return str(error)
-    return f"it needs {' and '.join(missing)}, not installed here." if missing else ""
 
 
 def answer(question: Question, runner: Runner, tell: Tell, watch: Watch) -> Answer:
