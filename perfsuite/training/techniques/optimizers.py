@@ -64,8 +64,9 @@ def cpu_adam(parameters: Any, learning_rate: float) -> Any:
     import torch
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 
-    parameters = list(parameters)
-    pure = all(parameter.dtype == torch.bfloat16 for parameter in parameters)
+    parameters = list(parameters)  # or groups of them
+    each = [one for group in parameters for one in (group["params"] if isinstance(group, dict) else [group])]
+    pure = all(parameter.dtype == torch.bfloat16 for parameter in each)
     return DeepSpeedCPUAdam(parameters, lr=learning_rate, weight_decay=1e-2, fp32_optimizer_states=not pure)
 
 
