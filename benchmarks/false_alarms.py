@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite.history import asv, confirm, ladder, locks, results, steps, story
+from perfsuite.history import asv, building, confirm, ladder, locks, results, steps, story
 from perfsuite.history.ladder import Definition, Ladder, Rung
 from perfsuite.history.results import Benchmark, Key, Run, Value, show
 from perfsuite.history.steps import Step
@@ -111,7 +111,7 @@ def build(folder: Path, count: int) -> Ladder:
     empty = Ladder(definition=definition, suite=ladder.read_suite(SUITE), python_version=version)
     if (folder / "ladder.json").is_file():
         empty = ladder.read_ladder(folder)
-    built = ladder.add(folder, empty, wanted)
+    built = building.add(folder, empty, wanted)
     asv.configure(folder, built)
     return built
 

@@ -26,7 +26,8 @@ from perfsuite.history import asv, confirm, index, locks, results, site, steps, 
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.bench import Bench, Grid, Judge, Seen
 from perfsuite.history.bisect import Found, _told, bisect, first_bad, other_held
-from perfsuite.history.ladder import Definition, Ladder, Rung, build, held_by, read_ladder, read_suite
+from perfsuite.history.building import build
+from perfsuite.history.ladder import Definition, Ladder, Rung, held_by, read_ladder, read_suite
 from perfsuite.history.results import Benchmark, Run, Value
 from perfsuite.history.steps import Step
 from perfsuite.history.story import Change, Story, Told
@@ -919,7 +920,7 @@ def _indexed(monkeypatch, versions):
         return [index.Release(name, datetime(2024, 1, 1, tzinfo=UTC)) for name in versions]
 
     monkeypatch.setattr(index, "releases", releases)
-    monkeypatch.setattr("perfsuite.history.ladder._make", _locked)
+    monkeypatch.setattr("perfsuite.history.building._make", _locked)
 
 
 def _locked(_, __, rung, *___):
@@ -969,7 +970,7 @@ def test_another_definition_is_refused_still(changed, named, tmp_path, monkeypat
     """Also of an index that has changed: a rung less, another lock; what reaches further up is none."""
     definition = _ladder(tmp_path).definition
     _indexed(monkeypatch, ["1", "1.1", "1.2"])
-    monkeypatch.setattr("perfsuite.history.ladder.dates_held", lambda *_: [])
+    monkeypatch.setattr("perfsuite.history.building.dates_held", lambda *_: [])
     _build(tmp_path, definition)
     _indexed(monkeypatch, ["1", "1.2", "1.3"])
     ended = None
@@ -1001,11 +1002,11 @@ def test_a_lock_that_failed_for_a_passing_reason_is_tried_again(tmp_path, monkey
             raise UsageError("error sending request for url")
         return _locked(_, __, rung)
 
-    monkeypatch.setattr("perfsuite.history.ladder._make", offline)
+    monkeypatch.setattr("perfsuite.history.building._make", offline)
     with pytest.raises(UsageError, match="error sending request"):
         _build(tmp_path, definition)
     between = [rung.name for rung in read_ladder(tmp_path).rungs]
-    monkeypatch.setattr("perfsuite.history.ladder._make", _locked)
+    monkeypatch.setattr("perfsuite.history.building._make", _locked)
     rungs, _ = _build(tmp_path, definition)
 
     assert (between, rungs) == (["1"], ["1", "2", "3"])
@@ -1157,8 +1158,8 @@ def _grid(folder, monkeypatch):
             raise locks.Unsolvable(refused[0])
         return msgspec.structs.replace(rung, commit=f"{rung.name:c<40}")
 
-    monkeypatch.setattr("perfsuite.history.ladder._make", make)
-    monkeypatch.setattr("perfsuite.history.ladder.dates_held", lambda *_: [])
+    monkeypatch.setattr("perfsuite.history.building._make", make)
+    monkeypatch.setattr("perfsuite.history.building.dates_held", lambda *_: [])
     monkeypatch.setattr(asv, "configure", lambda *_: None)
     day = datetime(2024, 1, 1, tzinfo=UTC)
     bench = Bench(folder, _ladder(folder, hold=("six==2.0",)), [("b", "")], lambda _: None)
@@ -1315,12 +1316,12 @@ def test_an_answer_outlives_the_pair_s_failure(tmp_path, monkeypatch, capsys):
         results.keep(folder, _gave(name, values={"b": {"": Value(value=number)}}))
     day = datetime(2024, 1, 1, tzinfo=UTC)
     monkeypatch.setattr(index, "chosen", lambda *_: [index.Release(version, day) for version in ("1.0", "2.0")])
-    monkeypatch.setattr("perfsuite.history.ladder.dates_held", lambda *_: [])
+    monkeypatch.setattr("perfsuite.history.building.dates_held", lambda *_: [])
 
     def offline(*_):
         raise UsageError("error sending request for url")
 
-    monkeypatch.setattr("perfsuite.history.ladder._make", offline)
+    monkeypatch.setattr("perfsuite.history.building._make", offline)
     _runs(monkeypatch, lambda rung, *_: 7 * (rung == "2"))
     status = main(["ladder", "bisect", str(folder), "--benchmark", "b", "--with", "six==1.0", "--json", str(out)])
     said, answer = capsys.readouterr().out, json.loads(out.read_text())["answers"][0]

@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from perfsuite.errors import UsageError
-from perfsuite.history import asv, ladder, locks
+from perfsuite.history import asv, building, ladder, locks
 from perfsuite.history.ladder import HOME, Definition, Rung
 
 NAME = "build"
@@ -71,7 +71,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(f"Left out, as rungs of newer versions are there already: {named}", soft_wrap=True)
 
     with ladder.held_by(folder):
-        built = ladder.build(folder, definition, suite, version, tell, leave)
+        built = building.build(folder, definition, suite, version, tell, leave)
         asv.configure(folder, built)
     failed = [rung.name for rung in built.rungs if rung.failure]
     console.print(f"{len(built.rungs)} rungs of {definition.library} in {folder}", soft_wrap=True)

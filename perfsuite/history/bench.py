@@ -8,9 +8,9 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.errors import UsageError
-from perfsuite.history import asv, ladder, locks
+from perfsuite.history import asv, building, locks
 from perfsuite.history.asv import THRESHOLD
-from perfsuite.history.ladder import Ladder, Rung
+from perfsuite.history.ladder import Ladder, Rung, read_ladder
 from perfsuite.history.results import Key, Run, Value
 from perfsuite.history.steps import ratio
 from perfsuite.records import Record
@@ -134,8 +134,8 @@ class Grid:
         definition = bench.ladder.definition
         hold = tuple(text for text in definition.hold if locks.pinned(text)[0] != other)
         self.folder = bench.folder / "pairs" / other
-        self.held = ladder.dates_held(msgspec.structs.replace(definition, hold=hold), bench.ladder.suite)
-        rungs = ladder.read_ladder(self.folder).rungs if (self.folder / "ladder.json").is_file() else ()
+        self.held = building.dates_held(msgspec.structs.replace(definition, hold=hold), bench.ladder.suite)
+        rungs = read_ladder(self.folder).rungs if (self.folder / "ladder.json").is_file() else ()
         definition = msgspec.structs.replace(definition, hold=hold)
         pairs = msgspec.structs.replace(bench.ladder, definition=definition, rungs=rungs)
         self.bench = Bench(self.folder, pairs, bench.keys, bench.ran)
@@ -150,6 +150,8 @@ class Grid:
             held = (text for text in main.releases if locks.pinned(text)[0] != self.other)
             rung = Rung(name=name, date=date.isoformat(), releases=(*held, f"{self.other}=={other}"))
             others = tuple(rung for rung in known.rungs if rung.name != name)
-            self.bench.ladder = ladder.add(self.folder, msgspec.structs.replace(known, rungs=others), [rung], self.held)
+            self.bench.ladder = building.add(
+                self.folder, msgspec.structs.replace(known, rungs=others), [rung], self.held
+            )
             asv.configure(self.folder, self.bench.ladder)
         return name

@@ -1,0 +1,160 @@
+"""Building a ladder, and adding to one: its rungs are dated, locked and committed one by one."""
+
+import json
+import shutil
+from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
+from pathlib import Path
+
+import msgspec
+from packaging.version import Version
+
+from perfsuite import codec
+from perfsuite.errors import UsageError
+from perfsuite.history import index, locks, repository
+from perfsuite.history.ladder import INHERIT, LOCK, Definition, Ladder, Rung, Suite, read_ladder
+from perfsuite.launch.machine import gpus
+
+Told = Callable[[Rung], None]
+
+
+def build(
+    folder: Path,
+    definition: Definition,
+    suite: Suite,
+    python_version: str,
+    tell: Told,
+    leave: Callable[[Sequence[Rung]], None] = lambda _: None,
+) -> Ladder:
+    """Build the ladder, or what is missing of it: rungs that are there stay, also where the index has them no longer,
+    and newer releases come behind them. ``leave`` is told of the releases that are new, but of older versions.
+
+    Raises UsageError where the folder holds another ladder, and where a rung can be locked neither now nor never, as
+    without a network.
+    """
+    known = read_ladder(folder).rungs if (folder / "ladder.json").is_file() else ()
+    had = [index.Release(rung.name, datetime.fromisoformat(rung.date)) for rung in known]
+    asked = index.chosen(definition.library, definition.first, definition.last, definition.only, had)
+    if definition.library in dict(map(locks.pinned, definition.hold)):
+        raise UsageError(f"--hold names {definition.library}, whose releases are the rungs.")
+    dates = dates_held(definition, suite)
+    wanted = [
+        Rung(
+            name=release.version,
+            date=release.date.isoformat(),
+            releases=(f"{definition.library}=={release.version}", *definition.hold),
+        )
+        for release in asked
+    ]
+    ladder = Ladder(definition=definition, suite=suite, python_version=python_version)
+    if (folder / "ladder.json").is_file():
+        ladder, wanted, late = _continued(folder, ladder, wanted)
+        if late:
+            leave(late)
+    return add(folder, ladder, wanted, dates, tell)
+
+
+def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
+    """When the releases came out that are held, or that the suite pins, yanked or not. Raises UsageError for what is
+    none.
+    """
+    known = [*map(locks.pinned, definition.hold), *locks.exact(suite.requires)]
+    return [index.one(name, version, index.releases(name, yanked=True)).date for name, version in known]
+
+
+def add(
+    folder: Path, ladder: Ladder, wanted: Iterable[Rung], dates: Sequence[datetime] = (), tell: Told = lambda _: None
+) -> Ladder:
+    """Add the rungs that the ladder does not have yet, writing ``ladder.json`` after each.
+
+    ``dates`` are those of what is held, or pinned by the suite: nothing newer than the newest of them and of the rung
+    is taken. A rung whose releases cannot be had together is kept with the reason, and tried again as long as no rung
+    stands above it. Raises UsageError where a lock fails for another reason, which may pass.
+    """
+    rungs = {rung.name: rung for rung in ladder.rungs}
+    _write(folder, ladder)
+    for rung in wanted:
+        below = [known for known in rungs.values() if known.commit]
+        if rung.name in rungs and (rungs[rung.name].commit or _above(rung, rungs.values())):
+            continue
+        try:
+            rungs[rung.name] = _make(folder, ladder, rung, below[-1] if below else None, dates)
+        except locks.Unsolvable as error:
+            rungs[rung.name] = _with(rung, failure=str(error))
+        ladder = msgspec.structs.replace(ladder, rungs=tuple(rungs.values()))
+        _write(folder, ladder)
+        tell(rungs[rung.name])
+    return ladder
+
+
+def _above(rung: Rung, rungs: Iterable[Rung]) -> bool:
+    """Whether a rung behind this one is committed: a commit cannot be put below another."""
+    names = [known.name for known in rungs if known.commit or known.name == rung.name]
+    return names[-1] != rung.name
+
+
+def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> tuple[Ladder, list[Rung], list[Rung]]:
+    """The ladder in the folder under a definition that may reach further up, what is wanted of it, and what came too
+    late for it: a commit cannot be put below another.
+    """
+    known = read_ladder(folder)
+    new, old = ladder.definition, known.definition
+    names = {rung.name for rung in known.rungs}
+    newest = max(map(Version, names), default=Version("0"))
+    late = [rung for rung in wanted if rung.name not in names and Version(rung.name) < newest]
+    left_away = names - {rung.name for rung in wanted}
+    reach = [name for name in ("last", "only") if left_away or (late and name == "only")]
+    differing = [name for name in (*_SAME, *reach) if getattr(new, name) != getattr(old, name)]
+    differing += ["python"] if ladder.python_version != known.python_version else []
+    if differing:
+        option = ", ".join(f"--{_SAID.get(name, name)}" for name in differing)
+        raise UsageError(
+            f"{folder} holds a ladder of {old.library} with another {option}; only newer releases can be added to it. "
+            "Give the new one a --folder of its own, or remove that folder."
+        )
+    if new.python != old.python:
+        for environment in (folder / "env", *folder.glob("pairs/*/env")):
+            shutil.rmtree(environment, ignore_errors=True)  # asv makes it anew: its interpreter may be gone
+    return msgspec.structs.replace(ladder, rungs=known.rungs), [rung for rung in wanted if rung not in late], late
+
+
+_SAME = ("library", "first", "hold", "suite", "inherit", "stand_ins", "variables")
+_SAID = {"first": "from", "last": "to", "stand_ins": "stand-ins", "variables": "set"}
+
+
+def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: Sequence[datetime]) -> Rung:
+    """Lock the rung and commit it."""
+    definition, path = ladder.definition, folder / "repo"
+    moment = datetime.fromisoformat(rung.date)
+    files = {"rung.json": json.dumps({"name": rung.name, "releases": rung.releases}, indent=1) + "\n"}
+    if definition.inherit:
+        files[LOCK] = locks.lock([], definition.python, None)
+        files[INHERIT] = "\n".join(rung.releases) + "\n"
+    else:
+        known = repository.show(path, below.commit, LOCK) + "\n" if below else ""
+        required = [*rung.releases, *ladder.suite.requires]
+        files[LOCK] = locks.lock(required, definition.python, max([moment, *dates]), known)
+        if definition.stand_ins:
+            files[LOCK] = locks.with_files(files[LOCK], _stand_ins(files[LOCK], definition.python))
+    commit = repository.commit(path, rung.name, rung.date, files, " ".join(rung.releases))
+    return _with(rung, commit=commit)
+
+
+def _stand_ins(lock: str, python: str) -> list[Path]:
+    """The stand-in CUDA wheels for the torch of a lock; none where it needs none."""
+    if gpus():
+        raise UsageError("--stand-ins are for machines without a GPU, and this one has one: leave it out.")
+    locked = locks.versions(lock)
+    if "torch" not in locked or not any(name.startswith("nvidia-") for name in locked):
+        return []
+    from perfsuite.history.standins import stand_ins
+
+    return sorted(stand_ins(locked["torch"], python=python).glob("*.whl"))
+
+
+def _with(rung: Rung, commit: str = "", failure: str = "") -> Rung:
+    return msgspec.structs.replace(rung, commit=commit, failure=failure)
+
+
+def _write(folder: Path, ladder: Ladder) -> None:
+    codec.write(folder / "ladder.json", ladder)
