@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 import os
 import shlex
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,50 +18,26 @@ from perfsuite import codec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.commands._base import check_output
 from perfsuite.errors import PerfsuiteError
 from perfsuite.expressions import hint
-from perfsuite.gate.judge import NEED_A_REASON, RED
-from perfsuite.gate.noise import LAUNCHES
+from perfsuite.gate.judge import RED
 from perfsuite.gate.standing import of_one_launch
 from perfsuite.gate.store import Store
 from perfsuite.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.launch.machine import why_absent, why_missing
 from perfsuite.plugin import FIXTURE
-from perfsuite.pytest_cells import catalog_of, cell_of, setting
+from perfsuite.pytest_cells import catalog_of, cell_of
+from perfsuite.pytest_clock import give_clock, replay
+from perfsuite.pytest_options import Options
 from perfsuite.pytest_results import is_told, leave, measured, predicted, without_measurement
 from perfsuite.records import Measurement, PredictedResult, Result
 from perfsuite.report.life import moved
 from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import line, render_summary
 from perfsuite.report.verdict import render
-from perfsuite.runner import Runner, Settings, check_settings
-from perfsuite.units import parse_bytes
+from perfsuite.runner import Runner
 
 LOG_WIDTH = 160  # columns of the table where no terminal says how wide it is
-_CLOCK = pytest.StashKey["StepClock"]()
-
-
-class StepClock:
-    """A timer for pytest-benchmark that returns the ranks' own accumulated step time, so that its table, JSON,
-    comparison and histogram hold the real steps, although the steps ran elsewhere and before.
-    """
-
-    def __init__(self) -> None:
-        self._seconds = 0.0
-        self._steps: list[float] = []
-
-    def __call__(self) -> float:
-        return self._seconds
-
-    def load(self, steps: list[float]) -> None:
-        """The steps to replay."""
-        self._steps = list(steps)
-
-    def tick(self) -> None:
-        """One step passes; without steps to replay (pytest-benchmark calls once when disabled) none does."""
-        if self._steps:
-            self._seconds += self._steps.pop(0)
 
 
 class PerfVerdict(Exception):
@@ -92,24 +66,12 @@ class PerfCell:
         leave(self.request.node, result)
         measurement, verdict = result.measurement, result.verdict
         if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
-            _replay(self.request, measurement)
+            replay(self.request, measurement)
         if verdict.status in RED and not result.updated:
             raise PerfVerdict(render(verdict, measurement.failure))
         if verdict.status == "unsupported":
             pytest.skip(verdict.headline)
         return measurement
-
-
-def _replay(request: pytest.FixtureRequest, measurement: Measurement) -> None:
-    benchmark, clock = request.getfixturevalue("benchmark"), request.node.stash[_CLOCK]
-    if "step_time_seconds" not in measurement.readings:  # messages have no step
-        return
-    steps = [seconds for seconds in measurement.readings["step_time_seconds"].samples if seconds is not None]
-    clock.load(steps)
-    benchmark.pedantic(clock.tick, rounds=len(steps), iterations=1, warmup_rounds=0)
-    for name in ("peak_memory_bytes", "flops_per_rank", "mfu", "tokens_per_second", "loss"):
-        if name in measurement.readings:
-            benchmark.extra_info[name] = measurement.readings[name].value
 
 
 class PerfSession:
@@ -118,30 +80,9 @@ class PerfSession:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         try:
-            self.settings = _settings(config)
-            self.tolerance = setting(config, "time_tolerance")
-            launches = setting(config, "launches")
-            self.report = _report_path(config)
+            self.options = Options.of(config)
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
-        self.tolerance = 0.1 if self.tolerance is None else self.tolerance
-        if not 0 <= self.tolerance < math.inf:
-            raise pytest.UsageError(f"The time tolerance must be a number of 0 or more, not {self.tolerance}.")
-        self.launches = LAUNCHES if launches is None else launches
-        if self.launches < 1:
-            raise pytest.UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
-        self.update = config.getoption("--perf-update")
-        if self.update and self.settings.capacity_bytes is not None:
-            raise pytest.UsageError(
-                "--perf-update with --perf-capacity: a baseline is of the hardware, not of a cap on it."
-            )
-        self.reason = " ".join(config.getoption("--perf-reason").split())
-        if self.update in NEED_A_REASON and not self.reason:
-            raise pytest.UsageError(
-                f'--perf-update={self.update} may accept what got worse: say why in --perf-reason="…", for the ledger.'
-            )
-        if self.reason and not self.update:
-            raise pytest.UsageError("--perf-reason needs --perf-update: nothing is accepted without it.")
         self.verbose = config.getoption("verbose", 0) > 0
         self.store = Store(config.rootpath / config.getini("perf_baselines"))
         self.results: list[Result] = []
@@ -149,7 +90,7 @@ class PerfSession:
         self.skipped: Counter[str] = Counter()
         self.left_out: list[str] = []  # cells' tests that were deselected
         self.unwritten = ""  # why the report is not there
-        self.live = LiveLine(self.settings.all_steps_of, quiet=self.verbose)
+        self.live = LiveLine(self.options.settings.all_steps_of, quiet=self.verbose)
 
     @property
     def catalog(self) -> Catalog:
@@ -160,12 +101,12 @@ class PerfSession:
     def gatekeeper(self) -> Gatekeeper:
         """Starts its rank servers when the first cell needs them."""
         return Gatekeeper(
-            runner=Runner(self.catalog, self.settings),
+            runner=Runner(self.catalog, self.options.settings),
             store=self.store,
-            tolerance=self.tolerance,
-            consent=self.update,
-            reason=self.reason,
-            launches=self.launches,
+            tolerance=self.options.tolerance,
+            consent=self.options.update,
+            reason=self.options.reason,
+            launches=self.options.launches,
             watch=self.live.show,
         )
 
@@ -177,11 +118,9 @@ class PerfSession:
             self._predict(cell, request)
         if absent and (asked := self.config.getoption("--perf-hardware")):
             raise PerfVerdict(f"{cell.id}: {absent} --perf-hardware={asked} asked for it; --perf-predict predicts it.")
-        if not os.path.lexists(
-            self.store.path(cell.id)
-        ):  # a baseline says that it could be trained: it is held to that
+        if not os.path.lexists(self.store.path(cell.id)):  # a baseline says what it could do: it is held to that
             reason = reason or why_missing(cell.strategy)
-        if self.settings.capacity_bytes is not None and cell.strategy.engine.process == "communication":
+        if self.options.settings.capacity_bytes is not None and cell.strategy.engine.process == "communication":
             reason = "messages have no tensors that a capacity could hold"
         if reason:
             pytest.skip(reason)
@@ -191,9 +130,9 @@ class PerfSession:
         """Predict and judge instead of measuring: skips the test with the verdict, or raises PerfVerdict."""
         from perfsuite.pytest_predictions import predict_and_judge, without_prediction
 
-        command = self._collects(request)
+        command, consent = self._collects(request), (self.options.update, self.options.reason)
         try:
-            result = predict_and_judge(cell, self.catalog, self.store.root, self.update, self.reason, command)
+            result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
         except PerfsuiteError as error:
             result = without_prediction(cell, f"{cell.id}: {error}")
         leave(request.node, result)
@@ -231,9 +170,7 @@ class PerfSession:
             return
         for item in items:
             if "benchmark" in getattr(item, "fixturenames", ()) and FIXTURE in getattr(item, "fixturenames", ()):
-                item.stash[_CLOCK] = clock = StepClock()
-                item.add_marker(pytest.mark.benchmark(timer=clock, group="step time"))
-                item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"))  # a cell failed
+                give_clock(item)
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
@@ -311,12 +248,12 @@ class PerfSession:
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.runner.close()
         lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
-        if not self.report or not lines or hasattr(self.config, "workerinput"):
+        if not self.options.report or not lines or hasattr(self.config, "workerinput"):
             return
         try:
-            codec.write_bytes(self.report, lines)
+            codec.write_bytes(self.options.report, lines)
         except OSError as error:
-            self.unwritten = f"perfsuite: the report {self.report} cannot be written: {error.strerror}."
+            self.unwritten = f"perfsuite: the report {self.options.report} cannot be written: {error.strerror}."
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
@@ -329,26 +266,3 @@ def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
     if of_one_launch(result.measurement, metrics):
         told.append("of one launch: holds no time")
     return [f"baseline {'changed' if result.baseline else 'new'}: {result.updated}", *(f"  {line}" for line in told)]
-
-
-def _settings(config: pytest.Config) -> Settings:
-    given = {name: setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout")}
-    capacity = setting(config, "capacity")
-    snapshots = setting(config, "snapshots")
-    settings = Settings(
-        capacity_bytes=parse_bytes(capacity) if capacity else None,
-        snapshots=Path(config.invocation_params.dir, snapshots) if snapshots else None,
-        **{name: value for name, value in given.items() if value is not None},
-    )
-    check_settings(settings)
-    return settings
-
-
-def _report_path(config: pytest.Config) -> Path | None:
-    """Where the report goes. Raises UsageError if it cannot be written there."""
-    name = setting(config, "report")
-    if not name:
-        return None
-    path = Path(config.invocation_params.dir, name)
-    check_output("--perf-report", path)
-    return path

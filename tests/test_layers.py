@@ -22,6 +22,8 @@ FLOORS = (
     {
         "plugin",
         "pytest_cells",
+        "pytest_clock",
+        "pytest_options",
         "pytest_predictions",
         "pytest_results",
         "pytest_session",

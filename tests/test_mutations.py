@@ -174,7 +174,7 @@ class Ini:
 
 def test_no_broken_setting_is_a_traceback():
     """Every ini value gives settings that can measure, or one sentence."""
-    from perfsuite.pytest_session import _settings
+    from perfsuite.pytest_options import settings_of
 
     sound = {"steps": "10", "warmup": "5", "capacity": "24GiB", "start_timeout": "300", "step_timeout": "1.5"}
     draw, accepted = random.Random(3), 0
@@ -182,7 +182,7 @@ def test_no_broken_setting_is_a_traceback():
         name = draw.choice(list(sound))
         value = draw.choice([str(junk) for junk in JUNK] + [mutate_text(sound[name].encode(), draw).decode("latin-1")])
         try:
-            settings = _settings(Ini(**{f"perf_{name}": value}))
+            settings = settings_of(Ini(**{f"perf_{name}": value}))
         except PerfsuiteError as error:
             sentence(error)
         else:
