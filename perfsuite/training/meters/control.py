@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from perfsuite.training.session import Session
 
 ROUNDS = 5  # before, and again after
-ROUND_SECONDS = 0.02  # at least; Linux gives a thread that shares its core some milliseconds at a time
+ROUND_SECONDS = 0.005  # at least; Linux gives a thread that shares its core a few milliseconds at a time
 SHORTEST = 1e-5  # of the work, in seconds, whatever a clock says
 LAYER_FACTOR = 24  # parameters of two layers of width h are 24 h²: the width of a model that has a few of them
 MOST_WIDTH, MOST_BYTES, MOST_MATMULS = 4096, 2**26, 200
