@@ -11,7 +11,7 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.catalog.definitions import MESSAGES, Device, Engine, Model, Proposal, Workload
+from perfsuite.catalog.definitions import MESSAGES, Device, Engine, Layout, Model, Proposal, Workload
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
@@ -149,18 +149,22 @@ def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
     if model.task != MESSAGES and engine.process == "communication":
         return f"{engine.name} sends messages that belong to no model: write wire-{engine.name}-{hardware.name}."
     try:
-        layout = lay_out(strategy, hardware.world_size, hardware.name)
+        return objection(model, strategy, hardware, lay_out(strategy, hardware.world_size, hardware.name))
     except Refused as error:
         return str(error)
+
+
+def objection(model: Model, strategy: Strategy, hardware: Hardware, layout: Layout) -> str:
+    """What engine and techniques have against it in that layout, which is the strategy's own; empty if nothing."""
     proposal = Proposal(
         model=model,
-        engine=engine,
+        engine=strategy.engine,
         techniques=frozenset(choice.technique.name for choice in strategy.choices),
         numbers={choice.technique.name: choice.number for choice in strategy.choices if choice.number is not None},
         layout=layout,
         device=hardware.device,
     )
-    rules = [engine.why_not, *(choice.technique.why_not for choice in strategy.choices)]
+    rules = [strategy.engine.why_not, *(choice.technique.why_not for choice in strategy.choices)]
     return next((reason for rule in rules if rule and (reason := rule(proposal))), "")
 
 

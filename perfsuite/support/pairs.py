@@ -14,7 +14,7 @@ from perfsuite.catalog.definitions import MESSAGES, Device, Engine, Model, Techn
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
-from perfsuite.cell import Cell, Hardware, parse_cell, why_not
+from perfsuite.cell import Cell, Hardware, objection, parse_cell
 from perfsuite.errors import Refused, UsageError
 
 TINY = 10_000_000  # parameters; a model with fewer trains in milliseconds
@@ -113,15 +113,16 @@ def _cells(strategy: Strategy, models: Iterable[Model], device: Device | None = 
     A reason that is not the number of ranks goes before one that is.
     """
     cells, reasons, counts = [], [], []
+    layouts = []
+    for ranks in RANKS:
+        hardware = Hardware(device.name if device else "cpu", ranks, device=device)
+        try:
+            layouts.append((hardware, lay_out(strategy, ranks, hardware.name)))
+        except Refused as error:
+            counts.append(str(error))
     for model in models:
-        for ranks in RANKS:
-            hardware = Hardware(device.name if device else "cpu", ranks, device=device)
-            try:
-                lay_out(strategy, ranks, hardware.name)
-            except Refused as error:
-                counts.append(str(error))
-                continue
-            reason = why_not(model, strategy, hardware)
+        for hardware, layout in layouts:
+            reason = objection(model, strategy, hardware, layout)
             if not reason:
                 cells.append(Cell(model, strategy, hardware, model.workload))
                 break

@@ -3,8 +3,8 @@
 docs/support.json has one pair per line. A proof holds for the library versions with which it was made.
 """
 
-import contextlib
 import datetime
+import functools
 import importlib.metadata
 import re
 import sys
@@ -62,7 +62,7 @@ def load(path: Path) -> dict[tuple[str, str], Entry]:
 
 def save(path: Path, entries: Iterable[Entry]) -> None:
     """Write the file whole, one pair per line, so that a change is a line of a diff. Raises FileError."""
-    lines = ",\n".join(codec.encode_line(entry) for entry in entries)
+    lines = ",\n".join(map(_line, entries))
     write(path, f'{{"format":{FORMAT},"entries":[\n{lines}\n]}}\n')
 
 
@@ -76,11 +76,8 @@ def write(path: Path, text: str) -> None:
 
 def versions_for(strategy: Strategy) -> str:
     """The versions that a proof of the strategy depends on: ``torch 2.13.0, transformers 5.23.0, …``"""
-    texts = [f"python {sys.version.split()[0]}"]
-    for name in dict.fromkeys((*LIBRARIES, *strategy.packages)):
-        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-            texts.append(f"{name} {importlib.metadata.version(name)}")
-    return ", ".join(texts)
+    texts = map(_named_version, dict.fromkeys((*LIBRARIES, *strategy.packages)))
+    return ", ".join(text for text in (f"python {sys.version.split()[0]}", *texts) if text)
 
 
 def refusal(claim: Claim) -> Entry:
@@ -188,6 +185,18 @@ def prove_all(
         tell(entry, len(waiting) - number - 1)
     save(path, ordered())
     return ordered()
+
+
+_line = functools.cache(codec.encode_line)  # the file is written again after each proof
+
+
+@functools.cache
+def _named_version(package: str) -> str:
+    """Of what is installed; else nothing."""
+    try:
+        return f"{package} {importlib.metadata.version(package)}"
+    except importlib.metadata.PackageNotFoundError:
+        return ""
 
 
 def _verdict(measurement: Measurement) -> tuple[str, str]:

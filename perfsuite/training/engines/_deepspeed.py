@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from perfsuite.training.session import Session
 
 
+IMPORTS = ("perfsuite.training.engines._deepspeed_imports",)  # by the rank server, before it forks
+
+
 class DeepSpeedTrainer(Trainer):
     """DeepSpeed casts the model and, below fp32, keeps fp32 master parameters."""
 

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import WrongEngine
 from perfsuite.training.blocks import elements, size
-from perfsuite.training.engines.zero import Zero, build_extensions
+from perfsuite.training.engines._deepspeed import IMPORTS
+from perfsuite.training.engines.zero import Zero
 from perfsuite.training.session import Session
 from perfsuite.training.stages import CUT_REFUSES, cut_out, why_not_cut
 from perfsuite.training.trainer import MicroBatch, StepOutcome, Trainer
@@ -193,8 +194,7 @@ ENGINES = (
         keeps="pieces",
         casts=True,
         packages=("deepspeed",),
-        preload=("deepspeed.pipe",),
-        compile=build_extensions,
+        preload=("deepspeed.pipe", *IMPORTS),
         why_not=why_not,
         refuses=CUT_REFUSES,
         source="https://www.deepspeed.ai/tutorials/pipeline/",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
 from perfsuite.training.engines import _zero_offload as offload
-from perfsuite.training.engines._deepspeed import DeepSpeedTrainer
+from perfsuite.training.engines._deepspeed import IMPORTS, DeepSpeedTrainer
 
 if TYPE_CHECKING:
     import torch
@@ -136,16 +136,6 @@ class Zero(DeepSpeedTrainer):
             )
 
 
-def build_extensions() -> None:
-    """Build, once and before any rank exists, what DeepSpeed compiles on first use on a CPU."""
-    from deepspeed.accelerator import get_accelerator
-
-    if get_accelerator().device_name() == "cpu":
-        from deepspeed.comm.torch import build_shm_op
-
-        build_shm_op()
-
-
 ENGINES = tuple(
     Engine(
         name=f"zero{stage}",
@@ -156,8 +146,7 @@ ENGINES = tuple(
         refuses=offload.BEFORE_STAGE_3 if stage < 3 else {},
         why_not=offload.why_not,
         packages=("deepspeed",),
-        preload=("deepspeed",),
-        compile=build_extensions,
+        preload=IMPORTS,
         source="arXiv 1910.02054, section 5",
     )
     for stage in (1, 2, 3)

@@ -41,6 +41,8 @@ class Pace(Meter):
         if self.session.job.capacity_bytes is not None or kind == "counted":
             return
         self.watched |= _is_watched()
+        if self.watched:
+            return
         if kind != "timed":
             self.seconds.clear()  # of what comes before the timed steps, the last round alone is beside one
         self.seconds.append(_round())
@@ -82,10 +84,14 @@ def _undisturbed() -> Iterator[None]:
 
 
 def _is_watched() -> bool:
-    """Whether Python is slowed in a way that cannot be put off: tracemalloc, and what PEP 669 calls tools."""
+    """Whether Python is slowed in a way that cannot be put off and on again: tracemalloc, cProfile (whose function is
+    not Python's to call) and what PEP 669 calls tools.
+    """
     monitoring = getattr(sys, "monitoring", None)
-    return tracemalloc.is_tracing() or (
-        monitoring is not None and any(monitoring.get_tool(number) for number in range(6))
+    return (
+        tracemalloc.is_tracing()
+        or not callable(sys.getprofile() or len)
+        or (monitoring is not None and any(monitoring.get_tool(number) for number in range(6)))
     )
 
 

@@ -71,7 +71,7 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
     offloads = job.job.device != "cpu" and bool(sets & host.MOVES)
     if offloads:
         yield from host.PATCHES
-    if "deepspeed" in {name.partition(".")[0] for name in session.strategy.engine.preload}:
+    if "deepspeed" in session.strategy.engine.packages:
         from perfsuite.training.trace import deepspeed
 
         yield from deepspeed.PATCHES
