@@ -27,7 +27,7 @@ class Case:
 
     The verdict's status must be ``status``, and its text must have ``says``, a regular expression. ``timed`` cells are
     held in time too, to a baseline of several launches; all others to one of one launch, so that no noise can help or
-    harm.
+    harm. Where the fault ``hangs`` the ranks they are ended soon.
     """
 
     name: str
@@ -44,6 +44,7 @@ class Case:
     told: Callable[[Measurement], Measurement] | None = None
     disk: Callable[[], AbstractContextManager[object]] | None = None
     consent: str | None = None
+    hangs: bool = False
 
 
 def control(cell: str, timed: bool) -> Case:
@@ -60,8 +61,9 @@ def _delay(name: str, kind: str, where: str, says: str, effect: Effect = slow_st
 
 def _fault(kind: str, name: str, where: str, status: str, says: str, fault: str, cell: str = DDP) -> Case:
     module = "falsehoods" if fault in _FALSEHOODS else "faults"
+    hangs = " hangs in " in says
     fault = f"perfsuite.selftest.{module}:{fault}"
-    return Case(name=name, kind=kind, where=where, status=status, says=says, fault=fault, cell=cell)
+    return Case(name=name, kind=kind, where=where, status=status, says=says, fault=fault, cell=cell, hangs=hangs)
 
 
 _FALSEHOODS = {

@@ -7,7 +7,7 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,8 @@ from perfsuite.runner import Runner, Settings, Watch
 from perfsuite.selftest.cases import REFUSED, Case, control
 from perfsuite.selftest.effects import TOLERANCE
 
-SETTINGS = Settings(steps=10, warmup=1, step_timeout=6.0)
+SETTINGS = Settings(steps=10, warmup=1)
+IMPATIENT = replace(SETTINGS, step_timeout=15.0)  # for the ranks that hang on purpose
 MISSES = 3  # of a fault in time that prove the gate wrong
 TRIES = 6  # of a fault in time, with those that prove nothing
 OWN_TIME = "perfsuite.selftest.delays:own_time"
@@ -60,6 +61,7 @@ class Bench:
 
     def __init__(self, catalog: Catalog, watch: Watch = unwatched) -> None:
         self.runner = Runner(catalog, SETTINGS)
+        self.impatient = Runner(catalog, IMPATIENT)
         self.watch = watch
         self.folder = Path(tempfile.mkdtemp(prefix="perfsuite-selftest-"))
         self._recorded: dict[tuple[str, bool], Recorded] = {}
@@ -104,6 +106,7 @@ class Bench:
     def close(self) -> None:
         """End the rank servers."""
         self.runner.close()
+        self.impatient.close()
         shutil.rmtree(self.folder)
 
     def _is_as_recorded(self, case: Case) -> bool:
@@ -131,7 +134,7 @@ class Bench:
         shutil.copytree(recorded.store.root, store.root)
         path = store.path(case.cell)
         _edit(path, case.edit)
-        runner: Runner = self.runner
+        runner: Runner = self.impatient if case.hangs else self.runner
         if not case.fault and case.kind != "control":
             runner = Replay(runner, recorded.control, case.told, lambda: _edit(path, case.meanwhile))
         before = _files(folder)
