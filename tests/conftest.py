@@ -21,6 +21,9 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test 
     own.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(own)
 
+# The pytests that tests start: the import of hypothesis takes as long as all the rest of one that trains nothing.
+ADDOPTS = {"PYTEST_ADDOPTS": "-p no:hypothesispytest"}
+os.environ |= ADDOPTS
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's children would inherit that it is ignored
 # On a shared machine a slow example is a neighbour's.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -28,6 +31,14 @@ settings.load_profile("shared")
 # A cell compiles in its first step, minutes long where neighbours are busy.
 SETTINGS = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent),))
 Measure = Callable[..., Measurement]
+
+
+@pytest.fixture
+def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
+    """pytest's own, which forgets the options above."""
+    for name, value in ADDOPTS.items():
+        monkeypatch.setenv(name, value)
+    return pytester
 
 
 @pytest.fixture(scope="session")
