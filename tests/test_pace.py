@@ -1,5 +1,6 @@
 """The pace and the control of a real cell: what tells a slow machine from a slow library."""
 
+import cProfile
 import gc
 import math
 import sys
@@ -62,6 +63,23 @@ def test_what_a_library_does_to_python_is_not_in_a_round():
     assert before == behind
     assert calls.count(abs) == 2 * len(numbers)  # a call and a return each
     assert len(collections) > behind[1]
+
+
+def test_a_profiler_that_cannot_be_put_off_is_known():
+    """cProfile is no function that could be set again; a plain profile function is put off."""
+    profiler = cProfile.Profile()
+    try:
+        profiler.enable()
+        watched = pace._is_watched()
+    finally:
+        profiler.disable()
+    sys.setprofile(lambda frame, event, argument: None)
+    try:
+        put_off = pace._is_watched()
+    finally:
+        sys.setprofile(None)
+
+    assert (watched, put_off) == (True, False)
 
 
 def test_none_where_python_itself_is_slowed(measure: Measure) -> None:

@@ -143,12 +143,12 @@ class Engine:
     ``trainer`` is the class (a ``perfsuite.training.trainer.Trainer``) that a rank instantiates; its module must not
     import torch when it is imported. ``dimension`` is the field of Layout that takes all ranks which the techniques
     of ``combines`` (``dp``, ``tp``) leave, and is at least ``min_ranks`` and at most ``max_ranks`` wide.
-    ``preload`` names the modules that the rank server imports before it forks, and ``compile`` a function that it
-    calls once to build extensions. ``shards`` says which of "optimizer", "gradients" and "parameters" are divided
-    over the ranks, ``keeps`` what its optimizer is given: "tensors" as the model has them, "pieces" (of several
-    parameters behind one another, without rows and columns) or "dtensors", and ``casts`` that below fp32 it keeps the
-    model itself in half precision, beside fp32 master parameters. ``loops`` names the techniques whose loops can run
-    it beside its own.
+    ``preload`` names the modules that the rank server imports before it forks, and ``prepare`` a function that it
+    calls once behind them, such as to build an extension. ``shards`` says which of "optimizer", "gradients" and
+    "parameters" are divided over the ranks, ``keeps`` what its optimizer is given: "tensors" as the model has them,
+    "pieces" (of several parameters behind one another, without rows and columns) or "dtensors", and ``casts`` that
+    below fp32 it keeps the model itself in half precision, beside fp32 master parameters. ``loops`` names the
+    techniques whose loops can run it beside its own.
 
     ``refuses`` maps a technique to the reason why the engine cannot have it; ``why_not`` says what a Proposal lacks,
     or nothing; ``refused`` is the reason why the engine cannot run anywhere, for those that people ask for by name.
@@ -168,7 +168,7 @@ class Engine:
     casts: bool = False
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
-    compile: Callable[[], None] | None = None
+    prepare: Callable[[], None] | None = None
     refuses: Mapping[str, str] = field(default_factory=dict)
     why_not: Callable[[Proposal], str] | None = None
     refused: str = ""
@@ -186,7 +186,7 @@ class Technique:
     just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
     ``loop`` is a class of ``perfsuite.training.loops`` that takes the place of the engine's own loop.
 
-    ``packages`` must be installed; ``preload`` and ``compile`` are what they are of an Engine. ``why_not`` says what a
+    ``packages`` must be installed; ``preload`` and ``prepare`` are what they are of an Engine. ``why_not`` says what a
     Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that
     people ask for by name. ``processes`` are the kinds of cells (Engine.process) in which it changes anything.
     """
@@ -203,7 +203,7 @@ class Technique:
     loop: Callable[..., Any] | None = None
     packages: tuple[str, ...] = ()
     preload: tuple[str, ...] = ()
-    compile: Callable[[], None] | None = None
+    prepare: Callable[[], None] | None = None
     why_not: Callable[[Proposal], str] | None = None
     refused: str = ""
     processes: tuple[str, ...] = ("training",)

@@ -110,8 +110,8 @@ class Launcher:
                     return pids
                 if "error" in message:
                     raise CellFailed(_server_failure(message["error"], server))
-                if "compiling" in message or "compiled" in message:
-                    limit = max(self.timeouts.start, COMPILE_SECONDS if "compiling" in message else 0)
+                if "preparing" in message or "prepared" in message:
+                    limit = max(self.timeouts.start, COMPILE_SECONDS if "preparing" in message else 0)
                     deadline = time.monotonic() + limit
             if time.monotonic() > deadline:
                 failure = _server_failure(f"it was not ready within {limit:g} s", server)

@@ -5,7 +5,7 @@
 It reads one JSON line per request and writes one per event:
 
     ← {"start": FOLDER, "ranks": N, "strategy": NAME, "model": CLASS, "catalogs": [...], "import_path": [...]}
-    → {"compiling": NAME} and {"compiled": NAME}, around whatever may have to build an extension, and then
+    → {"preparing": NAME} and {"prepared": NAME}, around whatever may have to build an extension, and then
     → {"started": [pid, …]}  or  {"error": text}
     → {"ended": pid, "status": wait status}
 
@@ -46,7 +46,7 @@ class Server:
         self.device = device
         self.workspace = workspace
         self.ranks: set[int] = set()
-        self.compiled: set[Any] = set()
+        self.prepared: set[Any] = set()
 
     def serve(self) -> None:
         """Answer requests until the parent closes the connection or dies."""
@@ -77,7 +77,7 @@ class Server:
         sys.path += [entry for entry in request["import_path"] if entry not in sys.path]
         if self.device == "cpu":
             try:
-                warm_up(request, self.compiled, self.send)
+                warm_up(request, self.prepared, self.send)
             except Exception as error:
                 self.send({"error": f"{type(error).__name__}: {error}"})
                 return
@@ -144,8 +144,8 @@ class Server:
         shutil.rmtree(self.workspace, ignore_errors=True)
 
 
-def warm_up(request: dict[str, Any], compiled: set[Any], tell: Callable[[dict[str, Any]], None]) -> None:
-    """Import what a cell is about to need, and build what is not ``compiled`` yet."""
+def warm_up(request: dict[str, Any], prepared: set[Any], tell: Callable[[dict[str, Any]], None]) -> None:
+    """Import what a cell is about to need, and do what is not ``prepared`` yet."""
     from perfsuite.catalog.registry import Catalog
     from perfsuite.catalog.strategies import parse_strategy
 
@@ -159,12 +159,12 @@ def warm_up(request: dict[str, Any], compiled: set[Any], tell: Callable[[dict[st
 
         getattr(transformers, request["model"], None)  # the import of its module is what takes long
     for part in parts:
-        if part.compile and part.compile not in compiled:
-            tell({"compiling": part.name})
+        if part.prepare and part.prepare not in prepared:
+            tell({"preparing": part.name})
             with build_lock():
-                part.compile()
-            compiled.add(part.compile)
-            tell({"compiled": part.name})
+                part.prepare()
+            prepared.add(part.prepare)
+            tell({"prepared": part.name})
 
 
 def main() -> None:

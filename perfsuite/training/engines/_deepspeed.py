@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.errors import Unsupported, WrongEngine
@@ -14,7 +15,18 @@ if TYPE_CHECKING:
     from perfsuite.training.session import Session
 
 
-IMPORTS = ("perfsuite.training.engines._deepspeed_imports",)  # by the rank server, before it forks
+def import_once() -> None:
+    """Import what each rank of DeepSpeed's engines would, and leave out an extension that training does not call.
+
+    ZeRO looks in its first step whether the optimizer is Muon, whose module imports torch's compiler: seconds. And on a
+    CPU the process group builds an extension for inference_all_reduce alone: a minute. Marked as not to be had, that is
+    the process group's own all-reduce (deepspeed/comm/torch.py).
+    """
+    import deepspeed
+
+    with contextlib.suppress(ImportError):  # releases before Muon
+        import deepspeed.runtime.zero.muon.muon_optimizer
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
 class DeepSpeedTrainer(Trainer):

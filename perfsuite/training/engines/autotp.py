@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import WrongEngine
 from perfsuite.training.blocks import size
-from perfsuite.training.engines._deepspeed import IMPORTS, DeepSpeedTrainer
+from perfsuite.training.engines._deepspeed import DeepSpeedTrainer, import_once
 from perfsuite.training.loop import storages
 from perfsuite.training.norms import gradient_norm
 from perfsuite.training.techniques import offload
@@ -156,7 +156,8 @@ ENGINES = (
         shards=frozenset({"optimizer", "gradients", "parameters"}),
         casts=True,
         packages=("deepspeed",),
-        preload=IMPORTS,
+        preload=("deepspeed",),
+        prepare=import_once,
         refuses=dict.fromkeys(
             offload.NAMES, "DeepSpeed offloads in ZeRO alone, and this is tensor parallelism without it"
         )

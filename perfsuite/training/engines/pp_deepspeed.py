@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import WrongEngine
 from perfsuite.training.blocks import elements, size
-from perfsuite.training.engines._deepspeed import IMPORTS
+from perfsuite.training.engines._deepspeed import import_once
 from perfsuite.training.engines.zero import Zero
 from perfsuite.training.session import Session
 from perfsuite.training.stages import CUT_REFUSES, cut_out, why_not_cut
@@ -194,7 +194,8 @@ ENGINES = (
         keeps="pieces",
         casts=True,
         packages=("deepspeed",),
-        preload=("deepspeed.pipe", *IMPORTS),
+        preload=("deepspeed.pipe",),
+        prepare=import_once,
         why_not=why_not,
         refuses=CUT_REFUSES,
         source="https://www.deepspeed.ai/tutorials/pipeline/",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
 from perfsuite.training.engines import _zero_offload as offload
-from perfsuite.training.engines._deepspeed import IMPORTS, DeepSpeedTrainer
+from perfsuite.training.engines._deepspeed import DeepSpeedTrainer, import_once
 
 if TYPE_CHECKING:
     import torch
@@ -146,7 +146,8 @@ ENGINES = tuple(
         refuses=offload.BEFORE_STAGE_3 if stage < 3 else {},
         why_not=offload.why_not,
         packages=("deepspeed",),
-        preload=IMPORTS,
+        preload=("deepspeed",),
+        prepare=import_once,
         source="arXiv 1910.02054, section 5",
     )
     for stage in (1, 2, 3)

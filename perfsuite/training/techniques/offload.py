@@ -37,7 +37,7 @@ def _offload(name: str, meaning: str, optimizer: str | None, parameters: str | N
         meaning=meaning,
         default=optimizer is None and parameters is None,
         sets={"offload_optimizer": optimizer, "offload_parameters": parameters},
-        compile=build_disk_operator if DISK in (optimizer, parameters) else None,
+        prepare=build_disk_operator if DISK in (optimizer, parameters) else None,
     )
 
 

@@ -176,7 +176,7 @@ TECHNIQUES = (
         "AdamW by DeepSpeed for a CPU's vector instructions, two moments per parameter, fp32 but for pure_bf16.",
         packages=("deepspeed",),
         preload=("deepspeed",),
-        compile=build_cpu_adam,
+        prepare=build_cpu_adam,
         why_not=needs_host,
     ),
     Technique(

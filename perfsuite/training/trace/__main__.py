@@ -54,9 +54,9 @@ def _import(job: TraceJob) -> None:
     for name in (*strategy.engine.preload, *(name for one in strategy.choices for name in one.technique.preload)):
         importlib.import_module(name)
     getattr(transformers, job.job.model.model_class or "T5Config")
-    if strategy.engine.compile:  # here, since a rank server takes the lock file of a build outside build_lock for stale
+    if strategy.engine.prepare:  # here, since a rank server takes the lock file of a build outside build_lock for stale
         with build_lock():
-            strategy.engine.compile()
+            strategy.engine.prepare()
 
 
 def main() -> None:

@@ -15,5 +15,5 @@ class Zero2(zero.Zero):
 
 ENGINES = (
     dataclasses.replace(ddp.ENGINES[0], name="careless_ddp", loops=LOOPS),
-    dataclasses.replace(zero.ENGINES[1], name="careless_zero", trainer=Zero2, loops=LOOPS, compile=None),
+    dataclasses.replace(zero.ENGINES[1], name="careless_zero", trainer=Zero2, loops=LOOPS),
 )
