@@ -144,11 +144,11 @@ class Engine:
     import torch when it is imported. ``dimension`` is the field of Layout that takes all ranks which the techniques
     of ``combines`` (``dp``, ``tp``) leave, and is at least ``min_ranks`` and at most ``max_ranks`` wide.
     ``preload`` names the modules that the rank server imports before it forks, and ``prepare`` a function that it
-    calls once behind them, such as to build an extension. ``shards`` says which of "optimizer", "gradients" and
-    "parameters" are divided over the ranks, ``keeps`` what its optimizer is given: "tensors" as the model has them,
-    "pieces" (of several parameters behind one another, without rows and columns) or "dtensors", and ``casts`` that
-    below fp32 it keeps the model itself in half precision, beside fp32 master parameters. ``loops`` names the
-    techniques whose loops can run it beside its own.
+    calls once behind them, such as to build an extension (under ``extensions.build_lock``). ``shards`` says which of
+    "optimizer", "gradients" and "parameters" are divided over the ranks, ``keeps`` what its optimizer is given:
+    "tensors" as the model has them, "pieces" (of several parameters behind one another, without rows and columns) or
+    "dtensors", and ``casts`` that below fp32 it keeps the model itself in half precision, beside fp32 master
+    parameters. ``loops`` names the techniques whose loops can run it beside its own.
 
     ``refuses`` maps a technique to the reason why the engine cannot have it; ``why_not`` says what a Proposal lacks,
     or nothing; ``refused`` is the reason why the engine cannot run anywhere, for those that people ask for by name.

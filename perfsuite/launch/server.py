@@ -35,7 +35,6 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.processes import end_with_parent
-from perfsuite.training.extensions import build_lock
 
 
 class Server:
@@ -161,8 +160,7 @@ def warm_up(request: dict[str, Any], prepared: set[Any], tell: Callable[[dict[st
     for part in parts:
         if part.prepare and part.prepare not in prepared:
             tell({"preparing": part.name})
-            with build_lock():
-                part.prepare()
+            part.prepare()
             prepared.add(part.prepare)
             tell({"prepared": part.name})
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def build_lock() -> Iterator[None]:
-    """Around every build, in rank servers and in traces. A lock file of torch's is stale then, left behind by a build
+    """Around every build, whoever builds. A lock file of torch's is stale then, left behind by a build
     that was killed: torch would wait for it for ever.
     """
     from filelock import FileLock

@@ -8,6 +8,7 @@ when it runs (arXiv 2104.07857). Without replicas it is called on one rank: ``ze
 
 from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.errors import Unsupported
+from perfsuite.training.extensions import build_lock
 
 HOST, DISK = "cpu", "nvme"  # DeepSpeed's names
 
@@ -22,7 +23,8 @@ def build_disk_operator() -> None:
 
     if AsyncIOBuilder().is_compatible():
         try:
-            AsyncIOBuilder().load()
+            with build_lock():
+                AsyncIOBuilder().load()
         except MissingCUDAException as error:
             raise Unsupported(
                 "DeepSpeed builds what reads the disk by nvcc: set CUDA_HOME to a CUDA toolkit."

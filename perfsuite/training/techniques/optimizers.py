@@ -6,6 +6,7 @@ import functools
 from typing import Any
 
 from perfsuite.catalog.definitions import Proposal, Technique
+from perfsuite.training.extensions import build_lock
 
 STEPPED_ON_HOST = frozenset({"offload_optimizer", "offload", "nvme_optimizer", "nvme"})  # techniques/offload.py
 
@@ -74,7 +75,8 @@ def build_cpu_adam() -> None:
     """Compile the operator of DeepSpeedCPUAdam, half a minute the first time."""
     from deepspeed.ops.op_builder import CPUAdamBuilder
 
-    CPUAdamBuilder().load(verbose=False)
+    with build_lock():
+        CPUAdamBuilder().load(verbose=False)
 
 
 def needs_matrices(proposal: Proposal, *, why: str) -> str:

@@ -17,7 +17,6 @@ from perfsuite import codec
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.processes import end_with_parent
 from perfsuite.records import Failure, TraceJob
-from perfsuite.training.extensions import build_lock
 
 
 def run(job: TraceJob, out: Path) -> None:
@@ -54,9 +53,8 @@ def _import(job: TraceJob) -> None:
     for name in (*strategy.engine.preload, *(name for one in strategy.choices for name in one.technique.preload)):
         importlib.import_module(name)
     getattr(transformers, job.job.model.model_class or "T5Config")
-    if strategy.engine.prepare:  # here, since a rank server takes the lock file of a build outside build_lock for stale
-        with build_lock():
-            strategy.engine.prepare()
+    if strategy.engine.prepare:
+        strategy.engine.prepare()
 
 
 def main() -> None:
