@@ -25,14 +25,12 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
     if rule is None:
         raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
     if new and old and scope.finite:
-        if rule is _shown:
-            return None
-        return rule(metric, new, old, scope)
+        return None if rule is _shown else rule(metric, new, old, scope)
+    if new is None and old is None and metric.optional:
+        return None
     if not (_is_finite(new) and _is_finite(old)):
         whose = "the baseline" if _is_finite(new) else "the measurement"
         return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
-    if new is None and old is None and metric.optional:
-        return None
     if new is None or old is None:
         needless = metric.optional and old is None
         if needless and rule is _shown:
