@@ -243,7 +243,7 @@ class Measurement(Record, frozen=True, kw_only=True):
         samples: list[float] = self.readings[metric].samples if metric in self.readings else []  # type: ignore[assignment]
         size = len(samples) // (len(self.launches) or 1)
         parts = [samples[at : at + size] for at in range(0, len(samples), size)] if size else []
-        return [[one for one in part if one is not None] for part in parts] if None in samples else parts
+        return parts if all(samples) else [[one for one in part if one is not None] for part in parts]
 
 
 class Baseline(Record, frozen=True, kw_only=True):

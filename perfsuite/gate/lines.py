@@ -18,6 +18,7 @@ LOW_PRECISION = frozenset({"fp16", "bf16", "pure_bf16"})
 # Numbers below this count as this large: a gradient norm near zero is what remains of terms around 1, and their own
 # rounding, 1e-7, is all that it consists of.
 FLOOR = 1e-3
+MOST_PACE = 2.0  # two threads share a core: a machine that is slower still is none that the baseline can speak of
 
 
 class Scope:
@@ -41,6 +42,12 @@ class Scope:
         self.paces: tuple[list[list[float]], list[list[float]]] = [], []
         if old.versions.get("python") == new.versions.get("python"):
             self.paces = old.by_launch("pace_seconds"), new.by_launch("pace_seconds")
+
+    @functools.cached_property
+    def pace_is_plausible(self) -> bool:
+        """Whether the pace, which both sides have, got slower by at most MOST_PACE."""
+        old, new = self.paces
+        return min(map(level_of, new)) <= Level.of(old).mean + math.log(MOST_PACE)
 
     @functools.cached_property
     def slower_control(self) -> float:

@@ -2,7 +2,7 @@
 
 Where both sides have a pace (training/meters/pace.py), the noise is that of the steps as multiples of it, and too slow
 is what is so by the clock and by the pace. By the clock alone a neighbour's busy hour would be; by the pace alone a
-step that waits for a disk, when the core gets faster. A pace that got slower by more than MOST_PACE says nothing.
+step that waits for a disk, when the core gets faster. A pace that got slower by more than lines.MOST_PACE says nothing.
 """
 
 import math
@@ -15,7 +15,6 @@ from perfsuite.gate.noise import CONFIRMATIONS, Level, level_of, relative, tail_
 from perfsuite.records import Line, Measurement, Reading
 from perfsuite.units import show_change, show_ratio
 
-MOST_PACE = 2.0  # two threads share a core: a machine that is slower still is none that the baseline can speak of
 Launches = list[list[float]]
 
 
@@ -65,7 +64,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     median, tail, faster = clock.median - slower, clock.tail - slower, clock.faster
     old_pace, new_pace = scope.paces
     old_pace = at_pace(before, old_pace)
-    if old_pace and (new_pace := at_pace(after, new_pace)) and _is_plausible(*scope.paces):
+    if old_pace and (new_pace := at_pace(after, new_pace)) and scope.pace_is_plausible:
         judged = Excess.of(old_pace, new_pace, tolerance)
         # The noise is the pace's to tell; by the clock it is enough to be beyond the tolerance.
         median = min(median + clock.noise, judged.median)
@@ -112,10 +111,6 @@ def at_pace(launches: Launches, paces: Launches) -> Launches:
     if not paces or list(map(len, paces)) != list(map(len, launches)) or not min(map(min, paces)) > 0:
         return []
     return [[time / pace for time, pace in zip(*pair, strict=True)] for pair in zip(launches, paces, strict=True)]
-
-
-def _is_plausible(old: Launches, new: Launches) -> bool:
-    return min(map(level_of, new)) <= Level.of(old).mean + math.log(MOST_PACE)
 
 
 def noise_scale(measurement: Measurement, launches: Launches) -> Launches:
