@@ -22,8 +22,7 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test 
     tempfile.tempdir = os.environ["TMPDIR"] = str(own)
 
 # The pytests that tests start: the import of hypothesis takes as long as all the rest of one that trains nothing.
-ADDOPTS = {"PYTEST_ADDOPTS": "-p no:hypothesispytest"}
-os.environ |= ADDOPTS
+ADDOPTS = os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's children would inherit that it is ignored
 # On a shared machine a slow example is a neighbour's.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -36,8 +35,7 @@ Measure = Callable[..., Measurement]
 @pytest.fixture
 def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pytest.Pytester:
     """pytest's own, which forgets the options above."""
-    for name, value in ADDOPTS.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
     return pytester
 
 

@@ -6,6 +6,7 @@ import functools
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from typing import Any
 
 from perfsuite.records import Measurement
 from perfsuite.selftest import edits
@@ -59,11 +60,10 @@ def _delay(name: str, kind: str, where: str, says: str, effect: Effect = slow_st
     return Case(name=name, kind="time", where=where, status=status, says=says, timed=True, fault=fault, effect=effect)
 
 
-def _fault(kind: str, name: str, where: str, status: str, says: str, fault: str, cell: str = DDP) -> Case:
+def _fault(kind: str, name: str, where: str, status: str, says: str, fault: str, **more: Any) -> Case:
     module = "falsehoods" if fault in _FALSEHOODS else "faults"
-    hangs = " hangs in " in says
     fault = f"perfsuite.selftest.{module}:{fault}"
-    return Case(name=name, kind=kind, where=where, status=status, says=says, fault=fault, cell=cell, hangs=hangs)
+    return Case(name=name, kind=kind, where=where, status=status, says=says, fault=fault, **more)
 
 
 _FALSEHOODS = {
@@ -113,8 +113,15 @@ RANKS = (
         "Rank 1: ValueError in forward of step 2: a fault put here on purpose",
         "raises",
     ),
-    _ranks("hung rank", "rank 1, forward", "failed", "Rank 1 hangs in forward of step 2", "hangs"),
-    _ranks("stopped rank", "rank 1, forward", "failed", "Rank 1 hangs in .*does not even answer a signal", "stopped"),
+    _ranks("hung rank", "rank 1, forward", "failed", "Rank 1 hangs in forward of step 2", "hangs", hangs=True),
+    _ranks(
+        "stopped rank",
+        "rank 1, forward",
+        "failed",
+        "Rank 1 hangs in .*does not even answer a signal",
+        "stopped",
+        hangs=True,
+    ),
     _ranks("missing rank", "rank 1's result", "failed", "Rank 1 ended well but left no whole result", "no_result"),
     _ranks(
         "duplicated rank",
@@ -178,7 +185,7 @@ TRAINING = (
         "regressed",
         "gradient norm .*REGRESSED .*differs in step 0",
         "zero_no_reduction",
-        ZERO,
+        cell=ZERO,
     ),
     _training(
         "gradients summed, not averaged",
@@ -203,7 +210,7 @@ WORK = (
 ENGINES = (
     _engine("engine lost", "DDP", "failed", "ddp must run in DistributedDataParallel, this is GPT2LMHead", "unwrapped"),
     _engine("world size lost", "DDP", "failed", "ddp must reduce over 2 ranks, its process group has 1", "alone"),
-    _engine("sharding lost", "FSDP2", "failed", "fsdp2 must hold 1/2 of .* holds all of it", "whole_shards", FSDP),
+    _engine("sharding lost", "FSDP2", "failed", "fsdp2 must hold 1/2 of .* holds all of it", "whole_shards", cell=FSDP),
 )
 BASELINES = (
     _baseline("deleted baseline", "the file", "missing", "there is no baseline", lambda text: None),

@@ -156,7 +156,6 @@ ENGINES = (
         shards=frozenset({"optimizer", "gradients", "parameters"}),
         casts=True,
         packages=("deepspeed",),
-        preload=("deepspeed",),
         prepare=import_once,
         refuses=dict.fromkeys(
             offload.NAMES, "DeepSpeed offloads in ZeRO alone, and this is tensor parallelism without it"

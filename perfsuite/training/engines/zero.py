@@ -146,7 +146,6 @@ ENGINES = tuple(
         refuses=offload.BEFORE_STAGE_3 if stage < 3 else {},
         why_not=offload.why_not,
         packages=("deepspeed",),
-        preload=("deepspeed",),
         prepare=import_once,
         source="arXiv 1910.02054, section 5",
     )
