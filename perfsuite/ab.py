@@ -1,23 +1,26 @@
-"""Same-session A/B: two sides of a cell, each with a rank server of its own, launched in pairs, A B or B A by lot, or
-both at once with steps that alternate.
+"""Same-session A/B: two sides of a cell, each with rank servers of its own, launched in pairs: both at once with steps
+that alternate, or one after the other, A B or B A by lot.
 
 A side is the environment of the ranks (other releases, or a revision of the repository) or, in the same environment,
 another strategy of one model.
 """
 
 import contextlib
+import dataclasses
 import random
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_cell, parse_cell
 from perfsuite.duet import measure_in_turns
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison, compare, differences
-from perfsuite.gate.paired import PAIRS, enough
+from perfsuite.gate.paired import MOST_PAIRS, decided
+from perfsuite.gate.terms import Terms, terms_of
 from perfsuite.launch.environments import HERE, Environment, at_revision, sources, with_releases
 from perfsuite.records import Measurement
 from perfsuite.runner import Runner, Settings, Watch
@@ -25,6 +28,9 @@ from perfsuite.runner import Runner, Settings, Watch
 REVISION = "git:"
 RUNNING = "here"
 ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B
+PAIR_SECONDS = 6.0  # of the timed steps of both sides
+MOST_STEPS = 500
+SHORT_STEPS = 5
 
 
 @dataclass(frozen=True)
@@ -103,8 +109,9 @@ def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revis
 
 
 class Session:
-    """The two runners of an A/B of some cells; ``close()`` ends their rank servers. ``interleave`` says what of the two
-    sides alternates, "launches" or "steps". Raises UsageError for a cell that a side cannot have.
+    """An A/B of some cells. ``interleave`` says what of the two sides alternates, "launches" or "steps"; ``tolerance`` is
+    the smallest relative difference of a time that must not go unseen, that of the hardware's class by default. With no
+    pairs one launch of each side is compared, and no times. Raises UsageError for a cell that a side cannot have.
     """
 
     def __init__(
@@ -113,44 +120,52 @@ class Session:
         b: Side,
         cells: Iterable[str],
         settings: Settings,
-        threshold: float,
-        blocks: int,
+        tolerance: float | None = None,
+        pairs: int = MOST_PAIRS,
         interleave: str = "launches",
+        run_size: int | None = None,
     ) -> None:
+        self.sides = (a, b)
         self.cells = [(a.cell(text), b.cell(text)) for text in cells]
-        self.catalog = b.catalog
-        self.threshold = threshold
-        self.blocks = blocks
-        self.in_turns = interleave == "steps" and blocks > 0
+        self.settings = settings
+        self.tolerance = tolerance
+        self.pairs = pairs
+        self.in_turns = interleave == "steps" and pairs > 0
+        self.run_size = run_size or len(self.cells)
         self.installed = _installed(a.environment, b.environment)
-        first = Runner(a.catalog, settings, a.environment)
-        # Two strategies share a server. Two environments do not, even where they are equal: an A/B of the same twice
-        # must show what that alone makes of times. A server runs one cell at a time.
-        shared = a.strategy and not self.in_turns
-        self._runners = (first, first if shared else Runner(b.catalog, settings, b.environment))
+        self._runners: list[Runner] = []
 
-    def compare(self, cells: tuple[Cell, Cell], watch: Watch) -> Comparison:
-        """Launch a cell on both sides until its times are told well enough or the blocks are used up."""
-        known = self.catalog.metrics(cells[1].strategy.engine.process)
-        timed = [metric.name for metric in known if metric.hold == "time"]
+    def compare(
+        self,
+        cells: tuple[Cell, Cell],
+        watch: Watch,
+        step_seconds: float | None = None,
+        faults: tuple[Sequence[str], Sequence[str]] = ((), ()),
+    ) -> Comparison:
+        """Launch a cell on both sides until its times are decided or the pairs are used up.
+
+        ``step_seconds`` is how long a step takes, which a launch measures where it is not known: a pair takes about
+        PAIR_SECONDS, since many short steps tell more than a few long launches.
+        """
+        known = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
+        timed = [metric for metric in known if metric.hold == "time"]
+        terms = terms_of(cells[1].id, self.tolerance).of_run(self.run_size)
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
-        for _ in range(max(1, PAIRS * self.blocks)):
-            if self.blocks:
-                self.close()  # what a server alone makes of times must be noise of pairs, not a side's for good
-            order = random.choice(ORDERS)
-            if self.in_turns:
-                for number, one in enumerate(measure_in_turns(self._runners, cells, order[0], watch)):
+        if self.pairs and step_seconds is None:
+            step_seconds = self._step_seconds(cells, watch, faults)
+        settings = dataclasses.replace(self.settings, steps=steps_of_pair(step_seconds, self.settings.steps))
+        for _ in range(max(1, self.pairs)):
+            with self._opened(settings):
+                for number, one in self._pair(cells, watch, faults):
                     launches[number].append(one)
-            else:
-                for number in order:
-                    launches[number].append(self._runners[number].measure(cells[number], watch))
-            if _ended(launches, timed, self.threshold):
+            if _ended(launches, timed, terms):
                 break
         return compare(
             *launches,
             known,
             strategies=(cells[0].strategy.name, cells[1].strategy.name),
-            threshold=self.threshold,
+            tolerance=terms.tolerance,
+            error=terms.red_rate,
             installed=self.installed,
         )
 
@@ -159,17 +174,51 @@ class Session:
         with contextlib.ExitStack() as stack:
             for runner in self._runners:
                 stack.callback(runner.close)
+        self._runners = []
+
+    @contextlib.contextmanager
+    def _opened(self, settings: Settings) -> Iterator[None]:
+        """New rank servers for each pair: what a server alone makes of times must be noise of pairs, not a side's."""
+        self._runners = [Runner(side.catalog, settings, side.environment) for side in self.sides]
+        try:
+            yield
+        finally:
+            self.close()
+
+    def _pair(
+        self, cells: tuple[Cell, Cell], watch: Watch, faults: tuple[Sequence[str], Sequence[str]]
+    ) -> Iterator[tuple[int, Measurement]]:
+        order = random.choice(ORDERS)
+        if self.in_turns:
+            yield from enumerate(measure_in_turns(self._runners, cells, order[0], watch, faults))
+        else:
+            for number in order:
+                yield number, self._runners[number].measure(cells[number], watch, faults[number])
+
+    def _step_seconds(
+        self, cells: tuple[Cell, Cell], watch: Watch, faults: tuple[Sequence[str], Sequence[str]]
+    ) -> float | None:
+        """Of a short launch, which also builds what is built once; None where it fails, as the first pair will tell."""
+        with self._opened(dataclasses.replace(self.settings, steps=SHORT_STEPS)):
+            one = self._runners[1].measure(cells[1], watch, faults[1])
+        found = one.readings.get("step_time_seconds")
+        return float(found.value) if found else None
 
 
-def _ended(
-    launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Iterable[str], threshold: float
-) -> bool:
+def steps_of_pair(step_seconds: float | None, least: int) -> int:
+    """So many that a pair takes about PAIR_SECONDS, but no fewer than were asked for and no more than MOST_STEPS."""
+    if not step_seconds:
+        return least
+    return max(least, min(MOST_STEPS, round(PAIR_SECONDS / (len(ORDERS) * step_seconds))))
+
+
+def _ended(launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Sequence[Metric], terms: Terms) -> bool:
     both = [one for side in launches for one in side]
     if any(one.outcome != "fits" for one in both):
         return True
     # What a side lacks is red or left out in the end, and no further pair helps it.
-    there = [metric for metric in timed if all(metric in one.readings for one in both)]
-    return all(enough(differences(*launches, metric), threshold) for metric in there)
+    there = [metric.name for metric in timed if all(metric.name in one.readings for one in both)]
+    return all(decided(differences(*launches, metric), terms.tolerance, terms.red_rate) for metric in there)
 
 
 def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:

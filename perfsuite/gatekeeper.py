@@ -1,8 +1,4 @@
-"""Measures a cell, holds it to its baseline, launches it again where that is called for, accepts it with consent.
-
-The same for pytest and the commands. A time above its bound is launched again until it is confirmed or not; a baseline
-is recorded from several launches, since one says nothing of the noise.
-"""
+"""Measures a cell, judges it, tries what needs a trial, and accepts it by consent. The same for pytest and the commands."""
 
 import functools
 import subprocess
@@ -10,23 +6,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite import records
 from perfsuite.cell import Cell
 from perfsuite.errors import FileError
+from perfsuite.gate.baselines import accepted, baseline_of
 from perfsuite.gate.judge import COMMAND, RED, judge
 from perfsuite.gate.launches import merge
 from perfsuite.gate.ledger import Consent
-from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES
-from perfsuite.gate.standing import why_too_wide
+from perfsuite.gate.noise import LAUNCHES
+from perfsuite.gate.pool import runs_of
 from perfsuite.gate.store import Store
+from perfsuite.gate.terms import terms_of
 from perfsuite.records import Baseline, Measurement, Result, Verdict
 from perfsuite.runner import Runner, Watch
+from perfsuite.trial import Trial, code_change
 
-ACCEPTABLE = {"new", "regressed", "improved", "missing", "incomparable", "not held", "unstable"}  # by the consent "all"
+ACCEPTABLE = {"new", "regressed", "improved", "missing", "incomparable", "not held"}  # by the consent "all"
+CALLS_FOR_A_TRIAL = ("alarm", "regressed")
 
 
 def unwatched(cell: Cell, progress: object, seconds: float) -> None:
-    """Shows nobody how a cell gets on."""
+    """A no-op progress callback."""
 
 
 class NotAccepted(FileError):
@@ -40,49 +39,54 @@ class NotAccepted(FileError):
 
 @dataclass(frozen=True)
 class Gatekeeper:
-    """``consent`` is what may be accepted: "new", "regressed", "improved", "all" or nothing. ``launches`` is the number
-    that a baseline is recorded from, 1 or more: one holds no time; ``tolerance`` the relative slow-down that is allowed
-    on top of the noise; ``reason`` is what the ledger says of every baseline that is accepted; ``command`` collects the
-    cell's test.
+    """``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all" or nothing; ``reason`` is what
+    the ledger says of every baseline that is accepted. ``tolerance`` is the smallest slow-down that must not go unseen,
+    that of the hardware's class if None. ``launches`` is the number that a baseline is recorded from. ``cells`` is the
+    number of cells in the run. ``command`` collects the cell's test. ``trial`` tries what needs it, ``always`` every
+    cell; without one an alarm stays an alarm.
     """
 
     runner: Runner
     store: Store
-    tolerance: float
+    tolerance: float | None = None
     consent: str | None = None
     reason: str = ""
     launches: int = LAUNCHES
     watch: Watch = unwatched
     command: str = COMMAND
+    cells: int = 1
+    trial: Trial | None = None
+    always: bool = False
 
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Measure and judge a cell; accept it into its baseline if the user has consented.
 
-        Raises FileError for a baseline that cannot be read or written, for a new one whose launches spread so wide that
-        it would be unstable from its first use on, and for one of a slow hour, to which later times would be held:
-        NotAccepted where there is a measurement by then.
+        Raises FileError for a baseline that cannot be read or written: NotAccepted if there is a measurement by then.
         """
         baseline = self.store.load(cell.id)
         measurements = [self._launch(cell, faults)]
         measurement, verdict = self._judge(cell, measurements, baseline)
-        while verdict.status == "suspected" and len(measurements) <= CONFIRMATIONS:
-            measurements.append(self._launch(cell, faults))
+        if self._consents(baseline, verdict) and self.consent != "times":
+            while measurements[0].outcome == "fits" and len(measurements) < self.launches:
+                measurements.append(self._launch(cell, faults))
             measurement, verdict = self._judge(cell, measurements, baseline)
+        if self.trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
+            called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
+            if called and not self._consents(baseline, verdict):
+                verdict = self.trial.hold(cell, measurement, baseline, verdict, faults)
         if verdict.status not in RED:
             self.runner.forget_snapshots(cell)
         updated = ""
         if self._consents(baseline, verdict):
-            while measurements[0].outcome == "fits" and self._wants_more(len(measurements), verdict):
-                measurements.append(self._launch(cell, faults))
-                measurement, verdict = self._judge(cell, measurements, baseline)
-            if self._consents(baseline, verdict):
-                try:
-                    if self.consent == "regressed" and self.launches > 1 and _in_a_slow_hour(verdict):
-                        raise FileError(f"{self.store.path(cell.id)} is not written: {_SLOW_HOUR}")
-                    updated = str(self._accept(cell, measurement, baseline))
-                except FileError as error:
-                    raise NotAccepted(str(error), measurement, baseline) from error
+            try:
+                updated = self._accept(cell, measurement, baseline, verdict)
+            except FileError as error:
+                raise NotAccepted(str(error), measurement, baseline) from error
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
+
+    def close(self) -> None:
+        """End the rank servers."""
+        self.runner.close()
 
     def _launch(self, cell: Cell, faults: Sequence[str]) -> Measurement:
         return self.runner.measure(cell, self.watch, faults)
@@ -93,61 +97,40 @@ class Gatekeeper:
         """All launches as one measurement, and what is to be said of it."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         merged = merge(measurements, metrics)
-        strategy, tolerance = cell.strategy.name, self.tolerance
-        verdict = judge(merged, baseline, metrics, strategy=strategy, time_tolerance=tolerance, command=self.command)
+        terms = terms_of(cell.id, self.tolerance).of_run(self.cells)
+        runs = runs_of(baseline, metrics) if baseline else []
+        code = code_change(runs[-1].commit, cell, self.runner.catalog, self.store.root.parent) if runs else None
+        verdict = judge(
+            merged,
+            baseline,
+            metrics,
+            strategy=cell.strategy.name,
+            terms=terms,
+            code=str(code or ""),
+            command=self.command,
+        )
         return merged, verdict
 
-    def _wants_more(self, launches: int, verdict: Verdict) -> bool:
-        """Whether a baseline needs more launches: those it is recorded from, and those that tell what a time is that
-        is suspected beside another reason for red. One of one launch holds no time.
-        """
-        open_ = self.launches > 1 and any(line.status == "suspected" for line in verdict.lines)
-        return launches < self.launches or (open_ and launches <= CONFIRMATIONS)
-
     def _consents(self, baseline: Baseline | None, verdict: Verdict) -> bool:
+        if verdict.status == "failed":
+            return False
         kinds = {"new"} if baseline is None else {verdict.status}
-        if verdict.status == "ok":  # a faster step, or another machine's, is no reason for red but for a new baseline
-            kinds |= {line.status for line in verdict.lines}
-        if self.consent == "improved" and _in_a_slow_hour(verdict):
-            return False  # the cell is green: nothing to be told
-        return verdict.status != "failed" and (
-            self.consent in kinds or (self.consent == "all" and bool(kinds & ACCEPTABLE))
-        )
+        if verdict.status not in RED and baseline is not None:
+            if self.consent == "times":
+                return True
+            kinds |= {line.status for line in verdict.lines if line.status == "not held"}
+        return self.consent in kinds or (self.consent == "all" and bool(kinds & ACCEPTABLE))
 
-    def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None) -> Path:
-        new = baseline_of(measurement, commit_of(self.store.root))
+    def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None, verdict: Verdict) -> str:
+        """Write the baseline; returns its path, or nothing where times may not be added without a reason."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
-        too_wide = why_too_wide(measurement, metrics, self.tolerance)
-        if too_wide:
-            raise FileError(f"{self.store.path(measurement.cell)} is not written: {too_wide}. {_ADVICE}")
-        self.store.save(
-            new, baseline, Consent(how=f"--perf-update={self.consent}", metrics=metrics, reason=self.reason)
-        )
-        return self.store.path(measurement.cell)
-
-
-def _in_a_slow_hour(verdict: Verdict) -> bool:
-    return any(line.status == "excused" for line in verdict.lines)
-
-
-_SLOW_HOUR = (
-    "its times are those of a slow hour of the machine. Accept it in a quieter one, for its exact metrics alone with "
-    "--perf-launches=1, or, if the machine stays as slow, with --perf-update=all."
-)
-_ADVICE = (
-    "Record it on a quieter machine or with more --perf-steps, or for its exact metrics alone with --perf-launches=1."
-)
-
-
-def baseline_of(measurement: Measurement, commit: str) -> Baseline:
-    """The measurement of the tree at that commit as a baseline, dated by its last launch."""
-    return Baseline(
-        format=records.FORMAT,
-        cell=measurement.cell,
-        date=measurement.launches[-1].date if measurement.launches else records.timestamp(),
-        commit=commit,
-        measurement=measurement,
-    )
+        new = baseline_of(measurement, commit_of(self.store.root), metrics)
+        assert self.consent is not None
+        made = accepted(new, baseline, metrics, verdict, self.consent, self.reason)
+        if made is None:
+            return ""
+        self.store.save(made, baseline, Consent(how=f"--perf-update={self.consent}", metrics=metrics, reason=self.reason))
+        return str(self.store.path(measurement.cell))
 
 
 @functools.cache

@@ -13,7 +13,8 @@ import pytest
 if TYPE_CHECKING:
     from perfsuite.pytest_session import PerfCell
 
-UPDATES = ("new", "regressed", "improved", "all")
+UPDATES = ("new", "regressed", "improved", "times", "all")
+TRIALS = ("auto", "always", "never")
 FIXTURE = "perf_cell"
 
 
@@ -24,6 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--perf-predict", action="store_true", help=_PREDICT_HELP)
     group.addoption("--perf-update", choices=UPDATES, metavar="|".join(UPDATES), help=_UPDATE_HELP)
     group.addoption("--perf-reason", default="", metavar="TEXT", help=_REASON_HELP)
+    group.addoption("--perf-against", metavar="REF", help=_AGAINST_HELP)
     for name, kind, text in SETTINGS:
         metavar = name.upper()
         parser.addini(f"perf_{name}", f"{text} Option: --perf-{name.replace('_', '-')}.", default=None)
@@ -37,21 +39,27 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 _PREDICT_HELP = "Predict the memory of cells whose hardware is not here, and hold it to predicted baselines."
 _UPDATE_HELP = (
     "Accept measurements into baselines: of cells without a baseline (new), of cells that got worse (regressed) or "
-    "better (improved), or of all that differ. What changes is printed."
+    "better (improved), the times of green cells (times), or of all that differ. What changes is printed."
+)
+_AGAINST_HELP = (
+    "Try every cell against another environment, in this run, instead of holding it to its baseline: a git revision, "
+    "'transformers==5.22.0', or a file of constraints."
 )
 _REASON_HELP = (
     "Why the baselines change, for the ledger (ledger.jsonl beside them). --perf-update=regressed and all need it, "
-    "since they may lower the bar; new and improved do not."
+    "since they may lower the bar; so does times, in another environment than that of the times before."
 )
 SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("hardware", str, "Comma-separated hardware for the grid's cells, e.g. cpu_x2,h200_x1, in place of their own."),
     ("steps", int, "Timed steps of a cell (10)."),
-    ("launches", int, "Launches that a baseline is recorded from (3); 1 holds no time."),
+    ("launches", int, "Launches that a baseline is recorded from (3); its exact metrics must repeat themselves."),
+    ("trial", str, "Try an alarm or a regression against the baseline's environment: auto (default), always or never."),
+    ("open", str, "How a cell ends whose time cannot be decided: pass (default) or fail."),
     ("warmup", int, "Warm-up steps before them (5)."),
     ("capacity", str, "Memory that each rank's tensors may occupy, e.g. 24GiB; crossing it is an out-of-memory."),
     ("report", str, "Write every result as one line of JSON to this file."),
     ("snapshots", str, "Folder in which the memory snapshots of red cells on CUDA are kept."),
-    ("time_tolerance", float, "Relative slow-down that is allowed on top of the noise (0.1)."),
+    ("time_tolerance", float, "Smallest relative slow-down that must not go unseen (0.03 on CPUs, 0.02 elsewhere)."),
     ("start_timeout", float, "Seconds that a rank may take without progress before its first step (300)."),
     ("step_timeout", float, "Seconds that a rank may take without progress from then on (120)."),
 )

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.commands._base import TOLERANCE, check_output
+from perfsuite.commands._base import check_output
 from perfsuite.errors import UsageError
 from perfsuite.gate.judge import NEED_A_REASON
 from perfsuite.gate.noise import LAUNCHES
+from perfsuite.plugin import TRIALS
 from perfsuite.pytest_cells import setting
 from perfsuite.runner import Settings, check_settings
 from perfsuite.units import parse_bytes
@@ -19,10 +20,16 @@ from perfsuite.units import parse_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """``update`` is the consent to change baselines, None for none; ``report`` the file that results are written to."""
+    """``update`` is the consent to change baselines, None for none; ``report`` the file that results are written to.
+    ``tolerance`` is None for that of the hardware's class; ``against`` names what cells are tried against instead of
+    their baselines; ``fail_open`` says that a cell whose time cannot be decided fails.
+    """
 
     settings: Settings
-    tolerance: float
+    tolerance: float | None
+    trial: str
+    against: str | None
+    fail_open: bool
     launches: int
     report: Path | None
     update: str | None
@@ -34,7 +41,10 @@ class Options:
         tolerance, launches = setting(config, "time_tolerance"), setting(config, "launches")
         options = cls(
             settings=settings_of(config),
-            tolerance=TOLERANCE if tolerance is None else tolerance,
+            tolerance=tolerance,
+            trial=_one_of(config, "trial", TRIALS),
+            against=config.getoption("--perf-against"),
+            fail_open=_one_of(config, "open", ("pass", "fail")) == "fail",
             launches=LAUNCHES if launches is None else launches,
             report=_report(config),
             update=config.getoption("--perf-update"),
@@ -44,8 +54,12 @@ class Options:
         return options
 
     def _check(self) -> None:
-        if not 0 <= self.tolerance < math.inf:
-            raise UsageError(f"The time tolerance must be a number of 0 or more, not {self.tolerance}.")
+        if self.tolerance is not None and not 0 < self.tolerance < math.inf:
+            raise UsageError(f"The time tolerance must be a number above 0, not {self.tolerance}.")
+        if self.against and self.update:
+            raise UsageError("--perf-update with --perf-against: cells that are tried are not held to baselines.")
+        if self.against and self.settings.capacity_bytes is not None:
+            raise UsageError("--perf-capacity with --perf-against: under a cap no time is compared.")
         if self.launches < 1:
             raise UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
         if self.update and self.settings.capacity_bytes is not None:
@@ -56,6 +70,14 @@ class Options:
             )
         if self.reason and not self.update:
             raise UsageError("--perf-reason needs --perf-update: nothing is accepted without it.")
+
+
+def _one_of(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
+    """The setting, the first by default. Raises UsageError for any other text."""
+    found = setting(config, name) or known[0]
+    if found not in known:
+        raise UsageError(f"perf_{name} must be one of {', '.join(known)}, not {found!r}.")
+    return str(found)
 
 
 def settings_of(config: pytest.Config) -> Settings:

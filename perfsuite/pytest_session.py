@@ -20,8 +20,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.expressions import hint
-from perfsuite.gate.judge import RED
-from perfsuite.gate.standing import of_one_launch
+from perfsuite.against import Against, changes_to
+from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.store import Store
 from perfsuite.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.launch.machine import why_absent, why_missing
@@ -36,6 +36,7 @@ from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import line, render_summary
 from perfsuite.report.verdict import render
 from perfsuite.runner import Runner
+from perfsuite.trial import Trial
 
 LOG_WIDTH = 160  # columns of the table where no terminal says how wide it is
 
@@ -67,7 +68,8 @@ class PerfCell:
         measurement, verdict = result.measurement, result.verdict
         if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
             replay(self.request, measurement)
-        if verdict.status in RED and not result.updated:
+        red = verdict.status in RED or (verdict.status in OPEN and self.session.options.fail_open)
+        if red and not result.updated:
             raise PerfVerdict(render(verdict, measurement.failure))
         if verdict.status == "unsupported":
             pytest.skip(verdict.headline)
@@ -88,6 +90,7 @@ class PerfSession:
         self.results: list[Result] = []
         self.predicted: list[PredictedResult] = []
         self.skipped: Counter[str] = Counter()
+        self.cells = 1  # in this run: the rates of errors are those of all of them
         self.left_out: list[str] = []  # cells' tests that were deselected
         self.unwritten = ""  # why the report is not there
         self.live = LiveLine(self.options.settings.all_steps_of, quiet=self.verbose)
@@ -98,16 +101,23 @@ class PerfSession:
         return catalog_of(self.config)
 
     @functools.cached_property
-    def gatekeeper(self) -> Gatekeeper:
-        """Starts its rank servers when the first cell needs them."""
+    def gatekeeper(self) -> Gatekeeper | Against:
+        """Starts its rank servers when the first cell needs them. Raises UsageError for what cannot be tried."""
+        options, root = self.options, self.config.rootpath
+        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, self.cells)
+        if options.against:
+            return Against(trial, changes_to(options.against, root))
         return Gatekeeper(
-            runner=Runner(self.catalog, self.options.settings),
+            runner=Runner(self.catalog, options.settings),
             store=self.store,
-            tolerance=self.options.tolerance,
-            consent=self.options.update,
-            reason=self.options.reason,
-            launches=self.options.launches,
+            tolerance=options.tolerance,
+            consent=options.update,
+            reason=options.reason,
+            launches=options.launches,
             watch=self.live.show,
+            cells=self.cells,
+            trial=None if options.trial == "never" else trial,
+            always=options.trial == "always",
         )
 
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
@@ -150,8 +160,10 @@ class PerfSession:
 
     def measure(self, cell: Cell, request: pytest.FixtureRequest) -> Result:
         """Hold a cell to its baseline; accept it if the user has consented. What stands in the way of that is red."""
-        gatekeeper = dataclasses.replace(self.gatekeeper, command=self._collects(request))
         try:
+            gatekeeper = self.gatekeeper
+            if isinstance(gatekeeper, Gatekeeper):
+                gatekeeper = dataclasses.replace(gatekeeper, command=self._collects(request))
             result = gatekeeper.hold(cell)
         except NotAccepted as error:
             return error.result
@@ -165,7 +177,8 @@ class PerfSession:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Give each item that uses pytest-benchmark a clock of its own."""
+        """Count the cells, and give each item that uses pytest-benchmark a clock of its own."""
+        self.cells = len(items)
         if not self.config.pluginmanager.hasplugin("benchmark"):
             return
         for item in items:
@@ -191,8 +204,14 @@ class PerfSession:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
-        """A cell has a line of its own instead of a letter; with -v pytest's own lines stay."""
-        if not self.verbose and report.when == "call" and measured(report):
+        """A cell has a line of its own instead of a letter; with -v pytest's own lines stay. A cell that is neither
+        green nor red is counted by its status.
+        """
+        result = measured(report) if report.when == "call" else None
+        if result and report.passed and result.verdict.status in OPEN:
+            status = result.verdict.status
+            return status, "", (status.upper(), {"yellow": True})
+        if result and not self.verbose:
             return report.outcome, "", report.outcome.upper()
         return None
 
@@ -246,7 +265,7 @@ class PerfSession:
         """End the rank servers; write the report whole, or not at all. Where nothing ran, the last one stays."""
         self.live.clear()
         if "gatekeeper" in self.__dict__:
-            self.gatekeeper.runner.close()
+            self.gatekeeper.close()
         lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
         if not self.options.report or not lines or hasattr(self.config, "workerinput"):
             return
@@ -258,11 +277,9 @@ class PerfSession:
 
 
 def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
-    """The lines for a baseline that was written: what it gives way by, and that it holds no time if so."""
+    """The lines for a baseline that was written: what it gives way by."""
     if not result.updated:
         return []
     metrics, old = list(metrics), result.baseline.measurement if result.baseline else None
     told = moved(old, result.measurement, metrics)
-    if of_one_launch(result.measurement, metrics):
-        told.append("of one launch: holds no time")
     return [f"baseline {'changed' if result.baseline else 'new'}: {result.updated}", *(f"  {line}" for line in told)]

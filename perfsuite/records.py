@@ -1,6 +1,7 @@
 """What crosses a process or a file, frozen and versioned. Raw samples are kept for ever.
 
 Format history of Baseline and of the report's lines
+    3   2026-11   a baseline keeps the times of several runs beside its measurement
     2   2026-11   a measurement may be of several launches, whose timed samples stand one behind the other; the control;
                 what was alive when memory ran out
     1   2026-11   first; read as a measurement of one launch
@@ -12,8 +13,8 @@ import msgspec
 
 from perfsuite.catalog.definitions import Model, Workload
 
-FORMAT = 2
-FORMATS = (1, 2)  # that are read
+FORMAT = 3
+FORMATS = (1, 2, 3)  # that are read
 SNAPSHOT = "{cell}-rank{rank}.pickle"  # a CUDA rank's memory snapshot, for docs.pytorch.org/memory_viz
 SCRATCH = "scratch"  # in a cell's working folder: what its ranks write there is removed when the cell ends
 
@@ -230,6 +231,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     world_size: int
     readings: dict[str, Reading] = {}
     versions: dict[str, str] = {}
+    flags: dict[str, str] = {}
     machine: Machine
     engine: dict[str, str | int] = {}
     phases_seconds: dict[str, float] = {}
@@ -246,14 +248,28 @@ class Measurement(Record, frozen=True, kw_only=True):
         return parts if all(samples) else [[one for one in part if one is not None] for part in parts]
 
 
+class TimedRun(Record, frozen=True, kw_only=True):
+    """The times of one run, on one machine and in one environment: ``values`` are the medians of its timed metrics."""
+
+    date: str
+    machine: Machine
+    versions: dict[str, str]
+    flags: dict[str, str] = {}
+    commit: str = ""
+    values: dict[str, float]
+
+
 class Baseline(Record, frozen=True, kw_only=True):
-    """A stored measurement with where it comes from."""
+    """A stored measurement with where it comes from. ``times`` are those of several runs, the oldest first; where there
+    are none, the measurement's own are the only ones.
+    """
 
     format: int
     cell: str
     date: str
     commit: str
     measurement: Measurement
+    times: list[TimedRun] = []
 
 
 class Line(Record, frozen=True, kw_only=True, gc=False):
@@ -273,13 +289,16 @@ class Line(Record, frozen=True, kw_only=True, gc=False):
 
 
 class Verdict(Record, frozen=True, kw_only=True, gc=False):
-    """What the judge says of one cell: ``status`` is the worst of its lines', ``headroom`` what is left of memory."""
+    """What the judge says of one cell: ``status`` is the worst of its lines', ``headroom`` what is left of memory.
+    ``trial`` says what was tried, and which change did it.
+    """
 
     cell: str
     status: str
     headline: str
     lines: list[Line] = []
     changed: list[str] = []
+    trial: list[str] = []
     accept: str = ""
     headroom: str = ""
 

@@ -16,11 +16,11 @@ from perfsuite.cell import cells_meant
 from perfsuite.commands._base import catalog_of, given, store_of, tolerance_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.expressions import hint
+from perfsuite.gate.baselines import baseline_of
 from perfsuite.gate.judge import judge
 from perfsuite.gate.ledger import Consent
-from perfsuite.gate.standing import of_one_launch, why_too_wide
 from perfsuite.gate.store import OUTCOMES, Store
-from perfsuite.gatekeeper import baseline_of
+from perfsuite.gate.terms import terms_of
 from perfsuite.records import Baseline, Measurement, Result
 from perfsuite.report.life import moved
 from perfsuite.report.verdict import render
@@ -44,11 +44,9 @@ def diff(arguments: argparse.Namespace) -> int:
         if number:
             print()
         print(compare(measurement, there, catalog, tolerance))
-        unfit = why_unfit(measurement, catalog, one_launch=True, tolerance=tolerance)
-        if not (unfit or why_late(result, there)):
+        if not (why_unfit(measurement) or why_late(result, there)):
             words = ["perfsuite", "baseline", "accept", arguments.what, "-k", measurement.cell]
             words += given(arguments, "--baselines", "--catalog", "--time-tolerance")
-            words += ["--one-launch"] * of_one_launch(measurement, _metrics(measurement.cell, catalog))
             print(f'accept:  {shlex.join(words)} --reason "…"')
     return 0
 
@@ -63,12 +61,11 @@ def accept(arguments: argparse.Namespace) -> int:
     reason = " ".join(arguments.reason.split())
     if not reason:
         raise UsageError("baseline accept needs a --reason, for the ledger.")
-    store, catalog, tolerance = store_of(arguments), catalog_of(arguments), tolerance_of(arguments)
+    store, catalog = store_of(arguments), catalog_of(arguments)
     found = _chosen(arguments.report, arguments.expression, catalog)
     chosen = [(one, store.load(one.measurement.cell)) for one in found]
     for result, there in chosen:
-        unfit = why_unfit(result.measurement, catalog, arguments.one_launch, tolerance)
-        problem = unfit or why_late(result, there)
+        problem = why_unfit(result.measurement) or why_late(result, there)
         if problem:
             raise UsageError(f"{result.measurement.cell} in {arguments.report} {problem}. Nothing was accepted.")
     for taken, (result, old) in enumerate(chosen):
@@ -78,7 +75,7 @@ def accept(arguments: argparse.Namespace) -> int:
             continue
         consent = Consent(how="baseline accept", metrics=metrics, reason=reason)
         try:
-            store.save(baseline_of(measurement, commit=""), old, consent)
+            store.save(baseline_of(measurement, "", metrics), old, consent)
         except FileError as error:
             raise FileError(f"{error} The {taken} of {len(chosen)} before it are accepted.") from error
         print(f"baseline {'changed' if old else 'new'}: {store.path(measurement.cell)}")
@@ -87,21 +84,12 @@ def accept(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def why_unfit(measurement: Measurement, catalog: Catalog, one_launch: bool, tolerance: float) -> str:
+def why_unfit(measurement: Measurement) -> str:
     """Why the measurement cannot be a baseline; empty if it can."""
     if measurement.outcome not in OUTCOMES:
         return "has failed: there is nothing to hold anything to"
     if measurement.capacity_bytes is not None:
         return "was measured under --perf-capacity, and a baseline is of the hardware, not of a cap on it"
-    metrics = _metrics(measurement.cell, catalog)
-    too_wide = why_too_wide(measurement, metrics, tolerance)
-    if too_wide:
-        return f"is too noisy: {too_wide}; record it on a quieter machine or with more --perf-steps"
-    if of_one_launch(measurement, metrics) and not one_launch:
-        return (
-            "is of one launch, which says nothing of the noise of its time: record it with pytest --perf --perf-update,"
-            " or accept it with --one-launch for its exact metrics alone"
-        )
     return ""
 
 
@@ -118,11 +106,15 @@ def _is_there(result: Result, there: Baseline | None) -> bool:
     return there is not None and there.measurement == result.measurement
 
 
-def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalog, tolerance: float) -> str:
+def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalog, tolerance: float | None) -> str:
     """The verdict's text, without the command that would measure once more."""
     cell = measurement.cell
     verdict = judge(
-        measurement, baseline, _metrics(cell, catalog), strategy=cell.split("-")[1], time_tolerance=tolerance
+        measurement,
+        baseline,
+        _metrics(cell, catalog),
+        strategy=cell.split("-")[1],
+        terms=terms_of(cell, tolerance),
     )
     return render(msgspec.structs.replace(verdict, accept=""), measurement.failure)
 

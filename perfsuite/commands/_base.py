@@ -12,11 +12,10 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.commands._ini import ini_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.store import Store
+from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.runner import Settings, check_settings
 from perfsuite.studies._rows import Length
 from perfsuite.units import parse_bytes
-
-TOLERANCE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,20 +62,20 @@ def store_of(arguments: argparse.Namespace) -> Store:
 def add_tolerance(parser: argparse.ArgumentParser) -> None:
     """``--time-tolerance``."""
     text = (
-        f"Relative slow-down that is allowed on top of the noise (perf_time_tolerance in pytest's ini, or {TOLERANCE})."
+        f"Smallest relative slow-down that must not go unseen (perf_time_tolerance in pytest's ini, or {SHARED.tolerance} "
+        f"on CPUs and {DEDICATED.tolerance} elsewhere)."
     )
     parser.add_argument("--time-tolerance", type=float, metavar="X", help=text)
 
 
-def tolerance_of(arguments: argparse.Namespace) -> float:
-    """What ``--time-tolerance`` allows, or pytest's ini. Raises UsageError for what is no tolerance."""
+def tolerance_of(arguments: argparse.Namespace) -> float | None:
+    """What ``--time-tolerance`` says, or pytest's ini, or None. Raises UsageError for what is no tolerance."""
     named, tolerance = "--time-tolerance", arguments.time_tolerance
     if tolerance is None:
         named, tolerance = "perf_time_tolerance", ini_of(Path.cwd()).number("perf_time_tolerance")
-    tolerance = TOLERANCE if tolerance is None else tolerance
-    if not 0 <= tolerance < math.inf:
-        raise UsageError(f"{named} must be a number of 0 or more, not {tolerance}.")
-    return float(tolerance)
+    if tolerance is not None and not 0 < tolerance < math.inf:
+        raise UsageError(f"{named} must be a number above 0, not {tolerance}.")
+    return None if tolerance is None else float(tolerance)
 
 
 def given(arguments: argparse.Namespace, *options: str) -> list[str]:

@@ -23,6 +23,7 @@ from perfsuite.gate.ledger import Consent
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.standing import ORDER, Standing, standing
 from perfsuite.gate.store import Store
+from perfsuite.gate.terms import terms_of
 from perfsuite.gatekeeper import commit_of
 from perfsuite.launch.machine import describe, local_hardware, other_versions, why_absent
 from perfsuite.records import Baseline
@@ -50,7 +51,7 @@ def survey(
     store: Store,
     catalog: Catalog,
     wanted: Callable[[str], bool],
-    tolerance: float,
+    tolerance: float | None,
     known: set[str] | None,
     all_tests: bool,
 ) -> list[Stored]:
@@ -70,7 +71,7 @@ def survey(
         worth = standing(
             baseline,
             catalog.all("metric").values(),
-            tolerance=tolerance,
+            terms=terms_of(path.stem, tolerance),
             orphan=why_orphaned(path.stem, catalog, known, all_tests),
             unknown=why_unknown(path.stem, catalog, known, all_tests),
             elsewhere=_elsewhere(baseline, catalog),
@@ -131,7 +132,7 @@ def show(arguments: argparse.Namespace) -> int:
     """The table, then the reasons with what to do. 1 if a file cannot be read."""
     tolerance = tolerance_of(arguments)
     found = _found(arguments, collect(arguments.tests) if arguments.tests else None, tolerance)
-    table = bare_table("cell", "standing", "recorded", "commit", "launches", "step time", "peak memory", "shows")
+    table = bare_table("cell", "standing", "recorded", "commit", "runs", "step time", "peak memory", "shows")
     for stored in found:
         table.add_row(stored.cell, stored.standing.status, *_facts(stored))
     print_table(table)
@@ -159,7 +160,7 @@ def prune(arguments: argparse.Namespace) -> int:
     reason = " ".join(arguments.reason.split())
     if arguments.yes and not reason:
         raise UsageError('baseline prune --yes needs --reason "…", for the ledger.')
-    found = _found(arguments, collect(arguments.tests), 0.0)
+    found = _found(arguments, collect(arguments.tests), None)
     orphans = [
         stored
         for stored in found
@@ -188,7 +189,7 @@ def prune(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _found(arguments: argparse.Namespace, known: set[str] | None, tolerance: float) -> list[Stored]:
+def _found(arguments: argparse.Namespace, known: set[str] | None, tolerance: float | None) -> list[Stored]:
     catalog, store = catalog_of(arguments), store_of(arguments)
     if not store.root.is_dir():
         raise UsageError(f"--baselines names {store.root}, which is not a folder.")
@@ -219,7 +220,7 @@ def _facts(stored: Stored) -> list[str]:
     return [
         stored.baseline.date[:10],
         stored.baseline.commit or ABSENT,
-        str(len(measurement.launches) or 1),
+        str(stored.standing.runs),
         show_seconds(time.value) if time else ABSENT,
         show_bytes(peak.value) if peak else measurement.outcome if measurement.outcome != "fits" else ABSENT,
         ABSENT if detects is None else f"+{show_ratio(detects)}",

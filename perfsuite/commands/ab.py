@@ -16,24 +16,25 @@ from perfsuite.commands._base import Command, add_catalog, add_settings, catalog
 from perfsuite.commands._cells import add_cells, cells_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
-from perfsuite.gate.paired import CONFIDENCE, MOST_BLOCKS, THRESHOLD, least_blocks
+from perfsuite.gate.paired import LOOKS, MOST_PAIRS
+from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.launch.machine import why_absent
 from perfsuite.records import Record
 from perfsuite.report.ab import render_ab
 from perfsuite.report.live import LiveLine
 
-FORMAT = 1
+FORMAT = 2
 EXIT = {"failed": 1, "regressed": 1, "undecided": 3}
 
 
 class ABReport(Record, frozen=True, kw_only=True):
-    """A whole A/B. Format 1: 2026-11, first."""
+    """A whole A/B. Format 2: 2026-11, pairs and a tolerance; 1: 2026-11, blocks of two and a threshold."""
 
     format: int = FORMAT
     date: str
     a: str
     b: str
-    threshold: float
+    tolerance: float | None
     comparisons: list[Comparison]
 
 
@@ -44,36 +45,37 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, required=True, metavar="SIDE", help=_SIDE)
     parser.add_argument("--model", metavar="M", help="The model of two strategies.")
     parser.add_argument("--hardware", metavar="H", help="The hardware of two strategies, e.g. cpu_x2.")
-    parser.add_argument("--blocks", type=int, default=MOST_BLOCKS, metavar="N", help=_BLOCKS)
-    parser.add_argument("--threshold", type=float, default=THRESHOLD, metavar="SHARE", help=_THRESHOLD)
+    parser.add_argument("--pairs", type=int, default=MOST_PAIRS, metavar="N", help=_PAIRS)
+    parser.add_argument("--tolerance", type=float, metavar="SHARE", help=_TOLERANCE)
     parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
     parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, raw samples included, as JSON.")
-    add_settings(parser, steps=100, warmup=3)
+    add_settings(parser, steps=20, warmup=3)
     add_catalog(parser)
 
 
 _SIDE = "'name==version …', git:REVISION of the repository here, a strategy, or here: what is installed and lies here."
-_BLOCKS = (
-    f"Most blocks of two launches of each side ({MOST_BLOCKS}); fewer once the {CONFIDENCE:.0%} interval is no wider "
-    f"than the threshold. At least {least_blocks()}; or 0: one launch of each, which compares no times.".replace(
-        "%", "%%"
-    )
+_PAIRS = (
+    f"Most pairs of launches ({MOST_PAIRS}); fewer once all times are decided. At least {LOOKS[0]}; or 0: one launch of "
+    "each side, which compares no times."
 )
 _INTERLEAVE = (
     "What of the two sides alternates: steps, which cancels most of a shared machine's noise and needs the memory of "
     "both at once, or launches. Steps on CPUs, launches elsewhere."
 )
-_THRESHOLD = f"Relative change of a time that is allowed ({THRESHOLD})."
+_TOLERANCE = (
+    "The smallest relative difference of a time that must not go unseen "
+    f"({SHARED.tolerance} on CPUs, {DEDICATED.tolerance} elsewhere)."
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare cell by cell and print each as it is done."""
     catalog = catalog_of(arguments)
     settings = settings_of(arguments)
-    if arguments.blocks != 0 and arguments.blocks < least_blocks():
-        raise UsageError(f"--blocks must be 0, or {least_blocks()} or more, not {arguments.blocks}.")
-    if not 0 <= arguments.threshold < 1:
-        raise UsageError(f"--threshold must be 0 or more and below 1, 0.02 for 2 %, not {arguments.threshold}.")
+    if arguments.pairs != 0 and arguments.pairs < LOOKS[0]:
+        raise UsageError(f"--pairs must be 0, or {LOOKS[0]} or more, not {arguments.pairs}.")
+    if arguments.tolerance is not None and not 0 < arguments.tolerance < 1:
+        raise UsageError(f"--tolerance must be above 0 and below 1, 0.02 for 2 %, not {arguments.tolerance}.")
     check_output("--report", arguments.report)
     cells = _cells(arguments, catalog)
     hardware = [parse_cell(cell, catalog).hardware for cell in cells]
@@ -82,7 +84,7 @@ def run(arguments: argparse.Namespace) -> int:
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
     on_cpu = all(one.kind == "cpu" for one in hardware)
     interleave = arguments.interleave or ("steps" if on_cpu else "launches")
-    session = Session(a, b, cells, settings, arguments.threshold, arguments.blocks, interleave)
+    session = Session(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
     live = LiveLine(settings.all_steps_of)
     print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
     found: list[Comparison] = []
@@ -97,7 +99,7 @@ def run(arguments: argparse.Namespace) -> int:
                     date=records.timestamp(),
                     a=arguments.a,
                     b=arguments.b,
-                    threshold=arguments.threshold,
+                    tolerance=arguments.tolerance,
                     comparisons=found,
                 )
                 codec.write(arguments.report, report)

@@ -31,9 +31,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     accept.add_argument("report", type=Path, metavar="REPORT.jsonl", help="What pytest --perf-report has written.")
     add_select(accept, required=True)
     _add_reason(accept, required=True)
-    add_tolerance(accept)
-    text = "Take measurements of one launch too: such a baseline holds the exact metrics, and no time."
-    accept.add_argument("--one-launch", action="store_true", help=text)
     accept.set_defaults(act=_accept.accept)
 
     prune = actions.add_parser("prune", help="List baselines that nothing can be held to any more; remove with --yes.")

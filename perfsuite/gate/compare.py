@@ -1,14 +1,14 @@
 """Two sides of an A/B, launched in turn on one machine: what B is worse or better in than A, and what explains it.
 
-Exact metrics and losses by the judge's own rules, with A in the place of the baseline; times by paired.py.
+Exact metrics and losses by the judge's own rules, with A in the place of the baseline; times by gate/paired.py.
 
 Statuses, worst first
     failed      a side ended without a measurement, or measured what the other did not, or nothing could be compared
     regressed   B needs more, is slower beyond doubt, or computes something else
-    undecided   a time whose interval has the threshold in it; the line says what is known and what to do
+    undecided   a time of which a difference as large as the tolerance can be neither shown nor ruled out
     improved    B needs less or is faster beyond doubt
-    same        of a time: any difference is within the threshold, beyond doubt
-A line can also be "shown" (no limit), "not held", or "differs": two strategies may count and compute differently
+    same        of a time: any difference is smaller than the tolerance
+A line can also be "not held", or "differs": two strategies may count and compute differently
 without one being worse.
 """
 
@@ -21,7 +21,7 @@ from perfsuite.gate.judge import OUTCOMES
 from perfsuite.gate.launches import merge
 from perfsuite.gate.lines import Scope, changes, say
 from perfsuite.gate.noise import level_of
-from perfsuite.gate.paired import CONFIDENCE, PAIRS, Interval, conclude, interval, least_blocks
+from perfsuite.gate.paired import ERROR, LOOKS, Interval, interval
 from perfsuite.gate.rules import hold
 from perfsuite.records import Line, Measurement, Reading, Record, Verdict
 from perfsuite.units import show_change, show_ratio
@@ -37,7 +37,7 @@ class Paired(Record, frozen=True, kw_only=True):
     ratio: float
     low: float
     high: float
-    confidence: float
+    error: float
     differences: list[float]
 
 
@@ -57,12 +57,14 @@ def compare(
     metrics: Iterable[Metric],
     *,
     strategies: tuple[str, str],
-    threshold: float,
+    tolerance: float,
+    error: float = ERROR,
     installed: tuple[dict[str, str], dict[str, str]] = ({}, {}),
 ) -> Comparison:
     """Compare all launches of both sides, in their order. One launch of each compares no times.
 
-    ``installed`` are versions of packages of A and of B that its ranks may not tell of.
+    ``tolerance`` is the smallest relative difference of a time that must not go unseen, ``error`` the chance that an
+    equal time is called worse. ``installed`` are versions of packages of A and of B that its ranks may not tell of.
     """
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
@@ -75,14 +77,14 @@ def compare(
         verdict = Verdict(cell=cell, status=status, headline=f"{cell}: {headline}", changed=changed)
         return Comparison(a=old, b=new, verdict=verdict, times=[], explanation=[])
     # The precision's bound of the losses is the wider of the two: the rules look for it among all the techniques.
-    scope = Scope(new, old, "+".join(strategies), 0.0)
+    scope = Scope(new, old, "+".join(strategies))
     lines, times, explanation = [], [], []
     for metric in metrics:
         before, after = old.readings.get(metric.name), new.readings.get(metric.name)
         if before is None and after is None and metric.optional:
             continue
         if metric.hold == "time" and before and after:
-            line, paired = _time(metric, old, new, threshold)
+            line, paired = _time(metric, old, new, tolerance, error)
             times += [paired] if paired else []
         else:
             found = hold(metric, scope)
@@ -140,36 +142,34 @@ def _ours(line: Line, metric: Metric, rivals: bool) -> Line:
     )
 
 
-def _time(metric: Metric, old: Measurement, new: Measurement, threshold: float) -> tuple[Line, Paired | None]:
+def _time(
+    metric: Metric, old: Measurement, new: Measurement, tolerance: float, error: float
+) -> tuple[Line, Paired | None]:
     """The ratio's line. Of a rate more is better, so it is held by its reciprocal and shown as it is."""
     sign = -1 if metric.worse == "lower" else 1
     found = differences([old], [new], metric.name)
     before, after = (metric.show(one.readings[metric.name].value) for one in (old, new))
-    if len(found) < PAIRS:
-        note = f"one launch of each side says nothing of time: --blocks {least_blocks()} or more"
-        return say(metric, "not held", before, after, "", "", note), None
-    here = interval([sign * one for one in found])
-    status = conclude(here, threshold)
+    here = interval([sign * one for one in found], error)
     if here is None:
-        note = f"{len(found) // PAIRS} blocks have no interval: --blocks {least_blocks()} or more"
-        return say(metric, status, before, after, "", "", note), None
+        note = f"{len(found)} of {LOOKS[0]} pairs that an interval needs"
+        return say(metric, "not held", before, after, "", "", note), None
     low, high = sorted(math.exp(sign * end) for end in (here.low, here.high))
     ratio = math.exp(sign * here.estimate)
-    note = f"{CONFIDENCE:.0%}: {show_change(1, low)} to {show_change(1, high)}, {len(found) // PAIRS} blocks"
+    status = here.conclude(tolerance)
+    note = f"{show_change(1, low)} to {show_change(1, high)}, {len(found)} pairs"
     if status == "undecided":
-        note += f"; {_undecided(here, max(1 - low, high - 1), threshold)}"
-    line = say(metric, status, before, after, show_change(1, ratio), f"±{show_ratio(threshold)}", note)
-    paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, confidence=CONFIDENCE, differences=found)
+        note += f"; {_undecided(here, tolerance)}"
+    line = say(metric, status, before, after, show_change(1, ratio), f"±{show_ratio(tolerance)}", note)
+    paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=here.error, differences=found)
     return line, paired
 
 
-def _undecided(found: Interval, reach: float, threshold: float) -> str:
+def _undecided(found: Interval, tolerance: float) -> str:
     """What is known all the same, and what to do."""
-    way_out = "another --threshold" if found.narrow(threshold) else "more --blocks, or a quieter machine"
+    way_out = "more --pairs, or a quieter machine"
     if found.low <= 0 <= found.high:
-        return f"no difference found, within ±{show_ratio(reach)}: {way_out}"
-    whose = "worse" if found.low > 0 else "better"
-    return f"{whose}, but not told whether by more than {show_ratio(threshold)}: {way_out}"
+        return f"no difference shown, but {show_ratio(tolerance)} not ruled out: {way_out}"
+    return f"{'worse' if found.low > 0 else 'better'}, but perhaps by too little to matter: {way_out}"
 
 
 def _headline(lines: Sequence[Line]) -> str:

@@ -1,7 +1,7 @@
 """Folds what every rank measured into one Measurement: each metric in its own way, nothing missing, nothing not finite.
 
-A metric's value summarizes its folded samples where it is held by them: the median of a "time" or a "control" (its
-folded sample is the slowest rank's), the last step of a "close" one. All others fold the ranks' values. Every rank's
+A metric's value summarizes its folded samples where it is held by them: the median of a "time" (its folded
+sample is the slowest rank's), the last step of a "close" one. All others fold the ranks' values. Every rank's
 value is kept.
 """
 
@@ -20,7 +20,6 @@ Number = int | float
 _FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "sum": sum, "mean": statistics.fmean}
 _SUMMARIES: dict[str, Callable[[list[float]], float]] = {
     "time": statistics.median,
-    "control": statistics.median,
     "close": lambda numbers: numbers[-1],
 }
 

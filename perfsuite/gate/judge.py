@@ -8,13 +8,14 @@ Statuses, worst first
     incomparable  measured under other conditions than the baseline
     missing       there is no baseline, or a metric is on one side only
     regressed     worse than allowed
-    suspected     slower than allowed in every launch so far, and more launches must confirm it
-    unstable      the baseline's launches spread so wide that they say nothing
     improved      a deterministic metric is better: the baseline is stale until that is accepted
+    alarm         a stored time cannot rule out a slow-down after something changed: a trial decides
+    undecided     the trial could not be held, or could not tell
+    machine       a time is not as the baseline's, and nothing but the machine differs
     ok            as good as the baseline; a faster step is ok too
     unsupported   this machine or these versions cannot run the cell, and never could
-A metric without a limit has no line as long as it is there and finite. A line can also be "not held", the baseline's
-time is another machine's or of one launch, or "excused", the machine itself got slower, by its control workload.
+OPEN ones are neither green nor red. A metric without a limit has no line as long as it is there and finite. A line can
+also be "not held": the baseline has no time of this machine, or the metric is new.
 """
 
 from collections.abc import Iterable
@@ -24,20 +25,33 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import most_of, say_headroom, what_grew
 from perfsuite.gate.lines import Scope, changes
+from perfsuite.gate.pool import changed_since, own_runs, runs_of
 from perfsuite.gate.rules import hold
+from perfsuite.gate.terms import Terms
 from perfsuite.records import Baseline, Line, Measurement, Verdict
 from perfsuite.units import show_bytes, show_number
 
-ORDER = ("failed", "incomparable", "missing", "regressed", "suspected", "unstable", "improved", "ok", "unsupported")
-LET_GO = frozenset({"not held", "excused"})  # of lines: neither good nor bad
-RED = frozenset(ORDER) - {"ok", "unsupported"}  # statuses that fail a test
+ORDER = (
+    "failed",
+    "incomparable",
+    "missing",
+    "regressed",
+    "improved",
+    "alarm",
+    "undecided",
+    "machine",
+    "ok",
+    "unsupported",
+)
+OPEN = frozenset({"alarm", "undecided", "machine"})  # neither green nor red
+RED = frozenset(ORDER) - OPEN - {"ok", "unsupported"}  # statuses that fail a test
+NOT_HELD = "not held"  # of a line
 COMMAND = "pytest --perf"  # collects the cells of the default tests
 OUTCOMES = ("unsupported", "oom", "fits")  # worst first
-NEED_A_REASON = ("regressed", "all")  # consents that lower the bar: the ledger says why
+NEED_A_REASON = ("regressed", "all")  # consents that may lower the bar: the ledger says why
 CONSENTS = {
     "incomparable": "all",
     "missing": "all",
-    "unstable": "all",
     "regressed": "regressed",
     "improved": "improved",
 }
@@ -49,15 +63,17 @@ def judge(
     metrics: Iterable[Metric],
     *,
     strategy: str,
-    time_tolerance: float,
+    terms: Terms | None = None,
+    code: str = "",
     command: str = COMMAND,
 ) -> Verdict:
-    """Return what is to be said of a measured cell.
+    """Return the verdict on a measured cell.
 
-    ``strategy`` is the canonical name, whose precision bounds the loss; ``time_tolerance`` the relative slow-down that
-    is allowed on top of the noise. ``command`` is what collects the cell's test.
+    ``strategy`` is the canonical name, whose precision bounds the loss. Times are held on the ``terms``, those of the
+    cell's class of hardware by default. ``code`` says how the user's own code differs from the baseline's, if it does.
+    ``command`` is what collects the cell's test.
     """
-    verdict = _judge(measurement, baseline, metrics, strategy, time_tolerance)
+    verdict = _judge(measurement, baseline, list(metrics), strategy, terms, code)
     if not verdict.accept:
         return verdict
     return msgspec.structs.replace(verdict, accept=f"{command} -k {verdict.cell} --perf-update={verdict.accept}")
@@ -66,9 +82,10 @@ def judge(
 def _judge(
     measurement: Measurement,
     baseline: Baseline | None,
-    metrics: Iterable[Metric],
+    metrics: list[Metric],
     strategy: str,
-    time_tolerance: float,
+    terms: Terms | None,
+    code: str,
 ) -> Verdict:
     """The same, with the consent alone that accepts it."""
     if measurement.outcome not in OUTCOMES:
@@ -81,19 +98,34 @@ def _judge(
         return _verdict(measurement, baseline, "incomparable", f"incomparable, {obstacle}")
     if measurement.outcome != "fits" or old.outcome != "fits":
         return _judge_outcome(measurement, baseline)
-    scope = Scope(measurement, old, strategy, time_tolerance)
-    lines, statuses = [], []
-    for metric in _all_metrics(metrics, measurement, old):
-        line = hold(metric, scope)
-        if line is not None:
-            lines.append(line)
-            status = line.status
-            harmless = status in LET_GO or (status == "improved" and metric.hold == "time")
-            statuses.append("ok" if harmless else status)
+    runs = runs_of(baseline, metrics)
+    changed = [*([code] if code else []), *changed_since(runs[-1], measurement)]
+    own = own_runs(runs, measurement.machine)
+    scope = Scope(measurement, old, strategy, terms, own, changed)
+    lines = [hold(metric, scope) for metric in _all_metrics(metrics, measurement, old)]
+    return verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
+
+
+def verdict_of(
+    measurement: Measurement,
+    baseline: Baseline,
+    lines: list[Line],
+    metrics: Iterable[Metric],
+    code: str = "",
+    stale: bool = True,
+) -> Verdict:
+    """The verdict that these lines make. ``stale``: what is better is red until it is accepted."""
     if not lines:
         return _verdict(measurement, baseline, "missing", "no metric is defined, so nothing was held")
-    worst = min(dict.fromkeys(statuses), key=ORDER.index)
-    return _verdict(measurement, baseline, worst, _count(lines, statuses, worst), lines)
+    timed = {metric.name for metric in metrics if metric.hold == "time"}
+    faster = [line.status == "improved" and (line.metric in timed or not stale) for line in lines]
+    statuses = ["ok" if good else line.status for line, good in zip(lines, faster, strict=True)]
+    held = [status for status in statuses if status != NOT_HELD]
+    worst = min(held, key=ORDER.index, default="ok")
+    verdict = _verdict(measurement, baseline, worst, _count(lines, statuses, worst), lines)
+    if code and worst in RED | OPEN:
+        return msgspec.structs.replace(verdict, changed=[*verdict.changed, code])
+    return verdict
 
 
 def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) -> list[Metric]:
@@ -105,14 +137,11 @@ def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) 
 
 def _count(lines: list[Line], statuses: list[str], worst: str) -> str:
     """``1 of 4 metrics regressed, 1 improved``; the metrics that are not held do not count."""
-    let_go = [f"{line.title} {line.status}" for line in lines if line.status in LET_GO]
-    here = dict.fromkeys(statuses)
-    own = statuses.count(worst) - (len(let_go) if worst == "ok" else 0)  # lines that are let go count as ok
-    parts = [f"{own} of {len(lines) - len(let_go)} metrics {worst}"]
-    if len(here) > 1:
-        others = [other for other in ORDER if other in here and other in RED and other != worst]
-        parts += [f"{statuses.count(other)} {other}" for other in others]
-    return ", ".join(parts) + (f" ({', '.join(let_go)})" if let_go else "")
+    not_held = [line.title for line in lines if line.status == NOT_HELD]
+    parts = [f"{statuses.count(worst)} of {len(lines) - len(not_held)} metrics {worst}"]
+    others = [other for other in ORDER if other in statuses and other not in (worst, "ok", "unsupported")]
+    parts += [f"{statuses.count(other)} {other}" for other in others]
+    return ", ".join(parts) + (f" ({', '.join(not_held)} not held)" if not_held else "")
 
 
 def _reason(measurement: Measurement) -> str:
@@ -185,7 +214,7 @@ def _verdict(
         status=status,
         headline=f"{measurement.cell}: {headline}",
         lines=list(lines),
-        changed=what_changed(measurement, baseline.measurement) if baseline and status in RED else [],
+        changed=what_changed(measurement, baseline.measurement) if baseline and status in RED | OPEN else [],
         accept=accept,
         headroom=say_headroom(measurement),
     )
@@ -195,4 +224,4 @@ def what_changed(new: Measurement, old: Measurement) -> list[str]:
     """What may be to blame: versions, the driver, the device. A cell without a measurement knows no versions."""
     versions = changes(old.versions, new.versions) if new.versions else []
     sides = [{"driver": one.machine.driver or "none", "device": one.machine.device} for one in (old, new)]
-    return versions + changes(*sides)
+    return versions + changes(old.flags, new.flags) + changes(*sides)

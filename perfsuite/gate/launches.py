@@ -10,7 +10,7 @@ from perfsuite.gate.gather import derived
 from perfsuite.gate.lines import agree, bound_of, low_precision
 from perfsuite.records import Failure, Measurement, Reading
 
-POOLED = ("time", "control")  # rules whose metrics are pooled: everything else must repeat itself, or is shown
+POOLED = ("time",)  # rules whose metrics are pooled: everything else must repeat itself, or is shown
 
 
 def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Measurement:

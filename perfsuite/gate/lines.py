@@ -1,13 +1,12 @@
 """Lines of a verdict: what every rule looks at, and how it says what it found."""
 
-import functools
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.noise import Level, level_of
-from perfsuite.records import Line, Measurement, Reading
+from perfsuite.gate.terms import Terms, terms_of
+from perfsuite.records import Line, Measurement, Reading, TimedRun
 from perfsuite.units import show_bytes
 
 # Relative bound of "close" numbers in low precision; in fp32 it is the metric's own. Two orders of summation differ by
@@ -18,19 +17,27 @@ LOW_PRECISION = frozenset({"fp16", "bf16", "pure_bf16"})
 # Numbers below this count as this large: a gradient norm near zero is what remains of terms around 1, and their own
 # rounding, 1e-7, is all that it consists of.
 FLOOR = 1e-3
-MOST_PACE = 2.0  # two threads share a core: a machine that is slower still is none that the baseline can speak of
 
 
 class Scope:
     """What a rule may look at beside the metric's two readings.
 
     ``finite`` says that every number of both sides is: a sum is finite only if all of it is, which is asked of a
-    thousand numbers at once. Where that does not tell, it is False, and each has to be asked. ``paces`` are those of
-    the old and the new side, launch by launch; empty where a side has none, or another Python.
+    thousand numbers at once. Where that does not tell, it is False, and each has to be asked. ``runs`` are the
+    baseline's on this machine, ``changed`` is what else differs from them, and the times are held on the ``terms``.
     """
 
-    def __init__(self, new: Measurement, old: Measurement, strategy: str, time_tolerance: float) -> None:
-        self.new, self.old, self.time_tolerance = new, old, time_tolerance
+    def __init__(
+        self,
+        new: Measurement,
+        old: Measurement,
+        strategy: str,
+        terms: Terms | None = None,
+        runs: Sequence[TimedRun] = (),
+        changed: Sequence[str] = (),
+    ) -> None:
+        self.new, self.old, self.runs, self.changed = new, old, runs, changed
+        self.terms = terms or terms_of(new.cell)
         self.low_precision = low_precision(strategy)
         readings = [*new.readings.values(), *old.readings.values()]
         samples = itertools.chain.from_iterable([reading.samples for reading in readings])
@@ -39,31 +46,6 @@ class Scope:
             self.finite = math.isfinite(sum(samples, sum(values)))  # type: ignore[arg-type]
         except (OverflowError, TypeError):  # a whole number beyond every float, or a step that overflowed
             self.finite = False
-        self.paces: tuple[list[list[float]], list[list[float]]] = [], []
-        if old.versions.get("python") == new.versions.get("python"):
-            self.paces = old.by_launch("pace_seconds"), new.by_launch("pace_seconds")
-
-    @functools.cached_property
-    def pace_is_plausible(self) -> bool:
-        """Whether the pace, which both sides have, got slower by at most MOST_PACE."""
-        old, new = self.paces
-        return min(map(level_of, new)) <= Level.of(old).mean + math.log(MOST_PACE)
-
-    @functools.cached_property
-    def slower_control(self) -> float:
-        """By how much the control is slower, in logarithms, than its own noise in the baseline explains: in the launch
-        that slowed it least, since what one of the launches had not is no excuse for all; never below 0.
-
-        Without a control nothing is excused, and neither with another torch, whose kernels the control consists of. A
-        library that keeps the cores busy beside the steps slows the control too: ``perfsuite ab`` sees that.
-        """
-        old, new = self.old.by_launch("control_seconds"), self.new.by_launch("control_seconds")
-        sound = all(launch and min(launch) > 0 for launch in (*old, *new))
-        if len(old) < 2 or not new or not sound or self.old.versions.get("torch") != self.new.versions.get("torch"):
-            return 0.0
-        usual = Level.of(old)
-        slower = min(map(level_of, new)) - usual.mean
-        return slower if slower > usual.noise else 0.0
 
 
 def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:

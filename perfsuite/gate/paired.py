@@ -1,104 +1,87 @@
 """Two sides launched in pairs, and the ratio of their times. Pure functions of logarithms of seconds.
 
-A pair is a launch of each side, neighbours in time, by rank servers that are new for the pair; which of them comes
-first is drawn by lot. Its difference is the median of d = b - a over its steps. The ratio is exp of the differences'
-median, estimated by Hodges and Lehmann, the median of all Walsh averages (dᵢ + dⱼ) / 2 with i ≤ j, and its interval
-reaches from the k-th smallest to the k-th largest of them, where k comes from the exact distribution of Wilcoxon's
-signed-rank statistic (Hollander, Wolfe and Chicken 2014, "Nonparametric Statistical Methods", 3rd edition, sections 3.1
-to 3.3).
+A pair is a launch of each side at the same time, by rank servers that are new for the pair, whose steps alternate: a
+slow spell of the machine slows both (perfsuite/duet.py). Which side begins is drawn by lot. Its difference is the median
+of d = b - a over its steps. Pairs repeat what steps do not: memory layout, hash seeds, the order of threads.
 
-That distribution is the lot's: where the sides are equal each difference has either sign with even chances, whatever
-the noise is (Fisher 1935, "The Design of Experiments", section 21), if it is drawn anew for each pair. Ranks inherit
-their server's memory layout: where that spreads by 1 %, as launches do, and each side keeps its server, 51 % of 4,000
-simulated comparisons of a side with itself have no 0 in their interval; with new servers for every other pair, whose
-differences then go together, 3.9 %; with new ones for each, 1.7 %.
+The mean of the differences has Student's interval, with a spread that joins theirs and what is known of pairs
+beforehand, as gate/noise.py joins it for runs: s² = (PRIOR_PAIRS · PRIOR_SPREAD² + Σ(dᵢ - mean)²) / (PRIOR_PAIRS + n - 1).
 
-Where steps alternate (perfsuite/duet.py) both of a step are neighbours too, and a slow spell cancels within the pair.
+A trial looks after 3, 4, 5, 6, 8, 10 and 12 pairs (LOOKS) and ends as soon as it is sure. Each look has its share of the
+error that is allowed, so that looking often convicts nobody (Bonferroni; Pocock 1977, "Group sequential methods in the
+design and analysis of clinical trials", says by how little that is too strict). With the tolerance τ, the smallest
+slow-down that must not go unseen,
 
-A fixed order A B B A cancels a drift too, but a slow spell of the machine that covers B B moves both differences alike,
-and 5 % of comparisons of real launches of one version were red. Means of the whole block are better there, but spread
-one bad launch over both of its pairs: of 12 blocks with a spread of 2 % and one launch in twenty 20 % slower, they find
-+5 % in 45 % of cases, pairs in 87 %.
+    regressed   the whole interval lies beyond τ · HARMLESS
+    same        a slow-down and a speed-up of τ are both ruled out, with MISSED
+    improved    the whole interval lies below, by as much
+    undecided   none of these, after the last pair
 
-Pairs are added until the interval is no wider than the threshold. That looks at its width alone and never at where it
-lies, so that nobody goes on until a difference shows up by luck; that it stops where the spread happens to be small is
-why the 1.7 % are not 1 %. Such an interval that holds the truth lies within the threshold on both sides where the truth
-is 0, and beyond it where the truth is more than twice the threshold, so both are decided.
+`python benchmarks/error_rates.py` simulates how often each is said of no change and of a real one.
 """
 
-import functools
 import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-CONFIDENCE = 0.99
-THRESHOLD = 0.02  # a relative change that nobody needs to hear of
-MOST_BLOCKS = 16  # find +5 % in 95 % of cases where launches spread by 2 %
-PAIRS = 2  # in a block
+from perfsuite.gate.noise import student
+
+LOOKS = (3, 4, 5, 6, 8, 10, 12)
+MOST_PAIRS = LOOKS[-1]
+PRIOR_PAIRS = 3
+PRIOR_SPREAD = 0.01  # of a pair's difference: benchmarks/detection.py measures it
+HARMLESS = 0.25  # of the tolerance: a change that nobody needs to hear of
+MISSED = 0.02  # the chance, at each look, to call a change as large as the tolerance the same
+ERROR = 0.01  # the chance to convict or to praise an equal side, where nothing else is asked for
 
 
 @dataclass(frozen=True)
 class Interval:
-    """Of the median of the differences, in logarithms."""
+    """Of the mean difference, in logarithms. ``error`` is the chance that it lies outside on one side."""
 
     estimate: float
-    low: float
-    high: float
+    spread: float  # of the estimate
+    freedom: int
+    error: float
 
-    def narrow(self, threshold: float) -> bool:
-        """Whether it is no wider than from no difference to the threshold."""
-        return self.high - self.low <= math.log1p(threshold)
+    @property
+    def half(self) -> float:
+        """From the estimate to either end."""
+        return student(1 - self.error, self.freedom) * self.spread
+
+    @property
+    def low(self) -> float:
+        return self.estimate - self.half
+
+    @property
+    def high(self) -> float:
+        return self.estimate + self.half
+
+    def conclude(self, tolerance: float) -> str:
+        """ "regressed", "improved", "same" or "undecided"."""
+        limit = math.log1p(tolerance)
+        if self.low > limit * HARMLESS:
+            return "regressed"
+        if self.high < -limit * HARMLESS:
+            return "improved"
+        reach = student(1 - MISSED, self.freedom) * self.spread
+        return "same" if abs(self.estimate) + reach < limit else "undecided"
 
 
-def least_blocks(confidence: float = CONFIDENCE) -> int:
-    """The fewest blocks that have an interval at all: with fewer, all differences on one side can still be luck."""
-    return math.ceil(math.log2(2 / (1 - confidence)) / PAIRS)
-
-
-def interval(differences: Sequence[float], confidence: float = CONFIDENCE) -> Interval | None:
-    """None where there are too few differences."""
+def interval(differences: Sequence[float], error: float = ERROR) -> Interval | None:
+    """None with fewer pairs than the first look has. ``error`` is the whole trial's, on each side."""
     count = len(differences)
-    left_out = _left_out(count, confidence)
-    if left_out is None:
+    if count < LOOKS[0]:
         return None
-    walsh = sorted((one + other) / 2 for at, one in enumerate(differences) for other in differences[at:])
-    return Interval(statistics.median(walsh), walsh[left_out], walsh[-1 - left_out])
+    mean, freedom = statistics.fmean(differences), PRIOR_PAIRS + count - 1
+    squares = PRIOR_PAIRS * PRIOR_SPREAD**2 + sum((one - mean) ** 2 for one in differences)
+    return Interval(mean, math.sqrt(squares / freedom / count), freedom, error / len(LOOKS))
 
 
-def enough(differences: Sequence[float], threshold: float = THRESHOLD) -> bool:
-    """Whether the interval is so narrow that no further pair is needed."""
-    found = interval(differences)
-    return found is not None and found.narrow(threshold)
-
-
-def conclude(found: Interval | None, threshold: float) -> str:
-    """ "regressed" or "improved" only if the whole interval lies beyond the threshold, "same" only if the whole of it
-    lies within; else "undecided".
-    """
-    if found is None:
-        return "undecided"
-    limit = math.log1p(threshold)
-    if found.low > limit:
-        return "regressed"
-    if found.high < -limit:
-        return "improved"
-    return "same" if -limit <= found.low and found.high <= limit else "undecided"
-
-
-@functools.cache
-def _left_out(count: int, confidence: float) -> int | None:
-    """How many Walsh averages lie outside on each side; None where not even the whole range has that confidence.
-
-    The statistic is the sum of a random subset of the ranks 1 … n, each rank in it or not with even chances.
-    """
-    subsets = [1] + [0] * (count * (count + 1) // 2)
-    for rank in range(1, count + 1):
-        for total in range(len(subsets) - 1, rank - 1, -1):
-            subsets[total] += subsets[total - rank]
-    most, below = (1 - confidence) / 2 * 2**count, 0
-    for total, ways in enumerate(subsets):
-        below += ways
-        if below > most:
-            return total - 1 if total else None
-    return None
+def decided(differences: Sequence[float], tolerance: float, error: float = ERROR) -> bool:
+    """Whether no further pair is needed, asked after every pair."""
+    if len(differences) not in LOOKS:
+        return False
+    found = interval(differences, error)
+    return found is not None and found.conclude(tolerance) != "undecided"

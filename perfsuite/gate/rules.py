@@ -13,7 +13,7 @@ from perfsuite.errors import UsageError
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.gather import is_number
 from perfsuite.gate.lines import Scope, agree, bound_of, say, text
-from perfsuite.gate.timing import TAIL_ALONE, hold_time
+from perfsuite.gate.timing import hold_time
 from perfsuite.records import Line, Reading
 from perfsuite.units import show_change
 
@@ -82,12 +82,10 @@ def _close(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
 
 
 def _time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """timing.py's rule; what is too slow is explained by the phases of a step."""
+    """timing.py's rule; what is slower is explained by the phases of a step."""
     line = hold_time(metric, new, old, scope)
-    if line.status not in ("regressed", "suspected") or line.note == TAIL_ALONE:
-        return line
-    notes = [note for note in (explain_time(scope.new, scope.old), line.note) if note]
-    return msgspec.structs.replace(line, note="; ".join(notes))
+    explained = explain_time(scope.new, scope.old) if line.status in ("alarm", "machine") and line.change else ""
+    return msgspec.structs.replace(line, note="; ".join(filter(None, (line.note, explained))))
 
 
 def _undefined(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
@@ -100,7 +98,6 @@ RULES: dict[str, Callable[[Metric, Reading, Reading, Scope], Line | None]] = {
     "close": _close,
     "time": _time,
     "shown": _shown,
-    "control": _shown,
     "undefined": _undefined,
 }
 

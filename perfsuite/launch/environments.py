@@ -51,18 +51,21 @@ _ORIGINS = (
 @dataclass(frozen=True)
 class Environment:
     """``python`` runs the ranks; the folders ``path`` come before all others. ``installed`` are name and version of the
-    packages in the place of inherited ones: those asked for, and those that they force.
+    packages in the place of inherited ones: those asked for, and those that they force. ``overrides`` are environment
+    variables with other values than here; None: not set.
     """
 
     python: str = sys.executable
     path: tuple[str, ...] = ()
     installed: tuple[tuple[str, str], ...] = ()
+    overrides: tuple[tuple[str, str | None], ...] = ()
 
     def variables(self) -> dict[str, str]:
         """This process' environment variables, with the path in front."""
         known = os.environ.get("PYTHONPATH", "")
         path = os.pathsep.join([*self.path, *([known] if known else [])])
-        return {**os.environ, "PYTHONPATH": path} if path else dict(os.environ)
+        variables = {**os.environ, **dict(self.overrides), **({"PYTHONPATH": path} if path else {})}
+        return {name: value for name, value in variables.items() if value is not None}
 
     def origins(self, modules: Sequence[str]) -> list[str]:
         """The file that each module is imported from there; empty where there is none."""
@@ -78,7 +81,7 @@ def with_releases(texts: Sequence[str]) -> Environment:
 
     Raises UsageError for what may be another package tomorrow, and for what uv cannot find or install.
     """
-    requirements = [_pinned(text) for text in texts]
+    requirements = [pinned(text) for text in texts]
     inherited = _site_folders()
     there = _there(inherited)
     folder = kept(
@@ -140,7 +143,7 @@ def sources(folder: Path) -> list[Path]:
     return [path for path in (folder / "src", folder) if path.is_dir()]
 
 
-def _pinned(text: str) -> Requirement:
+def pinned(text: str) -> Requirement:
     """A requirement that means the same tomorrow."""
     try:
         requirement = Requirement(text)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Sequence
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.judge import RED
+from perfsuite.gate.judge import OPEN, RED
 from perfsuite.records import PredictedResult, Result
 from perfsuite.report.summary import rows
 from perfsuite.report.verdict import render
@@ -81,7 +81,10 @@ def _headline(cells: Sequence[Result | PredictedResult], red: int) -> str:
         return f"{red} of {len(cells)} cells red{beside}"
     if len(cells) == unsupported:
         return f"nothing was held{beside}"
-    return f"{len(cells) - unsupported} of {len(cells)} cells as good as their baselines{beside}"
+    opened = sum(cell.verdict.status in OPEN for cell in cells)
+    if opened:
+        beside += f", {opened} with a time that is not decided"
+    return f"{len(cells) - unsupported - opened} of {len(cells)} cells as good as their baselines{beside}"
 
 
 def _predicted(predicted: Sequence[PredictedResult]) -> list[list[str]]:

@@ -22,6 +22,7 @@ def render(verdict: Verdict, failure: Failure | None = None) -> str:
         lines.append(f"headroom: {verdict.headroom}")
     if verdict.changed:
         lines.append(f"changed since the baseline: {', '.join(verdict.changed)}")
+    lines += [f"trial: {told}" for told in verdict.trial]
     if verdict.accept:
         reason = ' --perf-reason="…"' if verdict.accept.rpartition("=")[2] in NEED_A_REASON else ""
         lines.append(f"accept:  {verdict.accept}{reason}")

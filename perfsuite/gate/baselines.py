@@ -1,0 +1,48 @@
+"""What a baseline becomes when a measurement is accepted: exact metrics and times are accepted apart."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from perfsuite import records
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.pool import changed_since, run_of, runs_of, with_run
+from perfsuite.records import Baseline, Measurement, Verdict
+
+
+def baseline_of(measurement: Measurement, commit: str, metrics: Iterable[Metric]) -> Baseline:
+    """The measurement of the tree at that commit as a baseline, dated by its last launch."""
+    return Baseline(
+        format=records.FORMAT,
+        cell=measurement.cell,
+        date=measurement.launches[-1].date if measurement.launches else records.timestamp(),
+        commit=commit,
+        measurement=measurement,
+        times=[run_of(measurement, metrics, commit)] if measurement.outcome == "fits" else [],
+    )
+
+
+def accepted(
+    new: Baseline, old: Baseline | None, metrics: Iterable[Metric], verdict: Verdict, consent: str, reason: str
+) -> Baseline | None:
+    """What takes the place of ``old`` by that consent; None if nothing does.
+
+    Times are kept as they are unless the consent is to all, or a trial convicted one and the regression is accepted:
+    what is accepted of memory says nothing of speed. "times" adds this run to those of the same environment, or, with a
+    reason, begins anew with those of another.
+    """
+    metrics = list(metrics)
+    if old is None or consent == "all":
+        return new
+    if consent == "times":
+        if new.measurement.outcome != "fits" or not old.measurement.outcome == "fits":
+            return None
+        run = run_of(new.measurement, metrics, new.commit)
+        if not changed_since(runs_of(old, metrics)[-1], new.measurement):
+            return with_run(old, run, metrics)
+        return msgspec.structs.replace(old, times=[run]) if reason else None
+    timed = {metric.name for metric in metrics if metric.hold == "time"}
+    slower = any(line.metric in timed and line.status == "regressed" for line in verdict.lines)
+    if consent == "regressed" and slower:
+        return new
+    return msgspec.structs.replace(new, times=runs_of(old, metrics))

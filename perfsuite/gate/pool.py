@@ -1,0 +1,52 @@
+"""The times that a baseline has on one machine: those of several runs, which grow by what green runs add."""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.lines import changes
+from perfsuite.gate.machines import why_other_machine
+from perfsuite.records import Baseline, Machine, Measurement, TimedRun, timestamp
+
+WINDOW = 20  # runs that a baseline keeps: a month of working nights
+
+
+def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = "") -> TimedRun:
+    """What a measurement adds to a pool: the median of each timed metric, over all of its launches."""
+    return TimedRun(
+        date=measurement.launches[-1].date if measurement.launches else timestamp(),
+        machine=measurement.machine,
+        versions=measurement.versions,
+        flags=measurement.flags,
+        commit=commit,
+        values={
+            metric.name: float(measurement.readings[metric.name].value)
+            for metric in metrics
+            if metric.hold == "time" and metric.name in measurement.readings
+        },
+    )
+
+
+def runs_of(baseline: Baseline, metrics: Iterable[Metric]) -> list[TimedRun]:
+    """Every run whose times the baseline keeps, the oldest first."""
+    if baseline.measurement.outcome != "fits":
+        return []
+    return baseline.times or [run_of(baseline.measurement, metrics, baseline.commit)]
+
+
+def own_runs(runs: Sequence[TimedRun], machine: Machine) -> list[TimedRun]:
+    """Those of this very machine."""
+    return [run for run in runs if not why_other_machine(run.machine, machine)]
+
+
+def changed_since(run: TimedRun, measurement: Measurement) -> list[str]:
+    """``torch 2.12 -> 2.13``: what else differs than the machine."""
+    if not measurement.versions:
+        return []  # a cell without a measurement knows none
+    return changes(run.versions, measurement.versions) + changes(run.flags, measurement.flags)
+
+
+def with_run(baseline: Baseline, run: TimedRun, metrics: Iterable[Metric]) -> Baseline:
+    """The baseline with one run more; only the newest WINDOW are kept."""
+    return msgspec.structs.replace(baseline, times=[*runs_of(baseline, metrics), run][-WINDOW:])

@@ -1,0 +1,48 @@
+"""On what terms the times of a run are held: the slow-down that matters, the noise to expect, the errors to accept.
+
+Error rates are those of a whole run, for every cell and every timed metric in it, by Bonferroni's bound: they are at
+most what stands here, however the numbers depend on one another. `python benchmarks/error_rates.py` simulates both.
+"""
+
+from dataclasses import dataclass, replace
+
+FALSE_ALARMS = 0.5  # expected in a run of any size without a cause: each is one trial, or one time called "machine"
+MOST_ALARM_RATE = 0.05  # of a single time
+FALSE_REDS = 0.05  # expected in a run of any size without a cause
+MOST_RED_RATE = 0.01  # of a single cell
+TIMED = 4  # timed metrics of a cell: fenced, unfenced and iteration time, processor time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """``tolerance`` is the smallest relative slow-down that must not go unseen, ``spread`` the relative spread of runs
+    on such hardware as it is known beforehand, ``cells`` the number of cells in the run.
+    """
+
+    tolerance: float
+    spread: float
+    cells: int = 1
+
+    def of_run(self, cells: int) -> "Terms":
+        """The same in a run of so many cells."""
+        return replace(self, cells=max(1, cells))
+
+    @property
+    def alarm_rate(self) -> float:
+        """The chance of one time to be an alarm without a cause."""
+        return min(MOST_ALARM_RATE, FALSE_ALARMS / (self.cells * TIMED))
+
+    @property
+    def red_rate(self) -> float:
+        """The chance of one time to be convicted by a trial without a cause."""
+        return min(MOST_RED_RATE, FALSE_REDS / self.cells) / TIMED
+
+
+SHARED = Terms(tolerance=0.03, spread=0.10)  # CPUs, with neighbours
+DEDICATED = Terms(tolerance=0.02, spread=0.01)  # accelerators that nobody else uses
+
+
+def terms_of(cell_id: str, tolerance: float | None = None) -> Terms:
+    """The terms of a cell's class of hardware, or with a tolerance of the user's."""
+    terms = SHARED if cell_id.split("-")[2].startswith("cpu_") else DEDICATED
+    return terms if tolerance is None else replace(terms, tolerance=tolerance)
