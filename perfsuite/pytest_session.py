@@ -33,12 +33,12 @@ from perfsuite.pytest_results import is_told, leave, measured, predicted, withou
 from perfsuite.records import Measurement, PredictedResult, Result
 from perfsuite.report.life import moved
 from perfsuite.report.live import LiveLine
-from perfsuite.report.summary import line, render_summary
+from perfsuite.report.summary import asides, line, render_summary
 from perfsuite.report.verdict import render
 from perfsuite.runner import Runner
 from perfsuite.trial import Trial
 
-LOG_WIDTH = 160  # columns of the table where no terminal says how wide it is
+LOG_WIDTH = 120  # columns of the table where no terminal says how wide it is
 
 
 class PerfVerdict(Exception):
@@ -257,6 +257,8 @@ class PerfSession:
         if not terminalreporter.isatty:
             width = max(width, LOG_WIDTH)
         terminalreporter.write_line(render_summary(self.results, self.catalog.all("metric").values(), width))
+        for told in asides(self.results):
+            terminalreporter.write_line(told)
         for result in self.results:
             for told in tell_update(result, self.catalog.all("metric").values()):
                 terminalreporter.write_line(told)

@@ -306,7 +306,7 @@ def report(*measurements, old=None):
     lines = [
         codec.encode_line(
             Result(
-                measurement=one, baseline=old, verdict=judge(one, old, METRICS, strategy="zero3", time_tolerance=0.1)
+                measurement=one, baseline=old, verdict=judge(one, old, METRICS, strategy="zero3")
             )
         )
         for one in measurements

@@ -26,7 +26,7 @@ def oom(**parts):
 
 
 def said(new, old):
-    return judge(new, old, METRICS, strategy="zero3", time_tolerance=0.1)
+    return judge(new, old, METRICS, strategy="zero3")
 
 
 def test_fits_to_oom_names_bytes_and_category():

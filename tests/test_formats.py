@@ -50,7 +50,7 @@ def judged(store, **fields):
     new = msgspec.structs.replace(
         old.measurement, launches=[records.Launch(date="2026-11-21T10:00:00+00:00")], **fields
     )
-    return judge(new, old, METRICS, strategy="single", time_tolerance=0.1)
+    return judge(new, old, METRICS, strategy="single")
 
 
 def test_the_first_format_is_read_as_of_one_launch(store):
@@ -61,14 +61,14 @@ def test_the_first_format_is_read_as_of_one_launch(store):
     assert measurement.by_launch("step_time_seconds") == [[0.005950846, 0.005535957, 0.005504470]]
 
 
-def test_the_first_format_holds_what_is_exact_and_no_time(store):
-    """Memory, tokens and loss are held; the time is not, and says why."""
+def test_the_first_format_is_held(store):
+    """Memory, tokens and loss, and the time as the only run that the baseline has."""
     verdict = judged(store)
     lines = {line.metric: (line.status, line.note) for line in verdict.lines}
 
     assert verdict.status == "ok"
     assert lines["peak_memory_bytes"][0] == lines["tokens"][0] == lines["loss"][0] == "ok"
-    assert lines["step_time_seconds"][0] == "not held" and "of one launch" in lines["step_time_seconds"][1]
+    assert lines["step_time_seconds"][0] == "ok"
 
 
 def test_the_first_format_still_finds_a_byte(store):

@@ -30,7 +30,7 @@ HOSTILE = "`@octocat` | [x](https://example.org) <img src=x>\n```\n# heading\n~~
 
 def result(new=None, old=BASELINE, updated: str = "") -> Result:
     new = new or measurement()
-    verdict = judge(new, old, METRICS, strategy="zero3", time_tolerance=0.03)
+    verdict = judge(new, old, METRICS, strategy="zero3")
     return Result(measurement=new, baseline=old, verdict=verdict, updated=updated)
 
 

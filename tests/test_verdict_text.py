@@ -65,7 +65,7 @@ STYLE_VERDICT = Verdict(
 
 
 def result(new: Measurement, old=BASELINE, updated: str = "") -> Result:
-    verdict = judge(new, old, METRICS, strategy="zero3", time_tolerance=0.03)
+    verdict = judge(new, old, METRICS, strategy="zero3")
     return Result(measurement=new, baseline=old, verdict=verdict, updated=updated)
 
 
@@ -84,10 +84,10 @@ def test_a_regression_reads_as_a_whole():
     new = measurement(peak_memory_bytes=memory(22 * GIB, activations=10 * GIB), step_time_seconds=times(0.4, 0.4))
 
     assert text_of(msgspec.structs.replace(new, versions=versions)) == (
-        "t5_tiny-zero3-cpu_x2: 1 of 4 metrics regressed\n"
-        "  peak memory   20.00 GiB -> 22.00 GiB   +10.0 %   allowed 0         REGRESSED                     "
-        "(activations +2.00 GiB)\n"
-        "  step time        410 ms ->    400 ms    -2.4 %   allowed +5.8 %    ok          detects +14.3 %\n"
+        "t5_tiny-zero3-cpu_x2: 1 of 4 metrics regressed, 1 alarm\n"
+        "  peak memory   20.00 GiB -> 22.00 GiB   +10.0 %   allowed 0         REGRESSED   (activations +2.00 GiB)\n"
+        "  step time        410 ms ->    400 ms    -2.4 %   allowed +3.0 %    alarm       "
+        "(the one run of the baseline cannot rule out 3.0 %)\n"
         "  tokens/step         192 ->       192    +0.0 %   allowed 0         ok\n"
         "  loss                  5 ->         5    +0.0 %   allowed ±0.01 %   ok\n"
         "changed since the baseline: transformers 5.22.0 -> 5.23.0\n"
@@ -136,7 +136,8 @@ def test_a_missing_metric_reads_as_none():
 @pytest.mark.parametrize(("changes", "shout"), [({}, False), ({"peak_memory_bytes": memory(19 * GIB)}, True)])
 def test_a_faster_step_alone_is_not_shouted(changes, shout):
     """Capitals are for what makes the cell red."""
-    said = text_of(measurement(step_time_seconds=times(0.2, 0.2), **changes))
+    faster = measurement(step_time_seconds=times(0.2, 0.2), **changes)
+    said = text_of(msgspec.structs.replace(faster, versions=VERSIONS | {"transformers": "5.23.0"}))
 
     assert "improved" in said.lower()
     assert ("IMPROVED" in said) == shout
@@ -166,7 +167,7 @@ def test_printed_memory_reads_back(old, new):
 def test_printed_times_read_back(old, new):
     """Both medians and their change, read from the text."""
     said = text_of(measurement(step_time_seconds=times(new)), baseline(step_time_seconds=times(old, old, old)))
-    match = re.search(r"step time +([\d.]+) (m?s) -> +([\d.]+) (m?s) +([+-][\d.e+-]+) % +allowed \+4.1 %", said)
+    match = re.search(r"step time +([\d.]+) (m?s) -> +([\d.]+) (m?s) +([+-][\d.e+-]+) % +allowed \+35.2 %", said)
     assert match, said
     before, after = (float(match[i]) / (1000 if match[i + 1] == "ms" else 1) for i in (1, 3))
 
@@ -180,8 +181,8 @@ def test_every_row_of_the_table_is_a_cell():
     new = measurement(peak_memory_bytes=memory(22 * GIB), step_time_seconds=times(0.82, 0.82))
 
     assert rows([result(new)], METRICS) == [
-        ["cell", "status", "peak memory", "step time", "tokens/s", "detects"],
-        [CELL, "regressed", "22.00 GiB (+10.0 %)", "820 ms (+100.0 %)", "468 (=)", "+14.3 %"],
+        ["cell", "status", "peak memory", "step time", "tokens/s"],
+        [CELL, "regressed", "22.00 GiB (+10.0 %)", "820 ms (+100.0 %)", "468 (=)"],
     ]
 
 
@@ -248,8 +249,8 @@ def test_a_wide_table_has_one_line_per_cell():
     """Where there is room, a cell is a line."""
     assert render_summary(RESULTS, METRICS, 120) == (
         "cell                  status                  peak memory          step time  tokens/s  detects\n"
-        "t5_tiny-zero3-cpu_x2  ok                    20.00 GiB (=)         410 ms (=)   468 (=)  +14.3 %\n"
-        "t5_tiny-zero3-cpu_x2  regressed       22.00 GiB (+10.0 %)  900 ms (+119.5 %)   468 (=)  +14.3 %\n"
+        "t5_tiny-zero3-cpu_x2  ok                    20.00 GiB (=)         410 ms (=)   468 (=)  +82.8 %\n"
+        "t5_tiny-zero3-cpu_x2  regressed       22.00 GiB (+10.0 %)  900 ms (+119.5 %)   468 (=)        –\n"
         "t5_tiny-zero3-cpu_x2  oom, regressed                    –                  –         –        –"
     )
 
@@ -257,8 +258,8 @@ def test_a_wide_table_has_one_line_per_cell():
 def test_a_narrow_table_has_several_lines_per_cell():
     """Where there is none, ids break after their dashes and changes stand below their values."""
     assert render_summary(RESULTS[1:2], METRICS, 60) == (
-        "cell         peak memory   step time  tokens/s  detects\n"
-        "t5_tiny-       22.00 GiB      900 ms       468  +14.3 %\n"
+        "cell         peak memory   step time  tokens/s\n"
+        "t5_tiny-       22.00 GiB      900 ms       468\n"
         "zero3-         (+10.0 %)  (+119.5 %)       (=)\n"
         "cpu_x2\n"
         "  regressed"

@@ -10,8 +10,6 @@ from perfsuite.gate.gather import derived
 from perfsuite.gate.lines import agree, bound_of, low_precision
 from perfsuite.records import Failure, Measurement, Reading
 
-POOLED = ("time",)  # rules whose metrics are pooled: everything else must repeat itself, or is shown
-
 
 def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Measurement:
     """One measurement of all launches: times pooled, what is derived from them made again, the rest of the first.
@@ -36,7 +34,7 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     for metric in metrics:
         if metric.name not in readings:
             continue
-        if metric.hold in POOLED:
+        if metric.hold == "time":
             readings[metric.name] = _pool([one.readings[metric.name] for one in measurements])
         elif metric.hold == "shown" and metric.name.endswith("_seconds"):  # the phases of a step
             values = [one.readings[metric.name].value for one in measurements if metric.name in one.readings]
@@ -54,7 +52,7 @@ def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric]) 
     for metric in metrics:
         old, new = first.readings.get(metric.name), other.readings.get(metric.name)
         if (old is None) != (new is None) or (
-            old and new and metric.hold in POOLED and len(old.samples) != len(new.samples)
+            old and new and metric.hold == "time" and len(old.samples) != len(new.samples)
         ):
             return f"{metric.title} has other samples in launch {{number}} than in the first."
         if old and new and metric.hold == "close":

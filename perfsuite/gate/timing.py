@@ -11,6 +11,7 @@ Nothing changed      Is the time one that such runs have? If not, only the machi
 """
 
 import math
+import statistics
 from collections.abc import Sequence
 
 from perfsuite.catalog.definitions import Metric
@@ -21,6 +22,7 @@ from perfsuite.gate.terms import Terms
 from perfsuite.records import Line, Reading
 from perfsuite.units import show_change, show_ratio
 
+NO_TIMES = "no times of this machine: "
 RULED_OUT = 0.95  # how sure a stored time must be to acquit without a trial
 
 
@@ -35,13 +37,13 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     if not values:
         status = "alarm" if scope.changed else "not held"
         why = why_other_machine(scope.old.machine, scope.new.machine) or "the baseline has none"
-        return text(metric, status, old, new, note=f"no times of this machine: {why}")
+        return text(metric, status, old, new, note=f"{NO_TIMES}{why}")
     if not min(values) > 0:
         return text(metric, "failed", old, new, note="the baseline has a time that is not positive")
     sign = -1 if metric.worse == "lower" else 1
     pool = pool_of(values, sign, scope.terms)
     slower = sign * math.log(new.value) - pool.mean
-    usual, unlucky = math.exp(sign * pool.mean), pool.reach(RULED_OUT)
+    usual, unlucky = statistics.median(values), pool.reach(RULED_OUT)
     sure = pool.reach(1 - scope.terms.alarm_rate)
 
     def line(status: str, allowed: float, note: str = "", detects: float | None = None) -> Line:
@@ -52,11 +54,11 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
 
     if scope.changed:
         tolerance = scope.terms.tolerance
-        if slower + unlucky > math.log1p(tolerance):
+        if not slower + unlucky <= math.log1p(tolerance):
             note = f"{_of(values)} cannot rule out {show_ratio(tolerance)}"
             return line("alarm", tolerance, note)
         return line("improved" if slower < -sure else "ok", tolerance, detects=tolerance)
-    if slower > sure:
+    if not slower <= sure:
         return line("machine", relative(sure), f"beyond {_of(values)}, and nothing but the machine differs")
     return line("ok", relative(sure), detects=smallest_effect(pool, scope.terms))
 

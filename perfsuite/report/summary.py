@@ -5,6 +5,7 @@ then the parts of an id, then every metric.
 """
 
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
@@ -14,15 +15,16 @@ from rich.text import Text
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import headroom_of
-from perfsuite.gate.judge import RED
+from perfsuite.gate.judge import NOT_HELD, RED
 from perfsuite.gate.machines import why_other_machine
-from perfsuite.records import Result
+from perfsuite.gate.timing import NO_TIMES
+from perfsuite.records import Line, Result
 from perfsuite.units import show_bytes, show_change
 
 ABSENT = "–"
 HEADROOM = "headroom"
 DETECTS = "detects"
-COLORS = {"regressed": "red", "failed": "red", "ok": "green", "improved": "cyan", "unsupported": "dim"}
+COLORS = {"regressed": "red", "failed": "red", "ok": "green", "improved": "cyan", "unsupported": "dim"}  # any other that is not red: yellow
 
 
 def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]]:
@@ -81,6 +83,33 @@ def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: 
     console.print(table)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(text.rstrip() for text in printed.splitlines()).strip("\n")
+
+
+def asides(results: Sequence[Result]) -> list[str]:
+    """What many cells have in common, once for the run: why times are not held, and how many cells are open."""
+    told: Counter[str] = Counter()
+    for result in results:
+        told.update({line.note for line in result.verdict.lines if line.status == NOT_HELD and _is_time(line)})
+    lines = [f"times are not held in {_cells(count)}: {why}" for why, count in told.items()]
+    for status, meaning in OPEN_MEANS.items():
+        if count := sum(result.verdict.status == status for result in results):
+            lines.append(f"{status}: {_cells(count)} {meaning}")
+    return lines
+
+
+OPEN_MEANS = {
+    "alarm": "may be slower and were not tried (--perf-trial)",
+    "undecided": "could not be decided by a trial",
+    "machine": "slower than the baseline's runs, and nothing but the machine differs",
+}
+
+
+def _is_time(line: Line) -> bool:
+    return line.note.startswith(NO_TIMES)
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell{'s' if count > 1 else ''}"
 
 
 def _columns(metrics: Iterable[Metric]) -> list[Metric]:
@@ -165,7 +194,7 @@ def _table(body: list[list[str]], results: Sequence[Result]) -> Table:
     for entries, result in zip(cells, results, strict=True):
         verdict = result.verdict.status
         texts = [Text(entry) for entry in entries]
-        texts[status_column].stylize(COLORS.get(verdict, "yellow" if verdict in RED else ""))
+        texts[status_column].stylize(COLORS.get(verdict, "yellow"))
         table.add_row(*texts)
     return table
 

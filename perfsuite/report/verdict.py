@@ -9,7 +9,7 @@ accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed --p
 
 from collections.abc import Callable, Sequence
 
-from perfsuite.gate.judge import NEED_A_REASON, RED
+from perfsuite.gate.judge import NEED_A_REASON, NOT_HELD, RED
 from perfsuite.records import Failure, Line, Verdict
 
 GAP = "   "
@@ -17,7 +17,7 @@ GAP = "   "
 
 def render(verdict: Verdict, failure: Failure | None = None) -> str:
     """Return the whole text. ``failure`` is the measurement's: its last lines are the end of the text."""
-    lines = [verdict.headline, *table(verdict)]
+    lines = [verdict.headline, *table(verdict), *not_held(verdict)]
     if verdict.headroom:
         lines.append(f"headroom: {verdict.headroom}")
     if verdict.changed:
@@ -27,6 +27,15 @@ def render(verdict: Verdict, failure: Failure | None = None) -> str:
         reason = ' --perf-reason="…"' if verdict.accept.rpartition("=")[2] in NEED_A_REASON else ""
         lines.append(f"accept:  {verdict.accept}{reason}")
     return "\n".join([*lines, *last_lines(failure)])
+
+
+def not_held(verdict: Verdict) -> list[str]:
+    """``not held: step time, iteration time (no times of this machine: …)``, each reason once."""
+    titles: dict[str, list[str]] = {}
+    for line in verdict.lines:
+        if line.status == NOT_HELD:
+            titles.setdefault(line.note, []).append(line.title)
+    return [f"not held: {', '.join(names)} ({why})" for why, names in titles.items()]
 
 
 def last_lines(failure: Failure | None) -> list[str]:
@@ -52,7 +61,7 @@ def table(verdict: Verdict) -> list[str]:
     ]
     rows = []
     for line, (title, old, new, *rest) in zip(lines, zip(*columns, strict=True), strict=True):
-        note = [f"({line.note})"] if line.note else []
+        note = [f"({line.note})"] if line.note and line.status != NOT_HELD else []
         cells = [f"  {title}", f"{old} -> {new}", *(text for text in rest if text), *note]
         rows.append(GAP.join(cells).rstrip())
     return rows
