@@ -9,9 +9,8 @@ ranks of one side need all the cores). Both sides' memory is in use at once.
 import contextlib
 import os
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from perfsuite.cell import Cell
 from perfsuite.records import GONE, Measurement, Turns
@@ -31,14 +30,15 @@ def measure_in_turns(
 
     A side that fails leaves the other to end alone.
     """
-    with runners[0].lease(cells[0]) as devices, _pipes() as pipes:
-        turns = [Turns(inbox=str(pipes[n]), outbox=str(pipes[1 - n]), first=n == first) for n in SIDES]
+    ranks = [cell.hardware.world_size for cell in cells]
+    with runners[0].lease(cells[0]) as devices, _pipes(ranks) as pipes:
+        turns = [Turns(inboxes=pipes[n], outboxes=pipes[1 - n], first=n == first) for n in SIDES]
 
         def side(number: int) -> Measurement:
             try:
                 return runners[number].measure_on(devices, cells[number], watch, faults[number], turns[number])
             finally:
-                _tell(pipes[1 - number])
+                _tell_gone(pipes[1 - number])
 
         with ThreadPoolExecutor(len(SIDES)) as pool:
             try:
@@ -50,17 +50,18 @@ def measure_in_turns(
 
 
 @contextlib.contextmanager
-def _pipes() -> Iterator[list[Path]]:
-    """Two named pipes, held open so that a byte in them outlives the rank that wrote it."""
+def _pipes(ranks: Sequence[int]) -> Iterator[list[list[str]]]:
+    """A named pipe for each rank of each side, held open so that a byte in it outlives the rank that wrote it."""
     with tempfile.TemporaryDirectory(prefix="perfsuite-turns-") as folder, contextlib.ExitStack() as stack:
-        pipes = [Path(folder) / name for name in "ab"]
-        for pipe in pipes:
+        pipes = [[f"{folder}/{side}{rank}" for rank in range(count)] for side, count in zip("ab", ranks, strict=True)]
+        for pipe in (*pipes[0], *pipes[1]):
             os.mkfifo(pipe)
             stack.callback(os.close, os.open(pipe, os.O_RDWR))
         yield pipes
 
 
-def _tell(pipe: Path) -> None:
-    descriptor = os.open(pipe, os.O_RDWR)
-    os.write(descriptor, GONE)
-    os.close(descriptor)
+def _tell_gone(pipes: Iterable[str]) -> None:
+    for pipe in pipes:
+        descriptor = os.open(pipe, os.O_RDWR)
+        os.write(descriptor, bytes([GONE]))
+        os.close(descriptor)

@@ -8,7 +8,7 @@ import struct
 from dataclasses import dataclass
 from pathlib import Path
 
-_LAYOUT = struct.Struct("=qqq")  # marks so far, step, phase
+_LAYOUT = struct.Struct("=qqqq")  # marks so far, step, phase, waits so far
 PHASES = (
     "start",
     "import",
@@ -28,11 +28,14 @@ PHASES = (
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a rank is. ``marks`` only grows: of two ranks that hang, the one with fewer marks holds up the other."""
+    """Where a rank is. ``marks`` only grows: of two ranks that hang, the one with fewer marks holds up the other. So
+    ``waits`` are none of them: how often it said that it waits, and does not hang, depends on the clock.
+    """
 
     marks: int
     step: int
     phase: str
+    waits: int = 0
 
 
 class ProgressWriter:
@@ -43,7 +46,7 @@ class ProgressWriter:
             file.truncate(_LAYOUT.size)
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
-        self._marks = self._step = 0
+        self._marks = self._step = self._waits = 0
         self.phase = PHASES[0]
 
     @property
@@ -54,15 +57,23 @@ class ProgressWriter:
     def mark(self, phase: str) -> None:
         """A phase begins; "batch" begins a step."""
         self._marks += 1
-        self.phase = phase
         self._step += phase == "batch"
-        _LAYOUT.pack_into(self._map, 0, self._marks, self._step, PHASES.index(phase))
+        self._write(phase)
+
+    def wait(self, phase: str) -> None:
+        """Still waiting, between two marks, for what is not this cell's to hasten."""
+        self._waits += 1
+        self._write(phase)
+
+    def _write(self, phase: str) -> None:
+        self.phase = phase
+        _LAYOUT.pack_into(self._map, 0, self._marks, self._step, PHASES.index(phase), self._waits)
 
 
 def read_progress(path: Path) -> Progress:
     """The parent's side. A rank that has not come so far is at mark 0."""
     try:
-        marks, step, phase = _LAYOUT.unpack(path.read_bytes())
+        marks, step, phase, waits = _LAYOUT.unpack(path.read_bytes())
     except (OSError, struct.error):
         return Progress(0, 0, PHASES[0])
-    return Progress(marks, step, PHASES[phase])
+    return Progress(marks, step, PHASES[phase], waits)

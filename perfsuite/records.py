@@ -23,14 +23,16 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Base of all records: frozen, no unknown fields. Each repeats what msgspec or mypy does not inherit."""
 
 
-GONE = b"x"  # through a pipe of Turns: the other side has ended
+GONE = 255  # through a pipe of Turns, where any other byte is the number of a rank: the other side has ended
 
 
 class Turns(Record, frozen=True, kw_only=True):
-    """A cell that takes turns with another: the named pipes by which its turn comes and goes, and whether it begins."""
+    """A cell that takes turns with another: the named pipes of its ranks, those of the other side's, and whether it
+    begins.
+    """
 
-    inbox: str
-    outbox: str
+    inboxes: list[str]
+    outboxes: list[str]
     first: bool
 
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from perfsuite.selftest.faults import _raise, at, keeps_copies, killed, leak, sum_not_mean, zero_no_reduction
+from perfsuite.training.meters._base import TRACED_STEPS
 
 __all__ = ["keeps_copies", "killed", "leak", "sum_not_mean", "zero_no_reduction"]
 
@@ -171,17 +172,31 @@ def dawdles(session, trainer, meters):
         at(session, phase, 4, lambda: time.sleep(3), rank=0)
 
 
+def late(session, trainer, meters):
+    """The ranks prepare for a long time, as where they compile."""
+    time.sleep(8)
+
+
+def hangs_in_a_timed_step(session, trainer, meters):
+    """Rank 0 sleeps for ever in the forward of the second timed step."""
+    at(session, "forward", TRACED_STEPS + session.job.warmup + 2, lambda: time.sleep(10_000), rank=0)
+
+
+def hangs_after_a_timed_step(session, trainer, meters):
+    """Rank 0 sleeps for ever when all that the ranks do together in the second timed step is done."""
+    at(session, "end", TRACED_STEPS + session.job.warmup + 2, lambda: time.sleep(10_000), rank=0)
+
+
 def _moments(name, session, trainer, meters):
-    """When each step of rank 0 began and ended, in a file of that name beside the leases."""
-    step, file = trainer.step, Path(tempfile.gettempdir(), f"moments-{name}")
+    """When each of the rank's steps began and ended, in a file of that name beside the leases."""
+    step, file = trainer.step, Path(tempfile.gettempdir(), f"moments-{name}{session.rank}")
     file.write_text("")
 
     def timed(batch):
         begin = time.monotonic()
         outcome = step(batch)
-        if session.rank == 0:
-            with file.open("a") as lines:
-                lines.write(f"{begin} {time.monotonic()}\n")
+        with file.open("a") as lines:
+            lines.write(f"{begin} {time.monotonic()}\n")
         return outcome
 
     trainer.step = timed

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell, parse_hardware
 from perfsuite.cli import main
 from perfsuite.commands import ab
 from perfsuite.duet import measure_in_turns
@@ -27,14 +28,17 @@ def in_turns(catalog, runner):
 
 
 def timed_steps(name, settings):
-    """Begin and end of each timed step of that side, which only the counted one follows."""
-    lines = Path(tempfile.gettempdir(), f"moments-{name}").read_text().splitlines()
-    return [tuple(map(float, line.split())) for line in lines][-1 - settings.steps : -1]
+    """When the first rank of that side began and the last one ended each timed step, which the counted one follows."""
+    ranks = []
+    for rank in range(parse_hardware(CELL.split("-")[2], Catalog()).ranks):
+        lines = Path(tempfile.gettempdir(), f"moments-{name}{rank}").read_text().splitlines()
+        ranks.append([tuple(map(float, line.split())) for line in lines][-1 - settings.steps : -1])
+    return [(min(begin for begin, _ in step), max(end for _, end in step)) for step in zip(*ranks, strict=True)]
 
 
 @pytest.mark.parametrize("first", [0, 1])
 def test_timed_steps_alternate(in_turns, runner, first):
-    """Each step begins when the other side's has ended, and the side that the lot names begins."""
+    """No rank begins before all of the other side's have ended their step, and the side that the lot names begins."""
     both = in_turns(["faults:moments_a"], ["faults:moments_b"], first=first)
     a, b = (timed_steps(name, runner.settings) for name in "ab")
     sides = ((a, b), (b, a))[first]
@@ -62,16 +66,36 @@ def test_a_side_that_fails_leaves_the_other_to_end_alone(in_turns, fault):
     assert (a.outcome, b.outcome) == ("failed", "fits")
 
 
-def test_a_side_that_waits_long_does_not_hang(catalog, runner):
-    """Its rank says that it waits, while the other side's phases together take longer than one may without progress."""
+@pytest.fixture
+def impatient(catalog, runner):
+    """The same, where a rank may go five seconds without progress; the first argument is the cell."""
     settings = dataclasses.replace(runner.settings, step_timeout=5.0)
     runners = (Runner(catalog, settings), Runner(catalog, settings))
-    cell = parse_cell("gpt2_tiny-single-cpu_x1", catalog)
-    both = measure_in_turns(runners, (cell, cell), 0, lambda *_: None, (["faults:dawdles"], ()))
+
+    def in_turns(cell, *faults):
+        return measure_in_turns(runners, (parse_cell(cell, catalog),) * 2, 0, lambda *_: None, faults)
+
+    yield in_turns
     for one in runners:
         one.close()
 
+
+@pytest.mark.parametrize(("cell", "fault"), [("gpt2_tiny-single-cpu_x1", "dawdles"), ("gpt2_tiny-ddp-cpu_x3", "late")])
+def test_a_side_that_waits_long_does_not_hang(impatient, cell, fault):
+    """Every rank says that it waits, while the other side takes longer than a rank may without progress."""
+    both = impatient(cell, ["faults:" + fault], ())
+
     assert [one.outcome for one in both] == ["fits", "fits"]
+
+
+@pytest.mark.parametrize("when", ["in", "after"])
+def test_a_hang_between_turns_is_found_and_its_rank_blamed(impatient, when):
+    """Though its sibling waited often before, or waits for a turn that the hang keeps from coming."""
+    a, b = impatient(CELL, [f"faults:hangs_{when}_a_timed_step"], ["faults:late"])
+
+    assert (a.failure.kind, a.failure.rank) == ("hung", 0)
+    assert "Rank 0 hangs in" in a.failure.message
+    assert b.outcome == "fits"
 
 
 @pytest.mark.parametrize(

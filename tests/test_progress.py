@@ -28,6 +28,16 @@ def test_marks_and_steps_are_counted(tmp_path: Path) -> None:
     ]
 
 
+def test_a_wait_is_no_mark(tmp_path: Path) -> None:
+    """It shows that the rank lives, and leaves the marks by which a hang is blamed."""
+    writer = ProgressWriter(tmp_path / "progress")
+    writer.mark("end")
+    for _ in range(2):
+        writer.wait("turn")
+
+    assert read_progress(tmp_path / "progress") == Progress(1, 0, "turn", 2)
+
+
 @pytest.mark.parametrize("phase", PHASES)
 def test_every_phase(tmp_path: Path, phase: str) -> None:
     """The phase that is read is the phase that was written."""

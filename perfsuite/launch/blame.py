@@ -15,6 +15,7 @@ from perfsuite.progress import Progress
 from perfsuite.records import Failure
 
 TAIL_LINES = 15
+_TURNS = "/perfsuite/training/turns.py"
 STACK_SECONDS = 0.5  # how long a rank that hangs has to write where it is
 
 
@@ -86,11 +87,11 @@ def _ask_for_stacks(folder: Path, running: Mapping[int, int]) -> dict[int, list[
 
 
 def _waits_for_others(stack: Sequence[str]) -> bool:
-    """Whether the innermost frame is a collective's: such a rank is held up, and does not hold up."""
+    """Whether the innermost frame is a collective's, or awaits a turn: such a rank is held up, and does not hold up."""
     innermost = next((line for line in stack if line.lstrip().startswith("File ")), "")
     return any(
         folder in innermost
-        for folder in ("/torch/distributed/", "/torch/nn/parallel/", "/torch/autograd/", "/torch/cuda/")
+        for folder in ("/torch/distributed/", "/torch/nn/parallel/", "/torch/autograd/", "/torch/cuda/", _TURNS)
     )
 
 

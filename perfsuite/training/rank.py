@@ -145,6 +145,7 @@ def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> i
         job = codec.read(folder / "job.json", Job)
         session = Session.open(job, rank, folder / records.SCRATCH)
         session.listeners.append(progress.mark)
+        session.waits = progress.wait
         with _timed("join", session, phases_seconds):
             join(session, folder)
         sample = measure(session, phases_seconds)

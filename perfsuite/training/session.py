@@ -36,6 +36,7 @@ class Session:
     layout: Layout
     scratch: Path | None = None  # for files that are removed when the cell ends
     listeners: list[Listener] = field(default_factory=list)
+    waits: Listener = lambda phase: None  # to be told from time to time that this rank waits, and does not hang
     at_refusal: Callable[[str], dict[str, int]] | None = None  # what was alive when memory ran out, by its message
 
     @classmethod

@@ -1,42 +1,41 @@
 """Two cells that are measured in turns, one's iteration, then the other's: both see the same mood of the machine.
 
-The first ranks of both pass a byte to and fro through two named pipes; the other ranks wait for theirs. A side whose
-other side has ended goes on alone.
+Every rank has a named pipe. A rank that is done with its step writes its number into the pipes of all ranks of the
+other side, then waits until all of those have written theirs into its own. So no rank begins while one of the other
+side still computes, and no side needs a barrier, which takes longer than the pipes. A side whose other side has ended
+goes on alone.
 """
 
 from __future__ import annotations
 
 import os
 import select
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from perfsuite.errors import RankError
 from perfsuite.records import GONE
 
 if TYPE_CHECKING:
     from perfsuite.records import Turns
     from perfsuite.training.session import Session
 
-READY, TURN = b"r", b"t"
 TELL_SECONDS = 1.0  # a rank that waits for its turn does not hang, and says so
+MOST_BYTES = 65536  # what a pipe holds
 
 
 def turns_of(session: Session) -> Callable[[str], None]:
     """What every rank calls before each step with the step's kind, and returns from when it is this cell's turn."""
     if session.job.turns is None:
         return lambda kind: None
-    taker = _Taker(session, session.job.turns) if session.rank == 0 else None
+    taker = _Taker(session, session.job.turns)
     begun = False
 
     def take(kind: str) -> None:
         nonlocal begun
         begun = begun or kind == "timed"
-        if not begun:
-            return
-        if taker:
+        if begun:
             taker.take()
-        align(session)
 
     return take
 
@@ -50,35 +49,28 @@ def align(session: Session) -> None:
 
 
 class _Taker:
+    """One rank's. ``heard`` counts what each rank of the other side has said: that it is ready, then that a step of its
+    own is done.
+    """
+
     def __init__(self, session: Session, turns: Turns) -> None:
         self.session = session
-        self.first = turns.first
-        self.inbox, self.outbox = (os.open(path, os.O_RDWR) for path in (turns.inbox, turns.outbox))
-        self.begun = self.alone = False
+        self.inbox = os.open(turns.inboxes[session.rank], os.O_RDWR)
+        self.outboxes = [os.open(path, os.O_RDWR) for path in turns.outboxes]
+        self.due = 0 if turns.first else 1  # who is not the first awaits a step more
+        self.heard = Counter(dict.fromkeys(range(len(turns.outboxes)), 0))
 
     def take(self) -> None:
-        if self.begun:
-            self._send(TURN)
-            self._await(TURN)
-            return
-        self.begun = True
-        self._send(READY)
-        self._await(READY)
-        if not self.first:
-            self._await(TURN)
-
-    def _send(self, message: bytes) -> None:
-        if not self.alone:
-            os.write(self.outbox, message)
-
-    def _await(self, message: bytes) -> None:
-        while not self.alone:
+        self.session.synchronize()  # the device, too, is done with the step
+        for outbox in self.outboxes:
+            os.write(outbox, bytes([self.session.rank]))
+        self.due += 1
+        while min(self.heard.values(), default=self.due) < self.due:
             if not select.select([self.inbox], [], [], TELL_SECONDS)[0]:
-                self.session.mark("turn")
+                self.session.waits("turn")
                 continue
-            got = os.read(self.inbox, 1)
-            if got == message:
-                return
-            if got != GONE:
-                raise RankError(f"The other side of an A/B said {got!r} where {message!r} was due.")
-            self.alone = True
+            said = os.read(self.inbox, MOST_BYTES)
+            self.heard.update(said)
+            if GONE in said:
+                self.outboxes.clear()
+                self.heard.clear()
