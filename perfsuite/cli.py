@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from perfsuite.errors import PerfsuiteError
+from perfsuite.processes import require_linux
 
 COMMANDS = "perfsuite.commands"
 BAD_INPUT = 2
@@ -42,9 +43,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for command in commands():
         subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
         command.arguments(subparser)
-        subparser.set_defaults(run=command.run)
+        subparser.set_defaults(run=command.run, linux=f"perfsuite {command.name}" if command.starts_processes else "")
     parsed = parser.parse_args(arguments)
     try:
+        if parsed.linux:
+            require_linux(parsed.linux)
         status: int = parsed.run(parsed)
         sys.stdout.flush()
         return status

@@ -6,6 +6,7 @@ pytest with this plugin installed is as fast as without.
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -34,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         )
     parser.addini("perf_baselines", "Folder of the baselines, relative to the rootdir.", default="baselines")
     parser.addini("perf_catalog", "Folders with models, engines, … of your own.", type="paths", default=[])
+    parser.addini("perf_testpaths", "What --perf collects in place of testpaths.", type="args", default=[])
 
 
 _PREDICT_HELP = "Predict the memory of cells whose hardware is not here, and hold it to predicted baselines."
@@ -65,6 +67,16 @@ SETTINGS: tuple[tuple[str, type, str], ...] = (
 )
 
 
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
+    """With ``--perf``, put ``perf_testpaths`` in the place of ``testpaths``, before pytest loads the conftest files
+    there: other tests may import packages that cells do not need.
+    """
+    if early_config.known_args_namespace.perf and (paths := early_config.getini("perf_testpaths")):
+        early_config.getini("testpaths")[:] = paths  # pytest keeps the list that it returns, as addinivalue_line needs
+    return (yield)
+
+
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """The hook by which a conftest declares models of its own."""
     pluginmanager.add_hookspecs(HookSpecs)
@@ -85,6 +97,13 @@ def pytest_configure(config: pytest.Config) -> None:
         "fixture: by id, and every combination of models, strategies and hardware that makes sense.",
     )
     if config.getoption("--perf"):
+        from perfsuite.errors import UsageError
+        from perfsuite.processes import require_linux
+
+        try:
+            require_linux("--perf")
+        except UsageError as error:
+            raise pytest.UsageError(str(error)) from error
         from perfsuite.pytest_session import PerfSession
 
         config.pluginmanager.register(PerfSession(config), "perfsuite.session")

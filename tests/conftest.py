@@ -6,9 +6,11 @@ import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import package_index
 import pytest
 from faults import named
 from hypothesis import HealthCheck, settings
+from package_index import Index, Upload
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
@@ -37,6 +39,20 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
     """pytest's own, which forgets the options above."""
     monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
     return pytester
+
+
+@pytest.fixture(scope="session")
+def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Upload]:
+    """Small wheels for an index of one's own, built once."""
+    return package_index.packages(tmp_path_factory.mktemp("wheels"))
+
+
+@pytest.fixture(scope="module")
+def own_index(packages: list[Upload], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    """An index of them with upload dates, the only one that pip and uv know while the module's tests run."""
+    with Index(packages).serve() as index, pytest.MonkeyPatch.context() as patch:
+        index.configure(patch, tmp_path_factory.mktemp("uv"))
+        yield index
 
 
 @pytest.fixture(scope="session")

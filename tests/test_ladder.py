@@ -1,4 +1,7 @@
-"""Ladders of releases: one of three real releases, built, interrupted, resumed, published, bisected; and the parts."""
+"""Ladders of releases: one of three releases, built, interrupted, resumed, published, bisected; and the parts.
+
+The releases are wheels that package_index.py builds and serves.
+"""
 
 import itertools
 import json
@@ -17,6 +20,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from package_index import Index, Upload
 
 from perfsuite import codec
 from perfsuite.cli import main
@@ -32,6 +36,7 @@ from perfsuite.history.results import Benchmark, Run, Value
 from perfsuite.history.steps import Step
 from perfsuite.history.story import Change, Story, Told
 
+pytestmark = pytest.mark.usefixtures("own_index")
 NAMES = "versions.track_names"
 SUITE = '''
 def track_names():
@@ -90,7 +95,7 @@ def _git(folder, *arguments):
 
 
 @pytest.fixture(scope="module")
-def rungs(tmp_path_factory):
+def rungs(own_index, tmp_path_factory):
     """A ladder of packaging up to 22.0, then of one release more; and how its second building ended."""
     root = tmp_path_factory.mktemp("ladder")
     build = ["ladder", "build", "packaging", "--from", "21.3", "--suite", _suite(root / "suite")]
@@ -510,7 +515,7 @@ def test_the_site_needs_no_other_server(published):
 
 
 @pytest.fixture(scope="module")
-def broken(tmp_path_factory):
+def broken(own_index, tmp_path_factory):
     """A ladder whose first rung cannot be locked, and on whose second the suite cannot be imported."""
     root = tmp_path_factory.mktemp("broken")
     suite = _suite(root / "suite", "from packaging.version import LegacyVersion\n" + SUITE, ["pyparsing==3.0.5"])
@@ -596,55 +601,29 @@ def test_a_ladder_that_was_not_built_leaves_no_folder(tmp_path):
     assert not (tmp_path / "ladders" / "torhc").exists()
 
 
-def test_pre_releases_and_yanked_are_no_rungs(tmp_path, monkeypatch):
-    """By the index's own words; the date is the first file's."""
-    files = [
-        _file("thing-1.0.tar.gz", "2024-01-02T00:00:00Z"),
-        _file("thing-1.0-py3-none-any.whl", "2024-01-01T00:00:00Z"),
-        _file("thing-1.1rc1.tar.gz", "2024-02-01T00:00:00Z"),
-        _file("thing-1.1.tar.gz", "2024-02-02T00:00:00Z", yanked="broken"),
-        _file("thing-1.10.tar.gz", "2024-04-01T00:00:00Z"),
-        _file("thing-1.9.tar.gz", "2024-03-01T00:00:00Z"),
-    ]
-    page = json.dumps({"meta": {"api-version": "1.1"}, "name": "thing", "files": files})
-    with _Index(page) as address:
-        monkeypatch.setenv("UV_DEFAULT_INDEX", address)
+@pytest.mark.parametrize("dates", [True, False], ids=["JSON", "HTML"])
+def test_pre_releases_and_yanked_are_no_rungs(dates, tmp_path, monkeypatch):
+    """By the index's own words; the date is the first file's, where the index tells dates."""
+    files = {
+        "thing-1.0.tar.gz": "2024-01-02",
+        "thing-1.0-py3-none-any.whl": "2024-01-01",
+        "thing-1.1rc1.tar.gz": "2024-02-01",
+        "thing-1.1.tar.gz": "2024-02-02",
+        "thing-1.10.tar.gz": "2024-04-01",
+        "thing-1.9.tar.gz": "2024-03-01",
+    }
+    uploads = []
+    for name, date in files.items():
+        (tmp_path / name).touch()
+        uploads.append(
+            Upload(tmp_path / name, datetime.fromisoformat(date), yanked="broken" if "1.1.t" in name else "")
+        )
+    with Index(uploads, dates=dates).serve() as served:
+        monkeypatch.setenv("UV_DEFAULT_INDEX", served.address)
         found = index.releases("thing")
 
-    assert [(release.version, f"{release.date:%d.%m.}") for release in found] == [
-        ("1.0", "01.01."),
-        ("1.9", "01.03."),
-        ("1.10", "01.04."),
-    ]
-
-
-def _file(name, uploaded, yanked=False):
-    return {"filename": name, "url": name, "hashes": {}, "upload-time": uploaded, "yanked": yanked}
-
-
-class _Index:
-    """A package index that has one page."""
-
-    def __init__(self, page):
-        class Handler(SimpleHTTPRequestHandler):
-            def do_GET(self):
-                self.send_response(200)
-                self.send_header("Content-Type", "application/vnd.pypi.simple.v1+json")
-                self.end_headers()
-                self.wfile.write(page.encode())
-
-            def log_message(self, *_):
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-
-    def __enter__(self):
-        threading.Thread(target=self.server.serve_forever, daemon=True).start()
-        return f"http://127.0.0.1:{self.server.server_port}/simple/"
-
-    def __exit__(self, *_):
-        self.server.shutdown()
-        self.server.server_close()
+    assert [release.version for release in found] == ["1.0", "1.9", "1.10"]
+    assert not dates or [f"{release.date:%d.%m.}" for release in found] == ["01.01.", "01.03.", "01.04."]
 
 
 def _found(numbers, noisy):

@@ -111,7 +111,7 @@ def test_a_check_that_a_failed_run_spoilt_is_made_whole(step, often, tmp_path, m
 
 
 @pytest.fixture(scope="module")
-def offline(tmp_path_factory):
+def offline(own_index, tmp_path_factory):
     """A counter that 22.0 of packaging moves: published without the index, then with it."""
     root = tmp_path_factory.mktemp("offline")
     text = "def track_names():\n    import packaging.version\n    return len(dir(packaging.version))\n"
@@ -327,7 +327,7 @@ time_skipped.setup = _never
 """
 
 
-def test_only_what_says_so_does_not_apply(tmp_path):
+def test_only_what_says_so_does_not_apply(own_index, tmp_path):
     """NaN and infinity are failures, each with its reason in the log; NotImplementedError in a setup is none."""
     suite, folder = _suite(tmp_path / "suite", NUMBERS), tmp_path / "one"
     _perfsuite("ladder", "build", "six", "--from", "1.16.0", "--to", "1.16.0", "--suite", suite, "--folder", folder)

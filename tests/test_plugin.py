@@ -8,11 +8,13 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
 
+ROOT = Path(__file__).parents[1]
 CELL = "gpt2_tiny-single-cpu_x1"
 FEW = ("--perf-steps=3", "--perf-warmup=1", "--perf-launches=1")
 TEST = """
@@ -651,3 +653,82 @@ def _processes_with(text):
         if alive and text.encode() in seen and int(process.name) != os.getpid():
             found.append(int(process.name))
     return found
+
+
+SPLIT = """
+[pytest]
+testpaths = cells others
+perf_testpaths = cells
+"""
+BROKEN = "import no_such_package"
+
+
+@pytest.fixture
+def split(pytester):
+    """A repository whose cells need less than its other tests, which cannot even be imported here."""
+    pytester.makeini(SPLIT)
+    test = TEST.format(cells=repr(CELL), fixtures="")
+    for path, text in (("cells/test_perf", test), ("others/conftest", BROKEN), ("others/test_other", BROKEN)):
+        pytester.path.joinpath(f"{path}.py").parent.mkdir(exist_ok=True)
+        pytester.path.joinpath(f"{path}.py").write_text(text)
+    return pytester
+
+
+@pytest.mark.parametrize("workers", [[], ["-n1"]], ids=["alone", "xdist"])
+def test_with_perf_only_perf_testpaths_are_imported(split, workers):
+    """Not even the conftest of the other tests, which pytest reads before any hook of collection."""
+    result = split.runpytest_subprocess("--perf", "--perf-hardware=b200_x1", *workers)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*b200_x1 is not here*"])
+
+
+def test_without_perf_testpaths_are_as_ever(split):
+    """Plain pytest collects what testpaths names."""
+    result = split.runpytest_subprocess()
+
+    result.stderr.fnmatch_lines(["*others/conftest.py*", "*no_such_package*"])
+
+
+def test_a_path_on_the_command_line_comes_before_perf_testpaths(split):
+    """What is named is collected, and nothing else."""
+    split.makepyfile(test_mine=TEST.format(cells="'t5_tiny-single-cpu_x1'", fixtures=""))
+    result = split.runpytest_subprocess("--perf", "--collect-only", "-q", "test_mine.py")
+
+    result.stdout.fnmatch_lines(["test_mine.py::test_cell?t5_tiny-single-cpu_x1?", "*1 test collected*"])
+
+
+BLOCK = """
+import sys
+import pytest
+
+class Absent:
+    def find_spec(self, name, *_):
+        if name.partition(".")[0] in {names}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+
+sys.meta_path.insert(0, Absent())
+"""
+
+
+def test_the_suite_extra_is_enough_to_collect_the_cells():
+    """This project's own cells, where no package is that its tests alone need."""
+    known = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    modules = {"hypothesis", "yaml", "elftools", "pypi_simple", "pytest_timeout", *known["test"]} - set(known["suite"])
+    blocked = BLOCK.format(names=sorted(modules))
+    options = [
+        "--perf",
+        "--collect-only",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:hypothesispytest",
+        "-p",
+        "no:timeout",
+    ]
+    code = f"{blocked}sys.exit(pytest.main({options}))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=False)
+
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "93 tests collected" in done.stdout and "warning" not in done.stdout

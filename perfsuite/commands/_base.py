@@ -20,12 +20,16 @@ from perfsuite.units import parse_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """``arguments`` adds the options to the parser; ``run`` returns the exit code or raises PerfsuiteError."""
+    """``arguments`` adds the options to the parser; ``run`` returns the exit code or raises PerfsuiteError.
+
+    ``starts_processes``: it starts ranks or traces, which only Linux can.
+    """
 
     name: str
     help: str
     arguments: Callable[[argparse.ArgumentParser], None]
     run: Callable[[argparse.Namespace], int]
+    starts_processes: bool = False
 
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:

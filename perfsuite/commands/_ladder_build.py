@@ -11,6 +11,7 @@ from rich.markup import escape
 
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, building, ladder, locks
+from perfsuite.history.dates import read_dates
 from perfsuite.history.ladder import HOME, Definition, Rung
 
 NAME = "build"
@@ -29,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--inherit", action="store_true", help=_INHERIT)
     parser.add_argument("--stand-ins", action="store_true", help=_STAND_INS)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=_SET)
+    parser.add_argument("--dates", type=Path, metavar="FILE", help=_DATES)
     parser.add_argument("--folder", type=Path, metavar="FOLDER", help=f"Where it goes ({HOME}/LIBRARY-SUITE).")
 
 
@@ -36,6 +38,10 @@ _HOLD = "Another library's release on every rung; may be repeated."
 _PYTHON = "Version or path of the rungs' Python (the suite's, else the running one)."
 _INHERIT = "Rungs are the running environment with other releases (the suite may say so too), not clean ones."
 _STAND_INS = "Without a GPU: make stand-ins for the CUDA libraries that old torch cannot be imported without."
+_DATES = (
+    "When releases came out, where the package index tells no upload dates or wrong ones: CSV lines, or a JSON list of "
+    "objects, of name, version and date."
+)
 _SET = "An environment variable for the suite; may be repeated."
 
 
@@ -58,6 +64,7 @@ def run(arguments: argparse.Namespace) -> int:
         inherit=inherit,
         stand_ins=arguments.stand_ins,
         variables=dict(_assignment(text) for text in arguments.set),
+        dates=read_dates(arguments.dates) if arguments.dates else {},
     )
     folder = (arguments.folder or HOME / f"{definition.library}-{suite.name}").absolute()
     console = Console(highlight=False)
@@ -75,6 +82,8 @@ def run(arguments: argparse.Namespace) -> int:
         asv.configure(folder, built)
     failed = [rung.name for rung in built.rungs if rung.failure]
     console.print(f"{len(built.rungs)} rungs of {definition.library} in {folder}", soft_wrap=True)
+    if built.about_dates:
+        console.print(escape(built.about_dates), soft_wrap=True)
     if failed:
         console.print(f"[red]No environment: {', '.join(failed)}[/red]", soft_wrap=True)
     console.print(f"next: perfsuite ladder run {escape(ladder.called(folder))}", soft_wrap=True)

@@ -63,6 +63,8 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.markdown:
         codec.write_bytes(arguments.markdown, markdown(told).encode())
     _print(told, console)
+    if told.about_dates:
+        console.print(escape(told.about_dates), soft_wrap=True)
     console.print(f"{page}  (python -m http.server -d {shlex.quote(str(page.parent))})", soft_wrap=True)
     for reason, alarms in Counter(refused.values()).items():
         unchecked = f"{alarms} alarm{'s' if alarms > 1 else ''} not checked"
@@ -117,6 +119,7 @@ def markdown(told: Story) -> str:
     lines += [*(f"- {told.library} {release}: {_plain(text)}" for release, text in told.sentences), ""]
     held = f" Held: {', '.join(told.hold)}." if told.hold else ""
     lines += [f"{told.about}{held} Python {told.python}, {told.machine}, {told.date[:10]}.", ""]
+    lines += [_plain(told.about_dates), ""] if told.about_dates else []
     rungs = {rung.name: rung for rung in told.rungs}
     for release, groups in by_release(told.told(CONFIRMED, UNCHECKED)):
         lines += [f"## {told.library} {release} ({rungs[release].date[:10]})", ""]

@@ -125,4 +125,10 @@ def _cells(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
     return [make_cell(arguments.model, arguments.a, arguments.hardware, catalog).id]
 
 
-COMMAND = Command(name="ab", help="Compare two releases, revisions or strategies.", arguments=arguments, run=run)
+COMMAND = Command(
+    name="ab",
+    help="Compare two releases, revisions or strategies.",
+    arguments=arguments,
+    run=run,
+    starts_processes=True,
+)

@@ -107,4 +107,6 @@ def costs(cell: Cell, prediction: Prediction) -> str:
     return "; ".join(filter(None, told)) or "nothing"
 
 
-COMMAND = Command(name="fit", help="Which strategies fit into a device's memory.", arguments=arguments, run=run)
+COMMAND = Command(
+    name="fit", help="Which strategies fit into a device's memory.", arguments=arguments, run=run, starts_processes=True
+)

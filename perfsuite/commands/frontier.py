@@ -125,5 +125,9 @@ def _told(measurement: Measurement) -> str:
 
 
 COMMAND = Command(
-    name="frontier", help="The largest micro-batch or model that fits a capacity.", arguments=arguments, run=run
+    name="frontier",
+    help="The largest micro-batch or model that fits a capacity.",
+    arguments=arguments,
+    run=run,
+    starts_processes=True,
 )

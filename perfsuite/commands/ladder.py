@@ -32,4 +32,6 @@ def run(arguments: argparse.Namespace) -> int:
     return status
 
 
-COMMAND = Command(name="ladder", help="Which release of a library changed what.", arguments=arguments, run=run)
+COMMAND = Command(
+    name="ladder", help="Which release of a library changed what.", arguments=arguments, run=run, starts_processes=True
+)

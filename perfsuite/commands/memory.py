@@ -212,4 +212,10 @@ def possible(
     return cells, refused
 
 
-COMMAND = Command(name="memory", help="How much memory a training needs, and what for.", arguments=arguments, run=run)
+COMMAND = Command(
+    name="memory",
+    help="How much memory a training needs, and what for.",
+    arguments=arguments,
+    run=run,
+    starts_processes=True,
+)

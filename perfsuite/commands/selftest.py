@@ -90,5 +90,9 @@ def _list(cases: list[Case]) -> Table:
 
 
 COMMAND = Command(
-    name="selftest", help="Inject faults, and show that the gate sees them.", arguments=arguments, run=run
+    name="selftest",
+    help="Inject faults, and show that the gate sees them.",
+    arguments=arguments,
+    run=run,
+    starts_processes=True,
 )

@@ -65,4 +65,6 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failure else 0
 
 
-COMMAND = Command(name="study", help="Measure the cells that answer a question.", arguments=arguments, run=run)
+COMMAND = Command(
+    name="study", help="Measure the cells that answer a question.", arguments=arguments, run=run, starts_processes=True
+)

@@ -62,4 +62,10 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if failures else 0
 
 
-COMMAND = Command(name="support", help="Prove which engine goes with which technique.", arguments=arguments, run=run)
+COMMAND = Command(
+    name="support",
+    help="Prove which engine goes with which technique.",
+    arguments=arguments,
+    run=run,
+    starts_processes=True,
+)

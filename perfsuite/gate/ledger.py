@@ -8,7 +8,6 @@ Format history of a line
 """
 
 import contextlib
-import fcntl
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -129,6 +128,8 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
     """Held alone: writers of another user, or with another TMPDIR, have other lock files."""
+    import fcntl  # not on Windows, where baselines can be read all the same
+
     handle = -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -24,7 +24,7 @@ from perfsuite.history.files import result_file, values_of, was_run
 from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
 from perfsuite.history.repository import BRANCH
 from perfsuite.history.results import Key, Run, current, inherited, machine, made_here, show
-from perfsuite.launch.environments import uv_command
+from perfsuite.launch.environments import uv_command, uv_variables
 from perfsuite.launch.machine import cores, cpu_name
 from perfsuite.units import show_bytes
 
@@ -174,7 +174,7 @@ def _asv(
     log.parent.mkdir(parents=True, exist_ok=True)
     python = str(Path(ladder.definition.python).parent)
     path = os.pathsep.join([python, str(_uv_folder()), os.environ.get("PATH", "")])
-    environment = {**os.environ, **(variables or {}), "PATH": path, "PYTHONPATH": str(SOURCE)}
+    environment = {**uv_variables(), **(variables or {}), "PATH": path, "PYTHONPATH": str(SOURCE)}
     command = [sys.executable, "-m", "perfsuite.history._asv", str(_machine_file(folder)), *arguments]
     process = subprocess.Popen(
         command,

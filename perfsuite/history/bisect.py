@@ -78,7 +78,7 @@ def other_held(ladder: Ladder, text: str) -> Other:
     high = held[name]
     if Version(low) >= Version(high):
         raise UsageError(f"--with {text}: give an older release than {name} {high}, which the ladder holds.")
-    return Other(name, tuple(index.chosen(name, low, high, [])))
+    return Other(name, tuple(index.chosen(name, low, high, [], (), ladder.definition.dates)))
 
 
 def first_bad(points: Sequence[P], bad: Callable[[P], bool | None]) -> tuple[P, P, list[P]]:
@@ -159,7 +159,7 @@ def _more(judge: Judge, step: Step, unit: str) -> str:
 def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: Other, rounds: int) -> Answer:
     """Whether the change needs a release of the other library too, and which."""
     found, name = answer.found, other.name
-    grid = Grid(bench, name, {release.version: release.date for release in other.releases})
+    grid = Grid(bench, name, {release.version: release.moment for release in other.releases})
     versions = [release.version for release in other.releases]
     bench, rounds = grid.bench, confirm.often(judge.noisy, rounds)
     oldest = grid.rung(found.bad, versions[0])

@@ -11,7 +11,7 @@ from packaging.version import Version
 
 from perfsuite import codec
 from perfsuite.errors import UsageError
-from perfsuite.history import index, locks, repository
+from perfsuite.history import cutoff, index, locks, repository
 from perfsuite.history.ladder import INHERIT, LOCK, Definition, Ladder, Rung, Suite, read_ladder
 from perfsuite.launch.machine import gpus
 
@@ -33,15 +33,16 @@ def build(
     without a network.
     """
     known = read_ladder(folder).rungs if (folder / "ladder.json").is_file() else ()
-    had = [index.Release(rung.name, datetime.fromisoformat(rung.date)) for rung in known]
-    asked = index.chosen(definition.library, definition.first, definition.last, definition.only, had)
+    had = [index.Release(rung.name, datetime.fromisoformat(rung.date), by=rung.dated_by) for rung in known]
+    asked = index.chosen(definition.library, definition.first, definition.last, definition.only, had, definition.dates)
     if definition.library in dict(map(locks.pinned, definition.hold)):
         raise UsageError(f"--hold names {definition.library}, whose releases are the rungs.")
     dates = dates_held(definition, suite)
     wanted = [
         Rung(
             name=release.version,
-            date=release.date.isoformat(),
+            date=release.moment.isoformat(),
+            dated_by=release.by,
             releases=(f"{definition.library}=={release.version}", *definition.hold),
         )
         for release in asked
@@ -59,7 +60,11 @@ def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
     none.
     """
     known = [*map(locks.pinned, definition.hold), *locks.exact(suite.requires)]
-    return [index.one(name, version, index.releases(name, yanked=True)).date for name, version in known]
+    found = []
+    for name, version in known:
+        release = index.one(name, version, index.releases(name, yanked=True))
+        found.append(index.dated(name, release, definition.dates).moment)
+    return found
 
 
 def add(
@@ -126,6 +131,7 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
     """Lock the rung and commit it."""
     definition, path = ladder.definition, folder / "repo"
     moment = datetime.fromisoformat(rung.date)
+    undated: tuple[str, ...] = ()
     files = {"rung.json": json.dumps({"name": rung.name, "releases": rung.releases}, indent=1) + "\n"}
     if definition.inherit:
         files[LOCK] = locks.lock([], definition.python, None)
@@ -133,11 +139,15 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
     else:
         known = repository.show(path, below.commit, LOCK) + "\n" if below else ""
         required = [*rung.releases, *ladder.suite.requires]
-        files[LOCK] = locks.lock(required, definition.python, max([moment, *dates]), known)
+        newest = max([moment, *dates])
+        if definition.dates or not index.tells_dates(definition.library):
+            files[LOCK], undated = cutoff.lock(required, definition.python, newest, known, definition.dates)
+        else:
+            files[LOCK] = locks.lock(required, definition.python, newest, known)
         if definition.stand_ins:
             files[LOCK] = locks.with_files(files[LOCK], _stand_ins(files[LOCK], definition.python))
     commit = repository.commit(path, rung.name, rung.date, files, " ".join(rung.releases))
-    return _with(rung, commit=commit)
+    return _with(rung, commit=commit, undated=undated)
 
 
 def _stand_ins(lock: str, python: str) -> list[Path]:
@@ -152,8 +162,8 @@ def _stand_ins(lock: str, python: str) -> list[Path]:
     return sorted(stand_ins(locked["torch"], python=python).glob("*.whl"))
 
 
-def _with(rung: Rung, commit: str = "", failure: str = "") -> Rung:
-    return msgspec.structs.replace(rung, commit=commit, failure=failure)
+def _with(rung: Rung, commit: str = "", failure: str = "", undated: tuple[str, ...] = ()) -> Rung:
+    return msgspec.structs.replace(rung, commit=commit, failure=failure, undated=undated)
 
 
 def _write(folder: Path, ladder: Ladder) -> None:

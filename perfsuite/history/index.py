@@ -1,23 +1,37 @@
-"""The releases of a library with their dates, from the package index that pip and uv use."""
+"""The releases of a library, from the package index that pip and uv use, with their dates."""
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import cache
+from typing import Any
 
 from packaging.version import InvalidVersion, Version
 
 from perfsuite.errors import UnknownName, UsageError
+from perfsuite.history import dates
+from perfsuite.launch.environments import index_address
 
 SHOWN = 12  # known releases that an error names
+BY_INDEX, BY_FILE, BY_BUILD = "index", "file", "build"
 
 
 @dataclass(frozen=True)
 class Release:
-    """``date`` is when the first of its files was uploaded."""
+    """``date`` is when the first of its files was uploaded; None where the index does not tell. ``by`` says where it is
+    from: the index, the file of ``--dates``, or the time at which the release's own ``files`` were built.
+    """
 
     version: str
-    date: datetime
+    date: datetime | None
+    files: tuple[str, ...] = ()
+    by: str = BY_INDEX
+
+    @property
+    def moment(self) -> datetime:
+        """The date, of a release that `dated` or `chosen` returned."""
+        assert self.date is not None
+        return self.date
 
 
 def releases(library: str, *, yanked: bool = False) -> list[Release]:
@@ -25,31 +39,68 @@ def releases(library: str, *, yanked: bool = False) -> list[Release]:
 
     Raises UsageError for a library that the index does not have, and where the index cannot be asked.
     """
-    from pypi_simple import NoSuchProjectError, PyPISimple
-    from requests.exceptions import RequestException
-
-    endpoint = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
-    try:
-        with PyPISimple(endpoint) if endpoint else PyPISimple() as client:
-            page = client.get_project_page(library, timeout=60)
-    except NoSuchProjectError as error:
-        raise UsageError(f"The package index has no library named {library!r}: {error}.") from error
-    except RequestException as error:
-        raise UsageError(f"The package index cannot be asked for {library}: {error}.") from error
-    dates: dict[Version, datetime] = {}
-    dateless = False
-    for file in page.packages:
+    found: dict[Version, datetime | None] = {}
+    files: dict[Version, list[str]] = {}
+    for file in _files(index_address(), library):
         version = _version(file.version)
         if version is None or version.is_prerelease or (file.is_yanked and not yanked):
             continue
-        if file.upload_time is None:
-            dateless = True
-            continue
-        dates[version] = min(dates.get(version, file.upload_time), file.upload_time)
-    if not dates:
-        why = "tells no dates of its files, by which rungs are ordered" if dateless else "has no final release of it"
-        raise UsageError(f"The package index {why}: {library}.")
-    return [Release(str(version), dates[version]) for version in sorted(dates)]
+        known = [date for date in (found.get(version), file.upload_time) if date is not None]
+        found[version] = min(known, default=None)
+        files.setdefault(version, []).append(file.url)
+    if not found:
+        raise UsageError(f"The package index has no final release of it: {library}.")
+    return [Release(str(version), found[version], tuple(files[version])) for version in sorted(found)]
+
+
+def tells_dates(library: str) -> bool:
+    """Whether the index tells upload dates of the library's files; then it tells them to uv, too."""
+    return any(file.upload_time is not None for file in _files(index_address(), library))
+
+
+@cache
+def _files(address: str, library: str) -> list[Any]:
+    """What the index says of each file. Raises UsageError as `releases` does."""
+    from pypi_simple import NoSuchProjectError, PyPISimple
+    from requests.exceptions import RequestException
+
+    try:
+        with PyPISimple(address) if address else PyPISimple() as client:
+            return client.get_project_page(library, timeout=60).packages
+    except NoSuchProjectError as error:
+        raise UsageError(f"The package index has no library named {library!r}: {error}.") from error
+    except RequestException as error:
+        raise UsageError(
+            f"The package index cannot be asked for {library}: {error}. UV_DEFAULT_INDEX names another."
+        ) from error
+
+
+def dated(library: str, release: Release, given: Mapping[str, str]) -> Release:
+    """The release with its date: the one given for it, else the index's, else that of its files.
+
+    Raises UsageError where there is none.
+    """
+    found = try_dated(library, release, given)
+    if found.date is None:
+        raise UsageError(
+            f"{library} {release.version} has no date: the package index tells none, and its files do not either. Give "
+            f"--dates FILE with a line {library},{release.version},YYYY-MM-DD."
+        )
+    return found
+
+
+def try_dated(library: str, release: Release, given: Mapping[str, str]) -> Release:
+    """The same, where there may be none."""
+    if text := given.get(dates.key_of(library, release.version)):
+        return replace(release, date=datetime.fromisoformat(text), by=BY_FILE)
+    if release.date is None:
+        return replace(release, date=_built(release.files), by=BY_BUILD)
+    return release
+
+
+@cache
+def _built(files: tuple[str, ...]) -> datetime | None:
+    return dates.of_files(files)
 
 
 def _version(text: str | None) -> Version | None:
@@ -79,13 +130,20 @@ def _distance(known: str, asked: str) -> tuple[float, ...]:
     return tuple(abs(a - b) for a, b in pairs)
 
 
-def chosen(library: str, first: str, last: str, only: Sequence[str], had: Sequence[Release] = ()) -> list[Release]:
+def chosen(
+    library: str,
+    first: str,
+    last: str,
+    only: Sequence[str],
+    had: Sequence[Release] = (),
+    given: Mapping[str, str] | None = None,
+) -> list[Release]:
     """The releases from ``first`` to ``last``, both included, or of these ``only`` some; no ``last``: the newest.
-    ``had`` are those that a ladder has already: the index may have yanked some since.
+    ``had`` are those that a ladder has already: the index may have yanked some since. ``given`` are dates.
 
-    Raises UsageError for what is no range, and for an ``only`` outside of it.
+    Raises UsageError for what is no range, for an ``only`` outside of it, and for a release without a date.
     """
-    listed = {release.version: release for release in (*had, *releases(library))}
+    listed = {release.version: release for release in (*releases(library), *had)}
     known = sorted(listed.values(), key=lambda release: Version(release.version))
     low = Version(one(library, first, known).version)
     high = Version(one(library, last, known).version) if last else Version(known[-1].version)
@@ -96,4 +154,4 @@ def chosen(library: str, first: str, last: str, only: Sequence[str], had: Sequen
     outside = sorted(wanted - {release.version for release in inside})
     if outside:
         raise UsageError(f"--only names {', '.join(outside)}, outside of --from {low} --to {high}.")
-    return [release for release in inside if not wanted or release.version in wanted]
+    return [dated(library, release, given or {}) for release in inside if not wanted or release.version in wanted]

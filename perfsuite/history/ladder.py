@@ -44,7 +44,9 @@ class Suite(Record, frozen=True, kw_only=True):
 
 
 class Definition(Record, frozen=True, kw_only=True):
-    """What ``ladder build`` was asked for. ``last`` is empty for the newest, ``python`` the path of an interpreter."""
+    """What ``ladder build`` was asked for. ``last`` is empty for the newest, ``python`` the path of an interpreter;
+    ``dates`` are those of --dates, by ``name==version``.
+    """
 
     library: str
     first: str
@@ -56,13 +58,19 @@ class Definition(Record, frozen=True, kw_only=True):
     inherit: bool = False
     stand_ins: bool = False
     variables: dict[str, str] = msgspec.field(default_factory=dict)
+    dates: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Rung(Record, frozen=True, kw_only=True):
-    """One commit of the ladder: ``releases`` are ``name==version``. ``failure`` says why it has no environment."""
+    """One commit of the ladder: ``releases`` are ``name==version``. ``failure`` says why it has no environment.
+
+    ``dated_by`` says where the date is from, as `index.Release` does; of the packages ``undated`` no date is known.
+    """
 
     name: str
     date: str
+    dated_by: str = "index"
+    undated: tuple[str, ...] = ()
     releases: tuple[str, ...]
     commit: str = ""
     failure: str = ""
@@ -82,6 +90,20 @@ class Ladder(Record, frozen=True, kw_only=True):
         """A hash of the suite's files: numbers of another state of it are not compared."""
         files = sorted(Path(self.definition.suite).rglob("*.py"))
         return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
+
+    @property
+    def about_dates(self) -> str:
+        """What to know of dates that are not the package index's; empty where all of them are."""
+        library, found = self.definition.library, []
+        for by, text in (("build", "when its files were built"), ("file", "that of --dates")):
+            names = ", ".join(rung.name for rung in self.rungs if rung.dated_by == by)
+            found += [f"The date of {library} {names} is {text}."] if names else []
+        undated = sorted({name for rung in self.rungs for name in rung.undated})
+        if undated:
+            found.append(f"No date is known of {', '.join(undated)}: on a rung they may be newer than its release.")
+        if found:
+            found.insert(0, "The package index tells no upload dates, or --dates gives others.")
+        return " ".join(found)
 
     def rung(self, name: str) -> Rung:
         """The rung of that name. Raises UnknownName."""

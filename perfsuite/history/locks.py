@@ -15,7 +15,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.errors import UsageError
-from perfsuite.launch.environments import output, uv_command
+from perfsuite.launch.environments import output, uv_command, uv_variables
 
 RUNNER = ("asv-runner", "pip", "pympler")  # asv runs these in a rung's environment; uv's sync would remove them
 MARGIN = timedelta(days=1)  # what a release needs may be uploaded some hours behind it
@@ -59,8 +59,11 @@ def exact(requirements: Sequence[str]) -> list[tuple[str, str]]:
     return [pinned(text) for text in requirements if re.fullmatch(r"[\w.-]+==[\w.+!-]+", text)]
 
 
-def lock(requirements: Sequence[str], python: str, newest: datetime | None, below: str = "") -> str:
-    """The lock of these requirements; ``below`` is the lock of the rung below, ``newest`` the date of what is taken.
+def lock(
+    requirements: Sequence[str], python: str, newest: datetime | None, below: str = "", limits: Sequence[str] = ()
+) -> str:
+    """The lock of these requirements; ``below`` is the lock of the rung below, ``newest`` the date of what is taken,
+    by the index's own upload dates. ``limits`` are constraints.
 
     Raises Unsolvable where they cannot be had together, and UsageError where uv fails else, as without a network.
     """
@@ -72,9 +75,15 @@ def lock(requirements: Sequence[str], python: str, newest: datetime | None, belo
     with tempfile.TemporaryDirectory() as folder:
         asked, found = Path(folder, "asked.in"), Path(folder, "lock.txt")
         asked.write_text("\n".join([*requirements, *RUNNER]) + "\n")
+        Path(folder, "limits.txt").write_text("\n".join(limits) + "\n")
         found.write_text(below)  # uv prefers what is there
         done = subprocess.run(
-            [*command, str(asked), "-o", str(found)], capture_output=True, text=True, check=False, cwd=folder
+            [*command, str(asked), "-c", "limits.txt", "-o", str(found)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
+            env=uv_variables(),
         )
         if done.returncode:
             said = " ".join(done.stderr.translate(_TREE).split()) or f"uv ended with {done.returncode}."

@@ -25,7 +25,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.errors import UsageError
-from perfsuite.launch.environments import kept, output, uv_command
+from perfsuite.launch.environments import kept, output, uv_command, uv_variables
 from perfsuite.launch.machine import gpus
 
 BUILD = "99standin"
@@ -71,7 +71,7 @@ def stand_ins(release: str, python: str) -> Path:
         part.mkdir()
         with tempfile.TemporaryDirectory(dir=part.parent) as site:
             fetch = ["pip", "install", "--quiet", "--no-deps", "--python", python, "--target", site]
-            output([*uv_command(), *fetch, f"torch=={release}"])
+            output([*uv_command(), *fetch, f"torch=={release}"], uv_variables())
             make(Path(site), part)
 
     return kept("standins", [release, platform.machine(), *platform.libc_ver(), _own_source()], build)

@@ -118,6 +118,7 @@ class Story(Record, frozen=True, kw_only=True):
     series: int
     rungs: tuple[Told, ...]
     changes: tuple[Change, ...]
+    about_dates: str = ""
 
     def told(self, *statuses: str) -> list[Change]:
         """The changes of these statuses."""
@@ -194,6 +195,7 @@ def tell(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> S
         series=len({key for run in runs.values() for key, _ in run.by_key()}),
         rungs=tuple(_rungs(folder, ladder, runs)),
         changes=tuple(changes),
+        about_dates=ladder.about_dates,
     )
 
 

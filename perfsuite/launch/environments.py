@@ -199,7 +199,7 @@ def _install(
     packages = Path(_packages(folder))
     for found in there:
         _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found)
-    output([*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)])
+    output([*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)], uv_variables())
     for installer in packages.glob("*.dist-info/INSTALLER"):
         if installer.read_text() == CLAIM:
             shutil.rmtree(installer.parent)
@@ -222,6 +222,27 @@ def uv_command() -> list[str]:
     if not found:
         raise UsageError("uv, which builds environments, is not installed here: pip install uv.")
     return [found]
+
+
+def uv_variables() -> dict[str, str]:
+    """This process' environment variables for uv, which then asks the index that pip asks."""
+    address = index_address()
+    return {**os.environ, "UV_DEFAULT_INDEX": address} if address else dict(os.environ)
+
+
+def index_address() -> str:
+    """The package index that is set for uv or, where none is, for pip; empty where neither has one."""
+    known = [os.environ.get(name, "") for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")]
+    address = next(filter(None, known), "") or _index_of_pip()
+    return re.sub(r"^[\w.-]+=(?=\w+://)", "", address)  # uv's may have a name
+
+
+@cache
+def _index_of_pip() -> str:
+    """What pip's configuration files say; empty where pip is not installed."""
+    command = [sys.executable, "-m", "pip", "config", "list"]  # its `get` does not find what PIP_CONFIG_FILE says
+    said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    return next(reversed(re.findall(r"^(?:global|install)\.index-url='(.*)'$", said, re.MULTILINE)), "")
 
 
 def kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None]) -> Path:

@@ -88,6 +88,8 @@ def device_of(gpu: Gpu, catalog: Catalog) -> Device | None:
 
 def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     """The reason why this machine is not that hardware; empty if it is."""
+    if sys.platform != "linux":  # baselines can be read there
+        return f"{hardware.name} is not here: ranks need Linux."
     if hardware.nodes > 1:
         return f"{hardware.name} has {hardware.nodes} nodes; this run starts ranks on one."
     if hardware.device is None:

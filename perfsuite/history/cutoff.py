@@ -1,0 +1,59 @@
+"""The lock of a rung as of a date where the index tells no upload dates: uv could not leave out what is newer.
+
+uv resolves without a date. Of each package that is newer than the date by what is known of it, the newest release that
+is not becomes the upper limit, and uv resolves again, until none is newer.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from perfsuite.history import index, locks
+
+_END = datetime.max.replace(tzinfo=UTC)
+
+
+def lock(
+    requirements: Sequence[str], python: str, newest: datetime, below: str, given: Mapping[str, str]
+) -> tuple[str, tuple[str, ...]]:
+    """The lock, and the packages in it of which no date is known: they may be newer. ``given`` are dates of --dates.
+
+    Raises Unsolvable where a package has no release that is old enough, and UsageError as `locks.lock` does.
+    """
+    free = {*map(canonicalize_name, locks.RUNNER), *dict(locks.exact(requirements))}
+    limits: dict[str, str] = {}
+    while True:
+        text = locks.lock(requirements, python, None, below, [f"{name}<={limit}" for name, limit in limits.items()])
+        late, undated = {}, []
+        for name, version in locks.versions(text).items():
+            if name in free:
+                continue
+            date = _date(name, version, given)
+            if date is None:
+                undated.append(name)
+            elif date > newest + locks.MARGIN:
+                late[name] = version
+        if not late:
+            return text, tuple(sorted(undated))
+        limits |= {name: _older(name, version, newest, given) for name, version in late.items()}
+
+
+def _date(name: str, version: str, given: Mapping[str, str]) -> datetime | None:
+    """None where nothing tells it."""
+    known = {Version(release.version): release for release in index.releases(name, yanked=True)}
+    release = known.get(Version(version), index.Release(version, None))  # a pre-release is no release
+    return index.try_dated(name, release, given).date
+
+
+def _older(name: str, version: str, newest: datetime, given: Mapping[str, str]) -> str:
+    """The newest release below this version that came out by then, by halving: dates go up with versions but for late
+    patches, which the next resolution finds again. A release without a date counts as too new.
+    """
+    older = [one for one in index.releases(name) if Version(one.version) < Version(version)]
+    at = bisect_right(older, newest + locks.MARGIN, key=lambda one: index.try_dated(name, one, given).date or _END)
+    if not at:
+        raise locks.Unsolvable(f"{name} has no release of {newest:%Y-%m-%d} or older whose date is known.")
+    return older[at - 1].version

@@ -1,0 +1,166 @@
+"""When a release came out, where the package index tells no upload dates, as many mirrors: from a file that the user
+gives, or from the release's own files, whose members have the time at which they were built.
+
+Of a wheel the list of its members is read, by HTTP range requests, and not its gigabytes. Build tools that make
+reproducible files give all members a constant time, which is at midnight (1980-01-01, 2016-01-01, 2020-02-02): such a
+time is no date.
+"""
+
+import csv
+import io
+import json
+import tarfile
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime, time
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name, canonicalize_version
+from packaging.version import InvalidVersion, Version
+
+from perfsuite.errors import FileError
+
+FIELDS = ("name", "version", "date")
+WHOLE_BYTES = 32 * 2**20  # a file of which no part can be had is fetched up to this size
+BLOCK_BYTES = 2**18  # read at once of a remote file: most lists of members are smaller
+_SUFFIXES = (".whl", ".zip", ".tar.gz", ".tar.bz2")
+
+
+def read_dates(path: Path) -> dict[str, str]:
+    """``name==version`` and date from a file of ``--dates``: CSV lines, or a JSON list of objects, of name, version and
+    date. Raises FileError with the line, or the number of the object, that is wrong.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"--dates {path} cannot be read: {error}.") from error
+    found = {}
+    for where, values in _json_rows(path, text) if path.suffix == ".json" else _csv_rows(text):
+        if len(values) != len(FIELDS) or not all(isinstance(value, str) and value for value in values):
+            raise FileError(f"{path}, {where}: give name, version and date, as in numpy,1.24.0,2022-12-18.")
+        name, version, date = values
+        try:
+            moment = datetime.fromisoformat(date)
+        except ValueError as error:
+            raise FileError(f"{path}, {where}: {date!r} is no date: write YYYY-MM-DD.") from error
+        try:
+            key = key_of(name, version)
+        except InvalidVersion as error:
+            raise FileError(f"{path}, {where}: {version!r} is no version.") from error
+        found[key] = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
+    return found
+
+
+def key_of(name: str, version: str) -> str:
+    """``name==version``, the same however the two are written."""
+    return f"{canonicalize_name(name)}=={canonicalize_version(Version(version))}"
+
+
+def _csv_rows(text: str) -> Iterator[tuple[str, list[str]]]:
+    rows = csv.reader(io.StringIO(text))
+    for row in rows:
+        values = [value.strip() for value in row]
+        if any(values) and tuple(values) != FIELDS:
+            yield f"line {rows.line_num}", values
+
+
+def _json_rows(path: Path, text: str) -> Iterator[tuple[str, list[Any]]]:
+    try:
+        rows = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise FileError(f"{path}, line {error.lineno}: it is no JSON: {error.msg}.") from error
+    if not isinstance(rows, list):
+        raise FileError(f"{path}, line 1: give a list of objects with name, version and date.")
+    for number, row in enumerate(rows, 1):
+        yield f"object {number}", [row[name] for name in FIELDS if name in row] if isinstance(row, Mapping) else []
+
+
+def of_files(urls: Iterable[str]) -> datetime | None:
+    """When the first of these files was built, by its own members; None where none of them tells it."""
+    from requests import Session
+
+    with Session() as session:
+        for url in sorted(urls, key=lambda url: not url.endswith(".whl")):  # of a wheel a part is enough
+            try:
+                found = _built(session, url)
+            except (OSError, EOFError, ValueError, LookupError, zipfile.BadZipFile, tarfile.TarError):
+                continue  # it cannot be had, or is no archive, or its times are none; requests' errors are OSErrors
+            if found is not None:
+                return found
+    return None
+
+
+def _built(session: Any, url: str) -> datetime | None:
+    """The newest time of the members."""
+    if not url.endswith(_SUFFIXES):
+        return None
+    stream = _opened(session, url)
+    if stream is None:
+        return None
+    if url.endswith((".whl", ".zip")):
+        with zipfile.ZipFile(stream) as archive:
+            times = [datetime(*member.date_time, tzinfo=UTC) for member in archive.infolist() if _sound(member)]
+    else:
+        with tarfile.open(fileobj=stream) as packed:
+            times = [datetime.fromtimestamp(member.mtime, UTC) for member in packed]
+    newest = max(times, default=None)
+    return None if newest is None or newest.time() == time.min else newest
+
+
+def _sound(member: zipfile.ZipInfo) -> bool:
+    """Whether the member's time is one: a tool may have written a month of 0."""
+    _, month, day, *_ = member.date_time
+    return month > 0 and day > 0
+
+
+def _opened(session: Any, url: str) -> io.BufferedIOBase | None:
+    """The remote file, read by parts; where parts are not to be had the whole, and None where that is too large."""
+    first = session.get(url, headers={"Range": "bytes=0-0", "Accept-Encoding": "identity"}, timeout=60, stream=True)
+    with first:
+        first.raise_for_status()
+        if first.status_code == 206:
+            size = int(first.headers["Content-Range"].rpartition("/")[2])
+            if url.endswith((".whl", ".zip")):
+                return io.BufferedReader(_Remote(session, url, size), BLOCK_BYTES)
+        else:
+            size = int(first.headers.get("Content-Length", WHOLE_BYTES + 1))
+            if size <= WHOLE_BYTES:
+                return io.BytesIO(first.content)
+    if size > WHOLE_BYTES:
+        return None
+    whole = session.get(url, headers={"Accept-Encoding": "identity"}, timeout=60)
+    whole.raise_for_status()
+    return io.BytesIO(whole.content)
+
+
+class _Remote(io.RawIOBase):
+    """A file behind a URL that serves ranges."""
+
+    def __init__(self, session: Any, url: str, size: int) -> None:
+        self.session, self.url, self.size, self.at = session, url, size, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.at
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        self.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.size}[whence]
+        return self.at
+
+    def readinto(self, buffer: Any) -> int:
+        last = min(self.at + len(buffer), self.size) - 1
+        if last < self.at:
+            return 0
+        part = self.session.get(self.url, headers={"Range": f"bytes={self.at}-{last}"}, timeout=60)
+        part.raise_for_status()
+        if part.status_code != 206:
+            raise zipfile.BadZipFile(f"{self.url} serves no parts any more.")
+        buffer[: len(part.content)] = part.content
+        self.at += len(part.content)
+        return len(part.content)

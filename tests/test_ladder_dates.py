@@ -1,0 +1,260 @@
+"""Ladders of an index that tells no upload dates: dates from a file, or from the files of the releases themselves."""
+
+import io
+import json
+import tarfile
+from contextlib import ExitStack
+from datetime import UTC, datetime
+
+import msgspec
+import pytest
+from package_index import Index, Upload, wheel
+from test_ladder import _git, _ladder, _story, _suite
+
+from perfsuite.cli import main
+from perfsuite.commands._ladder_publish import markdown
+from perfsuite.errors import FileError, UsageError
+from perfsuite.history import cutoff, dates, index, locks, site
+from perfsuite.history.dates import read_dates
+from perfsuite.history.ladder import Rung, read_ladder
+from perfsuite.launch import environments
+
+DAY = datetime(2024, 5, 6, 7, 8, 10, tzinfo=UTC)
+MIDNIGHT = datetime(2020, 2, 2, tzinfo=UTC)
+
+
+@pytest.fixture
+def serve(tmp_path):
+    """``serve(uploads, dates=False, ranges=True)``: an index, the only one, until the test ends."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as running:
+
+        def begin(uploads, **options):
+            served = running.enter_context(Index(uploads, **{"dates": False} | options).serve())
+            served.configure(patch, tmp_path / "uv")
+            return served
+
+        yield begin
+
+
+def _build(folder, *options, library="packaging"):
+    """``ladder build`` of a suite beside the ladder; the ladder, where there is one."""
+    suite = folder / "suite" if (folder / "suite").exists() else _suite(folder / "suite")
+    words = ["ladder", "build", library, "--suite", suite, "--folder", folder / "one", *options]
+    status = main([str(word) for word in words])
+    return status, read_ladder(folder / "one") if (folder / "one" / "ladder.json").exists() else None
+
+
+def _locks(folder, ladder):
+    return [locks.versions("\n".join(_git(folder / "one", "show", f"{rung.name}:lock.txt"))) for rung in ladder.rungs]
+
+
+def test_a_ladder_is_the_same_without_upload_dates(serve, packages, tmp_path, capsys):
+    """Rungs of the same dates with the same locks, where wheels were built on the day that they were uploaded."""
+    found = []
+    for tells in (True, False):
+        serve(packages, dates=tells)
+        (folder := tmp_path / str(tells)).mkdir()
+        status, ladder = _build(folder, "--from", "21.3", "--hold", "six==1.16.0")
+        found.append((status, [(rung.name, rung.date) for rung in ladder.rungs], _locks(folder, ladder)))
+
+    assert found[0] == found[1]
+    assert found[1][2][0]["pyparsing"] == "3.0.6"  # 3.0.7 is the newest
+    assert {rung.dated_by for rung in ladder.rungs} == {"build"}
+
+
+def test_the_build_says_where_dates_are_from(serve, packages, tmp_path, capsys):
+    """In a line of its own, and in none where the index tells them."""
+    for tells in (True, False):
+        serve(packages, dates=tells)
+        (folder := tmp_path / str(tells)).mkdir()
+        _build(folder, "--from", "22.0")
+        said = capsys.readouterr().out
+
+        assert ("The date of packaging 22.0, 23.0 is when its files were built." in said) is not tells
+
+
+def test_a_file_gives_dates(serve, tmp_path, capsys):
+    """Of wheels whose members have a build tool's constant time; without it one sentence says what to give."""
+    uploads = [Upload(wheel(tmp_path, "lib", version, built=MIDNIGHT), DAY) for version in ("1.0", "2.0")]
+    serve(uploads)
+    given = tmp_path / "dates.csv"
+    given.write_text("name,version,date\nlib,1.0,2021-02-03\nLib,2.0.0,2022-03-04T05:06:07+00:00\n")
+    suite = _suite(tmp_path / "other", "")
+    refused = main(["ladder", "build", "lib", "--from", "1.0", "--inherit", "--suite", str(suite)])
+    said = capsys.readouterr().err
+    found = index.chosen("lib", "1.0", "", [], (), read_dates(given))
+
+    assert refused == 2 and "Give --dates FILE with a line lib,1.0,YYYY-MM-DD." in said and said.count("\n") == 1
+    assert [(one.version, f"{one.date:%Y-%m-%d}", one.by) for one in found] == [
+        ("1.0", "2021-02-03", "file"),
+        ("2.0", "2022-03-04", "file"),
+    ]
+
+
+def test_a_given_date_moves_the_cut_off(serve, packages, tmp_path, capsys):
+    """With another date of a dependency another release of it was the newest of its time."""
+    serve(packages)
+    given = tmp_path / "dates.json"
+    given.write_text(json.dumps([{"name": "pyparsing", "version": "3.0.6", "date": "2023-01-01"}]))
+    _, ladder = _build(tmp_path, "--from", "21.3", "--to", "21.3", "--dates", given)
+
+    assert _locks(tmp_path, ladder)[0]["pyparsing"] == "3.0.4"  # packaging 21.3 refuses 3.0.5
+
+
+def test_what_has_no_date_is_named(serve, packages, tmp_path, capsys):
+    """A dependency whose files tell nothing is taken as it fits, and the ladder says so."""
+    needy = wheel(tmp_path, "needy", "1.0", needs=["dateless"], built=DAY)
+    dateless = wheel(tmp_path, "dateless", "7.0", built=MIDNIGHT)
+    serve([*packages, Upload(needy, DAY), Upload(dateless, DAY)])
+    _, ladder = _build(tmp_path, "--from", "1.0", library="needy")
+
+    assert _locks(tmp_path, ladder)[0]["dateless"] == "7.0"
+    assert ladder.rungs[0].undated == ("dateless",)
+    assert "No date is known of dateless: on a rung they may be newer" in capsys.readouterr().out
+
+
+def test_a_package_that_is_always_newer_cannot_be_locked(serve, packages, tmp_path):
+    """As uv says of a package that a date leaves none of."""
+    needy = wheel(tmp_path, "needy", "1.0", needs=["six"], built=datetime(2010, 1, 1, 1, tzinfo=UTC))
+    serve([*packages, Upload(needy, DAY)])
+
+    with pytest.raises(locks.Unsolvable, match="six has no release of 2010-01-01 or older"):
+        cutoff.lock(["needy==1.0"], locks.find_python("3")[1], datetime(2010, 1, 1, tzinfo=UTC), "", {})
+
+
+@pytest.mark.parametrize("ranges", [True, False])
+def test_of_a_wheel_its_end_is_read(ranges, serve, tmp_path):
+    """Not its content, where the index sends parts; where it does not, the whole of one that is not too large."""
+    path = wheel(tmp_path, "large", "1.0", files={"large.txt": "x" * 4_000_000}, built=DAY)
+    served = serve([Upload(path, DAY)], ranges=ranges)
+    found = dates.of_files([f"{served.address.removesuffix('simple/')}files/{path.name}"])
+
+    assert found == DAY
+    assert (served.sent[path.name] < 10_000) is ranges
+
+
+def test_a_file_that_is_too_large_is_not_fetched(serve, tmp_path, monkeypatch):
+    """Where no part of it can be had there is no date."""
+    path = wheel(tmp_path, "large", "1.0", files={"large.txt": "x" * 4_000_000}, built=DAY)
+    served = serve([Upload(path, DAY)], ranges=False)
+    monkeypatch.setattr(dates, "WHOLE_BYTES", 1_000_000)
+
+    assert dates.of_files([f"{served.address.removesuffix('simple/')}files/{path.name}"]) is None
+
+
+@pytest.mark.parametrize(("moment", "found"), [(DAY, DAY), (MIDNIGHT, None), (datetime(1980, 1, 1, tzinfo=UTC), None)])
+@pytest.mark.parametrize("kind", ["wheel", "source"])
+def test_times_of_members(kind, moment, found, serve, tmp_path):
+    """The newest is when the file was built, unless a build tool has set it."""
+    path = wheel(tmp_path, "lib", "1.0", built=moment) if kind == "wheel" else _source(tmp_path, moment)
+    served = serve([Upload(path, DAY)])
+
+    assert dates.of_files([f"{served.address.removesuffix('simple/')}files/{path.name}"]) == found
+
+
+def _source(folder, moment):
+    path = folder / "lib-1.0.tar.gz"
+    with tarfile.open(path, "w:gz") as archive:
+        for name, days in (("lib-1.0/setup.py", 0), ("lib-1.0/old.py", 100)):
+            member = tarfile.TarInfo(name)
+            member.mtime = moment.timestamp() - days * 86_400
+            archive.addfile(member, io.BytesIO())
+    return path
+
+
+@pytest.mark.parametrize("content", [b"", b"PK\x03\x04 torn"])
+def test_a_torn_file_has_no_date(content, serve, tmp_path):
+    """Nor is it an error: another file of the release may have one."""
+    path = tmp_path / "lib-1.0-py3-none-any.whl"
+    path.write_bytes(content)
+    served = serve([Upload(path, DAY)])
+
+    assert dates.of_files([f"{served.address.removesuffix('simple/')}files/{path.name}"]) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "says"),
+    [
+        ("d.csv", "lib,1.0,2024-01-01\nlib,2.0\n", "d.csv, line 2: give name, version and date"),
+        (
+            "d.csv",
+            "lib,1.0,2024-01-01\n\nlib,2.0,yesterday\n",
+            "d.csv, line 3: 'yesterday' is no date: write YYYY-MM-DD",
+        ),
+        ("d.csv", "lib,one,2024-01-01\n", "d.csv, line 1: 'one' is no version"),
+        ("d.csv", "lib,,2024-01-01\n", "d.csv, line 1: give name"),
+        ("d.json", '[\n{"name": }]', "d.json, line 2: it is no JSON"),
+        ("d.json", '{"lib": "1.0"}', "d.json, line 1: give a list"),
+        ("d.json", '[{"name": "lib", "version": "1.0", "date": 7}]', "d.json, object 1: give name"),
+        ("d.json", "[7]", "d.json, object 1: give name"),
+    ],
+)
+def test_a_bad_file_of_dates(name, text, says, tmp_path):
+    """One sentence with the file and the line."""
+    (tmp_path / name).write_text(text)
+
+    with pytest.raises(FileError) as ended:
+        read_dates(tmp_path / name)
+    assert says in str(ended.value)
+
+
+def test_a_file_of_dates_that_is_not_there(tmp_path, capsys):
+    """One sentence, before the index is asked for anything."""
+    status, _ = _build(tmp_path, "--from", "1.0", "--dates", tmp_path / "no.csv", library="lib")
+
+    assert status == 2
+    assert "no.csv cannot be read" in capsys.readouterr().err
+
+
+def test_the_front_page_says_where_dates_are_from(tmp_path):
+    """And the markdown; neither where all are the index's."""
+    (tmp_path / "index.json").write_text(json.dumps({"benchmarks": {"b": {"param_names": []}}}))
+    rungs = (Rung(name="1", date="2024-01-01", dated_by="build", releases=(), undated=("six",)),)
+    told = msgspec.structs.replace(_ladder(tmp_path), rungs=rungs).about_dates
+    story = msgspec.structs.replace(_story([("b", "2", "confirmed")]), about_dates=told)
+
+    assert told in site.front(tmp_path, story) and told in markdown(story)
+    assert _ladder(tmp_path).about_dates == ""
+    assert "The date of lib 1 is when its files were built. No date is known of six:" in told
+
+
+@pytest.mark.parametrize(
+    ("variables", "address"),
+    [
+        ({"UV_DEFAULT_INDEX": "https://a/simple", "PIP_INDEX_URL": "https://b/simple"}, "https://a/simple"),
+        ({"UV_DEFAULT_INDEX": "ours=https://a/simple"}, "https://a/simple"),
+        ({"UV_INDEX_URL": "https://c/simple"}, "https://c/simple"),
+        ({"PIP_INDEX_URL": "https://b/simple"}, "https://b/simple"),
+        ({}, "https://d/simple"),
+    ],
+)
+def test_uv_asks_the_index_that_pip_asks(variables, address, tmp_path, monkeypatch):
+    """What is set for uv counts first, then what is set for pip, in its files too."""
+    configuration = tmp_path / "pip.conf"
+    configuration.write_text("[global]\nindex-url = https://d/simple\n")
+    for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**variables, "PIP_CONFIG_FILE": str(configuration)}.items():
+        monkeypatch.setenv(name, value)
+    environments._index_of_pip.cache_clear()
+    found = environments.uv_variables()
+    environments._index_of_pip.cache_clear()
+
+    assert found["UV_DEFAULT_INDEX"] == address
+
+
+def test_an_index_that_cannot_be_reached_is_one_sentence(monkeypatch):
+    """With the variable that names another."""
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:1/simple/")
+
+    with pytest.raises(UsageError, match=r"cannot be asked for lib: .* UV_DEFAULT_INDEX names another"):
+        index.releases("lib")
+
+
+@pytest.mark.index
+def test_the_index_of_this_machine(tmp_path, capsys):
+    """Whatever kind it is: two releases of a real package become rungs with a lock each."""
+    _, ladder = _build(tmp_path, "--from", "1.15.0", "--to", "1.16.0", library="six")
+
+    assert [rung.date[:7] for rung in ladder.rungs] == ["2020-05", "2021-05"]
+    assert [lock["six"] for lock in _locks(tmp_path, ladder)] == ["1.15.0", "1.16.0"]
