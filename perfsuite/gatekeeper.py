@@ -94,7 +94,15 @@ class Gatekeeper:
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         merged = merge(measurements, metrics)
         strategy, tolerance = cell.strategy.name, self.tolerance
-        verdict = judge(merged, baseline, metrics, strategy=strategy, time_tolerance=tolerance, command=self.command)
+        verdict = judge(
+            merged,
+            baseline,
+            metrics,
+            strategy=strategy,
+            time_tolerance=tolerance,
+            command=self.command,
+            unheld="" if baseline else self.store.why_unheld(cell.id),
+        )
         return merged, verdict
 
     def _wants_more(self, launches: int, verdict: Verdict) -> bool:

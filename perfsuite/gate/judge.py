@@ -11,6 +11,7 @@ Statuses, worst first
     suspected     slower than allowed in every launch so far, and more launches must confirm it
     unstable      the baseline's launches spread so wide that they say nothing
     improved      a deterministic metric is better: the baseline is stale until that is accepted
+    unheld        the cell has no baseline for the CPU kernels of this machine: neither good nor bad
     ok            as good as the baseline; a faster step is ok too
     unsupported   this machine or these versions cannot run the cell, and never could
 A metric without a limit has no line as long as it is there and finite. A line can also be "not held", the baseline's
@@ -28,9 +29,10 @@ from perfsuite.gate.rules import hold
 from perfsuite.records import Baseline, Line, Measurement, Verdict
 from perfsuite.units import show_bytes, show_number
 
-ORDER = ("failed", "incomparable", "missing", "regressed", "suspected", "unstable", "improved", "ok", "unsupported")
+GOOD = ("unheld", "ok", "unsupported")  # statuses that fail no test
+ORDER = ("failed", "incomparable", "missing", "regressed", "suspected", "unstable", "improved", *GOOD)
 LET_GO = frozenset({"not held", "excused"})  # of lines: neither good nor bad
-RED = frozenset(ORDER) - {"ok", "unsupported"}  # statuses that fail a test
+RED = frozenset(ORDER) - frozenset(GOOD)
 COMMAND = "pytest --perf"  # collects the cells of the default tests
 OUTCOMES = ("unsupported", "oom", "fits")  # worst first
 NEED_A_REASON = ("regressed", "all")  # consents that lower the bar: the ledger says why
@@ -51,13 +53,15 @@ def judge(
     strategy: str,
     time_tolerance: float,
     command: str = COMMAND,
+    unheld: str = "",
 ) -> Verdict:
     """Return what is to be said of a measured cell.
 
+    ``unheld`` is why a cell without a baseline is held to none, empty where its baseline is missing.
     ``strategy`` is the canonical name, whose precision bounds the loss; ``time_tolerance`` the relative slow-down that
     is allowed on top of the noise. ``command`` is what collects the cell's test.
     """
-    verdict = _judge(measurement, baseline, metrics, strategy, time_tolerance)
+    verdict = _judge(measurement, baseline, metrics, strategy, time_tolerance, unheld)
     if not verdict.accept:
         return verdict
     return msgspec.structs.replace(verdict, accept=f"{command} -k {verdict.cell} --perf-update={verdict.accept}")
@@ -69,12 +73,13 @@ def _judge(
     metrics: Iterable[Metric],
     strategy: str,
     time_tolerance: float,
+    unheld: str,
 ) -> Verdict:
     """The same, with the consent alone that accepts it."""
     if measurement.outcome not in OUTCOMES:
         return _verdict(measurement, baseline, "failed", f"failed: {_reason(measurement)}")
     if baseline is None:
-        return _without_baseline(measurement)
+        return _without_baseline(measurement, unheld)
     old = baseline.measurement
     obstacle = _obstacle(measurement, baseline)
     if obstacle:
@@ -128,9 +133,11 @@ def _ending(measurement: Measurement) -> str:
     return f"oom, at least {show_bytes(failure.missing_bytes)} missing{where}"
 
 
-def _without_baseline(measurement: Measurement) -> Verdict:
+def _without_baseline(measurement: Measurement, unheld: str) -> Verdict:
     if measurement.outcome == "unsupported":
         return _verdict(measurement, None, "unsupported", f"unsupported: {_reason(measurement)}")
+    if unheld:
+        return _verdict(measurement, None, "unheld", unheld)
     tale = ", and it ran out of memory" if measurement.outcome == "oom" else ""
     detail = f" ({_ending(measurement)}: {_reason(measurement)})" if tale else ""
     return _verdict(measurement, None, "missing", f"there is no baseline{tale}{detail}")
@@ -177,7 +184,7 @@ def _verdict(
     headline: str,
     lines: Iterable[Line] = (),
 ) -> Verdict:
-    accept = "new" if baseline is None and status == "missing" else "" if baseline is None else CONSENTS.get(status, "")
+    accept = CONSENTS.get(status, "") if baseline else "new" if status in ("missing", "unheld") else ""
     if measurement.capacity_bytes is not None:
         accept = ""  # a baseline is of the hardware, not of a cap on it
     return Verdict(
