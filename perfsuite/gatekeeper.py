@@ -108,6 +108,7 @@ class Gatekeeper:
             terms=terms,
             code=str(code or ""),
             command=self.command,
+            unheld="" if baseline else self.store.why_unheld(cell.id),
         )
         return merged, verdict
 

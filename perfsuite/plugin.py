@@ -61,6 +61,7 @@ SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("capacity", str, "Memory that each rank's tensors may occupy, e.g. 24GiB; crossing it is an out-of-memory."),
     ("report", str, "Write every result as one line of JSON to this file."),
     ("snapshots", str, "Folder in which the memory snapshots of red cells on CUDA are kept."),
+    ("kernels", str, "Instruction sets of a CPU's kernels: portable, the same on every x86-64 machine, or native."),
     ("time_tolerance", float, "Smallest relative slow-down that must not go unseen (0.03 on CPUs, 0.02 elsewhere)."),
     ("start_timeout", float, "Seconds that a rank may take without progress before its first step (300)."),
     ("step_timeout", float, "Seconds that a rank may take without progress from then on (120)."),

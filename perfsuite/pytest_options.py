@@ -82,7 +82,7 @@ def _one_of(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
 
 def settings_of(config: pytest.Config) -> Settings:
     """How cells are measured. Raises UsageError for what cannot give a measurement."""
-    given = {name: setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout")}
+    given = {name: setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout", "kernels")}
     capacity, snapshots = setting(config, "capacity"), setting(config, "snapshots")
     settings = Settings(
         capacity_bytes=parse_bytes(capacity) if capacity else None,

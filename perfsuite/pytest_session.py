@@ -24,6 +24,7 @@ from perfsuite.against import Against, changes_to
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.store import Store
 from perfsuite.gatekeeper import Gatekeeper, NotAccepted
+from perfsuite.kernels import kernels_key
 from perfsuite.launch.machine import why_absent, why_missing
 from perfsuite.plugin import FIXTURE
 from perfsuite.pytest_cells import catalog_of, cell_of
@@ -73,6 +74,8 @@ class PerfCell:
             raise PerfVerdict(render(verdict, measurement.failure))
         if verdict.status == "unsupported":
             pytest.skip(verdict.headline)
+        if verdict.status == "unheld" and not result.updated:
+            pytest.skip(verdict.headline.removeprefix(f"{self.id}: "))  # the same of all cells: told once
         return measurement
 
 
@@ -86,7 +89,8 @@ class PerfSession:
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.verbose = config.getoption("verbose", 0) > 0
-        self.store = Store(config.rootpath / config.getini("perf_baselines"))
+        kernels = kernels_key(self.options.settings.kernels)
+        self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
         self.results: list[Result] = []
         self.predicted: list[PredictedResult] = []
         self.skipped: Counter[str] = Counter()

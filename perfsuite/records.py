@@ -40,9 +40,10 @@ class Job(Record, frozen=True, kw_only=True):
     """One cell as the ranks receive it. Written once to ``job.json``; every rank of the cell reads the same file.
 
     ``capacity_bytes`` limits the tensors of each rank, ``snapshots`` is the folder into which CUDA ranks write their
-    memory snapshots, empty for none. A rank runs ``warmup`` steps, then ``steps`` timed ones.
-    ``faults`` are ``"module:function"`` names, called with the
-    rank's session after the engine is prepared: the way in which tests break a real cell on purpose.
+    memory snapshots, empty for none. ``kernels`` is the set of a CPU's kernels (perfsuite/kernels.py), empty
+    for any. A rank runs ``warmup`` steps, then ``steps`` timed ones.
+    ``faults`` are ``"module:function"`` names, called with the rank's session after the engine is prepared: the way in
+    which tests break a real cell on purpose.
     """
 
     cell: str
@@ -59,6 +60,7 @@ class Job(Record, frozen=True, kw_only=True):
     catalogs: list[str] = []
     import_path: list[str] = []
     snapshots: str = ""
+    kernels: str = ""
     turns: Turns | None = None
     faults: list[str] = []
 

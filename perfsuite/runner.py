@@ -13,8 +13,9 @@ import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_job
-from perfsuite.errors import PerfsuiteError
+from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.gate.gather import GatherError, failed, gather
+from perfsuite.kernels import CHOICES, PORTABLE, kernel_set
 from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.environments import HERE, Environment
 from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
@@ -30,7 +31,9 @@ Watch = Callable[[Cell, list[Progress], float], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How every cell of a run is measured. Times in seconds. ``snapshots`` is a folder for CUDA's."""
+    """How every cell of a run is measured. Times in seconds. ``snapshots`` is a folder for CUDA's, ``kernels`` is
+    "portable" or "native" (perfsuite/kernels.py).
+    """
 
     steps: int = 10
     warmup: int = 5
@@ -38,6 +41,7 @@ class Settings:
     start_timeout: float = 300.0
     step_timeout: float = 120.0
     snapshots: Path | None = None
+    kernels: str = PORTABLE
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     def all_steps_of(self, cell: Cell) -> int:
@@ -52,7 +56,8 @@ class Runner:
         self.catalog = catalog
         self.settings = settings
         self._environment = environment
-        self._launcher = Launcher(Timeouts(settings.start_timeout, settings.step_timeout), environment)
+        timeouts = Timeouts(settings.start_timeout, settings.step_timeout)
+        self._launcher = Launcher(timeouts, environment, settings.kernels)
 
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
         """Train the cell and return its measurement; a failure is a measurement too, with its outcome, and so is a
@@ -107,6 +112,7 @@ class Runner:
             capacity_bytes=self.settings.capacity_bytes,
             dense_flops=dict(device.dense_flops) if device else {},
             snapshots=str(self.settings.snapshots or ""),
+            kernels="" if device else kernel_set(self.settings.kernels),
             turns=turns,
             faults=list(faults),
         )
@@ -127,6 +133,8 @@ def check_settings(settings: Settings) -> None:
     for name in ("start_timeout", "step_timeout"):
         if not 0 < getattr(settings, name) < math.inf:
             raise PerfsuiteError(f"The {name.replace('_', ' ')} must be a positive number of seconds.")
+    if settings.kernels not in CHOICES:
+        raise UnknownName("choice of kernels", settings.kernels, CHOICES, "A CPU has no others.")
     if settings.steps < 1 or settings.warmup < 0:
         given = f"{settings.steps} and {settings.warmup}"
         raise PerfsuiteError(f"A cell needs at least 1 timed step and 0 or more warm-up steps, not {given}.")

@@ -12,7 +12,7 @@ ROOT = Path(perfsuite.__file__).parent
 
 # From the ground up. A room may import the rooms below it and its neighbours on the same floor.
 FLOORS = (
-    {"errors", "expressions", "processes", "progress", "suspects", "units"},
+    {"errors", "expressions", "kernels", "processes", "progress", "suspects", "units"},
     {"catalog", "codec", "records"},
     {"cell", "training", "gate", "report"},
     {"launch", "memory", "predict"},

@@ -313,19 +313,17 @@ def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch, name
     assert len(traced) == 2
 
 
-@pytest.mark.parametrize("name", ["ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "cpuinfo", "python"])
-def test_another_cpu_or_python_is_traced_anew(traced, catalog, tmp_path, monkeypatch, name):
-    """oneDNN is asked what the kernels of this CPU need, with the instructions that the environment leaves it."""
-    kept = tracing.kept_at(tracing.job_of(parse_cell(CELL, catalog), 0, catalog))
-    if name == "cpuinfo":
-        (tmp_path / "cpuinfo").write_text("processor\t: 0\nflags\t\t: fpu avx2\n")
-        monkeypatch.setattr(tracing, "CPUINFO", tmp_path / "cpuinfo")
-    elif name == "python":
-        monkeypatch.setattr(sys, "version", "3.99.0")
+@pytest.mark.parametrize("name", ["kernels", "python"])
+def test_other_kernels_or_another_python_are_traced_anew(traced, catalog, monkeypatch, name):
+    """oneDNN is asked what the CPU's kernels need."""
+    cell = parse_cell("t5_tiny-ddp-cpu_x2", catalog)
+    kept = tracing.kept_at(tracing.job_of(cell, 0, catalog))
+    if name == "kernels":
+        monkeypatch.setattr(tracing, "kernel_set", lambda choice: "aarch64")
     else:
-        monkeypatch.setenv(name, "avx2")
+        monkeypatch.setattr(sys, "version", "3.99.0")
 
-    assert tracing.kept_at(tracing.job_of(parse_cell(CELL, catalog), 0, catalog)) != kept
+    assert tracing.kept_at(tracing.job_of(cell, 0, catalog)) != kept
 
 
 def _installed(folder, monkeypatch, origin):

@@ -13,6 +13,7 @@ from perfsuite.commands._ini import ini_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import DEDICATED, SHARED
+from perfsuite.kernels import CHOICES, PORTABLE, kernels_key
 from perfsuite.runner import Settings, check_settings
 from perfsuite.studies._rows import Length
 from perfsuite.units import parse_bytes
@@ -56,11 +57,23 @@ def add_baselines(parser: argparse.ArgumentParser) -> None:
 
 
 def store_of(arguments: argparse.Namespace) -> Store:
-    """The baselines of ``--baselines``, or those that pytest holds its cells to."""
+    """The baselines of ``--baselines``, or those that pytest holds its cells to, of the chosen kernels."""
+    kernels = kernels_key(kernels_of(arguments))
     if arguments.baselines is not None:
-        return Store(arguments.baselines)
+        return Store(arguments.baselines, kernels)
     ini = ini_of(Path.cwd())
-    return Store(Path(os.path.relpath(ini.folder / (ini.text("perf_baselines") or "baselines"))))
+    return Store(Path(os.path.relpath(ini.folder / (ini.text("perf_baselines") or "baselines"))), kernels)
+
+
+def add_kernels(parser: argparse.ArgumentParser) -> None:
+    """``--kernels``."""
+    text = "Instruction sets of a CPU's kernels (perf_kernels in pytest's ini, or portable)."
+    parser.add_argument("--kernels", choices=CHOICES, help=text)
+
+
+def kernels_of(arguments: argparse.Namespace) -> str:
+    """The choice of ``--kernels``, where the command has it, or of pytest's ini."""
+    return getattr(arguments, "kernels", None) or ini_of(Path.cwd()).text("perf_kernels") or PORTABLE
 
 
 def add_tolerance(parser: argparse.ArgumentParser) -> None:
@@ -94,6 +107,7 @@ def given(arguments: argparse.Namespace, *options: str) -> list[str]:
 
 def add_settings(parser: argparse.ArgumentParser, steps: int, warmup: int) -> None:
     """How cells are measured."""
+    add_kernels(parser)
     parser.add_argument("--steps", type=int, default=steps, metavar="N", help=f"Timed steps of a cell ({steps}).")
     parser.add_argument("--warmup", type=int, default=warmup, metavar="N", help=f"Steps before them ({warmup}).")
     parser.add_argument("--start-timeout", type=float, default=300.0, metavar="SECONDS", help=_TIMEOUT.format("before"))
@@ -125,6 +139,7 @@ def settings_of(arguments: argparse.Namespace, capacity: str | None = None) -> S
         start_timeout=arguments.start_timeout,
         step_timeout=arguments.step_timeout,
         capacity_bytes=parse_bytes(capacity) if capacity else None,
+        kernels=kernels_of(arguments),
     )
     check_settings(settings)
     return settings

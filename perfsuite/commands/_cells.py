@@ -32,7 +32,7 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
                 raise UsageError(f"{cell}: {reason}")
         return named
     store = store_of(arguments)
-    known = [path.stem for path in store.all()]
+    known = store.cells()
     picked = list(filter(cells_meant(arguments.k, known, catalog), known))
     if not picked:
         raise UsageError(

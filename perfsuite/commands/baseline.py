@@ -4,7 +4,7 @@ import argparse
 from pathlib import Path
 
 from perfsuite.commands import _accept, _history, _survey
-from perfsuite.commands._base import Command, add_baselines, add_catalog, add_tolerance
+from perfsuite.commands._base import Command, add_baselines, add_catalog, add_kernels, add_tolerance
 from perfsuite.commands._select import add_select
 
 
@@ -47,6 +47,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
     for action in (show, diff, accept, prune, history):
         add_baselines(action)
+        add_kernels(action)
         add_catalog(action)
 
 

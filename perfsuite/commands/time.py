@@ -7,7 +7,16 @@ from pathlib import Path
 
 from perfsuite import codec
 from perfsuite.cell import parse_cell
-from perfsuite.commands._base import Command, add_baselines, add_catalog, add_length, catalog_of, length_of, store_of
+from perfsuite.commands._base import (
+    Command,
+    add_baselines,
+    add_catalog,
+    add_kernels,
+    add_length,
+    catalog_of,
+    length_of,
+    store_of,
+)
 from perfsuite.errors import UsageError
 from perfsuite.gate.launches import merge
 from perfsuite.gate.store import Store
@@ -23,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_length(parser)
     parser.add_argument("--studies", type=Path, default=Path("perf-studies"), metavar="FOLDER", help=_FOLDER)
     add_baselines(parser)
+    add_kernels(parser)
     add_catalog(parser)
 
 

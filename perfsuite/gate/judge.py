@@ -12,6 +12,7 @@ Statuses, worst first
     alarm         a stored time cannot rule out a slow-down after something changed: a trial decides
     undecided     the trial could not be held, or could not tell
     machine       a time is not as the baseline's, and nothing but the machine differs
+    unheld        the cell has no baseline for the CPU kernels of this machine: neither good nor bad
     ok            as good as the baseline; a faster step is ok too
     unsupported   this machine or these versions cannot run the cell, and never could
 OPEN ones are neither green nor red. A metric without a limit has no line as long as it is there and finite. A line can
@@ -40,10 +41,11 @@ ORDER = (
     "alarm",
     "undecided",
     "machine",
+    "unheld",
     "ok",
     "unsupported",
 )
-OPEN = frozenset({"alarm", "undecided", "machine"})  # neither green nor red
+OPEN = frozenset({"alarm", "undecided", "machine", "unheld"})  # neither green nor red
 RED = frozenset(ORDER) - OPEN - {"ok", "unsupported"}  # statuses that fail a test
 NOT_HELD = "not held"  # of a line
 COMMAND = "pytest --perf"  # collects the cells of the default tests
@@ -66,14 +68,16 @@ def judge(
     terms: Terms | None = None,
     code: str = "",
     command: str = COMMAND,
+    unheld: str = "",
 ) -> Verdict:
     """Return the verdict on a measured cell.
 
     ``strategy`` is the canonical name, whose precision bounds the loss. Times are held on the ``terms``, those of the
     cell's class of hardware by default. ``code`` says how the user's own code differs from the baseline's, if it does.
-    ``command`` is what collects the cell's test.
+    ``command`` is what collects the cell's test. ``unheld`` is why a cell without a baseline is held to none, empty
+    where its baseline is missing.
     """
-    verdict = _judge(measurement, baseline, list(metrics), strategy, terms, code)
+    verdict = _judge(measurement, baseline, list(metrics), strategy, terms, code, unheld)
     if not verdict.accept:
         return verdict
     return msgspec.structs.replace(verdict, accept=f"{command} -k {verdict.cell} --perf-update={verdict.accept}")
@@ -86,12 +90,13 @@ def _judge(
     strategy: str,
     terms: Terms | None,
     code: str,
+    unheld: str,
 ) -> Verdict:
     """The same, with the consent alone that accepts it."""
     if measurement.outcome not in OUTCOMES:
         return _verdict(measurement, baseline, "failed", f"failed: {_reason(measurement)}")
     if baseline is None:
-        return _without_baseline(measurement)
+        return _without_baseline(measurement, unheld)
     old = baseline.measurement
     obstacle = _obstacle(measurement, baseline)
     if obstacle:
@@ -157,9 +162,11 @@ def _ending(measurement: Measurement) -> str:
     return f"oom, at least {show_bytes(failure.missing_bytes)} missing{where}"
 
 
-def _without_baseline(measurement: Measurement) -> Verdict:
+def _without_baseline(measurement: Measurement, unheld: str) -> Verdict:
     if measurement.outcome == "unsupported":
         return _verdict(measurement, None, "unsupported", f"unsupported: {_reason(measurement)}")
+    if unheld:
+        return _verdict(measurement, None, "unheld", unheld)
     tale = ", and it ran out of memory" if measurement.outcome == "oom" else ""
     detail = f" ({_ending(measurement)}: {_reason(measurement)})" if tale else ""
     return _verdict(measurement, None, "missing", f"there is no baseline{tale}{detail}")
@@ -206,7 +213,7 @@ def _verdict(
     headline: str,
     lines: Iterable[Line] = (),
 ) -> Verdict:
-    accept = "new" if baseline is None and status == "missing" else "" if baseline is None else CONSENTS.get(status, "")
+    accept = CONSENTS.get(status, "") if baseline else "new" if status in ("missing", "unheld") else ""
     if measurement.capacity_bytes is not None:
         accept = ""  # a baseline is of the hardware, not of a cap on it
     return Verdict(

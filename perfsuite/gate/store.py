@@ -23,16 +23,31 @@ _UNSIGNED = ("_bytes", "_seconds", "_per_second", "_per_rank", "_flop", "_flops"
 
 
 class Store:
-    """The baselines below one folder, which is usually committed."""
+    """The baselines below one folder, which is usually committed. ``kernels`` is the key of the set of kernels with
+    which CPU cells are measured (perfsuite/kernels.py), empty for the portable one.
+    """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, kernels: str = "") -> None:
         self.root = root
+        self.kernels = kernels
 
     def path(self, cell_id: str) -> Path:
         """The file of a cell's baseline. Raises FileError for a text that is no cell's id."""
         if not re.fullmatch(r"\w[\w.+]*-\w[\w.+]*-\w[\w.]*_x[1-9]\d*(n[1-9]\d*)?(-\w+)*", cell_id):
             raise FileError(f"{cell_id!r} is not a cell's id, so it names no baseline.")
-        return self.root / cell_id.split("-")[2] / f"{cell_id}.json"
+        return self.root / self._folder(cell_id.split("-")[2]) / f"{cell_id}.json"
+
+    def _folder(self, hardware: str) -> str:
+        return f"{hardware}@{self.kernels}" if self.kernels and hardware.startswith("cpu_") else hardware
+
+    def why_unheld(self, cell_id: str) -> str:
+        """Why a cell without a baseline is held to none: it has a portable one, and nobody has recorded baselines of
+        these kernels. Empty where a baseline is missing.
+        """
+        portable = Store(self.root).path(cell_id)
+        if self.path(cell_id) == portable or not portable.exists() or any(self.root.glob(f"cpu_*@{self.kernels}/*")):
+            return ""
+        return f"there are no baselines for {self.kernels} kernels: record them with --perf-update=new"
 
     def load(self, cell_id: str) -> Baseline | None:
         """The cell's baseline, or None if there is no such file.
@@ -62,8 +77,11 @@ class Store:
 
     @property
     def ledger(self) -> Path:
-        """The file in which every change of a baseline stands."""
-        return self.root / ledger.NAME
+        """The file in which every change of a baseline stands: those of other kernels have their own."""
+        return self.root / (ledger.NAME.replace(".", f"@{self.kernels}.") if self.kernels else ledger.NAME)
+
+    def _ledger_of(self, cell_id: str) -> Path:
+        return self.ledger if "@" in self.path(cell_id).parent.name else self.root / ledger.NAME
 
     def save(self, baseline: Baseline, replaces: Baseline | None, consent: Consent) -> None:
         """Write a baseline in place of ``replaces``, the one that was judged by (None: there was none), and its line
@@ -77,7 +95,7 @@ class Store:
             raise FileError(f"{path} is not written: {problem}.")
         with locked(path):
             self._check(baseline.cell, replaces)
-            with ledger.entered(self.ledger, ledger.entry_of(replaces, baseline, consent)):
+            with ledger.entered(self._ledger_of(baseline.cell), ledger.entry_of(replaces, baseline, consent)):
                 try:
                     codec.write(path, baseline)
                 except OSError as error:
@@ -88,7 +106,7 @@ class Store:
         path = self.path(baseline.cell)
         with locked(path):
             self._check(baseline.cell, baseline)
-            with ledger.entered(self.ledger, ledger.entry_of(baseline, None, consent)):
+            with ledger.entered(self._ledger_of(baseline.cell), ledger.entry_of(baseline, None, consent)):
                 try:
                     path.unlink()
                 except OSError as error:
@@ -103,8 +121,14 @@ class Store:
             )
 
     def all(self) -> Iterator[Path]:
-        """Every baseline's file, in order."""
-        yield from sorted(self.root.glob("*/*.json"))
+        """Every baseline's file, in order, but those of other kernels."""
+        for path in sorted(self.root.glob("*/*.json")):
+            if path.parent.name == self._folder(path.parent.name.partition("@")[0]):
+                yield path
+
+    def cells(self) -> list[str]:
+        """The cells that have a baseline of any kernels."""
+        return sorted({path.stem for path in self.root.glob("*/*.json")})
 
 
 def _what_happened(there: Baseline | None, replaces: Baseline | None) -> str:

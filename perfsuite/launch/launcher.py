@@ -18,6 +18,7 @@ from typing import Any
 from perfsuite import codec, records
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.errors import FileError, PerfsuiteError
+from perfsuite.kernels import PORTABLE, pinned
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
 from perfsuite.launch.environments import HERE, Environment
 from perfsuite.progress import Progress, read_progress
@@ -52,9 +53,12 @@ Watcher = Callable[[list[Progress], float], None]  # every rank's progress, seco
 class Launcher:
     """Owns the rank servers of one process, all in one environment. ``close()`` leaves nothing behind."""
 
-    def __init__(self, timeouts: Timeouts | None = None, environment: Environment = HERE) -> None:
+    def __init__(
+        self, timeouts: Timeouts | None = None, environment: Environment = HERE, kernels: str = PORTABLE
+    ) -> None:
         self.timeouts = timeouts or Timeouts()
         self.environment = environment
+        self.kernels = kernels
         self._servers: dict[tuple[str, ...], _ServerProcess] = {}
 
     def run(
@@ -96,7 +100,7 @@ class Launcher:
         if key in self._servers and not self._servers[key].alive():
             self._servers.pop(key).close()
         if key not in self._servers:
-            self._servers[key] = _ServerProcess(device, visible, self.environment)
+            self._servers[key] = _ServerProcess(device, visible, self.environment, self.kernels)
         return self._servers[key]
 
     def _start(self, server: "_ServerProcess", request: dict[str, Any]) -> list[int]:
@@ -167,7 +171,7 @@ class Launcher:
 class _ServerProcess:
     """The parent's end of one rank server. ``alive()`` is False once it has died."""
 
-    def __init__(self, device: str, visible: str, environment: Environment) -> None:
+    def __init__(self, device: str, visible: str, environment: Environment, kernels: str) -> None:
         self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
         self._connection, theirs = socket.socketpair()
         variables = environment.variables()
@@ -183,7 +187,7 @@ class _ServerProcess:
             "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the one that is installed
         }
         if device == "cpu":
-            variables |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+            variables = pinned(variables, kernels) | {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
         elif visible:
             variables |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts
         with (self.workspace / "server.log").open("wb") as log:

@@ -18,6 +18,7 @@ from perfsuite import codec
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_job
 from perfsuite.errors import FileError, PerfsuiteError
+from perfsuite.kernels import PORTABLE, kernel_set, pinned
 from perfsuite.records import Failure, Job, Trace, TraceJob
 from perfsuite.training.meters._base import TRACED_STEPS
 from perfsuite.training.meters._cpu_allocator import cache_folder
@@ -25,9 +26,6 @@ from perfsuite.training.meters._cpu_allocator import cache_folder
 STEPS = 2  # the first has no optimizer state yet; where steps are cheap, on a CPU, as many as a run records
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
 PERFSUITE = Path(__file__).parents[1]
-KERNELS = ("ATEN_CPU_CAPABILITY", "ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA")  # take instructions from torch and oneDNN
-CPUINFO = Path("/proc/cpuinfo")
-CPU_FIELDS = ("model name", "cache size", "flags", "CPU implementer", "CPU part", "Features")  # of x86 and of ARM
 
 
 class TraceFailed(PerfsuiteError):
@@ -42,7 +40,7 @@ def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted
     """What the process is given that traces the rank."""
     device = cell.hardware.device
     return TraceJob(
-        job=make_job(cell, catalog, sys.path, steps=1, warmup=0),
+        job=make_job(cell, catalog, sys.path, steps=1, warmup=0, kernels="" if device else kernel_set(PORTABLE)),
         rank=rank,
         steps=TRACED_STEPS if device is None else STEPS,
         capability=device.compute_capability if device else None,
@@ -65,24 +63,17 @@ def kept_at(job: TraceJob) -> Path | None:
 
 
 def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
-    """Of everything that a trace depends on: the cell, Python, the libraries' versions and where they come from,
-    perfsuite's own code, and the CPU, whose kernels are asked for what they need.
+    """Of everything that a trace depends on: the cell and its kernels, Python, the libraries' versions and where they
+    come from, and perfsuite's own code.
     """
-    chosen = {name: os.environ.get(name) for name in KERNELS}
     versions = {name: _version(name) for name in PACKAGES}
-    whole = [msgspec.structs.replace(job, job=_portable(job.job)), sys.version, _cpu(), chosen, versions, origins]
+    whole = [msgspec.structs.replace(job, job=_portable(job.job)), sys.version, versions, origins]
     # A set has another order in each process.
     digest = hashlib.sha256(msgspec.json.encode(whole, order="deterministic"))
     for path in sorted(PERFSUITE.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(f"{path.relative_to(PERFSUITE)} {path.stat().st_size}\n".encode() + path.read_bytes())
     return digest.hexdigest()[:20]
-
-
-def _cpu() -> list[str]:
-    """What /proc/cpuinfo says of the first processor that decides which kernels there are, and their blocks."""
-    first = CPUINFO.read_text().partition("\n\n")[0]
-    return [line for line in first.splitlines() if line.partition(":")[0].strip() in CPU_FIELDS]
 
 
 def _origin(name: str) -> dict[str, Any]:
@@ -96,7 +87,7 @@ def _origin(name: str) -> dict[str, Any]:
 
 def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]:
     """The trace of every job or why it has none, each in a process of its own, at most so many at once."""
-    environment = dict(os.environ)
+    environment = pinned(os.environ, PORTABLE)
     environment |= {
         "CUDA_VISIBLE_DEVICES": "",
         "DS_ACCELERATOR": "cpu",

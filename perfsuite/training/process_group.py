@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from perfsuite.errors import RankError, Unsupported
+from perfsuite.kernels import why_others
 
 if TYPE_CHECKING:
     from perfsuite.training.session import Session
@@ -36,6 +37,10 @@ def join(session: Session, folder: Path) -> None:
             raise Unsupported(f"torch {torch.__version__} {reason}")
     else:
         torch.set_num_threads(1)  # a CPU rank is one core, whatever the machine
+        mkldnn = torch.ops.mkldnn
+        half_precision = mkldnn._is_mkldnn_bf16_supported() or mkldnn._is_mkldnn_fp16_supported()
+        if reason := why_others(session.job.kernels, torch.backends.cpu.get_cpu_capability(), half_precision):
+            raise RankError(reason)
     port_file = folder / "port"
     if rank == 0:
         store = TCPStore("127.0.0.1", 0, world_size, True, TIMEOUT, wait_for_workers=False)

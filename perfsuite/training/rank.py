@@ -52,7 +52,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         rank=session.rank,
         readings=readings,
         engine=evidence,
-        versions=versions(session.strategy.packages),
+        versions=versions(session),
         phases_seconds=phases_seconds,
     )
 
@@ -179,7 +179,7 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
         message=message,
         missing_bytes=sum(refused[:2]) - refused[2] if refused else None,
         parts=_alive(session, message) if out_of_memory else {},
-        versions=versions(session.strategy.packages if session else ()),
+        versions=versions(session),
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
 
@@ -214,15 +214,13 @@ def _timed(phase: str, session: Session, phases_seconds: dict[str, float]) -> An
     phases_seconds[phase] = time.perf_counter() - begin
 
 
-def versions(packages: Iterable[str]) -> dict[str, str]:
-    """The versions of the libraries and of the strategy's own packages, and which kernels torch chooses on this CPU,
-    since some of them need temporaries that others do not (bf16 matmuls with and without oneDNN's).
-    """
+def versions(session: Session | None) -> dict[str, str]:
+    """The versions of the libraries and of the strategy's own packages, and the set of the CPU's kernels."""
     import torch
 
-    kernels = torch.backends.cpu.get_cpu_capability()
-    if torch.ops.mkldnn._is_mkldnn_bf16_supported():
-        kernels += "+bf16"
+    kernels = session.job.kernels if session else ""
+    kernels = kernels or torch.backends.cpu.get_cpu_capability().lower()
+    packages = session.strategy.packages if session else ()
     versions = {"python": sys.version.split()[0], "cpu kernels": kernels}
     for name in dict.fromkeys(("torch", "transformers", "accelerate", "deepspeed", *packages)):
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -82,7 +82,7 @@ def trace(job: TraceJob) -> Trace:
         events=recorder.events[:events],
         labels=list(recorder.numbers),
         marks=marks.marks[:phases],
-        versions=versions(session.strategy.packages),
+        versions=versions(session),
         seconds=time.process_time() - begin,
         rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         readings={name: reading for meter in counting for name, reading in meter.readings().items()},

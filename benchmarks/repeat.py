@@ -1,0 +1,101 @@
+"""Whether exact metrics repeat under load: python benchmarks/repeat.py [CELL …] [--launches N] [--hogs K]
+
+Launches ten cells N times each beside K processes that keep the cores busy, and prints every exact metric of every rank
+that is not the first launch's, down to the parts of the memory's peak. Exit code 1 if any byte differs.
+"""
+
+import argparse
+import subprocess
+import sys
+
+import msgspec
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
+from perfsuite.records import RankSample
+from perfsuite.runner import Runner, Settings
+
+CELLS = (
+    "t5_tiny-single-cpu_x1",
+    "t5_tiny-ddp+acc2-cpu_x2",
+    "llama_tiny-zero2+bf16-cpu_x2",
+    "t5_tiny-zero3-cpu_x2",
+    "t5_tiny-zero3+bf16+ckpt+acc2-cpu_x2",
+    "gpt2_tiny-fsdp1-cpu_x2",
+    "gpt2_tiny-fsdp2-cpu_x2",
+    "llama_tiny-tp-cpu_x2",
+    "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x2",
+    "gpt2_tiny-fsdp2+dp2-cpu_x4",
+)
+HOG = "while True: pass"
+
+
+class Keeping(Runner):
+    """A runner that keeps what each rank of the last cell said."""
+
+    def __init__(self, catalog, settings):
+        super().__init__(catalog, settings)
+        run = self._launcher.run
+
+        def run_and_keep(*arguments):
+            self.samples = run(*arguments)
+            return self.samples
+
+        self._launcher.run = run_and_keep
+
+
+def exact(samples: list[RankSample], metrics):
+    """Rank, metric and part → value."""
+    return {
+        (sample.rank, name, part): value
+        for sample in samples
+        for name, reading in sample.readings.items()
+        if metrics[name].hold == "exact"
+        for part, value in {"value": reading.value, **reading.parts}.items()
+    }
+
+
+def main():
+    """Launch, compare, print."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("cells", nargs="*", default=CELLS, metavar="CELL")
+    parser.add_argument("--launches", type=int, default=20)
+    parser.add_argument("--hogs", type=int, default=2)
+    arguments = parser.parse_args()
+    catalog = Catalog()
+    metrics = catalog.all("metric")
+    cells = [parse_cell(text, catalog) for text in arguments.cells]
+    hogs = [subprocess.Popen([sys.executable, "-c", HOG]) for _ in range(arguments.hogs)]
+    runner = Keeping(catalog, Settings(steps=1, warmup=0))
+    first, launches, differing = {}, 0, 0
+    try:
+        for number in range(arguments.launches):
+            for cell in cells:
+                measurement = runner.measure(cell)
+                launches += 1
+                if measurement.failure:
+                    differing += 1
+                    print(f"{cell.id}: launch {number + 1}: {msgspec.json.encode(measurement.failure).decode()}")
+                    continue
+                found = exact(runner.samples, metrics)
+                there = first.setdefault(cell.id, found)
+                changed = [key for key in sorted(there.keys() | found.keys()) if there.get(key) != found.get(key)]
+                differing += bool(changed)
+                for key in changed:
+                    rank, name, part = key
+                    print(
+                        f"{cell.id}: launch {number + 1}, rank {rank}: {name} ({part}) is {found.get(key)}, "
+                        f"it was {there.get(key)}",
+                        flush=True,
+                    )
+    finally:
+        runner.close()
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    print(f"{launches} launches of {len(cells)} cells beside {len(hogs)} hogs: {differing} differ.")
+    return int(bool(differing))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
