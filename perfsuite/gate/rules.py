@@ -12,7 +12,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import UsageError
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.gather import is_number
-from perfsuite.gate.lines import Scope, agree, bound_of, say, text
+from perfsuite.gate.lines import Scope, agree, bound_of, changes, say, text
 from perfsuite.gate.timing import TAIL_ALONE, hold_time
 from perfsuite.records import Line, Reading
 from perfsuite.units import show_change
@@ -24,6 +24,8 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
     rule = RULES.get(metric.hold)
     if rule is None:
         raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
+    if new and old and (other := _another(metric, scope)):
+        return text(metric, "not held", old, new, note=f"counts differ with the release: {other}")
     if new and old and scope.finite:
         return None if rule is _shown else rule(metric, new, old, scope)
     if new is None and old is None and metric.optional:
@@ -38,6 +40,16 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
     return rule(metric, new, old, scope)
+
+
+def _another(metric: Metric, scope: Scope) -> str:
+    """``python 3.11 -> 3.12``: what the metric depends on and has another minor release on the other side."""
+    old, new = ({name: _minor(side.versions.get(name, "")) for name in metric.depends_on} for side in (scope.old, scope.new))
+    return ", ".join(changes(old, new))
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def _is_finite(reading: Reading | None) -> bool:

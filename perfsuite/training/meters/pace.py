@@ -38,7 +38,7 @@ class Pace(Meter):
         self.watched = False
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        if self.session.job.capacity_bytes is not None or kind == "counted":
+        if self.session.job.capacity_bytes is not None or kind not in ("traced", "warmup", "timed"):
             return
         self.watched |= _is_watched()
         if self.watched:
