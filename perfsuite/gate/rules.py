@@ -35,8 +35,8 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
         return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
     if new is None or old is None:
         needless = metric.optional and old is None
-        if needless and rule is _shown:
-            return None
+        if rule is _shown and (needless or (metric.optional and metric.derive)):
+            return None  # what its formula leaves out is no loss, such as an MFU above 100 %
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
     return rule(metric, new, old, scope)
@@ -44,7 +44,8 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
 
 def _another(metric: Metric, scope: Scope) -> str:
     """``python 3.11 -> 3.12``: what the metric depends on and has another minor release on the other side."""
-    old, new = ({name: _minor(side.versions.get(name, "")) for name in metric.depends_on} for side in (scope.old, scope.new))
+    sides = scope.old.versions, scope.new.versions
+    old, new = ({name: _minor(side.get(name, "")) for name in metric.depends_on} for side in sides)
     return ", ".join(changes(old, new))
 
 

@@ -101,8 +101,8 @@ class LoopTrainer(Trainer):
         if largest or self.reads_norm:
             self.scaler.unscale_(self.optimizer)
             norm = self.gradient_norm()
-        if largest:
-            clip(self.gradients(), norm, largest)
+            if largest:
+                clip(self.gradients(), norm, largest)
         self.scaler.step(self.optimizer)
         skipped = self.overflows()
         self.scaler.update()

@@ -50,7 +50,7 @@ class Correctness(Meter):
             return loss
         known = [norm for norm in self.norms if norm is not None]
         if not known:
-            raise RankError(f"All {len(self.norms)} steps with a gradient norm overflowed in fp16: the optimizer never stepped.")
+            raise RankError(f"All {len(self.norms)} steps whose norm was read overflowed in fp16: no step was made.")
         return loss | {"gradient_norm": Reading(value=known[-1], samples=list(self.norms))}
 
     def _check_replicas(self) -> None:

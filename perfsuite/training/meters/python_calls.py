@@ -1,13 +1,15 @@
-"""Python calls: how many Python functions a step calls, by package; the evidence is which functions, and where they are.
+"""Python calls: how many Python functions a step calls, by package; the evidence is which functions, and where.
 
 One step runs under a profile function (``sys.setprofile``) and under no dispatch mode or module hook, which would call
 functions of torch themselves. It computes no gradient norm of perfsuite's own, just as a timed step. Calls of C
 functions do not count; each time that a generator is resumed does. Counted are the packages whose versions a
 measurement records; "yours" is everything else but the standard library and perfsuite itself.
 
-The count repeats exactly: garbage is not collected meanwhile, so no finalizer runs by chance; other threads do not
-count; and autograd runs CUDA's backward in the rank's own thread for this step. It depends on the minor version of
-Python, which compiles the same code to more or fewer calls (comprehensions are calls before 3.12).
+The count repeats exactly. Garbage is not collected meanwhile, so no finalizer runs by chance. Other threads do not
+count, and autograd runs CUDA's backward in the rank's own thread for this step. Comparisons (``__eq__``) do not count:
+how often a hash table compares its keys depends on their addresses (DTensor's caches do so in C++). Nor does the
+polling of a device. The count depends on the minor version of Python, which compiles the same code to more or fewer
+calls (comprehensions are calls before 3.12).
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records import Reading
@@ -27,13 +29,10 @@ from perfsuite.training.meters._base import Meter
 from perfsuite.training.session import Session
 from perfsuite.units import show_whole
 
-if TYPE_CHECKING:
-    from perfsuite.training.trainer import Trainer
-
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed")
 OURS = ("perfsuite", "__main__")  # a rank's main module is the rank server
 YOURS = "yours"
-POLLS = frozenset({"Event.query", "Stream.query"})  # how often a library asks whether the device is done is a race
+BY_CHANCE = frozenset({"__eq__", "query"})  # functions that are called more or less often in the next launch
 
 
 class PythonCalls(Meter):
@@ -67,7 +66,7 @@ class PythonCalls(Meter):
 
 
 class CallCounter:
-    """Counts the calls of Python functions in this thread. What ``Session.mark`` calls is not part of a step."""
+    """Counts the calls of Python functions in this thread, without what ``Session.mark`` and those BY_CHANCE call."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()  # by the code's address: code objects compare by their contents, slowly
@@ -95,7 +94,7 @@ class CallCounter:
                     silent = None
             elif event == "call":
                 code = frame.f_code
-                if code is mark:
+                if code is mark or code.co_name in BY_CHANCE:
                     silent = frame
                     return
                 number = id(code)
@@ -112,8 +111,6 @@ class CallCounter:
             code, module = self.known[number]
             top = module.partition(".")[0]
             if top in OURS or top in sys.stdlib_module_names or module.startswith("namedtuple_"):
-                continue
-            if code.co_qualname in POLLS and top == "torch":
                 continue
             package = top if top in packages else YOURS
             calls[f"{package}: {code.co_qualname}{AT}{module or code.co_filename}"] += count
