@@ -23,7 +23,7 @@ from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices, why_missing
 from perfsuite.progress import Progress
 from perfsuite.records import SNAPSHOT, Failure, Job, Launch, Measurement, Turns, timestamp
-from perfsuite.training.meters._base import COUNTED_STEPS, TRACED_STEPS
+from perfsuite.training.meters._base import TRACED_STEPS, block_size, last_kinds
 from perfsuite.training.recipe import resolve
 
 Watch = Callable[[Cell, list[Progress], float], None]
@@ -45,8 +45,11 @@ class Settings:
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     def all_steps_of(self, cell: Cell) -> int:
-        """Every optimizer step of a cell, those included that are recorded and counted."""
-        return TRACED_STEPS + self.warmup + self.steps * resolve(cell.strategy).epochs + COUNTED_STEPS
+        """Every optimizer step of a cell, those included that are recorded, unfenced and counted."""
+        process, device = cell.strategy.engine.process, cell.hardware.torch_device
+        last = last_kinds(self.steps, process, device, self.capacity_bytes is not None)
+        unfenced = last.count("unfenced") * (block_size(self.steps) - 1)
+        return TRACED_STEPS + self.warmup + self.steps * resolve(cell.strategy).epochs + len(last) + unfenced
 
 
 class Runner:

@@ -218,7 +218,9 @@ class Metric:
     within the precision's bound), "time" (the median, on the machine that recorded it) or "shown" (must be there and
     finite, has no limit). ``worse`` says which way is bad: "higher", "lower" or "different".
     ``derive`` computes the number from the other folded readings and the world size, instead of from the ranks.
-    ``processes`` are the kinds of cells (Engine.process) that have it.
+    ``processes`` are the kinds of cells (Engine.process) that have it. ``depends_on`` names the versions ("python") of
+    which both sides must have the same minor release, or the metric is not held. ``every_part`` explains a difference
+    by all parts that moved, where a part that moved less may be the cause of one that moved more.
     """
 
     name: str
@@ -232,6 +234,8 @@ class Metric:
     optional: bool = False  # may be missing where the device cannot tell it
     derive: Callable[[Mapping[str, Any], int], float | None] | None = None
     processes: tuple[str, ...] = ("training", "inference")
+    depends_on: tuple[str, ...] = ()
+    every_part: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -24,8 +24,13 @@ def explain(metric: Metric, new: Reading, old: Reading) -> str:
     if not moves:
         return ""
     sign = -1 if new.value < old.value else 1
-    part = max(moves, key=lambda name: sign * moves[name])
-    note = f"{part.replace('_', ' ')} {_signed(metric, moves[part])}"
+    parts = sorted(moves, key=lambda name: -sign * moves[name])
+    shown = [part for part in parts if sign * moves[part] > 0][: None if metric.every_part else 1] or parts[:1]
+    return "; ".join(_explain_part(metric, part, sign, moves[part], new, old) for part in shown)
+
+
+def _explain_part(metric: Metric, part: str, sign: int, move: int, new: Reading, old: Reading) -> str:
+    note = f"{part.replace('_', ' ')} {_signed(metric, move)}"
     if not new.suspects or not old.suspects:
         return note
     moved = [(suspect, sign * size) for suspect, size in _moved(part, new, old).items()]

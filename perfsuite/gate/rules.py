@@ -12,7 +12,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import UsageError
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.gather import is_number
-from perfsuite.gate.lines import Scope, agree, bound_of, say, text
+from perfsuite.gate.lines import Scope, agree, bound_of, changes, say, text
 from perfsuite.gate.timing import hold_time
 from perfsuite.records import Line, Reading
 from perfsuite.units import show_change
@@ -24,6 +24,8 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
     rule = RULES.get(metric.hold)
     if rule is None:
         raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
+    if new and old and (other := _another(metric, scope)):
+        return text(metric, "not held", old, new, note=f"counts differ with the release: {other}")
     if new and old and scope.finite:
         return None if rule is _shown else rule(metric, new, old, scope)
     if new is None and old is None and metric.optional:
@@ -33,11 +35,22 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
         return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
     if new is None or old is None:
         needless = metric.optional and old is None
-        if needless and rule is _shown:
-            return None
+        if rule is _shown and (needless or (metric.optional and metric.derive)):
+            return None  # what its formula leaves out is no loss, such as an MFU above 100 %
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
     return rule(metric, new, old, scope)
+
+
+def _another(metric: Metric, scope: Scope) -> str:
+    """``python 3.11 -> 3.12``: what the metric depends on and has another minor release on the other side."""
+    sides = scope.old.versions, scope.new.versions
+    old, new = ({name: _minor(side.get(name, "")) for name in metric.depends_on} for side in sides)
+    return ", ".join(changes(old, new))
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
 
 
 def _is_finite(reading: Reading | None) -> bool:

@@ -85,19 +85,27 @@ class LoopTrainer(Trainer):
         """The norm of the whole model's gradient."""
         return gradient_norm(self.gradients(), self.session.device)
 
+    def overflows(self) -> list[torch.Tensor]:
+        """What the scaler found out about the gradients of this step and forgets in its update: not 0 is an overflow.
+        To ask for the scale would wait for the device.
+        """
+        found = self.scaler._found_inf_per_device(self.optimizer) if self.session.recipe.loss_scaling else {}
+        return list(found.values())
+
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         with self.session.recipe.around():
             loss_sum = self.forward_backward(batch)
         self.reduce_gradients()
         self.session.mark("optimizer")
-        self.scaler.unscale_(self.optimizer)
-        norm = self.gradient_norm()
-        if self.session.recipe.clip:
-            clip(self.gradients(), norm, self.session.recipe.clip)
-        scale = self.scaler.get_scale()
+        largest, norm = self.session.recipe.clip, None
+        if largest or self.reads_norm:
+            self.scaler.unscale_(self.optimizer)
+            norm = self.gradient_norm()
+            if largest:
+                clip(self.gradients(), norm, largest)
         self.scaler.step(self.optimizer)
+        skipped = self.overflows()
         self.scaler.update()
-        skipped = self.session.recipe.loss_scaling and self.scaler.get_scale() < scale
         self.session.mark("end")
         self.optimizer.zero_grad(set_to_none=True)
         return StepOutcome(loss_sum, norm, skipped)

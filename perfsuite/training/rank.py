@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import itertools
 import os
 import signal
 import statistics
@@ -24,11 +25,18 @@ from perfsuite.errors import RankError, Unsupported
 from perfsuite.progress import ProgressWriter
 from perfsuite.records import Failure, Job, RankSample
 from perfsuite.training.build import build_model, resolve
-from perfsuite.training.meters._base import COUNTED_STEPS, MOST_TRACED_STEPS, TRACED_STEPS, Meter
+from perfsuite.training.meters._base import (
+    MOST_TRACED_STEPS,
+    READS_NORM,
+    TRACED_STEPS,
+    Meter,
+    block_size,
+    last_kinds,
+)
 from perfsuite.training.meters._cpu_allocator import refusal
 from perfsuite.training.process_group import join, leave
 from perfsuite.training.session import Session
-from perfsuite.training.trainer import Trainer
+from perfsuite.training.trainer import MicroBatch, Trainer
 from perfsuite.training.turns import align, turns_of
 
 EVALUATED_BATCHES = 2
@@ -81,27 +89,37 @@ def drive(
     seed_steps(session)
     take_turn = turns_of(session)
     phases_seconds["steps"] = -time.perf_counter()
-    for number, kind in enumerate(kinds):
+    numbers = itertools.count()
+    for kind in kinds:
         take_turn(kind)
         if kind == "evaluation":
             _evaluate(session, trainer, meters)
             continue
-        session.mark("batch")
-        with contextlib.ExitStack() as around:
-            for meter in meters:
-                around.enter_context(meter.feed(kind))
-            batch = trainer.batch(number)
+        steps = itertools.islice(numbers, block_size(session.job.steps) if kind == "unfenced" else 1)
+        batches = [_feed(session, trainer, meters, kind, number) for number in steps]
+        trainer.reads_norm = kind in READS_NORM
         align(session)  # else a fast rank's step would contain the slow one's previous step
         with contextlib.ExitStack() as around:
             for meter in meters:
                 around.enter_context(meter.step(kind))
-            outcome = trainer.step(batch)
-        skipped.append(outcome.skipped)
-        for meter in meters:
-            meter.stepped(kind, outcome)
+            outcomes = [trainer.step(batch) for batch in batches]
+        outcomes = [trainer.finished(outcome) for outcome in outcomes]
+        for outcome in outcomes:
+            skipped.append(outcome.skipped)
+            for meter in meters:
+                meter.stepped(kind, outcome)
     phases_seconds["steps"] += time.perf_counter()
     trainer.check()
     return evidence
+
+
+def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: str, number: int) -> list[MicroBatch]:
+    """Make the batch of a step."""
+    session.mark("batch")
+    with contextlib.ExitStack() as around:
+        for meter in meters:
+            around.enter_context(meter.feed(kind))
+        return trainer.batch(number)
 
 
 def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
@@ -114,8 +132,10 @@ def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
             break
     else:
         raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS - recorded} of the first {MOST_TRACED_STEPS} steps.")
-    epoch = ["timed"] * session.job.steps + ["evaluation"] * (session.recipe.epochs > 1)
-    yield from ["warmup"] * session.job.warmup + epoch * session.recipe.epochs + ["counted"] * COUNTED_STEPS
+    job = session.job
+    epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
+    yield from ["warmup"] * job.warmup + epoch * session.recipe.epochs
+    yield from last_kinds(job.steps, session.strategy.engine.process, job.device, job.capacity_bytes is not None)
 
 
 def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> None:

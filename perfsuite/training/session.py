@@ -5,22 +5,24 @@ from __future__ import annotations
 import dataclasses
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.records import Job
+from perfsuite.training.anatomy import Mark
 from perfsuite.training.recipe import Recipe, resolve
 
 if TYPE_CHECKING:
     import torch
     from torch.distributed.device_mesh import DeviceMesh
 
+Recorded = tuple[Sequence[tuple[int, int, str]], Mapping[int, Mark]]  # as anatomy.py describes them
 Listener = Callable[[str], None]
 
 
@@ -37,6 +39,8 @@ class Session:
     scratch: Path | None = None  # for files that are removed when the cell ends
     listeners: list[Listener] = field(default_factory=list)
     waits: Listener = lambda phase: None  # to be told from time to time that this rank waits, and does not hang
+    recorded: Callable[[], Recorded] | None = None  # what the traced steps allocated, once they are done
+    runtime_calls: Any = None  # of CUDA in the profiled step, as meters/_cuda_runtime.py counts them
     at_refusal: Callable[[str], dict[str, int]] | None = None  # what was alive when memory ran out, by its message
 
     @classmethod

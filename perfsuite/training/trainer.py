@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -31,18 +32,23 @@ class StepOutcome:
 
     Both stay tensors, or numbers where the engine has them, so that a step never waits for them. Inference has no
     gradient norm, communication has neither. ``skipped`` says that fp16 gradients overflowed and the optimizer did not
-    step.
+    step: a flag, or the tensors of which any says so.
     """
 
     loss: Any = None
     gradient_norm: Any = None
-    skipped: bool = False
+    skipped: Any = False
 
 
 class Trainer:
     """Base of all engines. The constructor prepares ``model`` for training; ``session.mark(phase)`` must be called
     when each forward, backward and optimizer phase begins.
+
+    ``reads_norm`` says whether the next step is to compute a gradient norm that its recipe does not need. A timed step
+    is not: what is timed is what the library does.
     """
+
+    reads_norm = True
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         self.session = session
@@ -69,6 +75,11 @@ class Trainer:
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         """One optimizer step: forward and backward of every micro-batch, then the optimizer."""
         raise NotImplementedError
+
+    def finished(self, outcome: StepOutcome) -> StepOutcome:
+        """What perfsuite alone wants to know of a step, found out after the clock: ``skipped`` becomes a flag."""
+        skipped = outcome.skipped if isinstance(outcome.skipped, list) else [outcome.skipped]
+        return dataclasses.replace(outcome, skipped=any(map(bool, skipped)))
 
     def evaluate(self, batch: list[MicroBatch]) -> Any:
         """The evaluation of one batch without gradients, after which training goes on; returns its loss."""

@@ -74,6 +74,9 @@ class AutoTensorParallel(DeepSpeedTrainer):
         """At stage 0 DeepSpeed has no norm in fp32: each part counts once, what every rank holds whole counts once."""
         import torch
 
+        if not self.reads_norm:
+            self.norm = None
+            return
         cut = set(self._cut())
         parts: list[torch.Tensor] = []
         whole: list[torch.Tensor] = []

@@ -22,7 +22,7 @@ from perfsuite.training.loop import LoopTrainer
 from perfsuite.training.norms import gradient_norm, local
 from perfsuite.training.replicas import average_gradients, replicas
 from perfsuite.training.stages import CUT_REFUSES, make_stage, tied_weights, why_not_cut
-from perfsuite.training.trainer import MicroBatch
+from perfsuite.training.trainer import MicroBatch, StepOutcome
 
 if TYPE_CHECKING:
     import torch
@@ -124,7 +124,6 @@ class Pipeline(LoopTrainer):
 
     def forward_backward(self, batch: list[MicroBatch]) -> torch.Tensor:
         import torch
-        import torch.distributed as dist
 
         session = self.session
         inputs = {name: torch.cat([one.inputs[name] for one in batch]) for name in batch[0].inputs}
@@ -135,9 +134,14 @@ class Pipeline(LoopTrainer):
             keywords |= {"labels": inputs["labels"], "target": weights, "losses": losses}
         arguments = [inputs["input_ids"]] if session.stage == 0 else []
         self.schedule.step(*arguments, **keywords, return_outputs=False)
-        loss = torch.stack(losses).sum().detach() if losses else torch.zeros((), device=session.device)
-        dist.all_reduce(loss, group=self.group)  # the last stage tells the others
-        return loss
+        return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=session.device)
+
+    def finished(self, outcome: StepOutcome) -> StepOutcome:
+        """The last stage tells the others the loss."""
+        import torch.distributed as dist
+
+        dist.all_reduce(outcome.loss, group=self.group)
+        return super().finished(outcome)
 
     @property
     def ends(self) -> bool:

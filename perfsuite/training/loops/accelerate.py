@@ -61,7 +61,7 @@ class Accelerated(LoopTrainer):
                     mark("optimizer")
                     if clip:
                         norm = self.accelerator.clip_grad_norm_(self.trainable(), clip)
-                    else:
+                    elif self.reads_norm:
                         self.accelerator.unscale_gradients()
                         norm = gradient_norm(self.gradients(), self.session.device)
                 self.optimizer.step()

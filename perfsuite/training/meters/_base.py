@@ -16,7 +16,23 @@ if TYPE_CHECKING:
 
 TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still grow, the third repeats the second
 MOST_TRACED_STEPS = 30  # fp16 halves its loss scale in each step that overflows, from 2**16 down
-COUNTED_STEPS = 1
+READS_NORM = ("traced", "warmup", "counted")  # the kinds of steps that compute a gradient norm of perfsuite's own
+MOST_BLOCKS = 5  # of unfenced steps; each gives one sample
+
+
+def block_size(steps: int) -> int:
+    """How many steps an unfenced block has, where so many steps are timed one by one."""
+    return max(1, steps // MOST_BLOCKS)
+
+
+def last_kinds(steps: int, process: str, device: str, capped: bool) -> list[str]:
+    """What comes after the timed steps. An unfenced block makes its batches beforehand, for which a capacity has no
+    room; cells that only send messages do not compute.
+    """
+    if process == "communication":
+        return ["counted"]
+    blocks = [] if capped else ["unfenced"] * min(steps, MOST_BLOCKS)
+    return [*blocks, "called", "counted", *["profiled"] * (device == "cuda")]
 
 
 def on_dtensors(types: Iterable[type]) -> bool:
@@ -33,7 +49,11 @@ class Meter:
     "traced"   the first steps; memory is recorded, so they are slow
     "warmup"   not recorded
     "timed"    nothing but the clock watches
+    "unfenced" a block of steps without a barrier or a synchronization between them: ``step`` is around the whole block,
+               ``stepped`` is called for each of its steps after the block
+    "called"   one step whose Python calls are counted
     "counted"  one step under dispatch modes that count operators
+    "profiled" one step under torch's profiler, on CUDA alone
     """
 
     processes: tuple[str, ...] = ("training", "inference")  # the kinds of cells that it watches
@@ -51,7 +71,7 @@ class Meter:
         return contextlib.nullcontext()
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        """A context around one step."""
+        """A context around one step, or around a block of unfenced ones."""
         return contextlib.nullcontext()
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:

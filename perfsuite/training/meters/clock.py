@@ -1,6 +1,9 @@
 """Step time: one optimizer step, all micro-batches included, on this rank, with the device synchronized.
 
 Iteration time: the same and the making of its batch before it, so that slow data is seen too.
+Unfenced step time: a block of steps, divided by their number. The device is synchronized before and after the block,
+the ranks are aligned before it, and nothing waits in between: the host runs ahead of the device as in training. A new
+read of a value on the host, such as ``.item()``, or any other synchronization shows here.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
 from perfsuite.records import Reading
 from perfsuite.training.batches import positions
-from perfsuite.training.meters._base import Meter
+from perfsuite.training.meters._base import Meter, block_size
 from perfsuite.units import show_count, show_seconds
 
 
@@ -27,6 +30,7 @@ class Clock(Meter):
         super().__init__(session)  # type: ignore[arg-type]
         self.seconds: list[float] = []
         self.batch_seconds: list[float] = []
+        self.unfenced_seconds: list[float] = []
 
     @contextlib.contextmanager
     def feed(self, kind: str) -> Iterator[None]:
@@ -46,15 +50,21 @@ class Clock(Meter):
             raise RankError(f"The clock went from {begin} to {begin + seconds * 1e9:.0f} ns during a step.")
         if kind == "timed":
             self.seconds.append(seconds)
+        elif kind == "unfenced":
+            self.unfenced_seconds.append(seconds / block_size(self.session.job.steps))
 
     def readings(self) -> dict[str, Reading]:
         tokens = positions(self.session.job.workload) * self.session.recipe.accumulation * self.session.leads_replica
         iterations = [batch + step for batch, step in zip(self.batch_seconds, self.seconds, strict=True)]
-        return {
+        unfenced = self.unfenced_seconds
+        readings = {
             "iteration_time_seconds": Reading(value=statistics.median(iterations), samples=list(iterations)),
             "step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds)),
             "tokens": Reading(value=tokens),
         }
+        if unfenced:
+            readings["unfenced_step_time_seconds"] = Reading(value=statistics.median(unfenced), samples=list(unfenced))
+        return readings
 
 
 def tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float:
@@ -81,6 +91,15 @@ METRICS = (
         hold="time",
         worse="higher",
         optional=True,  # baselines of format 1 have none
+    ),
+    Metric(
+        name="unfenced_step_time_seconds",
+        title="unfenced step",
+        show=show_seconds,
+        fold="max",
+        hold="time",
+        worse="higher",
+        optional=True,  # a cell under a capacity has none
     ),
     Metric(name="tokens", title="tokens/step", show=show_count, fold="sum", hold="exact", worse="different"),
     Metric(

@@ -1,4 +1,6 @@
-"""Loss and gradient norm of every step, from the first; a number that is not finite ends the cell."""
+"""Loss of every step, from the first, and the gradient norm of those that do not count for the time, in which perfsuite
+computes it itself; a number that is not finite ends the cell.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
 from perfsuite.records import Reading
-from perfsuite.training.meters._base import Meter
+from perfsuite.training.meters._base import READS_NORM, Meter
 from perfsuite.training.norms import local
 from perfsuite.training.trainer import StepOutcome
 from perfsuite.units import show_number
@@ -32,12 +34,13 @@ class Correctness(Meter):
         if not math.isfinite(loss):
             raise RankError(f"The loss is {loss} in step {step}.")
         self.losses.append(loss)
-        if not self.training:
+        if not self.training or (kind not in READS_NORM and outcome.gradient_norm is None):
             return
         norm = float(outcome.gradient_norm)
         if not math.isfinite(norm) and not outcome.skipped:
             raise RankError(f"The gradient norm is {norm} in step {step}.")
-        self.norms.append(None if outcome.skipped else norm)
+        if kind in READS_NORM:  # the same steps of every engine, so that two can be compared
+            self.norms.append(None if outcome.skipped else norm)
 
     def readings(self) -> dict[str, Reading]:
         self._check_replicas()
@@ -47,7 +50,7 @@ class Correctness(Meter):
             return loss
         known = [norm for norm in self.norms if norm is not None]
         if not known:
-            raise RankError(f"All {len(self.norms)} steps overflowed in fp16: the optimizer never stepped.")
+            raise RankError(f"All {len(self.norms)} steps whose norm was read overflowed in fp16: no step was made.")
         return loss | {"gradient_norm": Reading(value=known[-1], samples=list(self.norms))}
 
     def _check_replicas(self) -> None:

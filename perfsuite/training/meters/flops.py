@@ -4,12 +4,14 @@ Model FLOPs are counted by ``torch.utils.flop_counter`` on the model without che
 attention, forward and backward: for GPT models that equals 72BLsh²(1 + s/6h + V/12hL) (arXiv 2205.05198, appendix A);
 inference is the forward alone, a third of it. Hardware FLOPs are counted in a real step, recomputation included. MFU
 and HFU (arXiv 2204.02311, appendix B) divide them by the dense peak of the compute dtype: the datasheet's on a GPU, on
-a CPU a matmul measured in the same rank.
+a CPU the fastest matmul measured in the same rank, before the first step and again after the last. A peak below what
+the cell reached is no peak: there is then no MFU and no HFU.
 """
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import time
 from collections.abc import Mapping
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 MATMUL_SIZES = (64, 128, 512)  # the fastest counts: some kernels of some dtypes are only good at small ones
-MATMUL_SECONDS = 0.02  # per size; the best of what fits into this time
+MATMUL_SECONDS = 0.01  # per size, layout and dtype; the best of what fits into this time
 
 
 class Flops(Meter):
@@ -60,7 +62,7 @@ class Flops(Meter):
         return {
             "model_flop": Reading(value=self.model_flop),
             "hardware_flop": Reading(value=int(self.counter.get_total_flops())),
-            "peak_flops": Reading(value=self.peak),
+            "peak_flops": Reading(value=max(self.peak, self._peak())),
         }
 
     def _peak(self) -> float:
@@ -99,19 +101,24 @@ def count_model_flop(session: Session) -> int:
 
 
 def measure_matmul(session: Session) -> float:
-    """FLOP/s of the best square matmul in the compute dtype, on this rank's share of the CPU."""
+    """FLOP/s of the best square matmul on this rank's share of the CPU, with the same kernels as the step.
+
+    In the layouts of forward and backward, and in fp32 too: where a CPU has no instructions for the compute dtype, what
+    the cell leaves in fp32 is the fastest that it computes.
+    """
     import torch
 
     best = 0.0
-    for size in MATMUL_SIZES:
-        left, right = (torch.randn(size, size).to(session.compute_dtype) for _ in range(2))
-        torch.mm(left, right)
-        begin = now = time.perf_counter()
-        while now - begin < MATMUL_SECONDS:
-            start = now
+    for dtype, size in itertools.product({session.compute_dtype, torch.float32}, MATMUL_SIZES):
+        one, other = (torch.randn(size, size).to(dtype) for _ in range(2))
+        for left, right in ((one, other), (one, other.t()), (one.t(), other)):
             torch.mm(left, right)
-            now = time.perf_counter()
-            best = max(best, 2 * size**3 / (now - start))
+            begin = now = time.perf_counter()
+            while now - begin < MATMUL_SECONDS:
+                start = now
+                torch.mm(left, right)
+                now = time.perf_counter()
+                best = max(best, 2 * size**3 / (now - start))
     return best
 
 
@@ -155,14 +162,22 @@ def flops_per_rank(readings: Mapping[str, Reading], world_size: int) -> float:
     return readings["model_flop"].value / world_size / readings["step_time_seconds"].value
 
 
-def mfu(readings: Mapping[str, Reading], world_size: int) -> float:
-    """Model FLOPs utilization."""
-    return flops_per_rank(readings, world_size) / readings["peak_flops"].value
+def mfu(readings: Mapping[str, Reading], world_size: int) -> float | None:
+    """Model FLOPs utilization; none above 1, of either."""
+    model, hardware = utilizations(readings, world_size)
+    return model if max(model, hardware) <= 1 else None
 
 
-def hfu(readings: Mapping[str, Reading], world_size: int) -> float:
-    """Hardware FLOPs utilization."""
-    return mfu(readings, world_size) * readings["hardware_flop"].value / readings["model_flop"].value
+def hfu(readings: Mapping[str, Reading], world_size: int) -> float | None:
+    """Hardware FLOPs utilization; none above 1, of either."""
+    model, hardware = utilizations(readings, world_size)
+    return hardware if max(model, hardware) <= 1 else None
+
+
+def utilizations(readings: Mapping[str, Reading], world_size: int) -> tuple[float, float]:
+    """What MFU and HFU would be, whatever the peak is."""
+    model = flops_per_rank(readings, world_size) / readings["peak_flops"].value
+    return model, model * readings["hardware_flop"].value / readings["model_flop"].value
 
 
 METER = Flops
@@ -178,6 +193,6 @@ METRICS = (
         column=3,
         derive=flops_per_rank,
     ),
-    Metric(name="mfu", title="MFU", show=show_ratio, worse="lower", column=4, derive=mfu),
-    Metric(name="hfu", title="HFU", show=show_ratio, worse="lower", derive=hfu),
+    Metric(name="mfu", title="MFU", show=show_ratio, worse="lower", column=4, optional=True, derive=mfu),
+    Metric(name="hfu", title="HFU", show=show_ratio, worse="lower", optional=True, derive=hfu),
 )

@@ -9,6 +9,7 @@ after the recorded ones, that is a leak, and ends the cell.
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 from collections.abc import Mapping
 from pathlib import Path
@@ -88,6 +89,7 @@ class Memory(Meter):
         self.source.record(True)
         session.listeners.append(self.mark)
         session.at_refusal = self.at_refusal
+        session.recorded = lambda: (self.events, self.marks)
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
@@ -163,8 +165,13 @@ class Memory(Meter):
         self.recorded_peak = self.source.peak_bytes
         self.recorded_live = live_bytes(self.source)
 
+    @functools.cached_property
+    def events(self) -> list[tuple[int, int, str]]:
+        """The log of the traced steps."""
+        return self.source.events()
+
     def readings(self) -> dict[str, Reading]:
-        anatomy = dissect(self.source.events(), self.marks)
+        anatomy = dissect(self.events, self.marks)
         self.source.prove_peak(anatomy.peak_bytes, self.recorded_peak)
         peak = Reading(
             value=anatomy.peak_bytes, parts=_some(anatomy.categories), suspects=_suspects(anatomy.operations)

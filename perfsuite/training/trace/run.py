@@ -12,7 +12,7 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from perfsuite.records import Trace, TraceJob, TraceMark
-from perfsuite.training.meters._base import COUNTED_STEPS, Meter
+from perfsuite.training.meters._base import Meter
 from perfsuite.training.rank import drive, versions
 from perfsuite.training.session import Session
 from perfsuite.training.trace import batches, distributed, missing, overrides
@@ -75,7 +75,7 @@ def trace(job: TraceJob) -> Trace:
         FakeTensorMode(allow_non_fake_inputs=True),
         recorder,
     ):
-        kinds = ["traced"] * job.steps + ["counted"] * COUNTED_STEPS * job.counted
+        kinds = ["traced"] * job.steps + ["counted"] * job.counted
         drive(session, [marks, *counting], kinds, {}, [])
     events, phases = marks.traced
     return Trace(
