@@ -19,7 +19,7 @@ from perfsuite.cell import Cell, make_cell, parse_cell
 from perfsuite.duet import measure_in_turns
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison, compare, differences
-from perfsuite.gate.paired import MOST_PAIRS, decided
+from perfsuite.gate.paired import MOST_PAIRS, decision
 from perfsuite.gate.terms import Terms, terms_of
 from perfsuite.launch.environments import HERE, Environment, at_revision, sources, with_releases
 from perfsuite.records import Measurement
@@ -217,8 +217,14 @@ def _ended(launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed:
     if any(one.outcome != "fits" for one in both):
         return True
     # What a side lacks is red or left out in the end, and no further pair helps it.
-    there = [metric.name for metric in timed if all(metric.name in one.readings for one in both)]
-    return all(decided(differences(*launches, metric), terms.tolerance, terms.red_rate) for metric in there)
+    there = [metric for metric in timed if all(metric.name in one.readings for one in both)]
+    found = [_decision(launches, metric, terms) for metric in there]
+    return "regressed" in found or "undecided" not in found
+
+
+def _decision(launches: tuple[Sequence[Measurement], Sequence[Measurement]], metric: Metric, terms: Terms) -> str:
+    sign = -1 if metric.worse == "lower" else 1
+    return decision([sign * one for one in differences(*launches, metric.name)], terms.tolerance, terms.red_rate)
 
 
 def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:

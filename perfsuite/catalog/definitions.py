@@ -31,7 +31,9 @@ class Model:
     as keywords and returns an object with ``.loss``, the mean over the labels.
 
     ``parameters`` is the exact number of elements of all parameters, tied ones counted once: a rank refuses to time
-    a model that has another number. ``source`` says where the dimensions come from.
+    a model that has another number. ``source`` says where the dimensions come from. ``packages`` are distributions
+    that it runs beside torch, transformers, accelerate and DeepSpeed: their versions are recorded, and a trial puts them
+    back.
     """
 
     name: str
@@ -50,6 +52,7 @@ class Model:
     attentions: frozenset[str] = frozenset({"eager", "sdpa", "flash_attention_2"})  # transformers has them for it
     cut: "Cut | None" = None  # where a pipeline may cut it; None: it cannot be cut
     divisible: Mapping[str, int] | None = None  # what a tensor-parallel width must divide; None: there is no plan
+    packages: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ of d = b - a over its steps. Pairs repeat what steps do not: memory layout, hash
 The mean of the differences has Student's interval, with a spread that joins theirs and what is known of pairs
 beforehand, as gate/noise.py joins it for runs: s² = (PRIOR_PAIRS · PRIOR_SPREAD² + Σ(dᵢ - mean)²) / (PRIOR_PAIRS + n - 1).
 
-A trial looks after 3, 4, 5, 6, 8, 10 and 12 pairs (LOOKS) and ends as soon as it is sure. Each look has its share of the
+A trial looks after 3, 4, 6, 8, 12, 16 and 24 pairs (LOOKS) and ends as soon as it is sure. Each look has its share of the
 error that is allowed, so that looking often convicts nobody (Bonferroni; Pocock 1977, "Group sequential methods in the
 design and analysis of clinical trials", says by how little that is too strict). With the tolerance τ, the smallest
 slow-down that must not go unseen,
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 from perfsuite.gate.noise import student
 
-LOOKS = (3, 4, 5, 6, 8, 10, 12)
+LOOKS = (3, 4, 6, 8, 12, 16, 24)
 MOST_PAIRS = LOOKS[-1]
 PRIOR_PAIRS = 3
 PRIOR_SPREAD = 0.01  # of a pair's difference: benchmarks/detection.py measures it
@@ -79,9 +79,7 @@ def interval(differences: Sequence[float], error: float = ERROR) -> Interval | N
     return Interval(mean, math.sqrt(squares / freedom / count), freedom, error / len(LOOKS))
 
 
-def decided(differences: Sequence[float], tolerance: float, error: float = ERROR) -> bool:
-    """Whether no further pair is needed, asked after every pair."""
-    if len(differences) not in LOOKS:
-        return False
-    found = interval(differences, error)
-    return found is not None and found.conclude(tolerance) != "undecided"
+def decision(differences: Sequence[float], tolerance: float, error: float = ERROR) -> str:
+    """What the pairs say so far; "undecided" where no look is due, since a look has its price."""
+    found = interval(differences, error) if len(differences) in LOOKS else None
+    return found.conclude(tolerance) if found else "undecided"

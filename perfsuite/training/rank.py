@@ -235,12 +235,12 @@ def _timed(phase: str, session: Session, phases_seconds: dict[str, float]) -> An
 
 
 def versions(session: Session | None) -> dict[str, str]:
-    """The versions of the libraries and of the strategy's own packages, and the set of the CPU's kernels."""
+    """The versions of the libraries and of the packages that strategy and model name, and the set of the CPU's kernels."""
     import torch
 
     kernels = session.job.kernels if session else ""
     kernels = kernels or torch.backends.cpu.get_cpu_capability().lower()
-    packages = session.strategy.packages if session else ()
+    packages = (*session.strategy.packages, *session.job.model.packages) if session else ()
     versions = {"python": sys.version.split()[0], "cpu kernels": kernels}
     for name in dict.fromkeys(("torch", "transformers", "accelerate", "deepspeed", *packages)):
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -1,0 +1,148 @@
+"""Simulates how often stored times and trials err, with noise between runs and between pairs.
+
+    python benchmarks/error_rates.py [REPEATS]        (2000 by default: about a minute)
+
+Every constant of the statistics that is a choice stands in a table here beside its alternatives: PRIOR_RUNS and the
+spreads of gate/terms.py, LOOKS, PRIOR_PAIRS, PRIOR_SPREAD, HARMLESS and MISSED of gate/paired.py. Real noise comes from
+benchmarks/detection.py; here it is normal or, as on a machine with neighbours, Student's t with 3 degrees of freedom.
+"""
+
+import math
+import random
+import statistics
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from perfsuite.gate import noise, paired
+from perfsuite.gate.noise import Pool
+from perfsuite.gate.paired import LOOKS, MOST_PAIRS, decision, interval
+from perfsuite.gate.terms import DEDICATED, SHARED, TIMED, Terms
+from perfsuite.gate.timing import RULED_OUT
+
+EFFECTS = (0.0, 0.03, 0.05, 0.10)
+Draw = Callable[[], float]
+
+
+def normal() -> float:
+    return random.gauss(0, 1)
+
+
+def heavy() -> float:
+    """Student's t with 3 degrees of freedom, scaled to a standard deviation of 1."""
+    return random.gauss(0, 1) / math.sqrt(random.gammavariate(1.5, 2) / 3) / math.sqrt(3)
+
+
+def trial(effect: float, spread: float, terms: Terms, draw: Draw) -> tuple[str, int]:
+    """The verdict of one time after a trial, and the pairs that it took."""
+    differences: list[float] = []
+    for _ in range(MOST_PAIRS):
+        differences.append(math.log1p(effect) + spread * draw())
+        if decision(differences, terms.tolerance, terms.red_rate) != "undecided":
+            break
+    found = interval(differences, terms.red_rate)
+    assert found is not None
+    return found.conclude(terms.tolerance), len(differences)
+
+
+def alarm(effect: float, runs: int, spread: float, terms: Terms, draw: Draw) -> tuple[bool, bool]:
+    """Whether one run so much slower is an alarm after a change, and whether it is beyond its runs without one."""
+    pool = Pool.of([spread * draw() for _ in range(runs)], terms.spread)
+    slower = math.log1p(effect) + spread * draw() - pool.mean
+    return slower + pool.reach(RULED_OUT) > math.log1p(terms.tolerance), slower > pool.reach(1 - terms.alarm_rate)
+
+
+def share(hits: int, of: int) -> str:
+    return f"{100 * hits / of:.1f} %"
+
+
+def trials(repeats: int, terms: Terms, title: str) -> None:
+    print(f"\n## Trials: one time of a cell, {title}, a run of {terms.cells} cells\n")
+    print("| pairs spread by | noise | " + " | ".join(f"red at +{100 * e:g} %" for e in EFFECTS) + " | pairs at 0 | at +5 % |")
+    print("|---" * (len(EFFECTS) + 4) + "|")
+    for spread in (0.003, 0.005, 0.01, 0.015, 0.02, 0.03):
+        for draw in (normal, heavy):
+            made = {e: [trial(e, spread, terms, draw) for _ in range(repeats)] for e in EFFECTS}
+            red = [share(sum(status == "regressed" for status, _ in made[e]), repeats) for e in EFFECTS]
+            pairs = [statistics.median(count for _, count in made[e]) for e in (0.0, 0.05)]
+            print(f"| {100 * spread:g} % | {draw.__name__} | {' | '.join(red)} | {pairs[0]:g} | {pairs[1]:g} |")
+
+
+def alarms(repeats: int, terms: Terms, title: str) -> None:
+    print(f"\n## Stored times: {title}, a run of {terms.cells} cells\n")
+    print("| runs | spread | noise | alarm after a change: +0 % | +3 % | +5 % | machine without one: +0 % | +50 % | in the whole run |")
+    print("|---" * 9 + "|")
+    for runs in (1, 3, 10, 20):
+        for spread in (terms.spread / 2, terms.spread, 2 * terms.spread):
+            for draw in (normal, heavy):
+                made = {e: [alarm(e, runs, spread, terms, draw) for _ in range(repeats)] for e in (0.0, 0.03, 0.05, 0.5)}
+                called = [share(sum(one for one, _ in made[e]), repeats) for e in (0.0, 0.03, 0.05)]
+                beyond = [sum(one for _, one in made[e]) for e in (0.0, 0.5)]
+                whole = beyond[0] / repeats * TIMED * terms.cells
+                print(
+                    f"| {runs} | {100 * spread:g} % | {draw.__name__} | {' | '.join(called)} | {share(beyond[0], repeats)} "
+                    f"| {share(beyond[1], repeats)} | {whole:.2f} |"
+                )
+
+
+@contextmanager
+def constant(module: object, name: str, value: float) -> Iterator[None]:
+    """The module with another value of the constant."""
+    kept = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, kept)
+
+
+def choices(repeats: int) -> None:
+    """What other values of each constant would give, for pairs that spread by 1.5 %, and runs by 10 %."""
+    print("\n## The constants and their alternatives\n")
+    print("A single cell, shared CPU; pairs that spread by 1.5 %, heavy noise.\n")
+    print("| constant | value | red at 0 | red at +3 % | red at +5 % | pairs at 0 | same at +3 % |\n" + "|---" * 7 + "|")
+    for name, values in (
+        ("PRIOR_PAIRS", (1, 3, 6)),
+        ("PRIOR_SPREAD", (0.005, 0.01, 0.02)),
+        ("HARMLESS", (0.0, 0.25, 0.5)),
+        ("MISSED", (0.005, 0.02, 0.05)),
+    ):
+        for value in values:
+            with constant(paired, name, value):
+                made = {e: [trial(e, 0.015, SHARED, heavy) for _ in range(repeats)] for e in (0.0, 0.03, 0.05)}
+            red = [share(sum(status == "regressed" for status, _ in made[e]), repeats) for e in made]
+            same = share(sum(status == "same" for status, _ in made[0.03]), repeats)
+            mark = " (chosen)" if value == getattr(paired, name) else ""
+            print(f"| {name} | {value:g}{mark} | {' | '.join(red)} | {statistics.median(n for _, n in made[0.0]):g} | {same} |")
+    print(f"\nLOOKS {LOOKS}: the share of the trials of an equal side that each look convicts, at one look's own rate and at all.\n")
+    wrong = [0] * len(LOOKS)
+    for _ in range(repeats * 5):
+        differences = [0.015 * normal() for _ in range(MOST_PAIRS)]
+        for at, look in enumerate(LOOKS):
+            found = interval(differences[:look], SHARED.red_rate)
+            if found and found.low > 0:
+                wrong[at] += 1
+    print("| pairs | beyond zero |\n|---|---|")
+    for look, count in zip(LOOKS, wrong, strict=True):
+        print(f"| {look} | {100 * count / repeats / 5:.3f} % of {100 * SHARED.red_rate / len(LOOKS):.3f} % allowed |")
+    print("\nPRIOR_RUNS: runs that spread by 10 %, three in the pool, and one more.\n")
+    print("| PRIOR_RUNS | machine without a change, at 0 | at +50 % |\n|---|---|---|")
+    for value in (1, 4, 10):
+        with constant(noise, "PRIOR_RUNS", value):
+            zero, half = ([alarm(e, 3, 0.1, SHARED, normal)[1] for _ in range(repeats)] for e in (0.0, 0.5))
+        print(f"| {value}{' (chosen)' * (value == noise.PRIOR_RUNS)} | {share(sum(zero), repeats)} | {share(sum(half), repeats)} |")
+
+
+def main(repeats: int) -> None:
+    random.seed(1)
+    print(__doc__.partition("\n")[0])
+    for cells in (1, 93):
+        trials(repeats, SHARED.of_run(cells), "shared CPU, tolerance 3 %")
+    trials(repeats, DEDICATED, "dedicated accelerator, tolerance 2 %")
+    alarms(repeats, SHARED.of_run(93), "shared CPU")
+    alarms(repeats, DEDICATED.of_run(93), "dedicated accelerator")
+    choices(repeats)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 2000)
