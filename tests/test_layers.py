@@ -17,7 +17,9 @@ FLOORS = (
     {"cell", "training", "gate", "report"},
     {"launch", "memory", "predict"},
     {"runner"},
-    {"gatekeeper", "ab", "duet", "history"},
+    {"ab", "duet", "history"},
+    {"trial"},
+    {"against", "gatekeeper"},
     {"studies", "support", "selftest"},
     {
         "plugin",
