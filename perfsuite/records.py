@@ -205,13 +205,19 @@ class Prediction(Record, frozen=True, kw_only=True):
 
 
 class Machine(Record, frozen=True, kw_only=True):
-    """The machine that measured. Two runs compare in time only where ``identity`` is the same."""
+    """The machine that measured. Two runs compare in time only where ``identity`` is the same.
+
+    ``gpus`` are the beginnings of the leased GPUs' UUIDs, as CUDA_VISIBLE_DEVICES takes them, rank by rank; ``links``
+    what connects those of two ranks ({"0-1": "NV18"}), in nvidia-smi's words.
+    """
 
     identity: str
     device: str
     cores: int
     memory_bytes: int
     driver: str = ""
+    gpus: list[str] = []
+    links: dict[str, str] = {}
 
 
 class Launch(Record, frozen=True, kw_only=True):
