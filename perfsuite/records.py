@@ -122,12 +122,15 @@ class Trace(Record, frozen=True, kw_only=True):
 
 
 class RankSample(Record, frozen=True, kw_only=True):
-    """What one rank measured. ``engine`` is the evidence that the engine is what the cell names."""
+    """What one rank measured. ``engine`` is the evidence that the engine is what the cell names, ``flags`` the switches
+    and variables that change speed, as training/flags.py finds them when the steps have run.
+    """
 
     rank: int
     readings: dict[str, Reading]
     engine: dict[str, str | int]
     versions: dict[str, str]
+    flags: dict[str, str] = {}
     phases_seconds: dict[str, float]
 
 
@@ -145,6 +148,7 @@ class Failure(Record, frozen=True, kw_only=True):
     missing_bytes: int | None = None
     parts: dict[str, int] = {}
     versions: dict[str, str] = {}
+    flags: dict[str, str] = {}
 
 
 class Held(Record, frozen=True, kw_only=True):
@@ -230,7 +234,8 @@ class Launch(Record, frozen=True, kw_only=True):
 class Measurement(Record, frozen=True, kw_only=True):
     """A cell measured on real hardware. ``outcome`` is "fits", "oom", "unsupported" or "failed".
 
-    The samples of a time are those of all ``launches``, one launch behind the other, equally many of each.
+    The samples of a time are those of all ``launches``, one launch behind the other, equally many of each. ``flags``
+    are a RankSample's; records from before there were any have none.
     """
 
     cell: str
@@ -238,6 +243,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     world_size: int
     readings: dict[str, Reading] = {}
     versions: dict[str, str] = {}
+    flags: dict[str, str] = {}
     machine: Machine
     engine: dict[str, str | int] = {}
     phases_seconds: dict[str, float] = {}

@@ -22,6 +22,7 @@ from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
 from perfsuite.launch.environments import HERE, Environment
 from perfsuite.progress import Progress, read_progress
 from perfsuite.records import Failure, Job, RankSample
+from perfsuite.training.flags import OWN
 from perfsuite.training.meters._cpu_allocator import cache_folder
 
 POLL_SECONDS = 0.02
@@ -170,8 +171,7 @@ class _ServerProcess:
     def __init__(self, device: str, visible: str, environment: Environment) -> None:
         self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
         self._connection, theirs = socket.socketpair()
-        variables = environment.variables()
-        variables |= {
+        ours = {
             "DS_ACCELERATOR": device,
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() then asks NVML and touches no CUDA
             "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
@@ -183,16 +183,16 @@ class _ServerProcess:
             "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the one that is installed
         }
         if device == "cpu":
-            variables |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+            ours |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
         elif visible:
-            variables |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts
+            ours |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts
         with (self.workspace / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [environment.python, "-m", "perfsuite.launch.server", device, str(self.workspace)],
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,
-                env=variables,
+                env={**environment.variables(), **ours, OWN: " ".join(ours)},
                 start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends everything in order
             )
         theirs.close()
