@@ -149,7 +149,7 @@ class Session:
         """
         known = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
         timed = [metric for metric in known if metric.hold == "time"]
-        terms = terms_of(cells[1].id, self.tolerance).of_run(self.run_size)
+        terms = terms_of(cells[1].id, self.tolerance or cells[1].hardware.time_tolerance).of_run(self.run_size)
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
         if self.pairs and step_seconds is None:
             step_seconds = self._step_seconds(cells, watch, faults)

@@ -11,7 +11,16 @@ from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.catalog.definitions import MESSAGES, Device, Engine, Layout, Model, Proposal, Workload
+from perfsuite.catalog.definitions import (
+    CPU_TIME_TOLERANCE,
+    MESSAGES,
+    Device,
+    Engine,
+    Layout,
+    Model,
+    Proposal,
+    Workload,
+)
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
@@ -43,6 +52,11 @@ class Hardware:
     def torch_device(self) -> str:
         """The device type in torch: ``cpu`` or ``cuda`` (which ROCm's torch uses too)."""
         return "cpu" if self.device is None else "cuda"
+
+    @property
+    def time_tolerance(self) -> float:
+        """The smallest relative slow-down that must not go unseen."""
+        return CPU_TIME_TOLERANCE if self.device is None else self.device.time_tolerance
 
 
 @dataclass(frozen=True)

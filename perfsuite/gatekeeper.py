@@ -97,7 +97,7 @@ class Gatekeeper:
         """All launches as one measurement, and what is to be said of it."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         merged = merge(measurements, metrics)
-        terms = terms_of(cell.id, self.tolerance).of_run(self.cells)
+        terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
         runs = runs_of(baseline, metrics) if baseline else []
         code = code_change(runs[-1].commit, cell, self.runner.catalog, self.store.root.parent) if runs else None
         verdict = judge(

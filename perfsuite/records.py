@@ -125,12 +125,15 @@ class Trace(Record, frozen=True, kw_only=True):
 
 
 class RankSample(Record, frozen=True, kw_only=True):
-    """What one rank measured. ``engine`` is the evidence that the engine is what the cell names."""
+    """What one rank measured. ``engine`` is the evidence that the engine is what the cell names, ``flags`` the switches
+    and variables that change speed, as training/flags.py finds them when the steps have run.
+    """
 
     rank: int
     readings: dict[str, Reading]
     engine: dict[str, str | int]
     versions: dict[str, str]
+    flags: dict[str, str] = {}
     phases_seconds: dict[str, float]
 
 
@@ -148,6 +151,7 @@ class Failure(Record, frozen=True, kw_only=True):
     missing_bytes: int | None = None
     parts: dict[str, int] = {}
     versions: dict[str, str] = {}
+    flags: dict[str, str] = {}
 
 
 class Held(Record, frozen=True, kw_only=True):
@@ -208,13 +212,19 @@ class Prediction(Record, frozen=True, kw_only=True):
 
 
 class Machine(Record, frozen=True, kw_only=True):
-    """The machine that measured. Two runs compare in time only where ``identity`` is the same."""
+    """The machine that measured. Two runs compare in time only where ``identity`` is the same.
+
+    ``gpus`` are the beginnings of the leased GPUs' UUIDs, as CUDA_VISIBLE_DEVICES takes them, rank by rank; ``links``
+    what connects those of two ranks ({"0-1": "NV18"}), in nvidia-smi's words.
+    """
 
     identity: str
     device: str
     cores: int
     memory_bytes: int
     driver: str = ""
+    gpus: list[str] = []
+    links: dict[str, str] = {}
 
 
 class Launch(Record, frozen=True, kw_only=True):
@@ -227,7 +237,8 @@ class Launch(Record, frozen=True, kw_only=True):
 class Measurement(Record, frozen=True, kw_only=True):
     """A cell measured on real hardware. ``outcome`` is "fits", "oom", "unsupported" or "failed".
 
-    The samples of a time are those of all ``launches``, one launch behind the other, equally many of each.
+    The samples of a time are those of all ``launches``, one launch behind the other, equally many of each. ``flags``
+    are a RankSample's; records from before there were any have none.
     """
 
     cell: str

@@ -79,7 +79,7 @@ class Runner:
         """The same on devices that are leased already, in turns with another cell or without."""
         hardware, metrics = cell.hardware, self.catalog.metrics(cell.strategy.engine.process)
         common: dict[str, Any] = {
-            "machine": describe(hardware, self.catalog),
+            "machine": describe(hardware, self.catalog, devices),
             "capacity_bytes": self.settings.capacity_bytes,
         }
         begin, conditions = time.monotonic(), Conditions(devices)

@@ -1,6 +1,7 @@
 """Faults that tests put into real cells, some from the selftest: called in every rank once its engine is prepared."""
 
 import functools
+import os
 import tempfile
 import time
 from pathlib import Path
@@ -170,6 +171,19 @@ def dawdles(session, trainer, meters):
     """Forward and backward of one step take three seconds each."""
     for phase in ("forward", "backward"):
         at(session, phase, 4, lambda: time.sleep(3), rank=0)
+
+
+def sets_flags(session, trainer, meters):
+    """A library of one's own sets what changes the speed of everything, some of it on rank 1 alone."""
+    import gc
+
+    import torch
+
+    os.environ["NCCL_ALGO"] = "Ring"
+    gc.disable()
+    torch.autograd.set_detect_anomaly(True)
+    torch.set_float32_matmul_precision("high")
+    torch.set_num_threads(1 + session.rank)
 
 
 def late(session, trainer, meters):

@@ -19,6 +19,13 @@ RECIPES = [
     for parts in itertools.product(("", "bf16", "fp16"), ("", "ckpt"), ("", "acc4"), ("", "nodrop"))
 ]
 
+
+@pytest.mark.parametrize(("hardware", "tolerance"), [("cpu_x2", 0.03), ("h200_x1", 0.02), ("v100_32g_x4n16", 0.02)])
+def test_time_tolerance_is_of_the_class_of_hardware(hardware, tolerance):
+    """A dedicated GPU shows smaller slow-downs than a CPU does."""
+    assert parse_hardware(hardware, CATALOG).time_tolerance == tolerance
+
+
 # What is written, the class of its error, and what the sentence must say.
 WRONG = (
     ("t5_bse-single-cpu_x1", UnknownName, "No model named 't5_bse'. Did you mean 't5_base'? Known: "),

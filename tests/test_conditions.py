@@ -29,6 +29,39 @@ def test_the_lowest_clock_and_every_reason_are_told(monkeypatch):
     assert (told["sm_clock_mhz"], told["temperature_celsius"], told["throttle_reasons"]) == (1200.0, 83.0, "0x24")
 
 
+@pytest.mark.parametrize(
+    ("masks", "applications", "clocks"),
+    [
+        (["0x0", "0x0"], "1980, 1980", "not locked"),
+        (["0x4", "0x20"], "1980, 1980", "not locked"),
+        (["0x0", "0x2"], "1980, 1980", "locked"),  # nvidia-smi -lgc 1500
+        (["0x0", "0x0"], "1500, 1980", "locked"),  # nvidia-smi -ac, under no load that would reach it
+        (["0x0", "0x0"], "[N/A], [N/A]", "not locked"),
+        (["0x0", "0x0"], 'Field "clocks.applications.graphics" is not a valid field to query.', "not locked"),
+        (["[N/A]"], "[N/A], [N/A]", None),
+    ],
+)
+def test_whether_clocks_are_locked(monkeypatch, tmp_path, masks, applications, clocks):
+    """By the reason that the driver gives, or by a setting that is not the driver's own; if it tells of clocks."""
+    for number, mask in enumerate(masks):
+        (tmp_path / f"mask{number}").write_text(mask)
+    (tmp_path / "applications").write_text(applications)
+    program = tmp_path / "nvidia-smi"
+    program.write_text(
+        f"#!/bin/sh\ncd {tmp_path}\n"
+        'case "$*" in *applications.graphics*) cat applications; exit;; esac\n'
+        'for mask in mask*; do echo "1500, 40, $(cat $mask)"; rm $mask; exit; done\n'
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setattr(conditions, "PERIOD_SECONDS", 0.0)
+    watched = Conditions([0])
+    for _ in masks:
+        watched.look()
+
+    assert watched.told().get("clocks") == clocks
+
+
 def test_a_launch_keeps_its_conditions(measure):
     """A real cell's launch says when it was and how busy the machine."""
     (launch,) = measure("gpt2_tiny-single-cpu_x1").launches

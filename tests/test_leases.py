@@ -104,6 +104,18 @@ def test_two_of_three() -> None:
         assert held_by(other) == "[2]"
 
 
+def test_neighbours_before_leftovers() -> None:
+    """Beside a cell on the first GPU, one of two takes the next whole pair and not a GPU of each."""
+    with lease([0, 1, 2, 3], 1), holder([0, 1, 2, 3], 2) as other:
+        assert held_by(other) == "[2, 3]"
+
+
+def test_leftovers_before_waiting() -> None:
+    """Where no pair is free, a cell takes one GPU of each."""
+    with lease([0, 1, 2, 3], 1), lease([2], 1), holder([0, 1, 2, 3], 2) as other:
+        assert held_by(other) == "[1, 3]"
+
+
 def test_too_few_are_left() -> None:
     """A cell that finds too few free GPUs holds none while it waits, so that a smaller one goes ahead."""
     with lease([0, 1, 2], 2), holder([0, 1, 2], 2) as waiter:

@@ -3,13 +3,18 @@
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_hardware
+from perfsuite.cell import parse_cell, parse_hardware
+from perfsuite.gate.machines import why_other_machine
 from perfsuite.launch import machine
+from perfsuite.launch.launcher import CellFailed, Launcher
 from perfsuite.launch.machine import Gpu, describe, device_indices, device_of, gpus, why_absent
+from perfsuite.records import Failure
+from perfsuite.runner import Runner, Settings
 
 CATALOG = Catalog()
 H200 = "NVIDIA H200, 143771, 570.86.15, GPU-aaaa-1"
@@ -24,21 +29,27 @@ def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    gpus.cache_clear()
+    forget()
 
-    def install(*lines: str, status: int = 0) -> None:
+    def install(*lines: str, status: int = 0, topology: str = "") -> None:
         (tmp_path / "out").write_text("".join(f"{line}\n" for line in lines))
+        (tmp_path / "topo").write_text(topology)
         stub = tmp_path / "bin" / "nvidia-smi"
         stub.write_text(
-            f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nwhile read -r l; do echo "$l"; done < {tmp_path}/out\n'
+            f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nout=out; [ "$1" = topo ] && out=topo\n'
+            f'while IFS= read -r l; do echo "$l"; done < {tmp_path}/$out\nexit {status}\n'
         )
-        with stub.open("a") as file:
-            file.write(f"exit {status}\n")
         stub.chmod(0o755)
-        gpus.cache_clear()
+        forget()
 
     yield install
+    forget()
+
+
+def forget() -> None:
+    """What was asked of another driver."""
     gpus.cache_clear()
+    machine._topology.cache_clear()
 
 
 def test_gpus(driver: Driver, tmp_path: Path) -> None:
@@ -168,6 +179,92 @@ def test_a_machine_is_known_by_its_gpus(driver: Driver, monkeypatch: pytest.Monk
     driver(H200.replace("aaaa", "dddd"), T4)
 
     assert here == renamed != describe(hardware, CATALOG).identity
+
+
+# As nvidia-smi 570 prints it: the header is underlined, network cards and cores stand behind the GPUs.
+TOPOLOGY = """\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
+GPU0\t X \tNV18\tSYS\tSYS\tPXB\t0-47\t0\t\tN/A
+GPU1\tNV18\t X \tSYS\tSYS\tNODE\t0-47\t0\t\tN/A
+GPU2\tSYS\tSYS\t X \tPHB\tSYS\t48-95\t1\t\tN/A
+GPU3\tSYS\tSYS\tPHB\t X \tSYS\t48-95\t1\t\tN/A
+NIC0\tPXB\tNODE\tSYS\tSYS\t X
+
+Legend:
+
+  X    = Self
+  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
+"""
+FOUR = tuple(H200.replace("aaaa-1", f"aaaa-{number}") for number in range(4))
+
+
+@pytest.mark.parametrize(
+    ("devices", "links"),
+    [
+        ([0, 1], {"0-1": "NV18"}),
+        ([2, 3], {"0-1": "PHB"}),
+        ([1, 2], {"0-1": "SYS"}),
+        ([3], {}),
+        ([0, 1, 2], {"0-1": "NV18", "0-2": "SYS", "1-2": "SYS"}),
+    ],
+)
+def test_links_are_those_of_the_leased_gpus(driver: Driver, devices: list[int], links: dict[str, str]) -> None:
+    """Each two of them, by rank, in nvidia-smi's words."""
+    driver(*FOUR, topology=TOPOLOGY)
+    record = describe(parse_hardware(f"h200_x{len(devices)}", CATALOG), CATALOG, devices)
+
+    assert (record.gpus, record.links) == ([f"GPU-aaaa-{number}" for number in devices], links)
+
+
+@pytest.mark.parametrize("topology", ["", "No devices were found\n", "GPU0\n", "\tGPU0\tGPU1\nGPU0\t X \n"])
+def test_a_driver_that_tells_no_links(driver: Driver, topology: str) -> None:
+    """The GPUs alone tell the machines apart."""
+    driver(*FOUR, topology=topology)
+
+    assert describe(parse_hardware("h200_x2", CATALOG), CATALOG, [0, 1]).links == {}
+
+
+def test_a_pair_is_known_by_its_gpus_and_their_link(driver: Driver) -> None:
+    """Two pairs of one machine do not compare in time, nor does one that lost its NVLink; one GPU needs no link."""
+    hardware = parse_hardware("h200_x2", CATALOG)
+    driver(*FOUR, topology=TOPOLOGY)
+    here, again, other = (describe(hardware, CATALOG, pair).identity for pair in ([0, 1], [0, 1], [2, 3]))
+    driver(*FOUR, topology=TOPOLOGY.replace("NV18", "NODE"))
+    bridgeless = describe(hardware, CATALOG, [0, 1]).identity
+
+    assert here == again
+    assert len({here, other, bridgeless}) == 3
+
+
+def test_before_a_lease_the_gpus_are_those_that_it_takes_first(driver: Driver) -> None:
+    """A baseline's machine is looked for among them."""
+    hardware = parse_hardware("h200_x2", CATALOG)
+    driver(*FOUR, topology=TOPOLOGY)
+
+    assert describe(hardware, CATALOG) == describe(hardware, CATALOG, [0, 1])
+
+
+def test_a_measurement_is_of_the_gpus_that_it_leased(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whichever were free."""
+    driver(*FOUR, topology=TOPOLOGY)
+    failure = Failure(kind="raised", rank=0, message="nothing was run")
+    monkeypatch.setattr(Launcher, "run", Mock(side_effect=CellFailed(failure)))
+    runner = Runner(CATALOG, Settings())
+    measured = runner.measure_on([2, 3], parse_cell("gpt2_tiny-ddp-h200_x2", CATALOG), lambda *_: None)
+
+    assert measured.failure == failure
+    assert measured.machine.gpus == ["GPU-aaaa-2", "GPU-aaaa-3"]
+
+
+def test_other_gpus_are_named(driver: Driver) -> None:
+    """A baseline of another pair says which, and how it was linked."""
+    hardware = parse_hardware("h200_x2", CATALOG)
+    driver(*FOUR, topology=TOPOLOGY)
+    recorded, here = (describe(hardware, CATALOG, pair) for pair in ([0, 1], [2, 3]))
+
+    assert why_other_machine(recorded, recorded) == ""
+    assert why_other_machine(recorded, here) == (
+        "recorded on other GPUs (GPU-aaaa-0 and GPU-aaaa-1 by NV18), here: GPU-aaaa-2 and GPU-aaaa-3 by PHB"
+    )
 
 
 def test_describe_a_gpu(driver: Driver) -> None:

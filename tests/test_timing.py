@@ -5,7 +5,7 @@ import random
 
 import msgspec
 import pytest
-from gate_samples import ELSEWHERE, MACHINE, METRICS, VERSIONS, baseline, measurement, times
+from gate_samples import ELSEWHERE, MACHINE, METRICS, VERSIONS, baseline, measurement, times, with_measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -98,11 +98,12 @@ def test_an_alarm_alone_is_never_red():
 
 def test_control_and_library_slowed_by_one_flag_are_not_green():
     """Steps and whatever else is measured are 3x slower: nothing excuses them, and the flag is named."""
-    slow = of(1.2, flags={"torch deterministic": "on"})
-    said = judge(slow, baseline(), METRICS, strategy="zero3")
+    slow = of(1.2, flags={"deterministic algorithms": "on"})
+    old = with_measurement(baseline(), flags={"deterministic algorithms": "off"})
+    said = judge(slow, old, METRICS, strategy="zero3")
 
     assert said.status in OPEN
-    assert said.changed == ["torch deterministic none -> on"]
+    assert said.changed == ["deterministic algorithms off -> on"]
 
 
 def test_a_slower_gpu_step_beside_a_busy_host_is_not_green():

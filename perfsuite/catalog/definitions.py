@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MESSAGES = "messages"  # the task of what has no weights: cells of the process "communication" have it alone
+CPU_TIME_TOLERANCE = 0.03  # a CPU has no clocks to lock, and neighbours that share its caches
 TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification", MESSAGES)
 
 
@@ -82,7 +83,8 @@ class Device:
     none); ``matches`` are lower-case fragments that all occur in the name that the driver reports, and none of
     ``excludes`` does. ``memory_bytes`` is what the driver reports, which tells apart devices of one name; of them CUDA
     does not give ``reserved_bytes`` to anyone, as the totals in torch's out-of-memory errors show (0: nobody published
-    one).
+    one). ``time_tolerance`` is the smallest relative slow-down that must not go unseen on a dedicated machine with
+    locked clocks.
     """
 
     name: str
@@ -97,6 +99,7 @@ class Device:
     compute_capability: float | None = None  # NVIDIA's, by which torch chooses its kernels
     measured_matmul_flops: float | None = None  # the best bf16 (fp16 before Ampere) matmul that anyone published
     reserved_bytes: int = 0
+    time_tolerance: float = 0.02
     excludes: tuple[str, ...] = ()
 
     @property

@@ -71,7 +71,7 @@ def compare(
     cell = new.cell if old.cell == new.cell else f"{old.cell} -> {new.cell}"
     told = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
     ours, theirs = (one | more for one, more in zip(told, installed, strict=True))
-    changed = changes(ours, theirs)
+    changed = changes(ours, theirs) + (changes(old.flags, new.flags) if old.flags and new.flags else [])
     if old.outcome != "fits" or new.outcome != "fits":
         status, headline = _outcomes(old, new)
         verdict = Verdict(cell=cell, status=status, headline=f"{cell}: {headline}", changed=changed)

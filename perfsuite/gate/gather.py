@@ -55,6 +55,7 @@ def gather(
         world_size=world_size,
         readings={name: readings[name] for name in known if name in readings},
         versions=_common_versions(ranks),
+        flags=_flags(ranks),
         machine=machine,
         engine=ranks[0].engine,
         phases_seconds=_slowest_phases(ranks),
@@ -78,6 +79,7 @@ def failed(
         outcome=failure.kind if failure.kind in ("oom", "unsupported") else "failed",
         world_size=world_size,
         versions=failure.versions,
+        flags=failure.flags,
         machine=machine,
         wall_seconds=wall_seconds,
         capacity_bytes=capacity_bytes,
@@ -232,6 +234,18 @@ def _common_versions(ranks: Sequence[RankSample]) -> dict[str, str]:
             if here != there:
                 raise GatherError(f"Rank {sample.rank} runs {name} {here}, but rank 0 runs {there}.")
     return dict(first)
+
+
+def _flags(ranks: Sequence[RankSample]) -> dict[str, str]:
+    """Where ranks disagree, who has what: ``1 on rank 0/2/3, 2 on rank 1``."""
+    folded = {}
+    for name in dict.fromkeys(name for sample in ranks for name in sample.flags):
+        holders: dict[str, list[str]] = {}
+        for sample in ranks:
+            holders.setdefault(sample.flags.get(name, "none"), []).append(str(sample.rank))
+        told = [f"{text} on rank {'/'.join(numbers)}" for text, numbers in holders.items()]
+        folded[name] = ", ".join(told) if len(holders) > 1 else next(iter(holders))
+    return folded
 
 
 def _slowest_phases(ranks: Sequence[RankSample]) -> dict[str, float]:

@@ -228,7 +228,10 @@ def _verdict(
 
 
 def what_changed(new: Measurement, old: Measurement) -> list[str]:
-    """What may be to blame: versions, the driver, the device. A cell without a measurement knows no versions."""
+    """What may be to blame: versions, flags, the driver, the device. A cell without a measurement knows no versions,
+    and neither it nor an old baseline any flags.
+    """
     versions = changes(old.versions, new.versions) if new.versions else []
+    flags = changes(old.flags, new.flags) if old.flags and new.flags else []
     sides = [{"driver": one.machine.driver or "none", "device": one.machine.device} for one in (old, new)]
-    return versions + changes(old.flags, new.flags) + changes(*sides)
+    return versions + flags + changes(*sides)

@@ -44,7 +44,8 @@ def changed_since(run: TimedRun, measurement: Measurement) -> list[str]:
     """``torch 2.12 -> 2.13``: what else differs than the machine."""
     if not measurement.versions:
         return []  # a cell without a measurement knows none
-    return changes(run.versions, measurement.versions) + changes(run.flags, measurement.flags)
+    flags = changes(run.flags, measurement.flags) if run.flags and measurement.flags else []  # older runs have none
+    return changes(run.versions, measurement.versions) + flags
 
 
 def with_run(baseline: Baseline, run: TimedRun, metrics: Iterable[Metric]) -> Baseline:

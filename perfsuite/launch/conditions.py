@@ -6,10 +6,13 @@ import shutil
 import statistics
 import subprocess
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 PERIOD_SECONDS = 2.0  # between two looks at the clocks; nvidia-smi takes a tenth of one
 _GPU_FIELDS = ("clocks.sm", "temperature.gpu", "clocks_event_reasons.active")
+_SET_FIELDS = ("clocks.applications.graphics", "clocks.default_applications.graphics")
+SET_BY_USER = 0x2  # of the reasons' mask: nvmlClocksEventReasonApplicationsClocksSetting, for -ac and -lgc alike
 
 
 class Conditions:
@@ -21,6 +24,7 @@ class Conditions:
         self._looked = -PERIOD_SECONDS
         self._cpu_mhz: list[float] = []
         self._gpu: list[tuple[float, float, int]] = []  # clock in MHz, temperature in °C, mask of reasons
+        self._applications: list[str] = []  # the clock that is set, and the one that the driver would set
 
     def look(self) -> None:
         """Sample the clocks; of leased GPUs the first's, which all ranks wait for."""
@@ -32,12 +36,15 @@ class Conditions:
         if clocks:
             self._cpu_mhz.append(statistics.fmean(map(float, clocks)))
         if self._devices:
+            if not self._gpu:
+                self._applications = _asked(self._devices[0], _SET_FIELDS)
             self._gpu += _gpu(self._devices[0])
 
     def told(self) -> dict[str, float | str]:
         """Until now. ``stolen_share`` is the share of the machine's CPU time that the hypervisor gave to others
         (proc(5), steal), ``busy_share`` what anything here used, this cell included. Of the clocks the lowest, of the
-        reasons to throttle all that were given, as nvidia-smi's bit mask (nvidia-smi --help-query-gpu).
+        reasons to throttle all that were given, as nvidia-smi's bit mask (nvidia-smi --help-query-gpu). ``clocks`` are
+        "locked" where somebody has set other application clocks than the driver's, or a set clock held the GPU back.
         """
         found: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
         ticks = _ticks()
@@ -55,6 +62,9 @@ class Conditions:
                 reasons |= mask
             found |= {"sm_clock_mhz": min(clocks), "temperature_celsius": max(temperatures)}
             found["throttle_reasons"] = f"{reasons:#x}"
+            changed = len(set(filter(str.isdigit, self._applications))) > 1
+            locked = reasons & SET_BY_USER or changed
+            found["clocks"] = "locked" if locked else "not locked"
         return found
 
 
@@ -69,13 +79,21 @@ def _ticks() -> list[int]:
 
 def _gpu(index: int) -> list[tuple[float, float, int]]:
     """One sample of a GPU; none where nvidia-smi tells none."""
+    try:
+        clock, temperature, mask = _asked(index, _GPU_FIELDS)
+        return [(float(clock), float(temperature), int(mask, 16))]
+    except ValueError:  # "[N/A]", or no such GPU
+        return []
+
+
+def _asked(index: int, fields: Sequence[str]) -> list[str]:
+    """What nvidia-smi says of a GPU, field by field; empty where it says nothing."""
     command = shutil.which("nvidia-smi")
     if not command:
         return []
-    query = [command, f"--id={index}", f"--query-gpu={','.join(_GPU_FIELDS)}", "--format=csv,noheader,nounits"]
+    query = [command, f"--id={index}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
     try:
         done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)
-        clock, temperature, mask = (value.strip() for value in done.stdout.split(","))
-        return [(float(clock), float(temperature), int(mask, 16))]
-    except (subprocess.TimeoutExpired, ValueError):  # "[N/A]", or no such GPU
+    except subprocess.TimeoutExpired:
         return []
+    return [value.strip() for value in done.stdout.split(",")]

@@ -18,11 +18,12 @@ from typing import Any
 from perfsuite import codec, records
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.errors import FileError, PerfsuiteError
-from perfsuite.kernels import PORTABLE, pinned
+from perfsuite.kernels import PORTABLE, VARIABLES, pinned
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
 from perfsuite.launch.environments import HERE, Environment
 from perfsuite.progress import Progress, read_progress
 from perfsuite.records import Failure, Job, RankSample
+from perfsuite.training.flags import OWN
 from perfsuite.training.meters._cpu_allocator import cache_folder
 
 POLL_SECONDS = 0.02
@@ -174,8 +175,7 @@ class _ServerProcess:
     def __init__(self, device: str, visible: str, environment: Environment, kernels: str) -> None:
         self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
         self._connection, theirs = socket.socketpair()
-        variables = environment.variables()
-        variables |= {
+        ours = {
             "DS_ACCELERATOR": device,
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() then asks NVML and touches no CUDA
             "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
@@ -186,17 +186,19 @@ class _ServerProcess:
             "PYTHONWARNINGS": "ignore::FutureWarning",  # the last lines of a rank that failed are for its error
             "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the one that is installed
         }
+        variables = environment.variables()
         if device == "cpu":
-            variables = pinned(variables, kernels) | {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+            variables = pinned(variables, kernels)
+            ours |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
         elif visible:
-            variables |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts
+            ours |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts
         with (self.workspace / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [environment.python, "-m", "perfsuite.launch.server", device, str(self.workspace)],
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,
-                env=variables,
+                env={**variables, **ours, OWN: " ".join([*ours, *VARIABLES])},
                 start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends everything in order
             )
         theirs.close()

@@ -18,8 +18,10 @@ POLL_SECONDS = 0.05
 def lease(candidates: list[int], count: int) -> Iterator[list[int]]:
     """Hold ``count`` of the accelerators ``candidates`` until the block ends; without candidates, the whole CPU.
 
-    Waits as long as it takes; raises UsageError for more than there are. The locks are files of this user, freed by
-    the kernel if the holder dies.
+    It takes the first ``count`` neighbours of which none is held, counted in blocks of as many, or else the first ones
+    free: the fewer sets there are, the more often a cell meets the one that its baseline was measured on. Waits as long
+    as it takes; raises UsageError for more than there are. The locks are files of this user, freed by the kernel if the
+    holder dies.
     """
     folder = Path(tempfile.gettempdir()) / f"perfsuite-leases-{os.getuid()}"
     folder.mkdir(exist_ok=True)
@@ -27,16 +29,24 @@ def lease(candidates: list[int], count: int) -> Iterator[list[int]]:
         raise UsageError(f"{count} accelerators are asked for, this machine has {len(candidates)} of the kind.")
     names = [f"gpu{index}" for index in candidates] or ["cpu"]
     wanted = count if candidates else 1
+    blocks = [names[at : at + wanted] for at in range(0, len(names) - wanted + 1, wanted)]
     while True:
-        with contextlib.ExitStack() as held:
-            got: list[str] = []
-            for name in names:
+        for some in (*blocks, names):
+            with contextlib.ExitStack() as held:
+                got = _locked(folder, some, wanted, held)
                 if len(got) == wanted:
-                    break
-                with contextlib.suppress(Timeout):
-                    held.enter_context(FileLock(folder / f"{name}.lock", timeout=0))
-                    got.append(name)
-            if len(got) == wanted:
-                yield [int(name.removeprefix("gpu")) for name in got] if candidates else []
-                return
+                    yield [int(name.removeprefix("gpu")) for name in got] if candidates else []
+                    return
         time.sleep(POLL_SECONDS)
+
+
+def _locked(folder: Path, names: list[str], wanted: int, held: contextlib.ExitStack) -> list[str]:
+    """Those of the names, at most so many, that nobody held until now."""
+    got: list[str] = []
+    for name in names:
+        if len(got) == wanted:
+            break
+        with contextlib.suppress(Timeout):
+            held.enter_context(FileLock(folder / f"{name}.lock", timeout=0))
+            got.append(name)
+    return got

@@ -4,13 +4,15 @@ import functools
 import hashlib
 import importlib.metadata
 import importlib.util
+import itertools
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -23,6 +25,8 @@ from perfsuite.records import Machine
 MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
 KERNELS = "cpu kernels"  # beside the versions of a measurement
 RANKS_PER_CORE = 4  # more ranks than this per core say nothing about anything
+SHOWN_OF_UUID = 12  # characters: "GPU-8932f937"
+_GPU = re.compile(r"GPU\d+")  # of a row or a column of nvidia-smi topo
 
 
 @dataclass(frozen=True)
@@ -54,6 +58,37 @@ def gpus() -> tuple[Gpu, ...]:
         if memory.isdigit() and _visible(index, uuid):  # "[N/A]" where a chip shares the host's memory
             found.append(Gpu(index, name, int(memory) * 2**20, driver, uuid))
     return tuple(found)
+
+
+def links_between(devices: Sequence[int]) -> dict[str, str]:
+    """What connects each two of these GPUs, by their places in the list: {"0-1": "NV18"}. NV# are NVLinks, PIX, PXB,
+    PHB, NODE and SYS ever longer ways over PCIe (nvidia-smi topo -m). Empty where nvidia-smi does not tell.
+    """
+    table = _topology() if len(devices) > 1 else {}
+    return {
+        f"{a}-{b}": table[one, other]
+        for (a, one), (b, other) in itertools.combinations(enumerate(devices), 2)
+        if (one, other) in table
+    }
+
+
+@functools.cache
+def _topology() -> dict[tuple[int, int], str]:
+    """By the numbers of two GPUs. The columns of the GPUs come before those of network cards and cores."""
+    try:
+        done = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, check=False, timeout=60)
+    except (OSError, subprocess.TimeoutExpired):
+        return {}
+    rows = [re.sub(r"\x1b\[[\d;]*m", "", line).split() for line in done.stdout.splitlines()]
+    header = next((row for row in rows if row[:1] == ["GPU0"] and row[1:2] != ["X"]), [])
+    columns = list(itertools.takewhile(_GPU.fullmatch, header))
+    return {
+        (int(row[0][3:]), int(column[3:])): link
+        for row in rows
+        if row is not header and row and _GPU.fullmatch(row[0])
+        for column, link in zip(columns, row[1:], strict=False)
+        if link != "X"
+    }
 
 
 def _visible(index: int, uuid: str) -> bool:
@@ -160,18 +195,31 @@ def cpu_name() -> str:
     return platform.processor() or platform.machine()
 
 
-def describe(hardware: Hardware, catalog: Catalog) -> Machine:
-    """The machine as a record. ``identity`` tells two machines of one kind apart, without telling their names: by its
-    GPUs, which a fresh container finds again, or else by its name.
+def describe(hardware: Hardware, catalog: Catalog, devices: Sequence[int] = ()) -> Machine:
+    """The machine as a record; of its GPUs the leased ``devices``, or before there is a lease those that a lease takes
+    first. ``identity`` tells two machines of one kind apart, without telling their names: by the GPUs and what links
+    them, which a fresh container finds again, or else by its name.
     """
     who = [cpu_name(), str(cores())]
-    driver, name, memory = "", cpu_name(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    mine = [gpu for gpu in gpus() if hardware.device is not None and device_of(gpu, catalog) == hardware.device]
+    wanted = list(devices) or device_indices(hardware, catalog)[: hardware.ranks]
+    mine = [gpu for gpu in gpus() if gpu.index in wanted]
     if mine:
-        driver, name, memory = mine[-1].driver, mine[-1].name, mine[-1].memory_bytes
-        who += sorted(gpu.uuid for gpu in mine)
-    else:
-        machine_id = Path("/etc/machine-id")
-        who = [platform.node(), *who, machine_id.read_text().strip() if machine_id.exists() else ""]
-    identity = hashlib.sha256("\n".join(who).encode()).hexdigest()[:12]
-    return Machine(identity=identity, device=name, cores=cores(), memory_bytes=memory, driver=driver)
+        gpu, links = mine[-1], links_between(wanted)
+        who += [gpu.uuid for gpu in mine] + [f"{ranks} {link}" for ranks, link in links.items()]
+        return Machine(
+            identity=_digest(who),
+            device=gpu.name,
+            cores=cores(),
+            memory_bytes=gpu.memory_bytes,
+            driver=gpu.driver,
+            gpus=[gpu.uuid[:SHOWN_OF_UUID] for gpu in mine],
+            links=links,
+        )
+    machine_id = Path("/etc/machine-id")
+    who = [platform.node(), *who, machine_id.read_text().strip() if machine_id.exists() else ""]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return Machine(identity=_digest(who), device=cpu_name(), cores=cores(), memory_bytes=memory)
+
+
+def _digest(facts: Iterable[str]) -> str:
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:12]

@@ -25,6 +25,7 @@ from perfsuite.errors import RankError, Unsupported
 from perfsuite.progress import ProgressWriter
 from perfsuite.records import Failure, Job, RankSample
 from perfsuite.training.build import build_model, resolve
+from perfsuite.training.flags import flags
 from perfsuite.training.meters._base import (
     MOST_TRACED_STEPS,
     READS_NORM,
@@ -61,6 +62,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         readings=readings,
         engine=evidence,
         versions=versions(session),
+        flags=flags(session.job.device),
         phases_seconds=phases_seconds,
     )
 
@@ -200,6 +202,7 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
         missing_bytes=sum(refused[:2]) - refused[2] if refused else None,
         parts=_alive(session, message) if out_of_memory else {},
         versions=versions(session),
+        flags=flags(session.job.device) if session else {},
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
 

@@ -86,7 +86,8 @@ def count_model_flop(session: Session) -> int:
 
     workload = session.job.workload
     sample = make_sample(session.job.model, workload, session.job.seed, 0, 0)
-    with FakeTensorMode(), _flop_counter() as counter:
+    by_value = torch.autograd.set_detect_anomaly(False)  # own code may have it on: it looks for NaN, which no fake has
+    with FakeTensorMode(), by_value, _flop_counter() as counter:
         model = build_for_counting(session)
         inputs = {}
         for name, value in sample.items():

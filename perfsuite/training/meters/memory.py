@@ -97,8 +97,9 @@ class Memory(Meter):
         self.watched.enter_context(watch(trainer.model, self.source.enter_module))
         # A tensor in a reference cycle lives until Python collects it, which happens when enough objects were made, of
         # whatever kind. Recorded steps collect at their beginning and nowhere else, so that a peak repeats.
-        gc.disable()
-        self.settled.callback(gc.enable)
+        if gc.isenabled():  # own code may have it off, and keeps it so
+            gc.disable()
+            self.settled.callback(gc.enable)
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         if not gc.isenabled():

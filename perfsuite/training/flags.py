@@ -1,0 +1,116 @@
+"""What changes the speed of a step and is in no library's version: environment variables, torch's and Python's global
+switches, and the versions of the libraries that come with torch.
+
+Asked for when the steps have run, since a model's or an engine's code may set them too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+import os
+import sys
+import tracemalloc
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+OWN = "PERFSUITE_SETS"  # the variable that names those which perfsuite always sets: they say nothing
+PREFIXES = (
+    *("PYTORCH_", "TORCH", "NCCL_", "CUDA_", "CUBLAS", "CUDNN_", "NVIDIA_TF32", "TRITON_"),
+    *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "ONEDNN_", "DNNL_", "GLOO_", "DS_", "DEEPSPEED_"),
+    *("ACCELERATE_", "MALLOC_", "LD_PRELOAD"),
+)
+PLACES = ("_DIR", "_HOME", "_PATH", "_ROOT", "_VERSION")  # ends of names that say where something lies, or what it is
+DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the machine's record names the devices
+
+
+def flags(device: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """By name, as a verdict tells them: {"NCCL_ALGO": "Ring", "torch threads": "1", "anomaly mode": "off"}.
+
+    What this torch does not have is left out.
+    """
+    found = variables(environment)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # some of torch's old names
+        for name, ask in (_PYTHON | _TORCH | (_CUDA if device == "cuda" else {})).items():
+            with contextlib.suppress(Exception):  # evidence only: older and newer torches lack some
+                found[name] = _say(ask())
+    return found
+
+
+def variables(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those that change speed, without perfsuite's own and without places. Of what is preloaded only the names."""
+    left_out = {*environment.get(OWN, "").split(), *DEVICES}
+    return {
+        name: " ".join(map(os.path.basename, value.split(":"))) if name == "LD_PRELOAD" else value
+        for name, value in sorted(environment.items())
+        if name.startswith(PREFIXES) and not name.endswith(PLACES) and name not in left_out
+    }
+
+
+def _say(value: Any) -> str:
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, tuple):
+        return ".".join(map(str, value))
+    return str(getattr(value, "name", value))  # of an enumeration
+
+
+def _of_torch(path: str) -> Any:
+    """What ``torch.<path>`` is, or returns."""
+    import torch
+
+    value = functools.reduce(getattr, path.split("."), torch)
+    return value() if callable(value) else value
+
+
+def _fp32_matmuls() -> str:
+    """How fp32 matmuls are computed on CUDA. Where torch has the new switch, asking for the old one may raise."""
+    import torch
+
+    matmul = torch.backends.cuda.matmul
+    return str(getattr(matmul, "fp32_precision", "") or ("tf32" if matmul.allow_tf32 else "ieee"))
+
+
+_PYTHON: dict[str, Callable[[], Any]] = {
+    "garbage collection": gc.isenabled,
+    "traced Python": lambda: bool(sys.gettrace() or sys.getprofile()),
+    "tracemalloc": tracemalloc.is_tracing,
+}
+_TORCH: dict[str, Callable[[], Any]] = {
+    name: functools.partial(_of_torch, path)
+    for name, path in {
+        "torch threads": "get_num_threads",
+        "torch interop threads": "get_num_interop_threads",
+        "float32 matmul precision": "get_float32_matmul_precision",
+        "deterministic algorithms": "are_deterministic_algorithms_enabled",
+        "anomaly mode": "is_anomaly_enabled",
+        "autocast cache": "is_autocast_cache_enabled",
+        "autograd threads": "autograd.is_multithreading_enabled",
+        "torch profiler": "autograd._profiler_enabled",
+        "distributed debug": "distributed.get_debug_level",
+        "oneDNN": "_C._get_mkldnn_enabled",
+        "flash attention": "backends.cuda.flash_sdp_enabled",
+        "memory-efficient attention": "backends.cuda.mem_efficient_sdp_enabled",
+    }.items()
+}
+_CUDA: dict[str, Callable[[], Any]] = {
+    "fp32 matmuls": _fp32_matmuls,
+    **{
+        name: functools.partial(_of_torch, path)
+        for name, path in {
+            "NCCL": "cuda.nccl.version",
+            "cuDNN": "backends.cudnn.version",
+            "CUDA": "version.cuda",
+            "cuDNN attention": "backends.cuda.cudnn_sdp_enabled",
+            "cuDNN benchmark": "backends.cudnn.benchmark",
+            "cuDNN deterministic": "backends.cudnn.deterministic",
+            "cuDNN tf32": "backends.cudnn.allow_tf32",
+            "bf16 reductions in bf16": "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
+            "fp16 reductions in fp16": "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
+            "BLAS": "backends.cuda.preferred_blas_library",
+        }.items()
+    },
+}

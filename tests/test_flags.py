@@ -1,0 +1,91 @@
+"""What changes speed and is in no version: which of it a measurement keeps, and that a verdict names what changed."""
+
+import msgspec
+import pytest
+from gate_samples import CELL, MACHINE, METRICS, OOM, baseline, measurement, rank_sample, with_measurement
+
+from perfsuite.gate.compare import compare
+from perfsuite.gate.gather import failed, gather
+from perfsuite.gate.judge import what_changed
+from perfsuite.gate.lines import changes
+from perfsuite.training.flags import OWN, variables
+
+RING = {"NCCL_ALGO": "Ring", "torch threads": "1"}
+NONE = {"torch threads": "2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "kept"),
+    [
+        ("NCCL_ALGO", "Ring", "Ring"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "expandable_segments:True"),
+        ("CUDA_LAUNCH_BLOCKING", "1", "1"),
+        ("TORCH_LOGS", "+dynamo", "+dynamo"),
+        ("TORCHINDUCTOR_MAX_AUTOTUNE", "1", "1"),
+        ("MKL_NUM_THREADS", "2", "2"),
+        ("NVIDIA_TF32_OVERRIDE", "0", "0"),
+        ("LD_PRELOAD", "/usr/lib/libjemalloc.so.2:/opt/x.so", "libjemalloc.so.2 x.so"),
+        ("CUDA_VISIBLE_DEVICES", "1", None),
+        ("CUDA_HOME", "/usr/local/cuda", None),
+        ("NCCL_VERSION", "2.27", None),
+        ("TORCHINDUCTOR_CACHE_DIR", "/tmp/torchinductor", None),
+        ("OMP_NUM_THREADS", "1", None),
+        ("HF_TOKEN", "secret", None),
+        ("HOME", "/root", None),
+    ],
+)
+def test_variables(name: str, value: str, kept: str | None) -> None:
+    """Those that tune something are kept, not where something lies, nor what perfsuite itself always sets."""
+    assert variables({name: value, OWN: "OMP_NUM_THREADS DS_ACCELERATOR"}).get(name) == kept
+
+
+def test_flags_of_a_real_cell(measure) -> None:
+    """They are asked for when the steps have run, in each rank: what own code has set by then is among them."""
+    cell = "gpt2_tiny-ddp-cpu_x2"
+    usual, broken = measure(cell).flags, measure(cell, "sets_flags")
+    here = broken.flags
+
+    assert broken.outcome == "fits"
+    assert (usual["torch threads"], usual["anomaly mode"], usual["float32 matmul precision"]) == ("1", "off", "highest")
+    assert not {"OMP_NUM_THREADS", "DS_ACCELERATOR", "TORCHINDUCTOR_COMPILE_THREADS"} & usual.keys()
+    assert sorted(changes(usual, here)) == [
+        "NCCL_ALGO none -> Ring",
+        "anomaly mode off -> on",
+        "float32 matmul precision highest -> high",
+        "garbage collection on -> off",
+        "torch threads 1 -> 1 on rank 0, 2 on rank 1",
+    ]
+
+
+def test_ranks_fold() -> None:
+    """Where all agree the text is theirs, else it says who has what."""
+    samples = [msgspec.structs.replace(rank_sample(rank), flags=flags) for rank, flags in enumerate((RING, NONE))]
+    told = gather(CELL, samples, METRICS, machine=MACHINE, wall_seconds=1.0, capacity_bytes=None).flags
+
+    assert told == {"NCCL_ALGO": "Ring on rank 0, none on rank 1", "torch threads": "1 on rank 0, 2 on rank 1"}
+
+
+def test_a_cell_that_failed_keeps_its_flags() -> None:
+    """An allocator's setting may be why memory ran out."""
+    failure = msgspec.structs.replace(OOM, flags=RING)
+    told = failed(CELL, failure, world_size=2, machine=MACHINE, wall_seconds=1.0, capacity_bytes=None)
+
+    assert told.flags == RING
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changed"),
+    [
+        (RING, NONE, ["NCCL_ALGO Ring -> none", "torch threads 1 -> 2"]),
+        (RING, RING, []),
+        ({}, RING, []),  # a baseline from before there were flags
+        (RING, {}, []),  # a cell that did not come so far
+    ],
+)
+def test_flags_are_suspects(old: dict[str, str], new: dict[str, str], changed: list[str]) -> None:
+    """A verdict and an A/B name those that changed, where both sides know theirs."""
+    before, after = (msgspec.structs.replace(measurement(), flags=flags) for flags in (old, new))
+    judged = what_changed(after, with_measurement(baseline(), flags=old).measurement)
+    compared = compare([before], [after], METRICS, strategies=("zero3", "zero3"), threshold=0.02)
+
+    assert judged == compared.verdict.changed == changed
