@@ -113,12 +113,38 @@ def test_what_has_no_date_is_named(serve, packages, tmp_path, capsys):
     assert "No date is known of dateless: on a rung they may be newer" in capsys.readouterr().out
 
 
-def test_a_package_that_is_always_newer_cannot_be_locked(serve, packages, tmp_path):
-    """As uv says of a package that a date leaves none of."""
+@pytest.mark.parametrize(
+    ("built", "found"),
+    [
+        ({"1.0": 2010, "2.0": 2011, "3.0": 2030}, "2.0"),
+        ({"1.0": 0, "2.0": 2011, "3.0": 2030}, "2.0"),
+        ({"1.0": 0, "2.0": 0, "3.0": 2030}, "2.0"),  # of none is it known that it was there
+        ({"1.0": 2011, "1.1": 2029, "2.0": 2030}, "1.0"),  # a late patch of the older line
+        ({"1.0": 2029, "2.0": 2030}, None),
+    ],
+)
+def test_the_cut_off(built, found, serve, packages, tmp_path):
+    """The newest that was there by then; a package that was not there has to be done without."""
+    new = wheel(tmp_path, "needy", "2.0", needs=["lib"], built=datetime(2019, 1, 1, 1, tzinfo=UTC))
+    old = wheel(tmp_path, "needy", "1.0", built=datetime(2018, 1, 1, 1, tzinfo=UTC))
+    libs = [
+        wheel(tmp_path, "lib", version, built=datetime(year, 1, 1, 1, tzinfo=UTC) if year else MIDNIGHT)
+        for version, year in built.items()
+    ]
+    serve([*packages, *(Upload(path, DAY) for path in (old, new, *libs))])
+    text, _ = cutoff.lock(["needy"], locks.find_python("3")[1], datetime(2020, 1, 1, tzinfo=UTC), "", {})
+    lock = locks.versions(text)
+
+    assert lock.get("lib") == found
+    assert lock["needy"] == ("2.0" if found else "1.0")
+
+
+def test_a_release_that_needs_what_was_not_there_cannot_be_locked(serve, packages, tmp_path):
+    """With uv's reason, as where the index tells dates."""
     needy = wheel(tmp_path, "needy", "1.0", needs=["six"], built=datetime(2010, 1, 1, 1, tzinfo=UTC))
     serve([*packages, Upload(needy, DAY)])
 
-    with pytest.raises(locks.Unsolvable, match="six has no release of 2010-01-01 or older"):
+    with pytest.raises(locks.Unsolvable, match="six<0"):
         cutoff.lock(["needy==1.0"], locks.find_python("3")[1], datetime(2010, 1, 1, tzinfo=UTC), "", {})
 
 
@@ -142,7 +168,10 @@ def test_a_file_that_is_too_large_is_not_fetched(serve, tmp_path, monkeypatch):
     assert dates.of_files([f"{served.address.removesuffix('simple/')}files/{path.name}"]) is None
 
 
-@pytest.mark.parametrize(("moment", "found"), [(DAY, DAY), (MIDNIGHT, None), (datetime(1980, 1, 1, tzinfo=UTC), None)])
+@pytest.mark.parametrize(
+    ("moment", "found"),
+    [(DAY, DAY), (MIDNIGHT, None), (datetime(1980, 1, 1, tzinfo=UTC), None), (dates.CARGO, None)],
+)
 @pytest.mark.parametrize("kind", ["wheel", "source"])
 def test_times_of_members(kind, moment, found, serve, tmp_path):
     """The newest is when the file was built, unless a build tool has set it."""

@@ -1,7 +1,8 @@
 """The lock of a rung as of a date where the index tells no upload dates: uv could not leave out what is newer.
 
 uv resolves without a date. Of each package that is newer than the date by what is known of it, the newest release that
-is not becomes the upper limit, and uv resolves again, until none is newer.
+is not becomes the upper limit, and uv resolves again, until none is newer. A package that had no release by then is one
+that uv has to do without.
 """
 
 from bisect import bisect_right
@@ -21,12 +22,12 @@ def lock(
 ) -> tuple[str, tuple[str, ...]]:
     """The lock, and the packages in it of which no date is known: they may be newer. ``given`` are dates of --dates.
 
-    Raises Unsolvable where a package has no release that is old enough, and UsageError as `locks.lock` does.
+    Raises Unsolvable and UsageError as `locks.lock` does.
     """
     free = {*map(canonicalize_name, locks.RUNNER), *dict(locks.exact(requirements))}
     limits: dict[str, str] = {}
     while True:
-        text = locks.lock(requirements, python, None, below, [f"{name}<={limit}" for name, limit in limits.items()])
+        text = locks.lock(requirements, python, None, below, list(limits.values()))
         late, undated = {}, []
         for name, version in locks.versions(text).items():
             if name in free:
@@ -38,7 +39,7 @@ def lock(
                 late[name] = version
         if not late:
             return text, tuple(sorted(undated))
-        limits |= {name: _older(name, version, newest, given) for name, version in late.items()}
+        limits |= {name: f"{name}{_limit(name, version, newest, given)}" for name, version in late.items()}
 
 
 def _date(name: str, version: str, given: Mapping[str, str]) -> datetime | None:
@@ -48,12 +49,18 @@ def _date(name: str, version: str, given: Mapping[str, str]) -> datetime | None:
     return index.try_dated(name, release, given).date
 
 
-def _older(name: str, version: str, newest: datetime, given: Mapping[str, str]) -> str:
-    """The newest release below this version that came out by then, by halving: dates go up with versions but for late
-    patches, which the next resolution finds again. A release without a date counts as too new.
+def _limit(name: str, version: str, newest: datetime, given: Mapping[str, str]) -> str:
+    """``<=`` and the newest release below this version that came out by then; ``<0`` where there was none.
+
+    It is found by halving: dates go up with versions but for late patches, which the next resolution finds again. A
+    release without a date counts as too new, unless no release is known to be old enough.
     """
+
+    def date(one: index.Release) -> datetime | None:
+        return index.try_dated(name, one, given).date
+
     older = [one for one in index.releases(name) if Version(one.version) < Version(version)]
-    at = bisect_right(older, newest + locks.MARGIN, key=lambda one: index.try_dated(name, one, given).date or _END)
-    if not at:
-        raise locks.Unsolvable(f"{name} has no release of {newest:%Y-%m-%d} or older whose date is known.")
-    return older[at - 1].version
+    at = bisect_right(older, newest + locks.MARGIN, key=lambda one: date(one) or _END)
+    undated = (one for one in reversed(older) if date(one) is None)
+    found = older[at - 1] if at else next(undated, None)
+    return f"<={found.version}" if found else "<0"

@@ -2,8 +2,8 @@
 gives, or from the release's own files, whose members have the time at which they were built.
 
 Of a wheel the list of its members is read, by HTTP range requests, and not its gigabytes. Build tools that make
-reproducible files give all members a constant time, which is at midnight (1980-01-01, 2016-01-01, 2020-02-02): such a
-time is no date.
+reproducible files give all members a constant time, which is at midnight (1980-01-01, 2016-01-01, 2020-02-02) or
+cargo's: such a time is no date.
 """
 
 import csv
@@ -24,6 +24,7 @@ from perfsuite.errors import FileError
 FIELDS = ("name", "version", "date")
 WHOLE_BYTES = 32 * 2**20  # a file of which no part can be had is fetched up to this size
 BLOCK_BYTES = 2**18  # read at once of a remote file: most lists of members are smaller
+CARGO = datetime(2006, 7, 24, 1, 21, 28, tzinfo=UTC)
 _SUFFIXES = (".whl", ".zip", ".tar.gz", ".tar.bz2")
 
 
@@ -105,7 +106,7 @@ def _built(session: Any, url: str) -> datetime | None:
         with tarfile.open(fileobj=stream) as packed:
             times = [datetime.fromtimestamp(member.mtime, UTC) for member in packed]
     newest = max(times, default=None)
-    return None if newest is None or newest.time() == time.min else newest
+    return None if newest is None or newest.time() == time.min or newest == CARGO else newest
 
 
 def _sound(member: zipfile.ZipInfo) -> bool:
