@@ -236,3 +236,62 @@ def ticks(session, trainer, meters):
 
     now = itertools.count(0, 1_000_000)
     control.time = SimpleNamespace(perf_counter_ns=lambda: next(now))
+
+
+def calls_once_more(session, trainer, meters):
+    """transformers' feed-forward of GPT-2 calls one more Python function, as in another release."""
+    import inspect
+    import textwrap
+
+    from transformers.models.gpt2 import modeling_gpt2 as module
+
+    source = textwrap.dedent(inspect.getsource(module.GPT2MLP.forward))
+    changed = source.replace("self.act(hidden_states)", "self.act(_checked(hidden_states))")
+    assert changed != source
+    helper = "def _checked(hidden_states):\n    return hidden_states\n"
+    exec(compile(helper + changed, module.__file__, "exec"), vars(module))
+    module.forward.__code__ = module.forward.__code__.replace(co_qualname="GPT2MLP.forward")
+    module.GPT2MLP.forward = module.forward
+
+
+def own_norm_forbidden(session, trainer, meters):
+    """A gradient norm or a read of the loss scale in a step whose kind needs neither ends the cell."""
+    norm = trainer.gradient_norm
+
+    def gradient_norm():
+        return norm() if trainer.reads_norm else _raise(RuntimeError("a norm in a timed step"))
+
+    trainer.gradient_norm = gradient_norm
+    trainer.scaler.get_scale = _raise_when_called("the loss scale was read")
+
+
+def tells_order(session, trainer, meters):
+    """Ends the cell in the counted step with the order of its steps and of what fenced them."""
+    import contextlib
+
+    import torch.distributed as dist
+
+    from perfsuite.errors import RankError
+    from perfsuite.training.meters._base import Meter
+
+    told, step, synchronize, barrier = [], trainer.step, session.synchronize, dist.barrier
+
+    def stepped(batch):
+        told.append("step")
+        return step(batch)
+
+    def fence(wait):
+        told.append("fence")
+        wait()
+
+    class Tells(Meter):
+        def step(self, kind):
+            if kind == "counted":
+                raise RankError(" ".join(told))
+            told.append(kind)
+            return contextlib.nullcontext()
+
+    meters.append(Tells(session))
+    trainer.step = stepped
+    session.synchronize = functools.partial(fence, synchronize)
+    dist.barrier = functools.partial(fence, barrier)

@@ -82,12 +82,13 @@ def nan(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def _tell(trainer: Any, **factors: float) -> None:
-    """From now on a step's loss or gradient norm is told as so many times what it is."""
+    """From now on a step's loss or gradient norm, where it has one, is told as so many times what it is."""
     step = trainer.step
 
     def falsified(batch: Any) -> Any:
         outcome = step(batch)
-        told = {name: getattr(outcome, name) * factor for name, factor in factors.items()}
+        known = {name: getattr(outcome, name) for name in factors}
+        told = {name: value * factors[name] for name, value in known.items() if value is not None}
         return dataclasses.replace(outcome, **told)
 
     trainer.step = falsified
