@@ -123,7 +123,7 @@ def test_no_broken_baseline_passes(tmp_path):
             with pytest.raises(PerfsuiteError):
                 store.save(baseline(), replaces=baseline(), consent=Consent(how="all", metrics=METRICS))
         else:
-            verdict = judge(new, loaded, METRICS, strategy="zero3", time_tolerance=0.03)
+            verdict = judge(new, loaded, METRICS, strategy="zero3")
             if verdict.status in RED:
                 counts["red"] += 1
             else:
@@ -151,7 +151,7 @@ def test_no_broken_result_passes():
             sentence(error)
             refused += 1
             continue
-        verdict = judge(new, old, METRICS, strategy="zero3", time_tolerance=0.03)
+        verdict = judge(new, old, METRICS, strategy="zero3")
 
         assert verdict.status in RED or held(new) == held(reference), broken
     assert refused > RESULTS / 2

@@ -20,7 +20,7 @@ ZERO = "t5_tiny-zero2-cpu_x2"
 CELLS = (DDP, FSDP, ZERO)
 REFUSED = "refused"  # in place of a verdict's status: the gate says why it cannot judge, and judges nothing
 NOT_RED = "not red"  # in place of a verdict's status: a time may be the machine's
-ALIKE = {  # caught as another fault of its kind is
+ALIKE = {  # faults of ranks that are caught as another of their kind is
     "segmentation fault",
     "silent exit",
     "missing rank",
@@ -67,8 +67,10 @@ class Case:
 
     @property
     def quick(self) -> bool:
-        """Whether it is tried by default: it ends soon, on the cell of most others, and no other is caught alike."""
-        return not self.hangs and self.cell == DDP and self.name not in ALIKE
+        """Whether it is tried by default: it costs no launch, or it ends soon, on the cell of most others, and none of
+        those is caught alike.
+        """
+        return not self.fault or (not self.hangs and self.cell == DDP and self.name not in ALIKE)
 
 
 def control(cell: str) -> Case:
