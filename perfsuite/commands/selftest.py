@@ -1,4 +1,7 @@
-"""``perfsuite selftest``: put faults into real cells on purpose, and show that the gate says of each what is wrong."""
+"""``perfsuite selftest``: put faults into real cells on purpose, and show that the gate says of each what is wrong.
+
+Each exact fault must be caught, every time. Faults in time are counted: k of n trials, with an interval.
+"""
 
 import argparse
 import sys
@@ -15,9 +18,12 @@ from perfsuite.records import Record
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.selftest.cases import CASES, Case
-from perfsuite.selftest.proof import SETTINGS, Bench, Row, chosen, prove_all
+from perfsuite.selftest.proof import SETTINGS, Bench, chosen, prove_all
+from perfsuite.selftest.rows import Row
+from perfsuite.selftest.trials import TIME_FAULTS, TimeFault
 
 SAID = 100  # columns, at most
+_WRONG = {"control": "is not green without a fault", "time": "refutes what is claimed of: {name}, {where}"}
 
 
 class Report(Record, frozen=True, kw_only=True):
@@ -30,19 +36,26 @@ class Report(Record, frozen=True, kw_only=True):
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("-k", default="", metavar="EXPR", help="Only faults in whose row all of these words stand.")
+    parser.add_argument("--all", action="store_true", help="Every fault, not only the quick ones; -k finds all too.")
     parser.add_argument("--list", action="store_true", help="Say which faults there are, and measure nothing.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the rows there too.")
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prove every fault. Exit code 1 where one passes, is caught for another reason, or a cell without one is red."""
-    cases = chosen(CASES, arguments.k)
+    """Prove the faults.
+
+    Exit code 1 if an exact one passes or is caught for another reason, if a cell without one is red, or if the trials
+    of a fault in time refute what is claimed of them.
+    """
+    cases = chosen((*CASES, *TIME_FAULTS), arguments.k)
     if not cases:
         raise UsageError(f"No fault has all of {arguments.k!r} in its row: see perfsuite selftest --list.")
     if arguments.list:
         print_table(_list(cases))
         return 0
+    if not (arguments.all or arguments.k):
+        cases = [case for case in cases if case.quick]
     check_output("--json", arguments.json)
     live, begin = LiveLine(SETTINGS.all_steps_of), time.monotonic()
     bench = Bench(catalog_of(arguments), live.show)
@@ -58,13 +71,16 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tell(rows: list[Row], seconds: float) -> int:
-    """The sentence behind the table, the reasons of what is wrong, and the exit code."""
+    """The sentences after the table, the reasons of what is wrong, and the exit code."""
     wrong = [row for row in rows if not row.caught]
-    faults = [row for row in rows if row.kind != "control"]
-    caught = sum(row.caught for row in faults)
-    print(f"{caught} of {len(faults)} faults caught for the right reason in {seconds:.0f} s.")
+    exact = [row for row in rows if row.kind not in ("control", "time")]
+    caught = sum(row.caught for row in exact)
+    print(f"{caught} of {len(exact)} exact faults caught for the right reason; all in {seconds:.0f} s.")
+    for row in rows:
+        if row.kind == "time":
+            print(f"{row.name}, {row.where}: {row.said}")
     for row in wrong:
-        what = "is not green without a fault" if row.kind == "control" else f"does not catch: {row.name}, {row.where}"
+        what = _WRONG.get(row.kind, "does not catch: {name}, {where}").format(name=row.name, where=row.where)
         text = f"{row.cell} {what}. It said {row.status}: {row.said} Expected {row.expected}"
         print(f"perfsuite: {text}", file=sys.stderr)
     return 1 if wrong else 0
@@ -75,17 +91,18 @@ def table(rows: list[Row]) -> Table:
     shown = bare_table("fault", "cell", "where it is put", "verdict", "what was said", "caught")
     for row in rows:
         said = row.said if len(row.said) <= SAID else f"{row.said[:SAID]}…"
-        good = "green" if row.kind == "control" else "yes"
+        good = {"control": "green", "time": f"{row.red} of {row.trials}"}.get(row.kind, "yes")
         caught = Text(good, "green") if row.caught else Text("NO", "bold red")
         texts = [Text(text) for text in (row.name, row.cell, row.where, row.status, said)]
         shown.add_row(*texts, caught)
     return shown
 
 
-def _list(cases: list[Case]) -> Table:
-    shown = bare_table("kind", "fault", "cell", "where it is put", "must be")
+def _list(cases: list[Case | TimeFault]) -> Table:
+    shown = bare_table("kind", "fault", "cell", "where it is put", "must be", "by default")
     for case in cases:
-        shown.add_row(*(Text(text) for text in (case.kind, case.name, case.cell, case.where, case.status)))
+        texts = (case.kind, case.name, case.cell, case.where, case.status, "yes" if case.quick else "--all")
+        shown.add_row(*map(Text, texts))
     return shown
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
 import os
-import statistics
 from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
@@ -40,18 +40,21 @@ def _grow_peak(baseline: dict[str, Any], size: int) -> None:
     peak["parts"]["activations"] += size
 
 
+def _other_transformers(baseline: dict[str, Any]) -> None:
+    for one in (baseline["measurement"], *baseline["times"]):
+        one["versions"]["transformers"] = "1.0.0"
+
+
 def _other_library(baseline: dict[str, Any]) -> None:
     _grow_peak(baseline, -1)
-    baseline["measurement"]["versions"]["transformers"] = "1.0.0"
+    _other_transformers(baseline)
 
 
 def _foreign(baseline: dict[str, Any]) -> None:
     """Ten times as fast a machine, in all that is timed."""
-    baseline["measurement"]["machine"]["identity"] = "another"
-    for name, reading in baseline["measurement"]["readings"].items():
-        if name.endswith("_seconds"):
-            reading["samples"] = [sample / 10 for sample in reading["samples"]]
-            reading["value"] = statistics.median(reading["samples"] or [reading["value"] / 10])
+    for run in baseline["times"]:
+        run["machine"]["identity"] = "another"
+        run["values"] = {name: value / 10 for name, value in run["values"].items()}
 
 
 def torn(text: bytes) -> bytes:
@@ -69,15 +72,19 @@ peak_deleted = _edit(lambda baseline: baseline["measurement"]["readings"].pop("p
 peak_larger = _edit(lambda baseline: _grow_peak(baseline, 1))
 peak_smaller = _edit(lambda baseline: _grow_peak(baseline, -1))
 other_library = _edit(_other_library)
+other_transformers = _edit(_other_transformers)
 foreign = _edit(_foreign)
 
 
-def milliseconds(measurement: Measurement) -> Measurement:
-    """The step time in another unit."""
+def _step_time(factor: float, measurement: Measurement) -> Measurement:
     seconds = measurement.readings["step_time_seconds"]
-    samples = [None if sample is None else 1e3 * sample for sample in seconds.samples]
-    told = Reading(value=1e3 * seconds.value, samples=samples, ranks=[1e3 * value for value in seconds.ranks])
+    samples = [None if sample is None else factor * sample for sample in seconds.samples]
+    told = Reading(value=factor * seconds.value, samples=samples, ranks=[factor * value for value in seconds.ranks])
     return msgspec.structs.replace(measurement, readings=measurement.readings | {"step_time_seconds": told})
+
+
+slower = functools.partial(_step_time, 1.5)  # beyond what one run can differ from another on a shared machine
+milliseconds = functools.partial(_step_time, 1e3)
 
 
 @contextlib.contextmanager

@@ -1,0 +1,54 @@
+"""What the selftest says of one fault, exact or in time, and the interval of a share that was counted."""
+
+import math
+from collections.abc import Callable
+
+from perfsuite.records import Record
+
+CONFIDENCE = 0.95
+HALVINGS = 50  # of the interval in which an end is looked for: to fifteen digits
+
+
+class Row(Record, frozen=True, kw_only=True):
+    """What came of one fault: ``said`` is the line of the gate's text that must be there, or else its first.
+
+    Of a fault in time ``red`` of ``trials`` trials convicted, and ``low`` to ``high`` is the interval of their share.
+    """
+
+    name: str
+    kind: str
+    cell: str
+    where: str
+    status: str
+    said: str
+    caught: bool
+    expected: str
+    red: int = 0
+    trials: int = 0
+    low: float = 0.0
+    high: float = 1.0
+
+
+def interval_of(count: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """The shares that so many of so many trials do not exclude (Clopper and Pearson 1934, "The use of confidence or
+    fiducial limits illustrated in the case of the binomial"). It holds with three trials too: Wilson's, which is an
+    approximation, excludes 95 % after 2 of 3.
+    """
+    beyond = (1 - confidence) / 2
+    low = 0.0 if count == 0 else _share(lambda share: 1 - _at_most(count - 1, trials, share) < beyond)
+    high = 1.0 if count == trials else _share(lambda share: _at_most(count, trials, share) > beyond)
+    return low, high
+
+
+def _at_most(count: int, trials: int, share: float) -> float:
+    """The probability of no more than so many."""
+    return sum(math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(count + 1))
+
+
+def _share(is_below: Callable[[float], bool]) -> float:
+    """Where the answer turns from yes to no."""
+    low, high = 0.0, 1.0
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if is_below(middle) else (low, middle)
+    return (low + high) / 2

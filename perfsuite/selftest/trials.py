@@ -1,0 +1,124 @@
+"""Faults in time: real trials of a cell against itself, with a delay on side B or with none.
+
+A trial is the one that decides in a run (perfsuite/trial.py): a Session with the tolerance of the cell's class. The
+sizes of the delays, the number of trials and the number of steps are fixed, whatever the machine. What is claimed of
+trials is a share: it is refuted only if the interval of the share that was counted excludes it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from perfsuite.ab import RUNNING, Session, Side
+from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import PerfsuiteError
+from perfsuite.gate.compare import Comparison
+from perfsuite.runner import Settings, Watch
+from perfsuite.selftest.rows import CONFIDENCE, Row, interval_of
+from perfsuite.units import show_ratio
+
+SETTINGS = Settings(steps=60, warmup=5)
+STEPS_AS_SET = math.inf  # seconds of a step: a pair has as many as the settings say, and none is launched to time one
+FOUND = 0.95  # of the delays, at least
+FALSE = 0.01  # of the cells without one are called slower, at most
+SINGLE = "gpt2_tiny-single-cpu_x1"
+DDP = "gpt2_tiny-ddp-cpu_x2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeFault:
+    """A delay of perfsuite/selftest/delays.py, tried ``trials`` times. A trial finds it if the line of ``metric`` is
+    "regressed"; without a ``delay`` no time's may be. Those that are not ``quick`` need ``--all``.
+    """
+
+    name: str
+    where: str
+    delay: str = ""
+    metric: str = "step_time_seconds"
+    cell: str = SINGLE
+    trials: int = 3
+    quick: bool = False
+    kind: str = "time"
+
+    @property
+    def status(self) -> str:
+        """What must be said of it, as the list shows it."""
+        return f"{'regressed' if self.delay else 'no time regressed'} in {self.trials} trials"
+
+
+TIME_FAULTS = (
+    TimeFault(name="no delay", where="nowhere", trials=2, quick=True),
+    TimeFault(name="slow step", where="every step, +10 %", delay="slow_10", quick=True),
+    TimeFault(name="slow step", where="every step, +5 %", delay="slow_5", trials=5),
+    TimeFault(name="slow rank", where="every step of rank 1, +10 %", delay="rank_10", cell=DDP),
+    TimeFault(
+        name="slow data",
+        where="the making of batches, +10 % of a step",
+        delay="data_10",
+        metric="iteration_time_seconds",
+    ),
+)
+
+
+def try_fault(fault: TimeFault, catalog: Catalog, watch: Watch) -> Row:
+    """The row of all its trials. A trial that cannot be held is wrong at once, whatever the others say; so is one in
+    which an exact metric of equal sides differs.
+    """
+    red = 0
+    for done in range(fault.trials):
+        try:
+            verdict = compare(fault, catalog, watch).verdict
+        except PerfsuiteError as error:
+            return _broken(fault, done, "refused", str(error))
+        if verdict.status == "failed":
+            return _broken(fault, done, "failed", verdict.headline)
+        convicted = {line.metric for line in verdict.lines if line.status == "regressed"}
+        exact = sorted(convicted - _timed(fault, catalog))
+        if exact and not fault.delay:
+            return _broken(fault, done, "regressed", f"{', '.join(exact)} of equal sides")
+        red += fault.metric in convicted if fault.delay else bool(convicted)
+    return _counted(fault, red)
+
+
+def compare(fault: TimeFault, catalog: Catalog, watch: Watch) -> Comparison:
+    """One trial: pairs of launches until it has decided."""
+    side = Side(RUNNING, catalog)
+    delays = [f"perfsuite.selftest.delays:{fault.delay}"] if fault.delay else []
+    session = Session(side, side, [fault.cell], SETTINGS, interleave="steps")
+    try:
+        return session.compare(session.cells[0], watch, STEPS_AS_SET, ((), delays))
+    finally:
+        session.close()
+
+
+def _counted(fault: TimeFault, red: int) -> Row:
+    low, high = interval_of(red, fault.trials)
+    what, claim = (
+        ("found", f"at least {show_ratio(FOUND)}") if fault.delay else ("false", f"at most {show_ratio(FALSE)}")
+    )
+    shares = f"{CONFIDENCE:.0%} interval {low:.0%} to {high:.0%}".replace("%", " %")
+    return _row(
+        fault,
+        status=f"{red} of {fault.trials} regressed",
+        said=f"{red} of {fault.trials} {what}, {shares}; claimed {claim}",
+        caught=high >= FOUND if fault.delay else low <= FALSE,
+        expected=f"{claim} {what}",
+        red=red,
+        trials=fault.trials,
+        low=low,
+        high=high,
+    )
+
+
+def _timed(fault: TimeFault, catalog: Catalog) -> set[str]:
+    engine = Side(RUNNING, catalog).cell(fault.cell).strategy.engine
+    return {metric.name for metric in catalog.metrics(engine.process) if metric.hold == "time"}
+
+
+def _broken(fault: TimeFault, done: int, status: str, said: str) -> Row:
+    return _row(fault, status=status, said=said, caught=False, expected=fault.status, trials=done)
+
+
+def _row(fault: TimeFault, **found: object) -> Row:
+    return Row(name=fault.name, kind=fault.kind, cell=fault.cell, where=fault.where, **found)  # type: ignore[arg-type]
