@@ -29,6 +29,7 @@ from perfsuite.training.meters._cpu_allocator import cache_folder
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 0.1
 COMPILE_SECONDS = 1800.0  # DeepSpeed's async_io takes eight minutes of one core
+SERVER_END_SECONDS = 1.0  # how long a server may take to end before it is asked more firmly
 END_SECONDS = 10.0  # how long killed ranks may take to give their memory back
 
 
@@ -245,16 +246,19 @@ class _ServerProcess:
         self._ended -= set(pids)
 
     def close(self) -> None:
-        """Ask the server to end by closing its connection; it removes the workspace."""
+        """Ask the server to end by closing its connection, and one that does not look there, by a signal, which also
+        ends an import or a build; it removes the workspace.
+        """
         if self._closed:
             return
         self._closed = True
         self._connection.close()
-        try:
-            self._process.wait(timeout=10)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
+        for end in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(timeout=SERVER_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                end()
+        self._process.wait()
         shutil.rmtree(self.workspace, ignore_errors=True)
 
 
