@@ -86,6 +86,6 @@ def test_flags_are_suspects(old: dict[str, str], new: dict[str, str], changed: l
     """A verdict and an A/B name those that changed, where both sides know theirs."""
     before, after = (msgspec.structs.replace(measurement(), flags=flags) for flags in (old, new))
     judged = what_changed(after, with_measurement(baseline(), flags=old).measurement)
-    compared = compare([before], [after], METRICS, strategies=("zero3", "zero3"), threshold=0.02)
+    compared = compare([before], [after], METRICS, strategies=("zero3", "zero3"), tolerance=0.02)
 
     assert judged == compared.verdict.changed == changed

@@ -66,23 +66,23 @@ def test_without_a_file_the_baselines_are_here(repository):
     plain = store_of(NOTHING).root, tolerance_of(NOTHING), catalog_of(NOTHING).folders
     (repository / "pyproject.toml").write_text("[project]\n")
 
-    assert plain == (Path("baselines"), 0.1, ())
+    assert plain == (Path("baselines"), None, ())
     assert store_of(NOTHING).root == Path("../../baselines")
 
 
 def test_an_option_that_is_given_counts(repository):
     """It replaces what the ini says."""
     (repository / "pytest.ini").write_text(FILES["pytest.ini"])
-    given = argparse.Namespace(baselines=Path("mine"), catalog=[repository], time_tolerance=0.0)
+    given = argparse.Namespace(baselines=Path("mine"), catalog=[repository], time_tolerance=0.5)
 
-    assert (store_of(given).root, tolerance_of(given), catalog_of(given).folders) == (Path("mine"), 0, (repository,))
+    assert (store_of(given).root, tolerance_of(given), catalog_of(given).folders) == (Path("mine"), 0.5, (repository,))
 
 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
         ("[pytest]\nperf_time_tolerance = lots", "pytest.ini: perf_time_tolerance is 'lots', which is not a number"),
-        ("[pytest]\nperf_time_tolerance = -1", "perf_time_tolerance must be a number of 0 or more, not -1"),
+        ("[pytest]\nperf_time_tolerance = -1", "perf_time_tolerance must be a number above 0, not -1.0"),
         ("[pytest", "pytest.ini cannot be read by pytest"),
     ],
 )

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from gate_samples import CELL, GIB, METRICS, OOM, baseline, memory, with_measurement
+from gate_samples import CELL, GIB, MACHINE, METRICS, OOM, baseline, memory, with_measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -18,7 +18,7 @@ from perfsuite import codec, records
 from perfsuite.errors import FileError
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
-from perfsuite.records import Baseline, Reading
+from perfsuite.records import Baseline, Reading, TimedRun
 
 BASELINE = baseline()
 CONSENT = Consent(how="a test", metrics=METRICS)
@@ -279,7 +279,7 @@ WRITER = """
 import sys
 from pathlib import Path
 sys.path[:0] = [sys.argv[3], sys.argv[4]]
-from gate_samples import CELL, GIB, METRICS, baseline, memory
+from gate_samples import CELL, GIB, MACHINE, METRICS, baseline, memory
 from perfsuite.errors import FileError
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
@@ -357,3 +357,12 @@ def test_mutated_bytes_are_a_file_error_or_a_sound_baseline(content):
     assert (loaded is None) == refusal.startswith(str(store.path(CELL)))
     assert loaded is None or loaded.cell == CELL
     assert loaded is None or codec.decode(codec.encode(loaded), Baseline, "again") == loaded
+
+
+@pytest.mark.parametrize("value", [0.0, -0.4, float("nan")])
+def test_a_run_s_time_that_no_clock_gives_is_refused(saved, value):
+    """The pool of times is read with the same care as the measurement."""
+    run = TimedRun(date="2026-11-03", machine=MACHINE, versions={}, values={"step_time_seconds": value})
+
+    with pytest.raises(FileError, match=r"times\[0\].values.step_time_seconds is .*, and a time is above 0"):
+        saved.save(msgspec.structs.replace(BASELINE, times=[run]), BASELINE, CONSENT)

@@ -46,7 +46,7 @@ def diff(arguments: argparse.Namespace) -> int:
         print(compare(measurement, there, catalog, tolerance))
         if not (why_unfit(measurement) or why_late(result, there)):
             words = ["perfsuite", "baseline", "accept", arguments.what, "-k", measurement.cell]
-            words += given(arguments, "--baselines", "--catalog", "--time-tolerance")
+            words += given(arguments, "--baselines", "--catalog")
             print(f'accept:  {shlex.join(words)} --reason "…"')
     return 0
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import cells_meant, parse_cell, parse_hardware
 from perfsuite.commands._base import catalog_of, given, store_of, tolerance_of
@@ -21,6 +22,7 @@ from perfsuite.errors import FileError, UsageError
 from perfsuite.expressions import hint
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.machines import why_other_machine
+from perfsuite.gate.pool import own_runs, runs_of
 from perfsuite.gate.standing import ORDER, Standing, standing
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import terms_of
@@ -56,7 +58,7 @@ def survey(
     all_tests: bool,
 ) -> list[Stored]:
     """Every wanted baseline in order. ``known`` are the ids that pytest collects; ``all_tests``: of all tests."""
-    found = []
+    found, metrics = [], list(catalog.all("metric").values())
     for path in store.all():
         if not wanted(path.stem):
             continue
@@ -70,11 +72,11 @@ def survey(
             continue
         worth = standing(
             baseline,
-            catalog.all("metric").values(),
+            metrics,
             terms=terms_of(path.stem, tolerance),
             orphan=why_orphaned(path.stem, catalog, known, all_tests),
             unknown=why_unknown(path.stem, catalog, known, all_tests),
-            elsewhere=_elsewhere(baseline, catalog),
+            elsewhere=_elsewhere(baseline, catalog, metrics),
             stale=other_versions(baseline.measurement.versions),
         )
         found.append(Stored(path, baseline, worth))
@@ -150,6 +152,8 @@ def show(arguments: argparse.Namespace) -> int:
         elif unreadable.issuperset(cells):
             again = f"{_record(arguments, cells)} --perf-update=new"
             print(f"  get it back from git, or remove it and record here: {again}")
+        elif status == "incomparable":
+            print(f"  add the times of this machine: {_record(arguments, cells)} --perf-update=times")
         else:
             print(f'  record here: {_record(arguments, cells)} --perf-update=all --perf-reason="…"')
     return int(bool(unreadable))
@@ -202,14 +206,17 @@ def _found(arguments: argparse.Namespace, known: set[str] | None, tolerance: flo
     return found
 
 
-def _elsewhere(baseline: Baseline, catalog: Catalog) -> str:
-    """Why this machine is not the one that recorded it."""
+def _elsewhere(baseline: Baseline, catalog: Catalog, metrics: Sequence[Metric]) -> str:
+    """Why it has no times of this machine; empty if it has, or has none at all."""
     try:
         hardware = parse_hardware(baseline.cell.split("-")[2], catalog)
     except UsageError as error:
         return str(error).split(" Known: ")[0].rstrip(".")
     absent = why_absent(hardware, catalog)
-    return absent.rstrip(".") or why_other_machine(baseline.measurement.machine, describe(hardware, catalog))
+    here, runs = describe(hardware, catalog), runs_of(baseline, metrics)
+    if absent or not runs or own_runs(runs, here):
+        return absent.rstrip(".")
+    return why_other_machine(runs[-1].machine, here)
 
 
 def _facts(stored: Stored) -> list[str]:

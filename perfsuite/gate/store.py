@@ -6,7 +6,7 @@ may be recorded.
 
 import re
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from perfsuite import codec
@@ -15,7 +15,7 @@ from perfsuite.gate import ledger
 from perfsuite.gate.gather import is_number, ranks_of
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.locks import locked
-from perfsuite.records import FORMATS, Baseline, Measurement, Reading
+from perfsuite.records import FORMATS, Baseline, Measurement, Reading, TimedRun
 
 OUTCOMES = ("fits", "oom", "unsupported")  # a cell that failed has nothing to be held to
 # Whatever counts or lasts cannot be negative. A loss can, so a name without one of these units may be.
@@ -152,7 +152,15 @@ def _problem(baseline: Baseline, cell_id: str) -> str:
         return f"measurement.wall_seconds is {measurement.wall_seconds}"
     if measurement.capacity_bytes is not None and measurement.capacity_bytes <= 0:
         return f"measurement.capacity_bytes is {measurement.capacity_bytes}"
-    return _outcome_problem(measurement) or _readings_problem(measurement)
+    return _outcome_problem(measurement) or _readings_problem(measurement) or _times_problem(baseline.times)
+
+
+def _times_problem(times: Sequence[TimedRun]) -> str:
+    for number, run in enumerate(times):
+        for name, value in run.values.items():
+            if not is_number(value) or value <= 0:
+                return f"times[{number}].values.{name} is {value}, and a time is above 0"
+    return ""
 
 
 def _outcome_problem(measurement: Measurement) -> str:

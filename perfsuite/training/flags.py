@@ -83,7 +83,6 @@ _TORCH: dict[str, Callable[[], Any]] = {
     name: functools.partial(_of_torch, path)
     for name, path in {
         "torch threads": "get_num_threads",
-        "torch interop threads": "get_num_interop_threads",
         "float32 matmul precision": "get_float32_matmul_precision",
         "deterministic algorithms": "are_deterministic_algorithms_enabled",
         "anomaly mode": "is_anomaly_enabled",
