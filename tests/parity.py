@@ -10,5 +10,5 @@ def worst(one, other, metric):
 def difference_of(one, other, metric="loss"):
     """The same between two measurements' readings."""
     pairs = list(zip(one[metric].samples, other[metric].samples, strict=True))
-    assert len(pairs) >= 5  # as many steps have a gradient norm of perfsuite's own
+    assert len(pairs) >= 4  # so many steps come before the timed ones, which have no gradient norm
     return max(abs(a - b) / abs(a) for a, b in pairs)

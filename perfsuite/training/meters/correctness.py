@@ -1,5 +1,5 @@
-"""Loss of every step, from the first, and the gradient norm of those that do not count for the time, in which perfsuite
-computes it itself; a number that is not finite ends the cell.
+"""Loss of every step, from the first, and gradient norm of the steps before the timed ones, in which perfsuite computes
+it itself; a number that is not finite ends the cell.
 """
 
 from __future__ import annotations
@@ -17,6 +17,9 @@ from perfsuite.units import show_number
 
 if TYPE_CHECKING:
     from perfsuite.training.session import Session
+
+
+BEFORE_TIMED = ("traced", "warmup")
 
 
 class Correctness(Meter):
@@ -39,7 +42,7 @@ class Correctness(Meter):
         norm = float(outcome.gradient_norm)
         if not math.isfinite(norm) and not outcome.skipped:
             raise RankError(f"The gradient norm is {norm} in step {step}.")
-        if kind in READS_NORM:  # the same steps of every engine, so that two can be compared
+        if kind in BEFORE_TIMED:  # the same steps of every engine and of every number of timed steps
             self.norms.append(None if outcome.skipped else norm)
 
     def readings(self) -> dict[str, Reading]:
