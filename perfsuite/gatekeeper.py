@@ -39,8 +39,8 @@ class NotAccepted(FileError):
 
 @dataclass(frozen=True)
 class Gatekeeper:
-    """``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all" or nothing; ``reason`` is what
-    the ledger says of every baseline that is accepted. ``tolerance`` is the smallest slow-down that must not go unseen,
+    """``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all", several of them with commas
+    between, or nothing; ``reason`` is what the ledger says of every baseline that is accepted. ``tolerance`` is the smallest slow-down that must not go unseen,
     that of the hardware's class if None. ``launches`` is the number that a baseline is recorded from. ``cells`` is the
     number of cells in the run. ``command`` collects the cell's test. ``trial`` tries what needs it, ``always`` every
     cell; without one an alarm stays an alarm.
@@ -66,20 +66,20 @@ class Gatekeeper:
         baseline = self.store.load(cell.id)
         measurements = [self._launch(cell, faults)]
         measurement, verdict = self._judge(cell, measurements, baseline)
-        if self._consents(baseline, verdict) and self.consent != "times":
+        if self._consent(baseline, verdict) not in ("", "times"):
             while measurements[0].outcome == "fits" and len(measurements) < self.launches:
                 measurements.append(self._launch(cell, faults))
             measurement, verdict = self._judge(cell, measurements, baseline)
         if self.trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
             called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
-            if called and not self._consents(baseline, verdict):
+            if called and self._consent(baseline, verdict) in ("", "times"):
                 verdict = self.trial.hold(cell, measurement, baseline, verdict, faults)
         if verdict.status not in RED:
             self.runner.forget_snapshots(cell)
         updated = ""
-        if self._consents(baseline, verdict):
+        if consent := self._consent(baseline, verdict):
             try:
-                updated = self._accept(cell, measurement, baseline, verdict)
+                updated = self._accept(cell, consent, measurement, baseline, verdict)
             except FileError as error:
                 raise NotAccepted(str(error), measurement, baseline) from error
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
@@ -112,25 +112,29 @@ class Gatekeeper:
         )
         return merged, verdict
 
-    def _consents(self, baseline: Baseline | None, verdict: Verdict) -> bool:
+    def _consent(self, baseline: Baseline | None, verdict: Verdict) -> str:
+        """That of the consents which applies to the verdict; empty if none does."""
+        given = (self.consent or "").split(",")
         if verdict.status == "failed":
-            return False
+            return ""
         kinds = {"new"} if baseline is None else {verdict.status}
         if verdict.status not in RED and baseline is not None:
-            if self.consent == "times":
-                return True
-            kinds |= {line.status for line in verdict.lines if line.status == "not held"}
-        return self.consent in kinds or (self.consent == "all" and bool(kinds & ACCEPTABLE))
+            kinds |= {"times"} | {line.status for line in verdict.lines if line.status == "not held"}
+        if "all" in given and kinds & ACCEPTABLE:
+            return "all"
+        return next((kind for kind in given if kind in kinds), "")
 
-    def _accept(self, cell: Cell, measurement: Measurement, baseline: Baseline | None, verdict: Verdict) -> str:
-        """Write the baseline; returns its path, or nothing where times may not be added without a reason."""
+    def _accept(
+        self, cell: Cell, consent: str, measurement: Measurement, baseline: Baseline | None, verdict: Verdict
+    ) -> str:
+        """Write the baseline; returns its path, or nothing if times may not be added without a reason."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         new = baseline_of(measurement, commit_of(self.store.root), metrics)
-        assert self.consent is not None
-        made = accepted(new, baseline, metrics, verdict, self.consent, self.reason)
+        made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:
             return ""
-        self.store.save(made, baseline, Consent(how=f"--perf-update={self.consent}", metrics=metrics, reason=self.reason))
+        how = Consent(how=f"--perf-update={consent}", metrics=metrics, reason=self.reason)
+        self.store.save(made, baseline, how)
         return str(self.store.path(measurement.cell))
 
 

@@ -7,6 +7,7 @@ pytest with this plugin installed is as fast as without.
 from __future__ import annotations
 
 from collections.abc import Generator
+import argparse
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -24,7 +25,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("perfsuite", "training performance")
     group.addoption("--perf", action="store_true", help="Train the perf cells, and only them.")
     group.addoption("--perf-predict", action="store_true", help=_PREDICT_HELP)
-    group.addoption("--perf-update", choices=UPDATES, metavar="|".join(UPDATES), help=_UPDATE_HELP)
+    group.addoption("--perf-update", type=_consents, metavar="|".join(UPDATES), help=_UPDATE_HELP)
     group.addoption("--perf-reason", default="", metavar="TEXT", help=_REASON_HELP)
     group.addoption("--perf-against", metavar="REF", help=_AGAINST_HELP)
     for name, kind, text in SETTINGS:
@@ -41,7 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 _PREDICT_HELP = "Predict the memory of cells whose hardware is not here, and hold it to predicted baselines."
 _UPDATE_HELP = (
     "Accept measurements into baselines: of cells without a baseline (new), of cells that got worse (regressed) or "
-    "better (improved), the times of green cells (times), or of all that differ. What changes is printed."
+    "better (improved), the times of cells that are not red (times), or of all that differ; or several: new,times. What "
+    "changes is printed."
 )
 _AGAINST_HELP = (
     "Try every cell against another environment, in this run, instead of holding it to its baseline: a git revision, "
@@ -51,6 +53,16 @@ _REASON_HELP = (
     "Why the baselines change, for the ledger (ledger.jsonl beside them). --perf-update=regressed and all need it, "
     "since they may lower the bar; so does times, in another environment than that of the times before."
 )
+
+
+def _consents(text: str) -> str:
+    """One consent or several. Raises ArgumentTypeError for one that there is not."""
+    for name in text.split(","):
+        if name not in UPDATES:
+            raise argparse.ArgumentTypeError(f"{name!r} is no consent; known: {', '.join(UPDATES)}")
+    return text
+
+
 SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("hardware", str, "Comma-separated hardware for the grid's cells, e.g. cpu_x2,h200_x1, in place of their own."),
     ("steps", int, "Timed steps of a cell (10)."),

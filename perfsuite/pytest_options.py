@@ -64,7 +64,7 @@ class Options:
             raise UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
         if self.update and self.settings.capacity_bytes is not None:
             raise UsageError("--perf-update with --perf-capacity: a baseline is of the hardware, not of a cap on it.")
-        if self.update in NEED_A_REASON and not self.reason:
+        if set((self.update or "").split(",")).intersection(NEED_A_REASON) and not self.reason:
             raise UsageError(
                 f'--perf-update={self.update} may accept what got worse: say why in --perf-reason="…", for the ledger.'
             )

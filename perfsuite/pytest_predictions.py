@@ -28,7 +28,7 @@ def predict_and_judge(
     verdict = judge_prediction(prediction, baseline, command)
     updated = ""
     kind = "new" if baseline is None else verdict.status
-    if verdict.status in RED and update in (kind, "all"):
+    if verdict.status in RED and {kind, "all"}.intersection((update or "").split(",")):
         path = path_of(root, cell.id)
         codec.write(
             path,
