@@ -58,7 +58,11 @@ def share(hits: int, of: int) -> str:
 
 def trials(repeats: int, terms: Terms, title: str) -> None:
     print(f"\n## Trials: one time of a cell, {title}, a run of {terms.cells} cells\n")
-    print("| pairs spread by | noise | " + " | ".join(f"red at +{100 * e:g} %" for e in EFFECTS) + " | pairs at 0 | at +5 % |")
+    print(
+        "| pairs spread by | noise | "
+        + " | ".join(f"red at +{100 * e:g} %" for e in EFFECTS)
+        + " | pairs at 0 | at +5 % |"
+    )
     print("|---" * (len(EFFECTS) + 4) + "|")
     for spread in (0.003, 0.005, 0.01, 0.015, 0.02, 0.03):
         for draw in (normal, heavy):
@@ -70,12 +74,16 @@ def trials(repeats: int, terms: Terms, title: str) -> None:
 
 def alarms(repeats: int, terms: Terms, title: str) -> None:
     print(f"\n## Stored times: {title}, a run of {terms.cells} cells\n")
-    print("| runs | spread | noise | alarm after a change: +0 % | +3 % | +5 % | machine without one: +0 % | +50 % | in the whole run |")
+    print(
+        "| runs | spread | noise | alarm after a change: +0 % | +3 % | +5 % | machine without one: +0 % | +50 % | in the whole run |"
+    )
     print("|---" * 9 + "|")
     for runs in (1, 3, 10, 20):
         for spread in (terms.spread / 2, terms.spread, 2 * terms.spread):
             for draw in (normal, heavy):
-                made = {e: [alarm(e, runs, spread, terms, draw) for _ in range(repeats)] for e in (0.0, 0.03, 0.05, 0.5)}
+                made = {
+                    e: [alarm(e, runs, spread, terms, draw) for _ in range(repeats)] for e in (0.0, 0.03, 0.05, 0.5)
+                }
                 called = [share(sum(one for one, _ in made[e]), repeats) for e in (0.0, 0.03, 0.05)]
                 beyond = [sum(one for _, one in made[e]) for e in (0.0, 0.5)]
                 whole = beyond[0] / repeats * TIMED * terms.cells
@@ -100,7 +108,9 @@ def choices(repeats: int) -> None:
     """What other values of each constant would give, for pairs that spread by 1.5 %, and runs by 10 %."""
     print("\n## The constants and their alternatives\n")
     print("A single cell, shared CPU; pairs that spread by 1.5 %, heavy noise.\n")
-    print("| constant | value | red at 0 | red at +3 % | red at +5 % | pairs at 0 | same at +3 % |\n" + "|---" * 7 + "|")
+    print(
+        "| constant | value | red at 0 | red at +3 % | red at +5 % | pairs at 0 | same at +3 % |\n" + "|---" * 7 + "|"
+    )
     for name, values in (
         ("PRIOR_PAIRS", (1, 3, 6)),
         ("PRIOR_SPREAD", (0.005, 0.01, 0.02)),
@@ -113,8 +123,12 @@ def choices(repeats: int) -> None:
             red = [share(sum(status == "regressed" for status, _ in made[e]), repeats) for e in made]
             same = share(sum(status == "same" for status, _ in made[0.03]), repeats)
             mark = " (chosen)" if value == getattr(paired, name) else ""
-            print(f"| {name} | {value:g}{mark} | {' | '.join(red)} | {statistics.median(n for _, n in made[0.0]):g} | {same} |")
-    print(f"\nLOOKS {LOOKS}: the share of the trials of an equal side that each look convicts, at one look's own rate and at all.\n")
+            print(
+                f"| {name} | {value:g}{mark} | {' | '.join(red)} | {statistics.median(n for _, n in made[0.0]):g} | {same} |"
+            )
+    print(
+        f"\nLOOKS {LOOKS}: the share of the trials of an equal side that each look convicts, at one look's own rate and at all.\n"
+    )
     wrong = [0] * len(LOOKS)
     for _ in range(repeats * 5):
         differences = [0.015 * normal() for _ in range(MOST_PAIRS)]
@@ -130,7 +144,9 @@ def choices(repeats: int) -> None:
     for value in (1, 4, 10):
         with constant(noise, "PRIOR_RUNS", value):
             zero, half = ([alarm(e, 3, 0.1, SHARED, normal)[1] for _ in range(repeats)] for e in (0.0, 0.5))
-        print(f"| {value}{' (chosen)' * (value == noise.PRIOR_RUNS)} | {share(sum(zero), repeats)} | {share(sum(half), repeats)} |")
+        print(
+            f"| {value}{' (chosen)' * (value == noise.PRIOR_RUNS)} | {share(sum(zero), repeats)} | {share(sum(half), repeats)} |"
+        )
 
 
 def main(repeats: int) -> None:

@@ -81,7 +81,10 @@ def keep(one: Recorded) -> None:
     with DATA.open("a") as file:
         file.write(codec.encode_line(one) + "\n")
     pairs = len(next(iter(one.differences.values()), []))
-    print(f"{one.cell} +{100 * one.delay:g} %: {one.status}, {pairs} pairs, {one.seconds:.0f} s, load {one.load:.1f}", flush=True)
+    print(
+        f"{one.cell} +{100 * one.delay:g} %: {one.status}, {pairs} pairs, {one.seconds:.0f} s, load {one.load:.1f}",
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

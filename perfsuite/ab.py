@@ -109,9 +109,9 @@ def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revis
 
 
 class Session:
-    """An A/B of some cells. ``interleave`` says what of the two sides alternates, "launches" or "steps"; ``tolerance`` is
-    the smallest relative difference of a time that must not go unseen, that of the hardware's class by default. With no
-    pairs one launch of each side is compared, and no times. Raises UsageError for a cell that a side cannot have.
+    """An A/B of some cells. ``interleave`` says what of the two sides alternates, "launches" or "steps"; ``tolerance``
+    is the smallest relative difference of a time that must not go unseen, that of the hardware's class by default. With
+    no pairs one launch of each side is compared, and no times. Raises UsageError for a cell that a side cannot have.
     """
 
     def __init__(
@@ -212,7 +212,9 @@ def steps_of_pair(step_seconds: float | None, least: int) -> int:
     return max(least, min(MOST_STEPS, round(PAIR_SECONDS / (len(ORDERS) * step_seconds))))
 
 
-def _ended(launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Sequence[Metric], terms: Terms) -> bool:
+def _ended(
+    launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Sequence[Metric], terms: Terms
+) -> bool:
     both = [one for side in launches for one in side]
     if any(one.outcome != "fits" for one in both):
         return True

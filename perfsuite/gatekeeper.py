@@ -1,4 +1,4 @@
-"""Measures a cell, judges it, tries what needs a trial, and accepts it by consent. The same for pytest and the commands."""
+"""Measures a cell, judges it, tries what needs a trial, and accepts it by consent: for pytest and the commands."""
 
 import functools
 import subprocess
@@ -40,10 +40,10 @@ class NotAccepted(FileError):
 @dataclass(frozen=True)
 class Gatekeeper:
     """``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all", several of them with commas
-    between, or nothing; ``reason`` is what the ledger says of every baseline that is accepted. ``tolerance`` is the smallest slow-down that must not go unseen,
-    that of the hardware's class if None. ``launches`` is the number that a baseline is recorded from. ``cells`` is the
-    number of cells in the run. ``command`` collects the cell's test. ``trial`` tries what needs it, ``always`` every
-    cell; without one an alarm stays an alarm.
+    between, or nothing; ``reason`` is what the ledger says of every baseline that is accepted. ``tolerance`` is the
+    smallest slow-down that must not go unseen, that of the hardware's class if None. ``launches`` is the number that a
+    baseline is recorded from. ``cells`` is the number of cells in the run. ``command`` collects the cell's test.
+    ``trial`` tries what needs it, ``always`` every cell; without one an alarm stays an alarm.
     """
 
     runner: Runner

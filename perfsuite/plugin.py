@@ -6,8 +6,8 @@ pytest with this plugin installed is as fast as without.
 
 from __future__ import annotations
 
-from collections.abc import Generator
 import argparse
+from collections.abc import Generator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -42,8 +42,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 _PREDICT_HELP = "Predict the memory of cells whose hardware is not here, and hold it to predicted baselines."
 _UPDATE_HELP = (
     "Accept measurements into baselines: of cells without a baseline (new), of cells that got worse (regressed) or "
-    "better (improved), the times of cells that are not red (times), or of all that differ; or several: new,times. What "
-    "changes is printed."
+    "better (improved), the times of cells that are not red (times), or of all that differ; or several: new,times. "
+    "What changes is printed."
 )
 _AGAINST_HELP = (
     "Try every cell against another environment, in this run, instead of holding it to its baseline: a git revision, "

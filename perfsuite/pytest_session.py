@@ -15,12 +15,12 @@ import msgspec
 import pytest
 
 from perfsuite import codec
+from perfsuite.against import Against, changes_to
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.expressions import hint
-from perfsuite.against import Against, changes_to
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.store import Store
 from perfsuite.gatekeeper import Gatekeeper, NotAccepted

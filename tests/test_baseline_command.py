@@ -302,11 +302,7 @@ def test_prune_asks_pytest_before_anything(store, run):
 def report(*measurements, old=None):
     """A report of these measurements."""
     lines = [
-        codec.encode_line(
-            Result(
-                measurement=one, baseline=old, verdict=judge(one, old, METRICS, strategy="zero3")
-            )
-        )
+        codec.encode_line(Result(measurement=one, baseline=old, verdict=judge(one, old, METRICS, strategy="zero3")))
         for one in measurements
     ]
     Path("run.jsonl").write_text("".join(f"{line}\n" for line in lines))

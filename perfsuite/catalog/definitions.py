@@ -31,9 +31,9 @@ class Model:
     called in the rank with this Model and returning a ``torch.nn.Module`` whose forward takes the batch's entries
     as keywords and returns an object with ``.loss``, the mean over the labels.
 
-    ``parameters`` is the exact number of elements of all parameters, tied ones counted once: a rank refuses to time
-    a model that has another number. ``source`` says where the dimensions come from. ``packages`` are distributions
-    that it runs beside torch, transformers, accelerate and DeepSpeed: their versions are recorded, and a trial puts them
+    ``parameters`` is the exact number of elements of all parameters, tied ones counted once: a rank refuses to time a
+    model that has another number. ``source`` says where the dimensions come from. ``packages`` are distributions that
+    it runs beside torch, transformers, accelerate and DeepSpeed: their versions are recorded, and a trial puts them
     back.
     """
 

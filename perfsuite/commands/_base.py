@@ -79,8 +79,8 @@ def kernels_of(arguments: argparse.Namespace) -> str:
 def add_tolerance(parser: argparse.ArgumentParser) -> None:
     """``--time-tolerance``."""
     text = (
-        f"Smallest relative slow-down that must not go unseen (perf_time_tolerance in pytest's ini, or {SHARED.tolerance} "
-        f"on CPUs and {DEDICATED.tolerance} elsewhere)."
+        "Smallest relative slow-down that must not go unseen (perf_time_tolerance in pytest's ini, or "
+        f"{SHARED.tolerance} on CPUs and {DEDICATED.tolerance} elsewhere)."
     )
     parser.add_argument("--time-tolerance", type=float, metavar="X", help=text)
 

@@ -55,8 +55,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 _SIDE = "'name==version …', git:REVISION of the repository here, a strategy, or here: what is installed and lies here."
 _PAIRS = (
-    f"Most pairs of launches ({MOST_PAIRS}); fewer once all times are decided. At least {LOOKS[0]}; or 0: one launch of "
-    "each side, which compares no times."
+    f"Most pairs of launches ({MOST_PAIRS}); fewer once all times are decided. At least {LOOKS[0]}; or 0: one launch "
+    "of each side, which compares no times."
 )
 _INTERLEAVE = (
     "What of the two sides alternates: steps, which cancels most of a shared machine's noise and needs the memory of "

@@ -35,7 +35,7 @@ def accepted(
     if old is None or consent == "all":
         return new
     if consent == "times":
-        if new.measurement.outcome != "fits" or not old.measurement.outcome == "fits":
+        if not new.measurement.outcome == old.measurement.outcome == "fits":
             return None
         run = run_of(new.measurement, metrics, new.commit)
         if not changed_since(runs_of(old, metrics)[-1], new.measurement):

@@ -1,4 +1,5 @@
-"""The noise of times: how far one more run may lie from the runs of a baseline. Pure functions of logarithms of seconds.
+"""The noise of times: how far one more run may lie from the runs of a baseline. Pure functions of logarithms of
+seconds.
 
 The unit of noise is the run, not the step and not the launch: steps of one launch share its memory layout, launches of
 one run share the machine's hour, and runs of different nights differ most (Kalibera and Jones 2013, "Rigorous
@@ -10,9 +11,9 @@ One more run like the m runs of a baseline lies below
     mean + t(f, p) · s · sqrt(1 + 1/m)        (Hahn and Meeker 1991, "Statistical Intervals", section 4.7)
 
 with probability p. Their spread s joins what the runs say and what is known of such hardware beforehand, which counts
-as much as PRIOR_RUNS runs: s² = (PRIOR_RUNS · prior² + Σ(levelᵢ - mean)²) / f with f = PRIOR_RUNS + m - 1 (Gelman et al.
-2013, "Bayesian Data Analysis", 3rd edition, section 3.3). So one run has a bound too, and two that agree by luck do not
-make a narrow one.
+as much as PRIOR_RUNS runs: s² = (PRIOR_RUNS · prior² + Σ(levelᵢ - mean)²) / f with f = PRIOR_RUNS + m - 1 (Gelman et
+al. 2013, "Bayesian Data Analysis", 3rd edition, section 3.3). So one run has a bound too, and two that agree by luck do
+not make a narrow one.
 """
 
 import functools

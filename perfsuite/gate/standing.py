@@ -23,9 +23,9 @@ ORDER = ("refused", "orphaned", "unknown", "incomparable", "stale", "sound")
 
 @dataclass(frozen=True)
 class Standing:
-    """``reasons`` are (standing, why) for all that apply, the worst first; none for a sound baseline. ``runs`` are those
-    whose times it keeps, ``detects`` the largest of the smallest relative slow-downs that they show without a trial,
-    None where they show none.
+    """``reasons`` are (standing, why) for all that apply, the worst first; none for a sound baseline. ``runs`` are
+    those whose times it keeps, ``detects`` the largest of the smallest relative slow-downs that they show without a
+    trial, None where they show none.
     """
 
     reasons: tuple[tuple[str, str], ...]

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import headroom_of
-from perfsuite.gate.judge import NOT_HELD, RED
+from perfsuite.gate.judge import NOT_HELD
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.timing import NO_TIMES
 from perfsuite.records import Line, Result
@@ -24,7 +24,13 @@ from perfsuite.units import show_bytes, show_change
 ABSENT = "–"
 HEADROOM = "headroom"
 DETECTS = "detects"
-COLORS = {"regressed": "red", "failed": "red", "ok": "green", "improved": "cyan", "unsupported": "dim"}  # any other that is not red: yellow
+COLORS = {
+    "regressed": "red",
+    "failed": "red",
+    "ok": "green",
+    "improved": "cyan",
+    "unsupported": "dim",
+}  # any other that is not red: yellow
 
 
 def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]]:
