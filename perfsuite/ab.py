@@ -96,16 +96,19 @@ def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revis
         return Side(text, catalog, strategy=text)
     if kind == "revision":
         environment, root, copy = at_revision(text.removeprefix(REVISION), repository)
-        folders = [
-            copy / folder.relative_to(root) if folder.is_relative_to(root) else folder for folder in catalog.folders
-        ]
-        missing = [str(folder) for folder in folders if not folder.is_dir()]
-        if missing:
-            raise UsageError(f"{text} has no folder {missing[0]}, which --catalog names.")
-        return Side(text, Catalog(tuple(folders), catalog.extra_models), environment, copy=copy)
+        return Side(text, catalog_at(catalog, root, copy, text), environment, copy=copy)
     if beside_revision:
         return Side(text, catalog, Environment(path=tuple(map(str, sources(repository)))))
     return Side(text, catalog)
+
+
+def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catalog:
+    """The catalog with the folders of the repository's copy in place of its own. Raises UsageError if it lacks one."""
+    folders = [copy / folder.relative_to(root) if folder.is_relative_to(root) else folder for folder in catalog.folders]
+    missing = [str(folder) for folder in folders if not folder.is_dir()]
+    if missing:
+        raise UsageError(f"{revision} has no folder {missing[0]}, which --catalog or perf_catalog names.")
+    return Catalog(tuple(folders), catalog.extra_models)
 
 
 class Session:
@@ -151,9 +154,10 @@ class Session:
         timed = [metric for metric in known if metric.hold == "time"]
         terms = terms_of(cells[1].id, self.tolerance).of_run(self.run_size)
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
-        if self.pairs and step_seconds is None:
-            step_seconds = self._step_seconds(cells, watch, faults)
-        settings = dataclasses.replace(self.settings, steps=steps_of_pair(step_seconds, self.settings.steps))
+        settings = self.settings
+        if self.pairs:
+            step_seconds = step_seconds or self._step_seconds(cells, watch, faults)
+            settings = dataclasses.replace(settings, steps=steps_of_pair(step_seconds, settings.steps))
         for _ in range(max(1, self.pairs)):
             with self._opened(settings):
                 for number, one in self._pair(cells, watch, faults):
@@ -212,7 +216,9 @@ def steps_of_pair(step_seconds: float | None, least: int) -> int:
     return max(least, min(MOST_STEPS, round(PAIR_SECONDS / (len(ORDERS) * step_seconds))))
 
 
-def _ended(launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Sequence[Metric], terms: Terms) -> bool:
+def _ended(
+    launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Sequence[Metric], terms: Terms
+) -> bool:
     both = [one for side in launches for one in side]
     if any(one.outcome != "fits" for one in both):
         return True

@@ -17,7 +17,7 @@ FLOORS = (
     {"cell", "training", "gate", "report"},
     {"launch", "memory", "predict"},
     {"runner"},
-    {"gatekeeper", "ab", "duet", "history"},
+    {"gatekeeper", "ab", "against", "changes", "culprits", "duet", "history", "trial"},
     {"studies", "support", "selftest"},
     {
         "plugin",
