@@ -31,6 +31,7 @@ ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B
 PAIR_SECONDS = 6.0  # of the timed steps of both sides
 MOST_STEPS = 500
 SHORT_STEPS = 5
+Launches = tuple[Sequence[Measurement], Sequence[Measurement]]  # of A and of B
 
 
 @dataclass(frozen=True)
@@ -112,9 +113,10 @@ def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catal
 
 
 class Session:
-    """An A/B of some cells. ``interleave`` says what of the two sides alternates, "launches" or "steps"; ``tolerance`` is
-    the smallest relative difference of a time that must not go unseen, that of the hardware's class by default. With no
-    pairs one launch of each side is compared, and no times. Raises UsageError for a cell that a side cannot have.
+    """An A/B of some cells. ``interleave`` says what of the two sides alternates, "launches" or "steps"; ``tolerance``
+    is the smallest relative difference of a time that must not go unseen, that of the hardware's class by default.
+    With no pairs one launch of each side is compared, and no times. ``run_size`` is the number of cells of the whole
+    run, of which the rates of errors are. Raises UsageError for a cell that a side cannot have.
     """
 
     def __init__(
@@ -144,14 +146,16 @@ class Session:
         watch: Watch,
         step_seconds: float | None = None,
         faults: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        known: tuple[Measurement | None, Measurement | None] = (None, None),
     ) -> Comparison:
         """Launch a cell on both sides until its times are decided or the pairs are used up.
 
         ``step_seconds`` is how long a step takes, which a launch measures where it is not known: a pair takes about
-        PAIR_SECONDS, since many short steps tell more than a few long launches.
+        PAIR_SECONDS, since many short steps tell more than a few long launches. With no pairs a side of which a
+        measurement is ``known`` is not launched again.
         """
-        known = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
-        timed = [metric for metric in known if metric.hold == "time"]
+        metrics = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
+        timed = [metric for metric in metrics if metric.hold == "time"]
         terms = terms_of(cells[1].id, self.tolerance).of_run(self.run_size)
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
         settings = self.settings
@@ -160,13 +164,13 @@ class Session:
             settings = dataclasses.replace(settings, steps=steps_of_pair(step_seconds, settings.steps))
         for _ in range(max(1, self.pairs)):
             with self._opened(settings):
-                for number, one in self._pair(cells, watch, faults):
+                for number, one in self._pair(cells, watch, faults, known):
                     launches[number].append(one)
             if _ended(launches, timed, terms):
                 break
         return compare(
             *launches,
-            known,
+            metrics,
             strategies=(cells[0].strategy.name, cells[1].strategy.name),
             tolerance=terms.tolerance,
             error=terms.red_rate,
@@ -190,14 +194,19 @@ class Session:
             self.close()
 
     def _pair(
-        self, cells: tuple[Cell, Cell], watch: Watch, faults: tuple[Sequence[str], Sequence[str]]
+        self,
+        cells: tuple[Cell, Cell],
+        watch: Watch,
+        faults: tuple[Sequence[str], Sequence[str]],
+        known: tuple[Measurement | None, Measurement | None],
     ) -> Iterator[tuple[int, Measurement]]:
         order = random.choice(ORDERS)
         if self.in_turns:
             yield from enumerate(measure_in_turns(self._runners, cells, order[0], watch, faults))
         else:
             for number in order:
-                yield number, self._runners[number].measure(cells[number], watch, faults[number])
+                before = None if self.pairs else known[number]
+                yield number, before or self._runners[number].measure(cells[number], watch, faults[number])
 
     def _step_seconds(
         self, cells: tuple[Cell, Cell], watch: Watch, faults: tuple[Sequence[str], Sequence[str]]
@@ -216,9 +225,7 @@ def steps_of_pair(step_seconds: float | None, least: int) -> int:
     return max(least, min(MOST_STEPS, round(PAIR_SECONDS / (len(ORDERS) * step_seconds))))
 
 
-def _ended(
-    launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Sequence[Metric], terms: Terms
-) -> bool:
+def _ended(launches: Launches, timed: Sequence[Metric], terms: Terms) -> bool:
     both = [one for side in launches for one in side]
     if any(one.outcome != "fits" for one in both):
         return True
@@ -228,7 +235,7 @@ def _ended(
     return "regressed" in found or "undecided" not in found
 
 
-def _decision(launches: tuple[Sequence[Measurement], Sequence[Measurement]], metric: Metric, terms: Terms) -> str:
+def _decision(launches: Launches, metric: Metric, terms: Terms) -> str:
     sign = -1 if metric.worse == "lower" else 1
     return decision([sign * one for one in differences(*launches, metric.name)], terms.tolerance, terms.red_rate)
 

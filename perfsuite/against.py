@@ -48,7 +48,7 @@ class Against:
             verdict = msgspec.structs.replace(verdict, status="ok")
         elif verdict.status == "regressed":
             worse = {OUTCOME: OUTCOME}
-        told = [self.trial.blame(cell, self.changes, worse, comparison.b, faults)] if worse else []
+        told = [self.trial.blame(cell, self.changes, worse, comparison, faults)] if worse else []
         verdict = msgspec.structs.replace(verdict, changed=[str(one) for one in self.changes], trial=told, accept="")
         return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
 
@@ -88,7 +88,7 @@ def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> It
 
 
 def _constraints(path: Path) -> Iterator[Requirement]:
-    """What a file of constraints pins on this machine. Raises FileError, with file and line, for one that pins nothing."""
+    """What a file of constraints pins on this machine. Raises FileError, with file and line, if a line pins nothing."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -88,8 +88,8 @@ def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
     """The user's own files and folders below ``root`` that the cell runs: its model's package, and the catalog's."""
     package = cell.model.build.split(":")[0].split(".")[0]
     found = util.find_spec(package) if package != "perfsuite" else None
-    places = (found.submodule_search_locations or [found.origin or ""]) if found else []
-    paths = [Path(place).resolve() for place in [*places, *catalog.folders] if place]
+    places = list(found.submodule_search_locations or [found.origin or ""]) if found else []
+    paths = [path.resolve() for path in [*map(Path, filter(None, places)), *catalog.folders]]
     return [str(path) for path in paths if path.is_relative_to(root.resolve())]
 
 

@@ -24,11 +24,11 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.compare import Comparison
 from perfsuite.gate.judge import verdict_of
 from perfsuite.gate.pool import runs_of
-from perfsuite.launch.environments import HERE, Environment, at_revision, with_releases
+from perfsuite.launch.environments import HERE, at_revision, with_releases
 from perfsuite.records import Baseline, Line, Measurement, Verdict
 from perfsuite.runner import Settings, Watch
 
-ONE_LAUNCH = 0  # pairs: a launch of each side, which shows what repeats itself exactly
+ONE_LAUNCH = 0  # pairs: one launch of a side shows what repeats itself exactly
 SUSPECTED = ("alarm", "machine", "not held")  # times that a trial answers
 TIME = "time"  # all times of a cell, which have one cause: a trial ends with the first that is convicted
 OUTCOME = "outcome"  # one side did not fit, so that it is all there is to compare
@@ -68,13 +68,13 @@ class Trial:
         if not comparison.verdict.lines:
             return answer.not_held(comparison.verdict.headline.partition(": ")[2])
         lines = {line.metric: line for line in comparison.verdict.lines}
-        launches = f"{len(comparison.a.launches)} pairs of launches" if suspected else "one launch of each side"
+        launches = f"{len(comparison.a.launches)} pairs of launches" if suspected else "one launch"
         against = listed(f"{one.name} {one.before}" for one in tried)
         answer.told.append(f"against {against}: {launches}, {time.monotonic() - begin:.0f} s")
         convicted = [name for name in [*suspected, *worse] if name in lines and lines[name].status == "regressed"]
         if convicted:
             titles = {name: lines[name].title for name in convicted}
-            answer.told.append(self.blame(cell, tried, titles, measurement, faults))
+            answer.told.append(self.blame(cell, tried, titles, comparison, faults))
         if innocent := [lines[name].title for name in worse if name in lines and lines[name].status == "same"]:
             answer.told.append(
                 f"{listed(innocent)}: the same in the baseline's environment here, so the cause is "
@@ -89,12 +89,14 @@ class Trial:
         reverted: Collection[Change],
         kept: Collection[Change],
         pairs: int | None,
-        measurement: Measurement | None,
+        here: Measurement | None,
         faults: Sequence[str] = (),
+        there: Measurement | None = None,
     ) -> Comparison:
         """A is the environment with all of these changes reverted, B the same with those kept; this one if none are.
 
-        ``pairs`` is the most pairs of launches, ab.py's by default. Raises UsageError for what cannot be built.
+        ``pairs`` is the most pairs of launches, ab.py's by default. ``here`` is what was measured in this environment,
+        ``there`` in A: neither is launched again for ONE_LAUNCH. Raises UsageError for what cannot be built.
         """
         a = self.side(cell, reverted)
         b = self.side(cell, [one for one in reverted if one not in kept]) if kept else Side(RUNNING, self.catalog)
@@ -103,9 +105,10 @@ class Trial:
         session = Session(
             a, b, [cell.id], self.settings, self.tolerance, interleave=interleave, run_size=self.cells, **options
         )
-        step = measurement.readings.get("step_time_seconds") if measurement else None
+        step = here.readings.get("step_time_seconds") if here else None
+        seconds, known = float(step.value) if step else None, (there, None if kept else here)
         try:
-            return session.compare(session.cells[0], self.watch, float(step.value) if step else None, ((), faults))
+            return session.compare(session.cells[0], self.watch, seconds, ((), faults), known)
         finally:
             session.close()
 
@@ -134,10 +137,10 @@ class Trial:
         cell: Cell,
         changed: Sequence[Change],
         convicted: Mapping[str, str],
-        measurement: Measurement | None,
+        comparison: Comparison,
         faults: Sequence[str] = (),
     ) -> str:
-        """Which change made the convicted metrics worse, of which the titles are given."""
+        """Which change made the metrics worse that the comparison convicts, of which the titles are given."""
         timed = {one.name for one in self.catalog.metrics(cell.strategy.engine.process) if one.hold == "time"}
         times = timed.intersection(convicted)
         titles = {name: title for name, title in convicted.items() if name not in times}
@@ -147,7 +150,8 @@ class Trial:
 
         def attempt(kept: Sequence[Change]) -> Found:
             try:
-                found = self.compare(cell, changed, kept, None if times else ONE_LAUNCH, measurement, faults)
+                pairs = None if times else ONE_LAUNCH
+                found = self.compare(cell, changed, kept, pairs, comparison.b, faults, comparison.a)
             except PerfsuiteError as error:
                 problems[f"with {listed(kept)}: {error}"] = None
                 return {}
@@ -178,7 +182,7 @@ def _requirement(release: Change) -> str:
 
 @dataclass
 class _Answer:
-    """A verdict while its trial goes on. ``told`` is what the trial says, ``fixed`` are the changes that it cannot try."""
+    """A verdict while its trial goes on. ``told`` is what the trial says, ``fixed`` are changes that it cannot try."""
 
     measurement: Measurement
     baseline: Baseline
