@@ -57,8 +57,13 @@ class Trial:
         tried = [one for one in changed if not one.fixed]
         if not tried:
             return answer.untried()
-        suspected = [line.metric for line in verdict.lines if line.metric in answer.timed and line.status in SUSPECTED]
         worse = [line.metric for line in verdict.lines if line.status == "regressed"]
+        forced = not worse and all(line.status != "alarm" for line in verdict.lines)
+        suspected = [
+            line.metric
+            for line in verdict.lines
+            if line.metric in answer.timed and (forced or line.status in SUSPECTED)
+        ]
         pairs = None if suspected else ONE_LAUNCH
         begin = time.monotonic()
         try:
