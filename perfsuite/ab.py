@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
+
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_cell, parse_cell
@@ -158,6 +160,7 @@ class Session:
         timed = [metric for metric in metrics if metric.hold == "time"]
         terms = terms_of(cells[1].id, self.tolerance).of_run(self.run_size)
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
+        known = _first_launch(known[0], timed), _first_launch(known[1], timed)
         settings = self.settings
         if self.pairs:
             step_seconds = step_seconds or self._step_seconds(cells, watch, faults)
@@ -216,6 +219,16 @@ class Session:
             one = self._runners[1].measure(cells[1], watch, faults[1])
         found = one.readings.get("step_time_seconds")
         return float(found.value) if found else None
+
+
+def _first_launch(measurement: Measurement | None, timed: Sequence[Metric]) -> Measurement | None:
+    """Of a measurement of several launches, which keeps the times of them all."""
+    if measurement is None:
+        return None
+    readings = dict(measurement.readings)
+    for name in [metric.name for metric in timed if metric.name in readings]:
+        readings[name] = msgspec.structs.replace(readings[name], samples=measurement.by_launch(name)[0])
+    return msgspec.structs.replace(measurement, readings=readings, launches=measurement.launches[:1])
 
 
 def steps_of_pair(step_seconds: float | None, least: int) -> int:
