@@ -226,7 +226,7 @@ def _first_launch(measurement: Measurement | None, timed: Sequence[Metric]) -> M
     if measurement is None:
         return None
     readings = dict(measurement.readings)
-    for name in [metric.name for metric in timed if metric.name in readings]:
+    for name in [metric.name for metric in timed if metric.name in readings and readings[metric.name].samples]:
         readings[name] = msgspec.structs.replace(readings[name], samples=measurement.by_launch(name)[0])
     return msgspec.structs.replace(measurement, readings=readings, launches=measurement.launches[:1])
 
