@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
+import msgspec
+
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_cell, parse_cell
@@ -31,6 +33,7 @@ ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B
 PAIR_SECONDS = 6.0  # of the timed steps of both sides
 MOST_STEPS = 500
 SHORT_STEPS = 5
+Launches = tuple[Sequence[Measurement], Sequence[Measurement]]  # of A and of B
 
 
 @dataclass(frozen=True)
@@ -96,22 +99,26 @@ def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revis
         return Side(text, catalog, strategy=text)
     if kind == "revision":
         environment, root, copy = at_revision(text.removeprefix(REVISION), repository)
-        folders = [
-            copy / folder.relative_to(root) if folder.is_relative_to(root) else folder for folder in catalog.folders
-        ]
-        missing = [str(folder) for folder in folders if not folder.is_dir()]
-        if missing:
-            raise UsageError(f"{text} has no folder {missing[0]}, which --catalog names.")
-        return Side(text, Catalog(tuple(folders), catalog.extra_models), environment, copy=copy)
+        return Side(text, catalog_at(catalog, root, copy, text), environment, copy=copy)
     if beside_revision:
         return Side(text, catalog, Environment(path=tuple(map(str, sources(repository)))))
     return Side(text, catalog)
 
 
+def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catalog:
+    """The catalog with the folders of the repository's copy in place of its own. Raises UsageError if it lacks one."""
+    folders = [copy / folder.relative_to(root) if folder.is_relative_to(root) else folder for folder in catalog.folders]
+    missing = [str(folder) for folder in folders if not folder.is_dir()]
+    if missing:
+        raise UsageError(f"{revision} has no folder {missing[0]}, which --catalog or perf_catalog names.")
+    return Catalog(tuple(folders), catalog.extra_models)
+
+
 class Session:
     """An A/B of some cells. ``interleave`` says what of the two sides alternates, "launches" or "steps"; ``tolerance``
-    is the smallest relative difference of a time that must not go unseen, that of the hardware's class by default. With
-    no pairs one launch of each side is compared, and no times. Raises UsageError for a cell that a side cannot have.
+    is the smallest relative difference of a time that must not go unseen, that of the hardware's class by default.
+    With no pairs one launch of each side is compared, and no times. ``run_size`` is the number of cells of the whole
+    run, of which the rates of errors are. Raises UsageError for a cell that a side cannot have.
     """
 
     def __init__(
@@ -141,28 +148,32 @@ class Session:
         watch: Watch,
         step_seconds: float | None = None,
         faults: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        known: tuple[Measurement | None, Measurement | None] = (None, None),
     ) -> Comparison:
         """Launch a cell on both sides until its times are decided or the pairs are used up.
 
         ``step_seconds`` is how long a step takes, which a launch measures where it is not known: a pair takes about
-        PAIR_SECONDS, since many short steps tell more than a few long launches.
+        PAIR_SECONDS, since many short steps tell more than a few long launches. With no pairs a side of which a
+        measurement is ``known`` is not launched again.
         """
-        known = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
-        timed = [metric for metric in known if metric.hold == "time"]
+        metrics = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
+        timed = [metric for metric in metrics if metric.hold == "time"]
         terms = terms_of(cells[1].id, self.tolerance or cells[1].hardware.time_tolerance).of_run(self.run_size)
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
-        if self.pairs and step_seconds is None:
-            step_seconds = self._step_seconds(cells, watch, faults)
-        settings = dataclasses.replace(self.settings, steps=steps_of_pair(step_seconds, self.settings.steps))
+        known = _first_launch(known[0], timed), _first_launch(known[1], timed)
+        settings = self.settings
+        if self.pairs:
+            step_seconds = step_seconds or self._step_seconds(cells, watch, faults)
+            settings = dataclasses.replace(settings, steps=steps_of_pair(step_seconds, settings.steps))
         for _ in range(max(1, self.pairs)):
             with self._opened(settings):
-                for number, one in self._pair(cells, watch, faults):
+                for number, one in self._pair(cells, watch, faults, known):
                     launches[number].append(one)
             if _ended(launches, timed, terms):
                 break
         return compare(
             *launches,
-            known,
+            metrics,
             strategies=(cells[0].strategy.name, cells[1].strategy.name),
             tolerance=terms.tolerance,
             error=terms.red_rate,
@@ -186,14 +197,19 @@ class Session:
             self.close()
 
     def _pair(
-        self, cells: tuple[Cell, Cell], watch: Watch, faults: tuple[Sequence[str], Sequence[str]]
+        self,
+        cells: tuple[Cell, Cell],
+        watch: Watch,
+        faults: tuple[Sequence[str], Sequence[str]],
+        known: tuple[Measurement | None, Measurement | None],
     ) -> Iterator[tuple[int, Measurement]]:
         order = random.choice(ORDERS)
         if self.in_turns:
             yield from enumerate(measure_in_turns(self._runners, cells, order[0], watch, faults))
         else:
             for number in order:
-                yield number, self._runners[number].measure(cells[number], watch, faults[number])
+                before = None if self.pairs else known[number]
+                yield number, before or self._runners[number].measure(cells[number], watch, faults[number])
 
     def _step_seconds(
         self, cells: tuple[Cell, Cell], watch: Watch, faults: tuple[Sequence[str], Sequence[str]]
@@ -205,6 +221,16 @@ class Session:
         return float(found.value) if found else None
 
 
+def _first_launch(measurement: Measurement | None, timed: Sequence[Metric]) -> Measurement | None:
+    """Of a measurement of several launches, which keeps the times of them all."""
+    if measurement is None:
+        return None
+    readings = dict(measurement.readings)
+    for name in [metric.name for metric in timed if metric.name in readings and readings[metric.name].samples]:
+        readings[name] = msgspec.structs.replace(readings[name], samples=measurement.by_launch(name)[0])
+    return msgspec.structs.replace(measurement, readings=readings, launches=measurement.launches[:1])
+
+
 def steps_of_pair(step_seconds: float | None, least: int) -> int:
     """So many that a pair takes about PAIR_SECONDS, but no fewer than were asked for and no more than MOST_STEPS."""
     if not step_seconds:
@@ -212,9 +238,7 @@ def steps_of_pair(step_seconds: float | None, least: int) -> int:
     return max(least, min(MOST_STEPS, round(PAIR_SECONDS / (len(ORDERS) * step_seconds))))
 
 
-def _ended(
-    launches: tuple[Sequence[Measurement], Sequence[Measurement]], timed: Sequence[Metric], terms: Terms
-) -> bool:
+def _ended(launches: Launches, timed: Sequence[Metric], terms: Terms) -> bool:
     both = [one for side in launches for one in side]
     if any(one.outcome != "fits" for one in both):
         return True
@@ -224,7 +248,7 @@ def _ended(
     return "regressed" in found or "undecided" not in found
 
 
-def _decision(launches: tuple[Sequence[Measurement], Sequence[Measurement]], metric: Metric, terms: Terms) -> str:
+def _decision(launches: Launches, metric: Metric, terms: Terms) -> str:
     sign = -1 if metric.worse == "lower" else 1
     return decision([sign * one for one in differences(*launches, metric.name)], terms.tolerance, terms.red_rate)
 

@@ -3,20 +3,25 @@
 REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a file of constraints.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
 import msgspec
+from packaging.requirements import Requirement
 
 from perfsuite.cell import Cell
+from perfsuite.changes import CODE, Change, revision
 from perfsuite.errors import FileError, UsageError
 from perfsuite.gate.baselines import baseline_of
 from perfsuite.gate.judge import verdict_of
 from perfsuite.launch.environments import pinned
 from perfsuite.records import Result
-from perfsuite.trial import CODE, Change, Trial, revision
+from perfsuite.trial import OUTCOME, Trial
+
+GREEN = ("same", "improved")  # where each cell is tried anew, what is better makes nothing stale
 
 
 @dataclass(frozen=True)
@@ -31,20 +36,19 @@ class Against:
         comparison = self.trial.compare(cell, self.changes, [], None, None, faults)
         metrics = self.trial.catalog.metrics(cell.strategy.engine.process)
         baseline = baseline_of(comparison.a, "", metrics)
-        told: list[str] = []
-        worse = [line.metric for line in comparison.verdict.lines if line.status == "regressed"]
-        if worse:
-            told = [self.trial.blame(cell, self.changes, worse, comparison.b, faults)]
-        if comparison.verdict.lines:
+        verdict = comparison.verdict
+        worse = {line.metric: line.title for line in verdict.lines if line.status == "regressed"}
+        if verdict.lines:
             lines = [
                 msgspec.structs.replace(line, status="ok" if line.status == "same" else line.status)
-                for line in comparison.verdict.lines
+                for line in verdict.lines
             ]
             verdict = verdict_of(comparison.b, baseline, lines, metrics, stale=False)
-        else:  # one of the two did not fit
-            verdict = comparison.verdict
-            if verdict.status in ("same", "improved"):
-                verdict = msgspec.structs.replace(verdict, status="ok")
+        elif verdict.status in GREEN:
+            verdict = msgspec.structs.replace(verdict, status="ok")
+        elif verdict.status == "regressed":
+            worse = {OUTCOME: OUTCOME}
+        told = [self.trial.blame(cell, self.changes, worse, comparison, faults)] if worse else []
         verdict = msgspec.structs.replace(verdict, changed=[str(one) for one in self.changes], trial=told, accept="")
         return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
 
@@ -53,12 +57,13 @@ class Against:
 
 
 def changes_to(reference: str, repository: Path) -> list[Change]:
-    """What the reference asks to be put back. Raises UsageError for what names nothing, or nothing that differs."""
+    """What the reference asks to be taken back. Raises UsageError for what names nothing, or nothing that differs."""
     path = Path(reference)
     if path.is_file():
-        found = _releases(_constraints(path))
-    elif "=" in reference or "@" in reference.removeprefix("@{"):
-        found = _releases(reference.split() if " @ " not in reference else [reference])
+        found = list(_releases(_constraints(path)))
+    elif "==" in reference or "://" in reference:
+        texts = [reference] if " @ " in reference else reference.split()
+        found = list(_releases((pinned(text) for text in texts), all_here=True))
     else:
         return [Change(CODE, revision(reference, repository), "here", "code")]
     if not found:
@@ -66,34 +71,39 @@ def changes_to(reference: str, repository: Path) -> list[Change]:
     return found
 
 
-def _releases(texts: Sequence[str]) -> list[Change]:
-    found = []
-    for text in texts:
-        requirement = pinned(text)
-        version = next(iter(requirement.specifier)).version if not requirement.url else str(requirement.url)
+def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> Iterator[Change]:
+    """Those that differ from what is installed. A file of constraints may name what is not, unlike a person."""
+    for requirement in requirements:
         try:
             here = metadata.version(requirement.name)
         except metadata.PackageNotFoundError:
-            continue  # a file of constraints names more than is installed
-        if here != version:
-            found.append(Change(requirement.name, version, here, "release"))
-    return found
+            if all_here:
+                raise UsageError(f"--perf-against={requirement}: {requirement.name} is not installed here.") from None
+            continue
+        if requirement.url:
+            yield Change(requirement.name, requirement.url, here, "release")
+        elif not requirement.specifier.contains(here, prereleases=True):  # 2.13.0+cpu is 2.13.0
+            version = next(part.version for part in requirement.specifier if part.operator == "==")
+            yield Change(requirement.name, version, here, "release")
 
 
-def _constraints(path: Path) -> list[str]:
-    """The pinned lines of a file of constraints. Raises FileError, with file and line, for one that pins nothing."""
-    texts = []
+def _constraints(path: Path) -> Iterator[Requirement]:
+    """What a file of constraints pins on this machine. Raises FileError, with file and line, if a line pins nothing."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"{path} cannot be read: {error}.") from error
     for number, line in enumerate(lines, 1):
-        text = line.partition("#")[0].partition(";")[0].strip()
+        text = re.sub(r"(^|\s)#.*", "", line).rstrip("\\").strip()  # pip's comments, and its continued lines
+        if re.match(r"-(r|c|-requirement|-constraint)\b", text):
+            raise FileError(
+                f"{path}:{number}: {text!r} names another file: give a file that holds the releases itself."
+            )
         if not text or text.startswith("-"):
             continue
         try:
-            pinned(text)
+            requirement = pinned(text)
         except UsageError as error:
             raise FileError(f"{path}:{number}: {error}") from error
-        texts.append(text)
-    return texts
+        if requirement.marker is None or requirement.marker.evaluate():
+            yield requirement

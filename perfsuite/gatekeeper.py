@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfsuite.cell import Cell
+from perfsuite.changes import code_change
 from perfsuite.errors import FileError
 from perfsuite.gate.baselines import accepted, baseline_of
 from perfsuite.gate.judge import COMMAND, RED, judge
@@ -18,7 +19,7 @@ from perfsuite.gate.store import Store
 from perfsuite.gate.terms import terms_of
 from perfsuite.records import Baseline, Measurement, Result, Verdict
 from perfsuite.runner import Runner, Watch
-from perfsuite.trial import Trial, code_change
+from perfsuite.trial import Trial
 
 ACCEPTABLE = {"new", "regressed", "improved", "missing", "incomparable", "not held"}  # by the consent "all"
 CALLS_FOR_A_TRIAL = ("alarm", "regressed")

@@ -4,46 +4,34 @@
     undecided; convicted → each change alone, then all changes but one → which library did it
 
 The baseline's environment is this one with the recorded releases, variables and code in place of those that differ;
-uv builds it once and keeps it. Where nothing differs but the machine there is nothing to try.
+uv builds it once and keeps it. Where nothing but the machine differs there is nothing to try.
 """
 
-import subprocess
 import time
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from importlib import metadata, util
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
-from perfsuite.ab import RUNNING, Session, Side
+from perfsuite.ab import RUNNING, Session, Side, catalog_at
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.changes import CODE, NONE, Change, changes_since, code_change, code_of, listed
+from perfsuite.culprits import Found, culprits
+from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.compare import Comparison
 from perfsuite.gate.judge import verdict_of
 from perfsuite.gate.pool import runs_of
-from perfsuite.launch.environments import Environment, at_revision, with_releases
-from perfsuite.records import Baseline, Line, Measurement, TimedRun, Verdict
+from perfsuite.launch.environments import HERE, at_revision, with_releases
+from perfsuite.records import Baseline, Line, Measurement, Verdict
 from perfsuite.runner import Settings, Watch
 
-PAIRS_OF_EXACT = 0  # one launch of each side shows what repeats itself exactly
-CODE = "your code"
-
-
-@dataclass(frozen=True)
-class Change:
-    """One thing in which this environment differs from the baseline's. ``fixed`` says why it cannot be put back."""
-
-    name: str
-    before: str
-    after: str
-    kind: str  # "release", "code" or "variable"
-    fixed: str = ""
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.before} -> {self.after}"
+ONE_LAUNCH = 0  # pairs: one launch of a side shows what repeats itself exactly
+SUSPECTED = ("alarm", "machine", "not held")  # times that a trial answers
+TIME = "time"  # all times of a cell, which have one cause: a trial ends with the first that is convicted
+OUTCOME = "outcome"  # one side did not fit, so that it is all there is to compare
 
 
 @dataclass(frozen=True)
@@ -61,35 +49,44 @@ class Trial:
         self, cell: Cell, measurement: Measurement, baseline: Baseline, verdict: Verdict, faults: Sequence[str] = ()
     ) -> Verdict:
         """The verdict after the trial that it calls for."""
-        since = runs_of(baseline, self._metrics(cell))[-1]
-        found = changes_since(since, measurement, code_change(since.commit, cell, self.catalog, self.repository))
-        alarms = [line.metric for line in verdict.lines if line.status in ("alarm", "machine", "not held")]
-        timed = {metric.name for metric in self._metrics(cell) if metric.hold == "time"} & set(alarms)
-        worse = [line.metric for line in verdict.lines if line.status == "regressed"]
-        tried = [change for change in found if not change.fixed]
+        since = runs_of(baseline, self.catalog.metrics(cell.strategy.engine.process))[-1]
+        code = code_change(since.commit, cell, self.catalog, self.repository)
+        changed = changes_since(since, measurement, code)
+        answer = _Answer(measurement, baseline, verdict, self.catalog.metrics(cell.strategy.engine.process))
+        answer.fixed = [one for one in changed if one.fixed]
+        tried = [one for one in changed if not one.fixed]
         if not tried:
-            return self._untried(cell, measurement, baseline, verdict, found)
+            return answer.untried()
+        worse = [line.metric for line in verdict.lines if line.status == "regressed"]
+        forced = not worse and all(line.status != "alarm" for line in verdict.lines)
+        suspected = [
+            line.metric
+            for line in verdict.lines
+            if line.metric in answer.timed and (forced or line.status in SUSPECTED)
+        ]
+        pairs = None if suspected else ONE_LAUNCH
         begin = time.monotonic()
-        pairs = None if timed else PAIRS_OF_EXACT
         try:
             comparison = self.compare(cell, tried, [], pairs, measurement, faults)
         except PerfsuiteError as error:
-            return self._replace(cell, measurement, baseline, verdict, {}, [f"the trial could not be held: {error}"])
-        if comparison.verdict.status == "failed":
-            why = f"the trial could not be held: {comparison.verdict.headline.partition(': ')[2]}"
-            return self._replace(cell, measurement, baseline, verdict, {}, [why])
+            return answer.not_held(str(error))
+        if not comparison.verdict.lines:
+            return answer.not_held(comparison.verdict.headline.partition(": ")[2])
         lines = {line.metric: line for line in comparison.verdict.lines}
-        against, pairs_made = _listed(f"{one.name} {one.before}" for one in tried), len(comparison.a.launches)
-        told = [f"against {against}: {pairs_made} pairs of launches, {time.monotonic() - begin:.0f} s"]
-        convicted = [name for name in [*timed, *worse] if name in lines and lines[name].status == "regressed"]
+        launches = f"{len(comparison.a.launches)} pairs of launches" if suspected else "one launch"
+        against = listed(f"{one.name} {one.before}" for one in tried)
+        answer.told.append(f"against {against}: {launches}, {time.monotonic() - begin:.0f} s")
+        convicted = [name for name in [*suspected, *worse] if name in lines and lines[name].status == "regressed"]
         if convicted:
-            told.append(self.blame(cell, tried, convicted, measurement, faults))
-        if innocent := [name for name in worse if name in lines and lines[name].status == "same"]:
-            told.append(
-                f"{_titles(verdict, innocent)}: the same in the baseline's environment here, so none of these is to "
-                "blame: the machine or what the baseline does not record"
+            titles = {name: lines[name].title for name in convicted}
+            answer.told.append(self.blame(cell, tried, titles, comparison, faults))
+        if innocent := [lines[name].title for name in worse if name in lines and lines[name].status == "same"]:
+            answer.told.append(
+                f"{listed(innocent)}: the same in the baseline's environment here, so the cause is "
+                + ("what was not tried, " if answer.fixed else "")
+                + "the machine or what the baseline does not record"
             )
-        return self._replace(cell, measurement, baseline, verdict, {n: lines[n] for n in timed if n in lines}, told)
+        return answer.with_lines({name: lines[name] for name in suspected if name in lines})
 
     def compare(
         self,
@@ -97,194 +94,139 @@ class Trial:
         reverted: Collection[Change],
         kept: Collection[Change],
         pairs: int | None,
-        measurement: Measurement | None,
+        here: Measurement | None,
         faults: Sequence[str] = (),
+        there: Measurement | None = None,
     ) -> Comparison:
-        """A is the environment with all of these changes reverted, B the same with those kept; this one if none are."""
-        a = self.side(reverted)
-        b = self.side([one for one in reverted if one not in kept]) if kept else Side(RUNNING, self.catalog)
-        on_cpu = cell.hardware.device is None
+        """A is the environment with all of these changes reverted, B the same with those kept; this one if none are.
+
+        ``pairs`` is the most pairs of launches, ab.py's by default. ``here`` is what was measured in this environment,
+        ``there`` in A: neither is launched again for ONE_LAUNCH. Raises UsageError for what cannot be built.
+        """
+        a = self.side(cell, reverted)
+        b = self.side(cell, [one for one in reverted if one not in kept]) if kept else Side(RUNNING, self.catalog)
+        interleave = "steps" if cell.hardware.device is None else "launches"
         options = {} if pairs is None else {"pairs": pairs}
         session = Session(
-            a, b, [cell.id], self.settings, self.tolerance, interleave="steps" if on_cpu else "launches",
-            run_size=self.cells, **options,
-        )  # fmt: skip
-        step = measurement.readings.get("step_time_seconds") if measurement else None
+            a, b, [cell.id], self.settings, self.tolerance, interleave=interleave, run_size=self.cells, **options
+        )
+        step = here.readings.get("step_time_seconds") if here else None
+        seconds, known = float(step.value) if step else None, (there, None if kept else here)
         try:
-            return session.compare(session.cells[0], self.watch, float(step.value) if step else None, ((), faults))
+            return session.compare(session.cells[0], self.watch, seconds, ((), faults), known)
         finally:
             session.close()
 
-    def side(self, reverted: Iterable[Change]) -> Side:
+    def side(self, cell: Cell, reverted: Collection[Change]) -> Side:
         """This environment with these changes taken back. Raises UsageError for what cannot be built."""
-        reverted = list(reverted)
-        names = ", ".join(f"{one.name} {one.before}" for one in reverted) or RUNNING
-        releases = [f"{one.name}=={one.before}" for one in reverted if one.kind == "release"]
-        environment = with_releases(releases) if releases else Environment()
-        overrides = tuple(
-            (one.name, None if one.before == "none" else one.before) for one in reverted if one.kind == "variable"
-        )
-        environment = Environment(environment.python, (), environment.installed, overrides)
-        catalog = self.catalog
-        for one in reverted:
-            if one.kind == "code":
-                older, root, copy = at_revision(one.before, self.repository)
-                environment = Environment(environment.python, older.path, environment.installed, overrides)
-                folders = [copy / f.relative_to(root) if f.is_relative_to(root) else f for f in catalog.folders]
-                catalog = Catalog(tuple(folders), catalog.extra_models)
-        return Side(names, catalog, environment)
+        if not reverted:
+            return Side(RUNNING, self.catalog)
+        name = ", ".join(f"{one.name} {one.before}" for one in reverted)
+        releases = [_requirement(one) for one in reverted if one.kind == "release"]
+        environment = with_releases(releases) if releases else HERE
+        overrides = [
+            (one.name, None if one.before == NONE else one.before) for one in reverted if one.kind == "variable"
+        ]
+        environment = replace(environment, overrides=tuple(overrides))
+        commit = next((one.before for one in reverted if one.kind == "code"), "")
+        if not commit:
+            return Side(name, self.catalog, environment)
+        older, root, copy = at_revision(commit, self.repository)
+        catalog = catalog_at(self.catalog, root, copy, f"{CODE} {commit}")
+        # Nothing of a cell without code of the user's own comes from there, which is no mistake.
+        theirs = copy if code_of(cell, self.catalog, root) else None
+        return Side(name, catalog, replace(environment, path=older.path), copy=theirs)
 
     def blame(
         self,
         cell: Cell,
         changed: Sequence[Change],
-        convicted: Sequence[str],
-        measurement: Measurement | None,
+        convicted: Mapping[str, str],
+        comparison: Comparison,
         faults: Sequence[str] = (),
     ) -> str:
-        """Which change did it: each is tried alone; if none does it alone, each is left out of all."""
-        if len(changed) == 1:
-            return f"caused by {changed[0]}"
-        timed = {metric.name for metric in self._metrics(cell) if metric.hold == "time"}
-        pairs = None if timed.intersection(convicted) else PAIRS_OF_EXACT
-        untold: list[str] = []
+        """Which change made the metrics worse that the comparison convicts, of which the titles are given."""
+        timed = {one.name for one in self.catalog.metrics(cell.strategy.engine.process) if one.hold == "time"}
+        times = timed.intersection(convicted)
+        titles = {name: title for name, title in convicted.items() if name not in times}
+        if times:
+            titles[TIME] = listed(title for name, title in convicted.items() if name in times)
+        problems: dict[str, None] = {}
 
-        def worse(kept: Sequence[Change]) -> bool | None:
+        def attempt(kept: Sequence[Change]) -> Found:
             try:
-                found = self.compare(cell, changed, kept, pairs, measurement, faults)
+                pairs = None if times else ONE_LAUNCH
+                found = self.compare(cell, changed, kept, pairs, comparison.b, faults, comparison.a)
             except PerfsuiteError as error:
-                untold.append(f"{_listed(map(str, kept))}: {error}")
-                return None
-            if found.verdict.status == "failed":
-                untold.append(f"{_listed(map(str, kept))}: {found.verdict.headline.partition(': ')[2]}")
-                return None
-            return any(line.metric in convicted and line.status == "regressed" for line in found.verdict.lines)
+                problems[f"with {listed(kept)}: {error}"] = None
+                return {}
+            if not found.verdict.lines and OUTCOME not in convicted:
+                problems[f"with {listed(kept)}: {found.verdict.headline.partition(': ')[2]}"] = None
+            status = {line.metric: line.status for line in found.verdict.lines} or {OUTCOME: found.verdict.status}
+            worse = {titles[name]: _is_worse([status.get(name, "")]) for name in titles if name != TIME}
+            if OUTCOME in titles and found.verdict.lines:
+                worse[titles[OUTCOME]] = False  # both fit
+            if times:
+                slower = any(status.get(name) == "regressed" for name in timed)  # the first of them ends a trial
+                worse[titles[TIME]] = slower or _is_worse([status.get(name, "") for name in times])
+            return worse
 
-        alone = {one: worse([one]) for one in changed}
-        guilty = [str(one) for one in changed if alone[one]]
-        if guilty:
-            return f"caused by {_listed(guilty)}" + (", each alone" if len(guilty) > 1 else " alone")
-        needed = [one for one in changed if worse([other for other in changed if other != one]) is False]
-        if len(needed) > 1:
-            return f"caused by {_listed(map(str, needed))} together: neither alone does it"
-        return f"which of {_listed(map(str, changed))} caused it is not told" + (
-            f" ({'; '.join(untold)})" if untold else ""
-        )
+        sentence = culprits(changed, list(titles.values()), attempt)
+        return f"{sentence} ({'; '.join(problems)})" if problems else sentence
 
-    def _metrics(self, cell: Cell) -> list[Metric]:
-        return self.catalog.metrics(cell.strategy.engine.process)
 
-    def _untried(
-        self, cell: Cell, measurement: Measurement, baseline: Baseline, verdict: Verdict, found: Sequence[Change]
-    ) -> Verdict:
-        """Nothing differs that could be put back."""
-        if not found:
-            told = ["not tried: nothing but the machine differs from the baseline's environment"]
-        else:
-            told = [f"not tried: {one} cannot be put back here, {one.fixed}" for one in found]
-        return self._replace(cell, measurement, baseline, verdict, {}, told, "undecided" if found else "machine")
+def _is_worse(statuses: Sequence[str]) -> bool | None:
+    if "regressed" in statuses:
+        return True
+    return False if all(status in ("same", "improved") for status in statuses) else None
 
-    def _replace(
-        self,
-        cell: Cell,
-        measurement: Measurement,
-        baseline: Baseline,
-        verdict: Verdict,
-        tried: dict[str, Line],
-        told: list[str],
-        untried: str = "undecided",
-    ) -> Verdict:
-        """The verdict with the lines that the trial gives; an alarm that it did not answer stays open."""
+
+def _requirement(release: Change) -> str:
+    return f"{release.name} @ {release.before}" if "://" in release.before else f"{release.name}=={release.before}"
+
+
+@dataclass
+class _Answer:
+    """A verdict while its trial goes on. ``told`` is what the trial says, ``fixed`` are changes that it cannot try."""
+
+    measurement: Measurement
+    baseline: Baseline
+    verdict: Verdict
+    metrics: Sequence[Metric]
+    told: list[str] = field(default_factory=list)
+    fixed: list[Change] = field(default_factory=list)
+
+    @property
+    def timed(self) -> set[str]:
+        return {metric.name for metric in self.metrics if metric.hold == "time"}
+
+    def untried(self) -> Verdict:
+        """Nothing differs that could be taken back."""
+        if self.fixed:
+            return self.with_lines({})
+        self.told.append("not tried: nothing but the machine differs from the baseline's environment")
+        return self.with_lines({}, "machine")
+
+    def not_held(self, why: str) -> Verdict:
+        """The sides could not be compared."""
+        self.told.append(f"the trial could not be held: {why}")
+        return self.with_lines({})
+
+    def with_lines(self, tried: Mapping[str, Line], unanswered: str = "undecided") -> Verdict:
+        """The verdict with the lines that the trial gives. An alarm that it did not answer stays open, and so does one
+        that a change which was not tried may have caused.
+        """
+        told = [*self.told, *(f"not tried: {one} cannot be taken back here, {one.fixed}" for one in self.fixed)]
+        acquitted = "undecided" if self.fixed else "ok"
         lines = []
-        for line in verdict.lines:
+        for line in self.verdict.lines:
             new = tried.get(line.metric)
             if new is not None and new.status != "not held":
-                line = msgspec.structs.replace(new, status="ok" if new.status == "same" else new.status)
+                status = acquitted if new.status in ("same", "improved") and line.status == "alarm" else new.status
+                line = msgspec.structs.replace(new, status="ok" if status == "same" else status)
             elif line.status == "alarm":
-                line = msgspec.structs.replace(line, status=untried)
+                line = msgspec.structs.replace(line, status=unanswered)
             lines.append(line)
-        made = verdict_of(measurement, baseline, lines, self._metrics(cell))
-        return msgspec.structs.replace(
-            made, changed=verdict.changed, accept=verdict.accept if made.status == verdict.status else "", trial=told
-        )
-
-
-def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) -> list[Change]:
-    """Everything in which the measurement's environment differs from the run's, the machine apart."""
-    found = [code] if code else []
-    for name in {**run.versions, **measurement.versions}:
-        before, after = run.versions.get(name, "none"), measurement.versions.get(name, "none")
-        if before != after:
-            found.append(Change(name, before, after, "release", _why_no_release(name, before)))
-    for name in {**run.flags, **measurement.flags}:
-        before, after = run.flags.get(name, "none"), measurement.flags.get(name, "none")
-        if before != after:
-            variable = name.isupper()
-            found.append(Change(name, before, after, "variable", "" if variable else "your code or a library sets it"))
-    return found
-
-
-def _why_no_release(name: str, before: str) -> str:
-    if before == "none":
-        return "the baseline was recorded without it"
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "it is no package that uv could install"
-    return ""
-
-
-def code_change(commit: str, cell: Cell, catalog: Catalog, repository: Path) -> Change | None:
-    """How the user's own code that the cell runs differs from the commit; None if it does not, or there is none.
-
-    perfsuite itself is the instrument, not what is measured.
-    """
-    root = _git(repository, "rev-parse", "--show-toplevel")
-    if not commit or not root:
-        return None
-    package = cell.model.build.split(":")[0].split(".")[0]
-    found = util.find_spec(package) if package != "perfsuite" else None
-    places = [Path(found.origin).parent if found.submodule_search_locations else Path(found.origin)] if (
-        found and found.origin
-    ) else []  # fmt: skip
-    paths = [str(path) for path in [*places, *catalog.folders] if path.is_relative_to(root)]
-    if not paths:
-        return None
-    clean = commit.removesuffix("-dirty")
-    after = "here"
-    if _git(repository, "rev-parse", "--verify", "--quiet", f"{clean}^{{commit}}") == "":
-        return Change(CODE, clean, after, "code", "this clone does not have that commit")
-    if _git(repository, "status", "--porcelain", "--", *paths) == "":
-        after = _git(repository, "rev-parse", "--short=12", "HEAD")
-        if not commit.endswith("-dirty") and not _git(repository, "diff", "--name-only", clean, "HEAD", "--", *paths):
-            return None
-    fixed = "the baseline's tree was not committed" if commit.endswith("-dirty") else ""
-    return Change(CODE, clean, after, "code", fixed)
-
-
-def revision(text: str, repository: Path) -> str:
-    """The commit that the text names. Raises UsageError for what git does not know."""
-    commit = _git(repository, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{text}^{{commit}}")
-    if not commit:
-        raise UsageError(
-            f"{text!r} is no git revision of {repository}, no file of constraints and no release: write a revision, "
-            "a path, or transformers==5.22.0."
-        )
-    return commit
-
-
-def _git(repository: Path, *arguments: str) -> str:
-    try:
-        done = subprocess.run(["git", "-C", repository, *arguments], capture_output=True, text=True, check=False)
-    except OSError:
-        return ""
-    return done.stdout.strip() if done.returncode == 0 else ""
-
-
-def _titles(verdict: Verdict, names: Collection[str]) -> str:
-    return _listed(line.title for line in verdict.lines if line.metric in names)
-
-
-def _listed(names: Iterable[str]) -> str:
-    *most, last = list(names)
-    return f"{', '.join(most)} and {last}" if most else last
+        made = verdict_of(self.measurement, self.baseline, lines, self.metrics)
+        accept = self.verdict.accept if made.status == self.verdict.status else ""
+        return msgspec.structs.replace(made, changed=self.verdict.changed, accept=accept, trial=told)

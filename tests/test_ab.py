@@ -1,5 +1,6 @@
 """A/B in one session: the statistics of pairs, what is said of two sides, the environments, and two real runs."""
 
+import itertools
 import json
 import math
 import os
@@ -21,136 +22,122 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.gate.compare import Comparison, compare
-from perfsuite.gate.paired import MOST_BLOCKS, THRESHOLD, Interval, conclude, enough, interval, least_blocks
+from perfsuite.gate.launches import merge
+from perfsuite.gate.paired import ERROR, LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
 from perfsuite.launch.environments import Environment, with_releases
 from perfsuite.records import Launch, Measurement, Reading
 from perfsuite.runner import Settings
 
 BADNESS = {"improved": 0, "same": 1, "undecided": 1, "regressed": 2}
-some_differences = st.lists(st.floats(-0.5, 0.5), min_size=8, max_size=2 * MOST_BLOCKS)
+some_differences = st.lists(st.floats(-0.5, 0.5), min_size=LOOKS[0], max_size=MOST_PAIRS)
 
 
-def test_textbook_interval() -> None:
-    """Hollander, Wolfe and Chicken, examples 3.1, 3.3 and 3.4: depression before and after therapy."""
-    found = interval([-0.952, 0.147, -1.022, -0.430, -0.620, -0.590, -0.490, 0.080, -0.010], confidence=0.96)
+def test_interval_by_hand() -> None:
+    """Three equal differences have the spread known beforehand alone, on 3 + 3 - 1 = 5 degrees of freedom; of these
+    Student's table has 3.365 for 1 % on one side.
+    """
+    found = interval([0.05] * 3, error=0.01 * len(LOOKS))
 
-    assert found is not None
-    assert (round(found.estimate, 3), round(found.low, 3), round(found.high, 3)) == (-0.46, -0.786, -0.01)
+    assert found is not None and found.freedom == 5
+    assert found.high - 0.05 == pytest.approx(3.365 * math.sqrt(3 * PRIOR_SPREAD**2 / 5 / 3), rel=1e-3)
 
 
-def test_too_few_blocks_decide_nothing() -> None:
-    """Seven differences on one side happen by luck in more than 1 % of cases, eight do not."""
-    assert least_blocks() == 4
-    assert interval([0.5] * 7) is None and conclude(None, 0.01) == "undecided"
-    assert conclude(interval([0.5] * 8), 0.01) == "regressed"
+def test_too_few_pairs_decide_nothing() -> None:
+    """Two are no interval, three are the first look."""
+    assert interval([0.5] * 2) is None
+    assert [decision([0.5] * count, 0.03) for count in (2, 3)] == ["undecided", "regressed"]
+
+
+def test_only_a_look_decides() -> None:
+    """Each has its share of the error, so five pairs, where none is due, decide nothing."""
+    assert 5 not in LOOKS
+    assert decision([0.5] * 5, 0.03) == "undecided"
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "said"),
+    ("estimate", "half", "said"),
     [
-        (0.011, 0.018, "same"),
-        (-0.0195, 0.0199, "same"),
-        (-0.001, 0.021, "undecided"),
-        (-0.021, 0.001, "undecided"),
-        (0.019, 0.021, "undecided"),
-        (0.0201, 0.3, "regressed"),
-        (-0.3, -0.0201, "improved"),
+        (0.0, 0.01, "same"),
+        (0.006, 0.01, "same"),
+        (0.015, 0.006, "regressed"),
+        (0.007, 0.001, "regressed"),
+        (0.015, 0.012, "undecided"),
+        (0.0, 0.04, "undecided"),
+        (-0.015, 0.006, "improved"),
+        (-0.1, 0.2, "undecided"),
     ],
 )
-def test_the_whole_interval_decides(low: float, high: float, said: str) -> None:
-    """All of it within a threshold of 2 % is the same, all of it beyond is not, and nothing else is told."""
-    assert conclude(Interval((low + high) / 2, math.log1p(low), math.log1p(high)), 0.02) == said
+def test_the_whole_interval_decides(estimate: float, half: float, said: str) -> None:
+    """With a tolerance of 2 %: all of it beyond a quarter of that, or a change of 2 % ruled out; else nothing."""
+    one = Interval(estimate, 1.0, 20, 0.01)
+    spread = half / one.half
+
+    assert Interval(estimate, spread, 20, 0.01).conclude(0.02) == said
 
 
-@given(st.floats(0, 0.999), st.floats(0.001, 0.1))
-def test_a_narrow_interval_with_zero_is_the_same(share: float, threshold: float) -> None:
-    """Where no further pair is needed, no difference is told for sure."""
-    low = -share * math.log1p(threshold)
-    found = Interval(low / 2, low, low + math.log1p(threshold) * 0.999)
+@given(some_differences, st.floats(0, 1))
+def test_slower_never_looks_better(differences: list[float], by: float) -> None:
+    """Pairs in all of which B was slower still make the verdict no better."""
+    found = [interval(sides) for sides in (differences, [one + by for one in differences])]
+    before, after = [one.conclude(0.03) if one else "" for one in found]
 
-    assert found.narrow(threshold) and conclude(found, threshold) == "same"
-
-
-@given(some_differences, st.data())
-def test_slower_never_looks_better(differences: list[float], data: st.DataObject) -> None:
-    """A block in which B was slower still makes the verdict no better."""
-    at, by = data.draw(st.integers(0, len(differences) - 1)), data.draw(st.floats(0, 1))
-    slower = [one + by * (number == at) for number, one in enumerate(differences)]
-
-    assert BADNESS[conclude(interval(slower), 0.01)] >= BADNESS[conclude(interval(differences), 0.01)]
+    assert BADNESS[after] >= BADNESS[before]
 
 
-@given(some_differences, st.integers(-16, 16))
-def test_stopping_does_not_look_at_the_effect(differences: list[float], quarters: int) -> None:
-    """Differences that lie elsewhere but spread alike need as many blocks."""
-    coarse = [round(one * 1024) / 1024 for one in differences]  # exact in binary, so that adding loses nothing
-
-    assert enough(coarse) == enough([one + quarters / 4 for one in coarse])
-
-
-def experiment(noise: Callable[[], float], effect: float, chance: random.Random) -> str:
-    """The verdict on pairs of launches that drift and have that noise, as the command would add them."""
+def experiment(noise: Callable[[], float], effect: float) -> str:
+    """The verdict on pairs that differ by that noise, as the command would add them."""
     differences: list[float] = []
-    drift = 0.0
-    while len(differences) < 2 * MOST_BLOCKS and not enough(differences):
-        levels = {}
-        for side in chance.choice(("ab", "ba")):
-            drift += 0.001
-            levels[side] = drift + math.log1p(effect * (side == "b")) + noise()
-        differences.append(levels["b"] - levels["a"])
-    return conclude(interval(differences), THRESHOLD)
+    while decision(differences, 0.03) == "undecided" and len(differences) < MOST_PAIRS:
+        differences.append(math.log1p(effect) + noise())
+    return decision(differences, 0.03)
 
 
-@pytest.mark.parametrize("scale", [0.003, 0.02, 0.2])
-@pytest.mark.parametrize("lasting", [0.0, 0.9])
-def test_null_is_quiet(scale: float, lasting: float) -> None:
-    """Of 1,000 comparisons of a side with itself at most 1 % are red, with tails as heavy as Student's t with 2, and
-    where a launch keeps nine tenths of the noise of the one before it.
-    """
+@pytest.mark.parametrize("spread", [0.003, 0.01, 0.02])
+def test_null_is_quiet(spread: float) -> None:
+    """Of 1,000 comparisons of a side with itself at most 1 % are red, and at most 1 % are praised."""
     chance = random.Random(1)
-    before = 0.0
+    verdicts = Counter(experiment(lambda: chance.gauss(0, spread), 0) for _ in range(1000))
 
-    def noise() -> float:
-        nonlocal before
-        before = lasting * before + scale * chance.gauss(0, 1) / math.sqrt(chance.expovariate(1))
-        return before
+    assert verdicts["regressed"] <= 10 and verdicts["improved"] <= 10
 
-    verdicts = Counter(experiment(noise, 0, chance) for _ in range(1000))
+
+def test_null_is_quiet_where_neighbours_are_busy() -> None:
+    """The same with tails as heavy as those of Student's t with 2 degrees of freedom."""
+    chance = random.Random(1)
+    noise = lambda: 0.01 * chance.gauss(0, 1) / math.sqrt(chance.expovariate(1))  # noqa: E731
+    verdicts = Counter(experiment(noise, 0) for _ in range(1000))
 
     assert verdicts["regressed"] <= 10 and verdicts["improved"] <= 10
 
 
 def test_five_percent_is_found() -> None:
-    """Launches that spread by 2 %, one in fifty of them 20 % slower, show a slow-down of 5 % in 95 % of cases."""
+    """Pairs that spread by 2 %, one in fifty of them 20 % slower, show a slow-down of 5 % in 95 % of cases."""
     chance = random.Random(2)
-
-    def noise() -> float:
-        return chance.gauss(0, 0.02) + (0.2 if chance.random() < 0.02 else 0)
-
-    verdicts = Counter(experiment(noise, 0.05, chance) for _ in range(400))
+    noise = lambda: chance.gauss(0, 0.02) + (0.2 if chance.random() < 0.02 else 0)  # noqa: E731
+    verdicts = Counter(experiment(noise, 0.05) for _ in range(400))
 
     assert verdicts["regressed"] >= 380
 
 
 def test_a_quiet_machine_says_the_same() -> None:
-    """Launches that spread by 1 % show in 95 % of cases that a side is the same as itself."""
+    """Pairs that spread by 1 % show in 95 % of cases that a side is the same as itself."""
     chance = random.Random(3)
-    verdicts = Counter(experiment(lambda: chance.gauss(0, 0.01), 0, chance) for _ in range(400))
+    verdicts = Counter(experiment(lambda: chance.gauss(0, 0.01), 0) for _ in range(400))
 
     assert verdicts["same"] >= 380
 
 
-def session(monkeypatch: pytest.MonkeyPatch, runner: type, blocks: int, threshold: float) -> ab.Session:
+def session(monkeypatch: pytest.MonkeyPatch, runner: type, pairs: int, tolerance: float) -> ab.Session:
     """Of a side with itself, in two environments that are not started."""
     monkeypatch.setattr(ab, "Runner", runner)
     catalog = Catalog()
     side = ab.Side("here", catalog)
-    return ab.Session(side, side, ["gpt2_tiny-single-cpu_x1"], Settings(), threshold, blocks)
+    return ab.Session(side, side, ["gpt2_tiny-single-cpu_x1"], Settings(), tolerance, pairs)
 
 
 def test_what_a_server_makes_of_times_is_noise(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of 100 comparisons of a side with itself, whose servers spread by 2 % and their launches by 1 %, at most 4 find
-    any difference at all.
+    any difference at all, for each pair has servers of its own.
     """
     chance = random.Random(4)
 
@@ -167,21 +154,21 @@ def test_what_a_server_makes_of_times_is_noise(monkeypatch: pytest.MonkeyPatch) 
             self.server = chance.gauss(0, 0.02)
 
     monkeypatch.setattr(Catalog, "metrics", lambda *_: samples.METRICS)
-    one = session(monkeypatch, Fake, MOST_BLOCKS // 2, 1e-9)
+    one = session(monkeypatch, Fake, MOST_PAIRS, 0.03)
     found = [one.compare(one.cells[0], lambda *_: None) for _ in range(100)]
-    apart = [times for times in (comparison.times[0] for comparison in found) if not times.low <= 1 <= times.high]
+    statuses = Counter(status_of(comparison, "step_time_seconds") for comparison in found)
 
-    assert len(apart) <= 4
+    assert statuses["regressed"] + statuses["improved"] <= 4
 
 
 def test_a_users_time_on_one_side_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """An optional time that A lacks is told, and stops nothing."""
     mine = Metric(name="mine_seconds", title="mine", show=samples.show_seconds, hold="time", optional=True)
-    launches = iter([{}, {"mine_seconds": samples.times(0.1)}] * 8)
+    opened = itertools.cycle([{}, {"mine_seconds": samples.times(0.1)}])
 
     class Fake:
         def __init__(self, *_: object) -> None:
-            self.readings = next(launches)
+            self.readings = next(opened)
 
         def measure(self, *_: object) -> Measurement:
             return msgspec.structs.replace(samples.measurement(**self.readings), launches=[Launch(date="2026-11-21")])
@@ -190,11 +177,11 @@ def test_a_users_time_on_one_side_only(monkeypatch: pytest.MonkeyPatch) -> None:
             pass
 
     monkeypatch.setattr(Catalog, "metrics", lambda *_: (*samples.METRICS, mine))
-    one = session(monkeypatch, Fake, 4, 0.02)
+    one = session(monkeypatch, Fake, 4, 0.03)
     found = one.compare(one.cells[0], lambda *_: None)
 
     assert (found.verdict.status, status_of(found, "mine_seconds")) == ("same", "not held")
-    assert len(found.times[0].differences) == 8
+    assert len(found.times[0].differences) == LOOKS[0]
 
 
 def launched(count: int, **readings: Reading | None) -> list[Measurement]:
@@ -206,7 +193,7 @@ def launched(count: int, **readings: Reading | None) -> list[Measurement]:
 def compared(a: list[Measurement], b: list[Measurement], *strategies: str) -> Comparison:
     """What is said of the sides."""
     names = (strategies[0], strategies[-1]) if strategies else ("zero3", "zero3")
-    return compare(a, b, samples.METRICS, strategies=names, threshold=0.01)
+    return compare(a, b, samples.METRICS, strategies=names, tolerance=0.01)
 
 
 def status_of(comparison: Comparison, metric: str) -> str:
@@ -222,12 +209,13 @@ def test_the_same_twice_is_the_same() -> None:
 
 
 def test_a_slower_side_regresses() -> None:
-    """Every block 5 % slower: regressed, by that ratio."""
+    """Every pair 5 % slower: regressed, by that ratio, with the error of one look."""
     slow = samples.times(*(1.05 * seconds for seconds in (0.40, 0.41, 0.42, 0.41)))
     found = compared(launched(8), launched(8, step_time_seconds=slow))
 
     assert found.verdict.status == "regressed"
     assert found.times[0].low <= 1.05 <= found.times[0].high + 1e-9
+    assert found.times[0].error == ERROR / len(LOOKS)
 
 
 def test_one_launch_says_nothing_of_time() -> None:
@@ -289,13 +277,36 @@ def test_outcomes(a: str, b: str, status: str) -> None:
 
 
 def test_a_time_that_is_not_decided_says_what_is_known() -> None:
-    """What the interval rules out all the same, and whether more pairs would help."""
-    levels = ([0.40, 0.43, 0.38, 0.42, 0.39, 0.41, 0.40, 0.42], [0.41 * 1.005, 0.41 * 1.014] * 4)
+    """Whether a difference is shown at all, and that more pairs or a quieter machine would help."""
+    levels = ([0.40, 0.43, 0.38, 0.42, 0.39, 0.41, 0.40, 0.42], [0.41 * 1.02] * 4 + [0.41 * 1.0] * 4)
     sides = ([launched(1, step_time_seconds=samples.times(*[level] * 4))[0] for level in side] for side in levels)
-    wide, slower = (compared(launched(8), side).verdict.lines[1].note for side in sides)
+    notes = [compared(launched(8), side).verdict.lines[1].note for side in sides]
 
-    assert "no difference found, within ±7.3 %" in wide and wide.endswith("more --blocks, or a quieter machine")
-    assert slower.endswith("worse, but not told whether by more than 1.0 %: another --threshold")
+    assert all(note.endswith("not ruled out: more --pairs, or a quieter machine") for note in notes)
+    assert "8 pairs; no difference shown, but 1.0 %" in notes[0]
+
+
+def test_a_known_measurement_is_not_launched_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With no pairs one launch is compared with it, of the several that it may be of."""
+    launches: list[str] = []
+
+    class Fake:
+        def __init__(self, *_: object) -> None:
+            pass
+
+        def measure(self, *_: object) -> Measurement:
+            launches.append("a launch")
+            return launched(1)[0]
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(Catalog, "metrics", lambda *_: samples.METRICS)
+    one = session(monkeypatch, Fake, 0, 0.03)
+    known = merge(launched(3), samples.METRICS)
+    found = one.compare(one.cells[0], lambda *_: None, known=(known, None))
+
+    assert (found.verdict.status, launches) == ("same", ["a launch"])
 
 
 def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -327,7 +338,7 @@ def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFix
         (["--a", "here", "--b", "here", "-k", "zero3"], "fits none of the 0 cells"),
         (["--a", "here", "--b", "here", "-k", "(a)(b)"], "is no expression"),
         (["--a", "here", "--b", "here", "gpt2_tiny-ddp-t4_x8"], "is not here"),
-        (["--a", "here", "--b", "here", "--blocks", "3", "gpt2_tiny-ddp-cpu_x2"], "--blocks must be 0, or 4 or more"),
+        (["--a", "here", "--b", "here", "--pairs", "2", "gpt2_tiny-ddp-cpu_x2"], "--pairs must be 0, or 3 or more"),
         (["--a", "here", "--b", "here", "--report", "no/where", "gpt2_tiny-ddp-cpu_x2"], "in a folder that exists"),
     ],
 )
@@ -389,7 +400,7 @@ def test_all_that_was_installed_is_told() -> None:
     ]
     one = ab.Session(*sides, [], Settings(), 0.02, 0)
     found = compare(
-        launched(1), launched(1), samples.METRICS, strategies=("ddp", "ddp"), threshold=0.02, installed=one.installed
+        launched(1), launched(1), samples.METRICS, strategies=("ddp", "ddp"), tolerance=0.02, installed=one.installed
     )
 
     assert sorted(found.verdict.changed) == ["forced 2.0 -> none", f"msgspec 0.1 -> {msgspec.__version__}"]
@@ -399,7 +410,7 @@ def test_two_strategies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     """Real ranks: checkpointing saves memory and computes more, at equal losses; the report holds both measurements."""
     report = tmp_path / "ab.json"
     command = ["ab", "--a", "single", "--b", "single+ckpt", "--model", "gpt2_tiny", "--hardware", "cpu_x1"]
-    status = main([*command, "--blocks", "0", "--steps", "2", "--warmup", "0", "--report", str(report)])
+    status = main([*command, "--pairs", "0", "--steps", "2", "--warmup", "0", "--report", str(report)])
     printed = capsys.readouterr().out
     found = json.loads(report.read_text())["comparisons"][0]
     lines = {line["metric"]: line["status"] for line in found["verdict"]["lines"]}
@@ -461,7 +472,7 @@ def test_two_revisions(tmp_path: Path, capsys: pytest.CaptureFixture[str], monke
     commit(tmp_path, "pass")
     commit(tmp_path, "hidden = hidden.repeat(1, 1, 64).sigmoid().unflatten(-1, (64, 8)).mean(-2)")
     monkeypatch.chdir(tmp_path)
-    command = ["ab", "--a", "git:HEAD~1", "--b", "here", "--blocks", "0", "--steps", "2", "--warmup", "0"]
+    command = ["ab", "--a", "git:HEAD~1", "--b", "here", "--pairs", "0", "--steps", "2", "--warmup", "0"]
     before = sorted(os.listdir(tmp_path / ".git"))
     status = main([*command, "--catalog", "catalog", "mine-single-cpu_x1"])
     printed = capsys.readouterr().out

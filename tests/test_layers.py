@@ -17,9 +17,7 @@ FLOORS = (
     {"cell", "training", "gate", "report"},
     {"launch", "memory", "predict"},
     {"runner"},
-    {"ab", "duet", "history"},
-    {"trial"},
-    {"against", "gatekeeper"},
+    {"gatekeeper", "ab", "against", "changes", "culprits", "duet", "history", "trial"},
     {"studies", "support", "selftest"},
     {
         "plugin",

@@ -5,8 +5,8 @@ slow spell of the machine slows both (perfsuite/duet.py). Which side begins is d
 median of d = b - a over its steps. Pairs repeat what steps do not: memory layout, hash seeds, the order of threads.
 
 The mean of the differences has Student's interval, with a spread that joins theirs and what is known of pairs
-beforehand, as gate/noise.py joins it for runs: s² = (PRIOR_PAIRS · PRIOR_SPREAD² + Σ(dᵢ - mean)²) / (PRIOR_PAIRS + n -
-1).
+beforehand, as gate/noise.py joins it for runs: s² = (PRIOR_PAIRS · PRIOR_SPREAD² + Σ(dᵢ - mean)²) / f
+with f = PRIOR_PAIRS + n - 1.
 
 A trial looks after 3, 4, 6, 8, 12, 16 and 24 pairs (LOOKS) and ends as soon as it is sure. Each look has its share of
 the error that is allowed, so that looking often convicts nobody (Bonferroni; Pocock 1977, "Group sequential methods in

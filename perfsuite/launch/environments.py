@@ -14,6 +14,7 @@ Both lie below perfsuite's cache folder, named by a hash of all that they follow
 ``environments`` and ``revisions`` there may be deleted at any time.
 """
 
+import ast
 import hashlib
 import importlib.util
 import json
@@ -41,6 +42,7 @@ from perfsuite.errors import UsageError
 from perfsuite.training.meters._cpu_allocator import cache_folder
 
 CLAIM = "perfsuite"  # the INSTALLER of an inherited package's metadata
+INHERITS = "perfsuite_inherits.pth"  # names the folders that an environment inherits, one a line
 _VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps([m.version(n) for n in sys.argv[1:]]))"
 _ORIGINS = (
     "import importlib.util as u, json, sys; found = [u.find_spec(n) for n in sys.argv[1:]];"
@@ -83,7 +85,7 @@ def with_releases(texts: Sequence[str]) -> Environment:
     """
     requirements = [pinned(text) for text in texts]
     inherited = _site_folders()
-    there = _there(inherited)
+    there = _there(_all_folders(inherited))
     folder = kept(
         "environments",
         [
@@ -106,7 +108,7 @@ def with_releases(texts: Sequence[str]) -> Environment:
 
 def installed() -> list[str]:
     """``name==version`` of every package of the running environment, which those with other releases inherit."""
-    folders = [folder for folder in _site_folders() if os.path.isdir(folder)]
+    folders = [folder for folder in _all_folders(_site_folders()) if os.path.isdir(folder)]
     return list(_installed(tuple((folder, os.stat(folder).st_mtime_ns) for folder in folders)))
 
 
@@ -118,7 +120,11 @@ def _installed(folders: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
 
 
 def _there(folders: Sequence[str]) -> dict[str, metadata.Distribution]:
-    return {_key(found.name): found for found in metadata.distributions(path=list(folders))}
+    """By name; of two with one name that of the earlier folder, which is the one that is imported."""
+    there: dict[str, metadata.Distribution] = {}
+    for found in metadata.distributions(path=list(folders)):
+        there.setdefault(_key(found.name), found)
+    return there
 
 
 def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Path]:
@@ -180,6 +186,17 @@ def _site_folders() -> list[str]:
     return [folder for folder in dict.fromkeys(known) if folder in sys.path]
 
 
+def _all_folders(folders: Sequence[str]) -> list[str]:
+    """These and those that they inherit: the running environment may itself be one with other releases."""
+    found = list(folders)
+    for folder in found:  # which grows meanwhile
+        path = Path(folder, INHERITS)
+        text = path.read_text() if path.is_file() else ""
+        inherited = [str(ast.literal_eval(one)) for one in re.findall(r"addsitedir\((.*)\)$", text, re.MULTILINE)]
+        found += [one for one in inherited if one not in found]
+    return found
+
+
 def _packages(folder: Path) -> str:
     """Where the packages of a virtual environment lie."""
     return sysconfig.get_path("purelib", "venv", {"base": str(folder)})
@@ -204,7 +221,7 @@ def _install(
         if installer.read_text() == CLAIM:
             shutil.rmtree(installer.parent)
     adds = "".join(f"import site; site.addsitedir({folder!r})\n" for folder in inherited)
-    (packages / "perfsuite_inherits.pth").write_text(adds)
+    (packages / INHERITS).write_text(adds)
 
 
 def _claim(folder: Path, found: metadata.Distribution) -> None:

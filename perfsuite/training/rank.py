@@ -238,7 +238,7 @@ def _timed(phase: str, session: Session, phases_seconds: dict[str, float]) -> An
 
 
 def versions(session: Session | None) -> dict[str, str]:
-    """The versions of the libraries and of the packages that strategy and model name, and the set of the CPU's kernels."""
+    """The versions of the libraries and of what strategy and model name, and the set of the CPU's kernels."""
     import torch
 
     kernels = session.job.kernels if session else ""

@@ -42,7 +42,8 @@ class PythonCalls(Meter):
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
-        self.packages = (*PACKAGES, *(name.replace("-", "_") for name in session.strategy.packages))
+        named = (*session.strategy.packages, *session.job.model.packages)
+        self.packages = (*PACKAGES, *(name.replace("-", "_") for name in named))
         self.calls: Counter[str] = Counter()
 
     @contextlib.contextmanager

@@ -1,0 +1,250 @@
+"""In what an environment differs from a baseline's, and from what --perf-against names."""
+
+import subprocess
+from importlib import metadata
+from pathlib import Path
+
+import gate_samples as samples
+import msgspec
+import pytest
+
+from perfsuite.against import changes_to
+from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell, parse_cell
+from perfsuite.changes import Change, changes_since, code_change
+from perfsuite.errors import FileError, UsageError
+from perfsuite.gate.pool import run_of
+from perfsuite.records import Measurement, TimedRun
+
+HERE = metadata.version("msgspec")
+IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@t"]
+
+
+def with_(versions: dict[str, str], flags: dict[str, str] | None = None) -> Measurement:
+    return msgspec.structs.replace(samples.measurement(), versions=versions, flags=flags or {})
+
+
+def run_with(versions: dict[str, str], flags: dict[str, str] | None = None) -> TimedRun:
+    return run_of(with_(versions, flags), samples.METRICS)
+
+
+def test_a_release_can_be_taken_back() -> None:
+    """Of a package that is installed."""
+    found = changes_since(run_with({"msgspec": "0.1"}), with_({"msgspec": "0.2"}), None)
+
+    assert found == [Change("msgspec", "0.1", "0.2", "release")]
+
+
+def test_another_python_cannot() -> None:
+    """The reason says so."""
+    [found] = changes_since(run_with({"python": "3.11.2"}), with_({"python": "3.12.0"}), None)
+
+    assert found.fixed == "it is no package that uv could install"
+
+
+def test_a_package_that_the_baseline_lacked_cannot() -> None:
+    """An environment inherits every package that is installed."""
+    [found] = changes_since(run_with({}), with_({"msgspec": HERE}), None)
+
+    assert (found.before, found.fixed) == ("none", "the baseline was recorded without it")
+
+
+def test_an_environment_variable_can() -> None:
+    """Its value, or that it was not set."""
+    found = changes_since(run_with({}), with_({}, {"NCCL_ALGO": "Ring"}), None)
+
+    assert found == [Change("NCCL_ALGO", "none", "Ring", "variable")]
+
+
+def test_a_flag_that_code_sets_cannot() -> None:
+    """Only the code could take it back."""
+    [found] = changes_since(run_with({}, {"allow_tf32": "no"}), with_({}, {"allow_tf32": "yes"}), None)
+
+    assert found.fixed == "your code or a library sets it"
+
+
+def test_the_machine_is_no_change() -> None:
+    """Another one with equal releases differs in nothing that could be taken back."""
+    elsewhere = msgspec.structs.replace(with_({"msgspec": HERE}), machine=samples.ELSEWHERE)
+
+    assert changes_since(run_with({"msgspec": HERE}), elsewhere, None) == []
+
+
+@pytest.fixture
+def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A git repository with the package of a model, and a file beside it."""
+    (tmp_path / "code_of_mine").mkdir()
+    (tmp_path / "code_of_mine" / "__init__.py").write_text("")
+    subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    commit(tmp_path, "README", "first")
+    return tmp_path
+
+
+def commit(repository: Path, file: str, text: str) -> str:
+    """Commit that file, and return the commit."""
+    (repository / file).write_text(text)
+    subprocess.run(["git", "add", "-A"], cwd=repository, check=True)
+    subprocess.run(["git", *IDENTITY, "commit", "-qm", text], cwd=repository, check=True)
+    return git(repository, "rev-parse", "--short=12", "HEAD")
+
+
+def git(repository: Path, *arguments: str) -> str:
+    return subprocess.run(
+        ["git", *arguments], cwd=repository, check=True, capture_output=True, text=True
+    ).stdout.strip()
+
+
+def mine() -> tuple[Cell, Catalog]:
+    """A cell whose model that package builds."""
+    model = Model(
+        name="mine", family="mine", task="causal_lm", source="this test", parameters=8, vocabulary=64,
+        workload=Workload(micro_batch=2, sequence_length=8), build="code_of_mine:build",
+    )  # fmt: skip
+    catalog = Catalog(extra_models=(model,))
+    return parse_cell("mine-single-cpu_x1", catalog), catalog
+
+
+def code_since(commit: str, repository: Path) -> Change | None:
+    return code_change(commit, *mine(), repository)
+
+
+def test_code_as_it_was_is_no_change(repository: Path) -> None:
+    """At the baseline's commit, with files of Python's own beside the code."""
+    here = git(repository, "rev-parse", "HEAD")
+    (repository / "code_of_mine" / "__pycache__").mkdir()
+    (repository / "code_of_mine" / "__pycache__" / "a.pyc").touch()
+
+    assert code_since(here, repository) is None
+
+
+def test_a_commit_of_other_files_is_no_change(repository: Path) -> None:
+    """What lies beside the model's package is not run."""
+    before = git(repository, "rev-parse", "HEAD")
+    commit(repository, "README", "second")
+
+    assert code_since(before, repository) is None
+
+
+def test_a_commit_of_the_models_package_is_one(repository: Path) -> None:
+    """From commit to commit."""
+    before = git(repository, "rev-parse", "--short=12", "HEAD")
+    after = commit(repository, "code_of_mine/__init__.py", "slow = True")
+
+    assert code_since(before, repository) == Change("your code", before, after, "code")
+
+
+def test_code_that_is_not_committed(repository: Path) -> None:
+    """It is here, and the commit can be taken back all the same."""
+    before = git(repository, "rev-parse", "--short=12", "HEAD")
+    (repository / "code_of_mine" / "__init__.py").write_text("slow = True")
+
+    assert code_since(before, repository) == Change("your code", before, "here", "code")
+
+
+def test_a_new_file_that_is_not_committed(repository: Path) -> None:
+    """It may be imported."""
+    before = git(repository, "rev-parse", "--short=12", "HEAD")
+    (repository / "code_of_mine" / "new.py").touch()
+
+    assert code_since(before, repository) == Change("your code", before, "here", "code")
+
+
+def test_a_baseline_of_code_that_was_not_committed(repository: Path) -> None:
+    """Nobody can take it back."""
+    found = code_since(git(repository, "rev-parse", "--short=12", "HEAD") + "-dirty", repository)
+
+    assert found is not None
+    assert found.fixed == "the baseline was recorded with changes that were not committed"
+
+
+def test_a_commit_that_this_clone_lacks(repository: Path) -> None:
+    """As in a shallow clone."""
+    found = code_since("0123456789ab", repository)
+
+    assert found is not None
+    assert found.fixed == "this clone does not have that commit"
+
+
+def test_no_code_of_ones_own(repository: Path) -> None:
+    """A cell of perfsuite's own models runs none, whatever the repository has."""
+    catalog = Catalog()
+
+    assert code_change("0123456789ab", parse_cell("gpt2_tiny-single-cpu_x1", catalog), catalog, repository) is None
+
+
+def test_against_a_revision(repository: Path) -> None:
+    """A name that has an @ too."""
+    here = git(repository, "rev-parse", "--short=12", "HEAD")
+
+    assert changes_to("HEAD@{0}", repository) == [Change("your code", here, "here", "code")]
+
+
+def test_against_releases(repository: Path) -> None:
+    """Those that differ, in the order in which they are named."""
+    found = changes_to(f"packaging==1.0 msgspec=={HERE} pytest==7.0", repository)
+
+    assert [(one.name, one.before, one.kind) for one in found] == [
+        ("packaging", "1.0", "release"),
+        ("pytest", "7.0", "release"),
+    ]
+
+
+def test_against_an_address(repository: Path) -> None:
+    """What is there is always another release than what is here."""
+    address = f"git+https://x.org/m@{'0' * 40}"
+
+    assert changes_to(f"msgspec @ {address}", repository) == [Change("msgspec", address, HERE, "release")]
+
+
+def constraints(repository: Path, *lines: str) -> str:
+    path = repository / "constraints.txt"
+    path.write_text("\n".join(lines))
+    return str(path)
+
+
+def test_against_a_file_of_constraints(repository: Path) -> None:
+    """Comments, options, hashes, packages that are not here and those for another machine are passed over."""
+    path = constraints(
+        repository,
+        "# locked",
+        "--extra-index-url https://x.org",
+        "msgspec==0.1  # why",
+        "packaging==1.0 \\",
+        "    --hash=sha256:0",
+        "no_such_package_of_ours==3",
+        "pytest==1.0 ; python_version < '3'",
+    )
+
+    assert [(one.name, one.before) for one in changes_to(path, repository)] == [
+        ("msgspec", "0.1"),
+        ("packaging", "1.0"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [("msgspec>=1", "names no one version"), ("-r other.txt", "names another file")]
+)
+def test_a_line_that_pins_nothing(repository: Path, line: str, said: str) -> None:
+    """The file and the line are told."""
+    path = constraints(repository, "packaging==1.0", line)
+
+    with pytest.raises(FileError, match=f"constraints.txt:2: .*{said}"):
+        changes_to(path, repository)
+
+
+@pytest.mark.parametrize(
+    ("reference", "said"),
+    [
+        ("nowhere", "is no git revision of"),
+        ("msgspec=0.1", "is no git revision of"),
+        (f"msgspec=={HERE}", "every release that it names is the one that is installed here"),
+        ("no_such_package_of_ours==3", "no_such_package_of_ours is not installed here"),
+        ("msgspec==1.*", "names no one version"),
+    ],
+)
+def test_a_reference_that_names_nothing_else(repository: Path, reference: str, said: str) -> None:
+    """One sentence says what is wrong with it."""
+    with pytest.raises(UsageError, match=said):
+        changes_to(reference, repository)

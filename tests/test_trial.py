@@ -1,0 +1,306 @@
+"""The trial: what it says of environments that differ in this and that, whose ranks are a function of what is new."""
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import gate_samples as samples
+import msgspec
+import pytest
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell, parse_cell
+from perfsuite.changes import Change
+from perfsuite.errors import UsageError
+from perfsuite.gate.compare import Comparison, compare
+from perfsuite.gate.judge import judge
+from perfsuite.records import Measurement, Reading, Verdict
+from perfsuite.runner import Settings
+from perfsuite.trial import Trial
+
+# Packages that are installed wherever these tests run.
+OLD = {"python": "3.11.2", "msgspec": "0.1", "packaging": "1.0"}
+NEW = {"python": "3.11.2", "msgspec": "0.2", "packaging": "2.0"}
+PATCHED = NEW | {"python": "3.11.9"}
+World = Callable[[frozenset[str]], Mapping[str, Reading]]  # the readings where these packages are new
+
+
+class Few(Catalog):
+    """With the metrics of the samples alone."""
+
+    def metrics(self, process: str) -> list[Metric]:
+        return list(samples.METRICS)
+
+
+@dataclass(frozen=True)
+class Tried(Trial):
+    """A trial in that world. ``asked`` are the packages that were new in each comparison, and the pairs asked for."""
+
+    world: World = lambda new: {}
+    asked: list[tuple[frozenset[str], int | None]] = field(default_factory=list)
+
+    def compare(
+        self,
+        cell: Cell,
+        reverted: Collection[Change],
+        kept: Collection[Change],
+        pairs: int | None,
+        *_: Any,
+    ) -> Comparison:
+        new = frozenset(change.name for change in kept or reverted)
+        self.asked.append((new, pairs))
+        sides = [self._launched(which, 1 if pairs == 0 else 3) for which in (frozenset(), new)]
+        return compare(*sides, samples.METRICS, strategies=("zero3", "zero3"), tolerance=0.03)
+
+    def _launched(self, new: frozenset[str], count: int) -> list[Measurement]:
+        readings = self.world(new)
+        return [samples.measurement("failed") if readings.get("dies") else samples.measurement(**readings)] * count
+
+
+def more(size: int) -> dict[str, Reading]:
+    return {"peak_memory_bytes": samples.memory(20 * samples.GIB + size, activations=8 * samples.GIB)}
+
+
+def seconds(step: float) -> dict[str, Reading]:
+    return {"step_time_seconds": samples.times(*[step] * 6)}
+
+
+def hold(tmp_path: Path, world: World, versions: Mapping[str, str] = NEW) -> tuple[Verdict, Tried]:
+    """The verdict on a cell whose baseline is of the OLD versions, after the trial in that world."""
+    trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, world=world)
+    old = samples.with_measurement(samples.baseline(**world(frozenset())), versions=OLD)
+    changed = frozenset(name for name in OLD if OLD[name] != versions[name])
+    new = msgspec.structs.replace(samples.measurement(**world(changed)), versions=dict(versions))
+    first = judge(new, old, samples.METRICS, strategy="zero3")
+    return trial.hold(parse_cell(samples.CELL, trial.catalog), new, old, first), trial
+
+
+def memory_of(*guilty: str, together: bool = False) -> World:
+    """A world in which each of these packages costs memory, or only all of them together."""
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        count = len(new.intersection(guilty))
+        return more((count == len(guilty)) * 4096 if together else count * 4096)
+
+    return world
+
+
+def status_of(verdict: Verdict, metric: str) -> str:
+    return next(line.status for line in verdict.lines if line.metric == metric)
+
+
+def test_one_package_alone(tmp_path: Path) -> None:
+    """It is named; the other is not."""
+    verdict, _ = hold(tmp_path, memory_of("msgspec"))
+
+    assert verdict.status == "regressed"
+    assert verdict.trial[1] == "caused by msgspec 0.1 -> 0.2 alone"
+
+
+def test_two_packages_each_alone(tmp_path: Path) -> None:
+    """Both are named."""
+    verdict, _ = hold(tmp_path, memory_of("msgspec", "packaging"))
+
+    assert verdict.trial[1] == "caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0, each alone"
+
+
+def test_an_interaction(tmp_path: Path) -> None:
+    """Each is innocent alone, and both together are not."""
+    verdict, trial = hold(tmp_path, memory_of("msgspec", "packaging", together=True))
+
+    assert verdict.trial[1] == ("caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone")
+    assert len(trial.asked) == 3  # of two, all but one is the other alone
+
+
+def test_metrics_have_causes_of_their_own(tmp_path: Path) -> None:
+    """A package that makes another metric worse is not blamed for this one."""
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        return {**more(4096 * ("msgspec" in new)), "tokens": Reading(value=192 - ("packaging" in new))}
+
+    verdict, _ = hold(tmp_path, world)
+
+    assert verdict.trial[1] == (
+        "peak memory: caused by msgspec 0.1 -> 0.2 alone; tokens/step: caused by packaging 1.0 -> 2.0 alone"
+    )
+
+
+def test_the_only_change_needs_no_search(tmp_path: Path) -> None:
+    """The first comparison has told all."""
+    verdict, trial = hold(tmp_path, memory_of("msgspec"), OLD | {"msgspec": "0.2"})
+
+    assert verdict.trial[1] == "caused by msgspec 0.1 -> 0.2"
+    assert len(trial.asked) == 1
+
+
+def test_exact_metrics_are_tried_without_pairs(tmp_path: Path) -> None:
+    """Where no time is an alarm one launch is enough, in the search too."""
+    _, trial = hold(tmp_path, lambda new: {**memory_of("msgspec")(new), **seconds(0.2 if new else 0.4)})
+
+    assert {pairs for _, pairs in trial.asked} == {0}
+
+
+def test_an_environment_that_cannot_be_built(tmp_path: Path) -> None:
+    """What it would have shown is not known, and the reason is told."""
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        if len(new) == 1:
+            raise UsageError("there is no such release.")
+        return memory_of("msgspec")(new)
+
+    verdict, _ = hold(tmp_path, world)
+
+    assert verdict.status == "regressed"
+    assert verdict.trial[1].startswith("which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it is not known")
+    assert "with packaging 1.0 -> 2.0: there is no such release." in verdict.trial[1]
+
+
+def test_a_package_without_which_it_is_not_worse(tmp_path: Path) -> None:
+    """Alone it cannot run, so only that much is known."""
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        if new == {"msgspec"}:
+            return {"dies": Reading(value=1)}
+        return memory_of("msgspec")(new)
+
+    verdict, _ = hold(tmp_path, world)
+
+    assert "not without msgspec 0.1 -> 0.2; whether msgspec 0.1 -> 0.2 does it alone is not known" in verdict.trial[1]
+
+
+def slower_with(*guilty: str, by: float = 1.2) -> World:
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        return seconds(0.4 * by ** len(new.intersection(guilty)))
+
+    return world
+
+
+def test_a_slower_package_is_convicted(tmp_path: Path) -> None:
+    """The stored time is an alarm, the trial makes it red."""
+    verdict, _ = hold(tmp_path, slower_with("packaging"))
+
+    assert (verdict.status, status_of(verdict, "step_time_seconds")) == ("regressed", "regressed")
+    assert verdict.trial[0].startswith("against msgspec 0.1 and packaging 1.0: 3 pairs of launches, ")
+    assert verdict.trial[1] == "caused by packaging 1.0 -> 2.0 alone"
+
+
+def test_a_slow_machine_is_acquitted(tmp_path: Path) -> None:
+    """Both environments are as slow as each other here: the alarm becomes green."""
+    trial_of: list[int] = []
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        trial_of.append(1)
+        return seconds(0.4 if len(trial_of) == 1 else 0.8)  # the baseline is of a faster hour
+
+    verdict, _ = hold(tmp_path, world)
+
+    assert (verdict.status, status_of(verdict, "step_time_seconds")) == ("ok", "ok")
+
+
+def test_what_cannot_be_taken_back_may_be_to_blame(tmp_path: Path) -> None:
+    """Another Python was not tried, so the alarm stays open although the packages are innocent."""
+    calls: list[int] = []
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        calls.append(1)
+        return seconds(0.4 if len(calls) == 1 else 0.8)
+
+    verdict, _ = hold(tmp_path, world, PATCHED)
+
+    assert verdict.status == "undecided"
+    assert verdict.trial[-1] == (
+        "not tried: python 3.11.2 -> 3.11.9 cannot be taken back here, it is no package that uv could install"
+    )
+
+
+def test_nothing_but_what_cannot_be_taken_back(tmp_path: Path) -> None:
+    """There is no second environment, and it is not the machine alone."""
+    verdict, trial = hold(tmp_path, lambda new: seconds(0.4 + bool(new)), OLD | {"python": "3.11.9"})
+
+    assert (verdict.status, trial.asked) == ("undecided", [])
+
+
+def test_nothing_but_the_machine(tmp_path: Path) -> None:
+    """Memory that differs without a cause stays red, and it is said why it was not tried."""
+    calls: list[int] = []
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        calls.append(1)
+        return more(4096 * (len(calls) > 1))
+
+    verdict, trial = hold(tmp_path, world, OLD)
+
+    assert (verdict.status, trial.asked) == ("regressed", [])
+    assert verdict.trial == ["not tried: nothing but the machine differs from the baseline's environment"]
+
+
+def test_a_slow_machine_alone_is_neither_green_nor_red(tmp_path: Path) -> None:
+    """Its status is a word of its own."""
+    calls: list[int] = []
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        calls.append(1)
+        return seconds(0.4 if len(calls) == 1 else 4.0)
+
+    verdict, _ = hold(tmp_path, world, OLD)
+
+    assert verdict.status == "machine"
+
+
+def test_the_baselines_environment_fails(tmp_path: Path) -> None:
+    """The alarm stays open, with what the environment said."""
+    calls: list[int] = []
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        calls.append(1)
+        return {"dies": Reading(value=1)} if not new and len(calls) > 1 else seconds(0.4 + bool(new))
+
+    verdict, _ = hold(tmp_path, world)
+
+    assert verdict.status == "undecided"
+    assert verdict.trial == ["the trial could not be held: A failed: Rank 1 was killed by SIGKILL."]
+
+
+def test_an_exact_metric_that_no_change_explains(tmp_path: Path) -> None:
+    """The baseline's environment measures the same here: it stays red, and no package is blamed."""
+    calls: list[int] = []
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        calls.append(1)
+        return more(4096 * (len(calls) > 1))
+
+    verdict, _ = hold(tmp_path, world)
+
+    assert verdict.status == "regressed"
+    assert verdict.trial[1] == (
+        "peak memory: the same in the baseline's environment here, so the cause is the machine or what the baseline "
+        "does not record"
+    )
+
+
+def test_a_trial_that_was_forced_tries_times(tmp_path: Path) -> None:
+    """--perf-trial=always asks for pairs though no stored time is an alarm."""
+    verdict, trial = hold(tmp_path, lambda new: seconds(0.2 if new else 0.4))
+
+    assert verdict.status == "ok"
+    assert trial.asked == [(frozenset({"msgspec", "packaging"}), None)]
+
+
+def test_a_time_that_cannot_be_decided_alone(tmp_path: Path) -> None:
+    """Undecided is not innocent: the search says that it does not know."""
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        return seconds(0.4 * {0: 1, 1: 1.025, 2: 1.2}[len(new)])
+
+    verdict, _ = hold(tmp_path, world)
+
+    assert verdict.status == "regressed"
+    assert verdict.trial[1] == "which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it is not known"
+
+
+@pytest.fixture(autouse=True)
+def _no_git(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The samples' commit is nobody's."""
+    monkeypatch.setattr("perfsuite.trial.code_change", lambda *_: None)
