@@ -177,15 +177,19 @@ def main() -> None:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     gc.disable()  # modules are made to stay: to look through them again and again takes a quarter of an import
     try:
-        import torch  # noqa: F401
+        import torch
         import transformers  # noqa: F401
 
         import perfsuite.training.rank  # noqa: F401
 
         if device == "cpu":
+            import torch.utils.flop_counter
+
+            from perfsuite.catalog.registry import Catalog
             from perfsuite.training.meters._cpu_allocator import compiled
 
             compiled()
+            list(Catalog().modules("metric"))  # perfsuite's own, which else every rank would import
         gc.enable()
         server.serve()
     except Exception as error:
