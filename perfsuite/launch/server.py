@@ -183,7 +183,7 @@ def main() -> None:
         import perfsuite.training.rank  # noqa: F401
 
         if device == "cpu":
-            import torch.utils.flop_counter
+            import torch.utils.flop_counter  # noqa: F401
 
             from perfsuite.catalog.registry import Catalog
             from perfsuite.training.meters._cpu_allocator import compiled
