@@ -1,7 +1,7 @@
 """What a cell costs beyond its steps: python benchmarks/cell_overhead.py [CELL] [--repeat N]
 
-Prints, for a cold rank server and for a warm one, the whole time of the cell beside the engine's own initialisation
-and its steps. The rest is perfsuite's: forking, rendezvous, gathering, ending.
+Prints, for a cold rank server and for a warm one, the whole time of the cell, its steps, and what is beyond them: of a
+cold one the imports first of all; the engine's own initialisation; forking, rendezvous, counting, gathering, ending.
 """
 
 import argparse
@@ -17,34 +17,38 @@ from perfsuite.units import show_seconds
 
 
 def measure(runner, cell):
-    """Whole seconds of the cell, and the slowest rank's seconds of engine and steps."""
+    """Seconds of the whole cell, of the slowest rank's steps, of all beyond them, and of its engine."""
     measurement = runner.measure(cell)
     if measurement.failure:
         raise SystemExit(measurement.failure.message)
-    phases = measurement.phases_seconds
-    return measurement.wall_seconds, phases["build"] + phases["prepare"], phases["steps"]
+    whole, phases = measurement.wall_seconds, measurement.phases_seconds
+    return whole, phases["steps"], whole - phases["steps"], phases["build"] + phases["prepare"]
 
 
 def main():
-    """Measure the cell cold once, then warm, and print the medians."""
+    """Measure the cell with a cold server and then with the same one, so many times, and print the medians."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cell", nargs="?", default="t5_tiny-zero3+bf16-cpu_x2")
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
     catalog = Catalog()
     cell = parse_cell(arguments.cell, catalog)
-    runner = Runner(catalog, Settings())
-    try:
-        cold = measure(runner, cell)
-        warm = [measure(runner, cell) for _ in range(arguments.repeat)]
-    finally:
-        runner.close()
-    warm = tuple(statistics.median(column) for column in zip(*warm, strict=True))
-    table = Table("server", "whole", "engine", "steps", "the rest", title=cell.id)
-    for name, (whole, engine, steps) in (("cold", cold), (f"warm, median of {arguments.repeat}", warm)):
-        table.add_row(name, *map(show_seconds, (whole, engine, steps, whole - engine - steps)))
+    found = {"cold": [], "warm": []}
+    for _ in range(arguments.repeat):
+        runner = Runner(catalog, Settings())
+        try:
+            for times in found.values():
+                times.append(measure(runner, cell))
+        finally:
+            runner.close()
+    table = Table("server", "whole", "steps", "beyond them", "of that the engine", title=cell.id)
+    medians = {name: [statistics.median(column) for column in zip(*rows, strict=True)] for name, rows in found.items()}
+    for name, seconds in medians.items():
+        table.add_row(name, *map(show_seconds, seconds))
     Console().print(table)
-    print(f"warm / cold: {warm[0] / cold[0]:.2f}")
+    print(
+        f"Medians of {arguments.repeat}. Beyond the steps, warm / cold: {medians['warm'][2] / medians['cold'][2]:.2f}"
+    )
 
 
 if __name__ == "__main__":

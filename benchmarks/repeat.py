@@ -5,6 +5,7 @@ that is not the first launch's, down to the parts of the memory's peak. Exit cod
 """
 
 import argparse
+import signal
 import subprocess
 import sys
 
@@ -65,6 +66,7 @@ def main():
     catalog = Catalog()
     metrics = catalog.all("metric")
     cells = [parse_cell(text, catalog) for text in arguments.cells]
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # and the hogs with it
     hogs = [subprocess.Popen([sys.executable, "-c", HOG]) for _ in range(arguments.hogs)]
     runner = Keeping(catalog, Settings(steps=1, warmup=0))
     first, launches, differing = {}, 0, 0
@@ -93,7 +95,7 @@ def main():
         for hog in hogs:
             hog.kill()
             hog.wait()
-    print(f"{launches} launches of {len(cells)} cells beside {len(hogs)} hogs: {differing} differ.")
+        print(f"{launches} launches of {len(cells)} cells beside {len(hogs)} hogs: {differing} differ.", flush=True)
     return int(bool(differing))
 
 

@@ -40,8 +40,9 @@ class Job(Record, frozen=True, kw_only=True):
     """One cell as the ranks receive it. Written once to ``job.json``; every rank of the cell reads the same file.
 
     ``capacity_bytes`` limits the tensors of each rank, ``snapshots`` is the folder into which CUDA ranks write their
-    memory snapshots, empty for none. ``kernels`` is the set of a CPU's kernels (perfsuite/kernels.py), empty
-    for any. A rank runs ``warmup`` steps, then ``steps`` timed ones.
+    memory snapshots, empty for none. ``kernels`` is the set of a CPU's kernels (perfsuite/kernels.py), empty for any;
+    ``model_flop`` is what an earlier launch has counted of a replica. A rank runs ``warmup`` steps, then ``steps``
+    timed ones.
     ``faults`` are ``"module:function"`` names, called with the rank's session after the engine is prepared: the way in
     which tests break a real cell on purpose.
     """
@@ -61,6 +62,7 @@ class Job(Record, frozen=True, kw_only=True):
     import_path: list[str] = []
     snapshots: str = ""
     kernels: str = ""
+    model_flop: int | None = None
     turns: Turns | None = None
     faults: list[str] = []
 

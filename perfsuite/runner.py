@@ -61,6 +61,7 @@ class Runner:
         self._environment = environment
         timeouts = Timeouts(settings.start_timeout, settings.step_timeout)
         self._launcher = Launcher(timeouts, environment, settings.kernels)
+        self._model_flop: dict[str, int] = {}  # by cell; of perfsuite's own models, which nobody edits between launches
 
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
         """Train the cell and return its measurement; a failure is a measurement too, with its outcome, and so is a
@@ -96,6 +97,8 @@ class Runner:
             samples = self._launcher.run(self.job(cell, faults, turns), cell.strategy, devices, look)
             wall_seconds = time.monotonic() - begin
             measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
+            if "model_flop" in measurement.readings and not faults and cell.model.build.startswith("perfsuite."):
+                self._model_flop[cell.id] = int(max(measurement.readings["model_flop"].ranks))
             launch = Launch(date=timestamp(), conditions=conditions.told())
             return msgspec.structs.replace(measurement, launches=[launch])
         except (CellFailed, GatherError) as error:
@@ -116,6 +119,7 @@ class Runner:
             dense_flops=dict(device.dense_flops) if device else {},
             snapshots=str(self.settings.snapshots or ""),
             kernels="" if device else kernel_set(self.settings.kernels),
+            model_flop=None if faults else self._model_flop.get(cell.id),
             turns=turns,
             faults=list(faults),
         )

@@ -75,11 +75,14 @@ class Server:
         """Start the ranks of one cell."""
         sys.path += [entry for entry in request["import_path"] if entry not in sys.path]
         if self.device == "cpu":
+            gc.disable()
             try:
                 warm_up(request, self.prepared, self.send)
             except Exception as error:
                 self.send({"error": f"{type(error).__name__}: {error}"})
                 return
+            finally:
+                gc.enable()
         gc.freeze()  # ranks collect cycles many times: what was imported need not be looked through, nor copied, again
         pids = [self.fork(request, rank) for rank in range(request["ranks"])]
         self.send({"started": pids})
@@ -172,16 +175,22 @@ def main() -> None:
     server = Server(connection, workspace, device)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
+    gc.disable()  # modules are made to stay: to look through them again and again takes a quarter of an import
     try:
-        import torch  # noqa: F401
+        import torch
         import transformers  # noqa: F401
 
         import perfsuite.training.rank  # noqa: F401
 
         if device == "cpu":
+            import torch.utils.flop_counter  # noqa: F401
+
+            from perfsuite.catalog.registry import Catalog
             from perfsuite.training.meters._cpu_allocator import compiled
 
             compiled()
+            list(Catalog().modules("metric"))  # perfsuite's own, which else every rank would import
+        gc.enable()
         server.serve()
     except Exception as error:
         text = f"{type(error).__name__}: {error}"

@@ -225,7 +225,7 @@ def row_of(planned: Planned, measurements: Sequence[Measurement], catalog: Catal
 
 def _comparable(job: Job) -> Job:
     """The job as it reads back from a file, without what does not change the measurement."""
-    bare = msgspec.structs.replace(job, import_path=[], catalogs=[])
+    bare = msgspec.structs.replace(job, import_path=[], catalogs=[], model_flop=None)
     return msgspec.json.decode(msgspec.json.encode(bare), type=Job)
 
 

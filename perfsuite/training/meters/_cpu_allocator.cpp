@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/record_function.h>
 #include <c10/core/CPUAllocator.h>
+#include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstring>
 #include <mutex>
@@ -42,10 +44,8 @@ std::unordered_map<std::string, int64_t> numbers = {{"", 0}};
 std::vector<std::string> names = {""};
 int64_t live = 0, peak = 0, capacity = -1;
 bool recording = false;
-at::CallbackHandle callback = 0;
+at::CallbackHandle callback = 0, ending = 0;
 c10::Allocator* inner = nullptr;
-bool collective_since = false;      // one was issued since the other threads last rested
-thread_local bool main_thread = false;
 thread_local int depth = 0;
 // The outermost operator of this thread, and the outermost since a module's forward began: a module that is computed
 // again runs inside a backward's. 0 outside any.
@@ -78,12 +78,9 @@ void release(void* block) {
   inner->raw_deleter()(block);
 }
 
-void settle_after_collective();
-
 struct CountingAllocator final : c10::Allocator {
   c10::DataPtr allocate(size_t size) override {
     int64_t bytes = (int64_t)size;
-    if (recording && main_thread && collective_since) settle_after_collective();
     {
       std::lock_guard<std::mutex> hold(guard);
       TORCH_CHECK_WITH(OutOfMemoryError, capacity < 0 || live + bytes <= capacity, "tried to allocate ", bytes,
@@ -131,7 +128,6 @@ std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
     if (first) outermost = number;
     if (named) operation = number;
     if (collective) {
-      collective_since = true;
       for (const c10::IValue& value : function.inputs()) {
         if (value.isTensor()) touch(value.toTensor(), number);
         if (value.isTensorList())
@@ -152,7 +148,7 @@ void leave(const at::RecordFunction&, at::ObserverContext*) {
   if (depth == 0 || depth == module_depth) operation = outermost;
 }
 
-// The state letter of a thread in /proc, e.g. 'S' for asleep, 'R' for running or waiting for a core.
+// The state letter of a thread in /proc: 'S' asleep, 'R' running or waiting for a core, 'D' in the kernel for a moment.
 char thread_state(const char* thread) {
   char path[64], text[512];
   std::snprintf(path, sizeof path, "/proc/self/task/%s/stat", thread);
@@ -172,24 +168,45 @@ bool others_asleep() {
   if (!tasks) return true;
   bool asleep = true;
   while (dirent* entry = readdir(tasks))
-    if (entry->d_name[0] != '.' && self != entry->d_name && thread_state(entry->d_name) == 'R') asleep = false;
+    if (entry->d_name[0] != '.' && self != entry->d_name && std::strchr("RD", thread_state(entry->d_name)))
+      asleep = false;
   closedir(tasks);
   return asleep;
 }
 
 bool settle(int seconds) {
   auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
-  for (int calm = 0; calm < 2; usleep(20)) {
+  for (int calm = 0; calm < 3; usleep(20)) {
     calm = others_asleep() ? calm + 1 : 0;
     if (std::chrono::steady_clock::now() > deadline) return false;
   }
   return true;
 }
 
-// DDP waits for some of its collectives in C++, where no one can step in; so the next allocation waits instead.
-void settle_after_collective() {
-  collective_since = false;
-  settle(1);
+// Messages are not waited for where they are sent: two ranks that send to each other would wait for ever. Gloo's
+// threads allocate nothing for them, and keep nothing.
+bool waited_for(const char* name) {
+  return !std::strncmp(name, "c10d::", 6) && !std::strstr(name, "send") && !std::strstr(name, "recv");
+}
+
+int settle_seconds = 0;
+std::atomic<bool> unsettled{false};
+
+// A collective ends here, in whatever way it was asked for: gloo's threads copy what they gather and reduce, while the
+// rank goes on to allocate, and let go of it some time after the work is done. Which is first would be the scheduler's
+// choice.
+void end_collective(const at::RecordFunction& function, at::ObserverContext*) {
+  if (!waited_for(function.name())) return;
+  for (const c10::IValue& value : function.outputs()) {
+    if (!value.isObject()) continue;  // the tensors
+    auto work = value.toCustomClass<c10d::Work>();
+    try {
+      if (work) work->wait();
+    } catch (...) {
+      return;  // it is raised where the rank waits for it
+    }
+  }
+  if (!settle(settle_seconds)) unsettled = true;
 }
 
 }  // namespace
@@ -197,11 +214,23 @@ void settle_after_collective() {
 extern "C" {
 // Wait until no other thread runs. A collective that is done may still be held by the gloo thread that ran it, for
 // some microseconds or, on a busy machine, milliseconds; its tensors would then count as live at random.
-// Returns 0 if they never all rest within the seconds.
-int perfsuite_settle(int seconds) { return settle(seconds); }
+// Returns 0 if they never all rest within the seconds, now or after an earlier collective.
+int perfsuite_settle(int seconds) { return settle(seconds) && !unsettled; }
+// End every collective before the rank goes on, from now on, or do so no more (0).
+void perfsuite_end_collectives(int seconds) {
+  if (!settle_seconds == !seconds) return;
+  settle_seconds = seconds;
+  if (seconds)
+    ending = at::addGlobalCallback(at::RecordFunctionCallback([](const at::RecordFunction&) {
+                                     return std::unique_ptr<at::ObserverContext>();
+                                   }, &end_collective)
+                                       .needsOutputs(true)
+                                       .scopes({at::RecordScope::FUNCTION}));
+  else
+    at::removeCallback(ending);
+}
 void perfsuite_install() {
   if (inner) return;
-  main_thread = true;
   static CountingAllocator counting;
   inner = c10::GetCPUAllocator();
   c10::SetCPUAllocator(&counting, 255);

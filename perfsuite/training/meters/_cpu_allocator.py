@@ -119,26 +119,16 @@ class CpuAllocator:
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
-        """Inside, a collective is waited for until gloo's threads have let go of its tensors too.
+        """Inside, a collective ends, and gloo's threads let go of its tensors, before the rank goes on.
 
-        Without this, whether a communication buffer is still alive when the next tensor is allocated depends on the
-        kernel's scheduler, and the peak is another one in one run of ten.
+        Otherwise it depends on the kernel's scheduler which of gloo's copies are alive when the next tensor is
+        allocated.
         """
-        from torch._C import _distributed_c10d
-
-        work_type: Any = _distributed_c10d.Work
-        wait = work_type.wait
-
-        def wait_and_settle(work: Any, *arguments: Any, **keywords: Any) -> Any:
-            result = wait(work, *arguments, **keywords)
-            self.settle()
-            return result
-
-        work_type.wait = wait_and_settle
+        self._library.perfsuite_end_collectives(SETTLE_SECONDS)
         try:
             yield
         finally:
-            work_type.wait = wait
+            self._library.perfsuite_end_collectives(0)
 
     def reset_peak(self) -> None:
         self._library.perfsuite_reset_peak()

@@ -44,7 +44,10 @@ class Flops(Meter):
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
-        self.model_flop = count_model_flop(self.session) if self.session.leads_replica else 0
+        self.model_flop = 0
+        if self.session.leads_replica:
+            known = self.session.job.model_flop
+            self.model_flop = count_model_flop(self.session) if known is None else known
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         if kind != "counted":
