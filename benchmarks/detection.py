@@ -1,204 +1,133 @@
-"""How small a slow-down the gate sees, and how often it is wrong: computed from launches that were recorded for real.
+"""Computes docs/detection.md from the trials that benchmarks/record_trials.py has recorded.
 
-    python benchmarks/record_launches.py quiet 32  # records, about a minute a round
-    python benchmarks/detection.py                 # writes docs/detection.md and .png; needs kaleido and chromium
-
-Nothing is simulated: a comparison takes some of the recorded launches, those without a delay as the old side and those
-with one real delay as the new. Delay 0 gives the false alarms. Which rounds are taken is drawn, so comparisons share
-launches.
+python benchmarks/detection.py
 """
 
-import random
+import math
 import statistics
-import textwrap
-from collections import Counter, defaultdict
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from record_launches import DATA, STEPS_IN_TURNS, Recorded
+from record_trials import DATA, Recorded
 
 from perfsuite import codec
-from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.compare import differences
-from perfsuite.gate.lines import Scope
-from perfsuite.gate.noise import CONFIRMATIONS, LAUNCHES, level_of, relative
-from perfsuite.gate.paired import MOST_BLOCKS, PAIRS, THRESHOLD, conclude, enough, interval
-from perfsuite.gate.timing import at_pace, hold_time
-from perfsuite.records import Launch, Machine, Measurement, Reading
-from perfsuite.units import show_ratio, show_seconds
+from perfsuite.gate.paired import LOOKS, decision
+from perfsuite.gate.terms import SHARED
+from perfsuite.selftest.rows import interval_of as binomial
 
-DOCS = Path(__file__).parents[1] / "docs"
-COMPARISONS = 200  # per delay, over all cells
-SHARE = 0.8  # of the recorded pairs in a comparison, so that no two comparisons are of the same ones
-TOLERANCE = 0.1  # perf_time_tolerance's default
-TIME = Metric(name="step_time_seconds", title="step time", show=show_seconds, hold="time")
-Round = dict[float, list[Recorded]]  # by B's delay; of a pair: A, then B
-FIELDS = {name: name.replace("_time", "") for name in ("step_time_seconds", "control_seconds", "pace_seconds")}
-WAYS = ("stored baseline", "A/B")
-
-
-def load(file: Path) -> dict[str, dict[str, list[Round]]]:
-    """The rounds of each cell by way to compare, oldest first; a round that was cut off is left out."""
-    ways: dict[str, dict[str, dict[str, Round]]] = {way: {} for way in WAYS}
-    for line in file.read_text().splitlines():
-        one = codec.decode(line.encode(), Recorded, str(file))
-        rounds = ways[WAYS[bool(one.side)]].setdefault(one.cell, {})
-        rounds.setdefault(one.round, defaultdict(list))[max(one.delay, one.beside)].append(one)
-    return {way: {cell: _whole(rounds, file) for cell, rounds in cells.items()} for way, cells in ways.items() if cells}
-
-
-def _whole(rounds: dict[str, Round], file: Path) -> list[Round]:
-    size = max(sum(map(len, one.values())) for one in rounds.values())
-    whole = [one for _, one in sorted(rounds.items()) if sum(map(len, one.values())) == size]
-    needed = LAUNCHES + 1 + CONFIRMATIONS
-    if len(whole) < needed:
-        raise SystemExit(f"{file} has {len(whole)} whole rounds of a cell; a comparison needs {needed}: record more.")
-    return whole
-
-
-def measurement(launches: list[Recorded]) -> Measurement:
-    """The launches as the gate would have them."""
-    readings = {}
-    for name, field in FIELDS.items():
-        samples = [seconds for launch in launches for seconds in getattr(launch, field)]
-        if samples:
-            readings[name] = Reading(value=statistics.median(samples), samples=samples)
-    return Measurement(
-        cell=launches[0].cell,
-        outcome="fits",
-        world_size=1,
-        readings=readings,
-        versions={"torch": "the same"},
-        machine=Machine(identity="one", device="one", cores=2, memory_bytes=1),
-        launches=[Launch(date=launch.date) for launch in launches],
-        wall_seconds=0.0,
-    )
-
-
-def stored(rounds: list[Round], delay: float, draw: random.Random) -> str:
-    """A baseline of neighbouring rounds, and new launches, of rounds that follow one another elsewhere in time."""
-    needed = 1 + CONFIRMATIONS
-    at = draw.randrange(len(rounds) - LAUNCHES - needed + 1)
-    later = draw.randrange(at + LAUNCHES, len(rounds) - needed + 1)
-    before, after = rounds[at : at + LAUNCHES], rounds[later : later + needed]
-    old = measurement([one[0.0][0] for one in before])
-    launches = [one[delay][-1] for one in after]
-    for count in range(1, needed + 1):
-        new = measurement(launches[:count])
-        readings = (side.readings["step_time_seconds"] for side in (new, old))
-        status = hold_time(TIME, *readings, Scope(new, old, "single", TOLERANCE)).status
-        if status != "suspected":
-            break
-    return status
-
-
-def paired(rounds: list[Round], delay: float, draw: random.Random) -> str:
-    """Most of the rounds, each a pair in turns by servers of its own, in an order drawn: as many as ``perfsuite ab``
-    adds. Of two equal launches it is drawn too which is A.
-    """
-    pairs: list[list[Recorded]] = []
-    for one in draw.sample(rounds, min(PAIRS * MOST_BLOCKS, round(SHARE * len(rounds)))):
-        pair = one[delay]
-        pairs.append(pair if delay else draw.sample(pair, len(pair)))
-        a, b = ([measurement([pair[side]]) for pair in pairs] for side in (0, 1))
-        apart = differences(a, b, "step_time_seconds")
-        if len(pairs) % PAIRS == 0 and enough(apart):
-            break
-    return conclude(interval(apart), THRESHOLD)
-
-
-def table(ways: dict[str, dict[str, list[Round]]]) -> dict[str, dict[float, Counter[str]]]:
-    """For each way to compare and each delay, how often the comparisons said what; baselines that spread too wide to
-    be stored are drawn beside those.
-    """
-    counts: dict[str, dict[float, Counter[str]]] = {}
-    for way in ways:
-        compare = stored if way == WAYS[0] else paired
-        names, counts[way] = sorted(ways[way]), {}
-        for delay in sorted(ways[way][names[0]][0]):
-            draw = random.Random(0)
-            said: Counter[str] = Counter()
-            while said.total() - said["unstable"] < COMPARISONS and said.total() < 10 * COMPARISONS:
-                said[compare(ways[way][names[said.total() % len(names)]], delay, draw)] += 1
-            counts[way][delay] = said
-    return counts
-
-
-def describe(name: str, ways: dict[str, dict[str, list[Round]]]) -> str:
-    """What was recorded, and how noisy it was."""
-    alone, pairs = ([rounds for _, rounds in sorted(ways.get(way, {}).items())] for way in WAYS)
-    loads = [one.load for rounds in (*alone, *pairs) for some in rounds for both in some.values() for one in both]
-    text = f"*{name}*: {len(loads):,} launches; load {min(loads):.1f} to {max(loads):.1f}, median "
-    text += f"{statistics.median(loads):.1f}. "
-    if alone:
-        nulls = [[one for some in rounds for one in some[0.0]] for rounds in alone]
-        paced = [[at_pace([one.step_seconds], [one.pace_seconds])[0] for one in launches] for launches in nulls]
-        text += f"{len(alone[0])} rounds alone, those without a delay spread by "
-        text += _spreads([[level_of(one.step_seconds) for one in launches] for launches in nulls])
-        text += f", as multiples of the pace by {_spreads([[level_of(one) for one in steps] for steps in paced])}. "
-    if pairs:
-        twins = [[one[0.0] for one in rounds] for rounds in pairs]
-        turns = [[level_of(b.step_seconds) - level_of(a.step_seconds) for a, b in both] for both in twins]
-        text += f"{len(pairs[0])} rounds in turns, the ratio of two without a delay spreads by {_spreads(turns)}."
-    return text.strip()
-
-
-def _spreads(cells: list[list[float]]) -> str:
-    return ", ".join(show_ratio(relative(statistics.stdev(levels))) for levels in cells)
+PAGE = Path(__file__).parent.parent / "docs" / "detection.md"
+FIRST = LOOKS[0]
 
 
 def main() -> None:
-    """Print the table, and write page and plot."""
-    import plotly.graph_objects as go
+    """Write the page, and print the sentence for the README's front."""
+    trials = [codec.decode(line, Recorded, f"{DATA}:{n}") for n, line in enumerate(DATA.read_bytes().splitlines(), 1)]
+    PAGE.write_text(page(trials))
+    print(sentence(trials))
 
-    recordings = {file.stem: load(file) for file in sorted(DATA.glob("*.jsonl"), reverse=True)}
-    if not recordings:
-        raise SystemExit(f"{DATA} holds no recording: python benchmarks/record_launches.py makes one.")
-    said = {f"{way}, {name}": red for name, ways in recordings.items() for way, red in table(ways).items()}
-    counts = {
-        name: {delay: (words["regressed"], words.total() - words["unstable"]) for delay, words in by_delay.items()}
-        for name, by_delay in said.items()
-    }
-    delays = sorted({delay for red in counts.values() for delay in red})
-    lines = [f"| | {' | '.join('no delay' if not delay else f'+{show_ratio(delay)}' for delay in delays)} |"]
-    lines += ["|" + "---|" * (1 + len(delays))]
-    for name, red in counts.items():
-        shares = {delay: show_ratio(found / count) if count else "refused" for delay, (found, count) in red.items()}
-        lines.append(f"| {name} | {' | '.join(shares.get(delay, '') for delay in delays)} |")
-    refused = [
-        f"{show_ratio(by_delay[0.0]['unstable'] / by_delay[0.0].total())} of them ({name})"
-        for name, by_delay in said.items()
-        if name.startswith(WAYS[0])
+
+def page(trials: Sequence[Recorded]) -> str:
+    """The whole page."""
+    loads = [one.load for one in trials]
+    rounds = sorted({one.round for one in trials})
+    cells = sorted({one.cell for one in trials})
+    parts = [
+        "# What a trial can see",
+        f"{len(trials)} trials of {' and '.join(f'`{cell}`' for cell in cells)} against themselves, side B with a real "
+        f"delay in every step, in {len(rounds)} rounds from {rounds[0]} to {rounds[-1]} on a shared machine of "
+        f"{trials[0].cores} cores. Its load was {min(loads):.1f} to {max(loads):.1f}, median "
+        f"{statistics.median(loads):.1f}: the rounds ran beside other work. A stored time rules out nothing as small "
+        "on such a machine, so every change calls for a trial, and what the trial finds is what alarm and trial find "
+        "together. Each count is k of n, with its 95 % interval (Clopper and Pearson 1934).",
+        "\n".join(table(trials)),
+        "A trial compares four times: the fenced and the unfenced step, the iteration, and the processor time. It ends "
+        "with the first that is slower beyond doubt. How far apart two launches in turns are, without a delay:",
+        "\n".join(spreads(trials)),
+        shifted(trials),
+        "`python benchmarks/error_rates.py` simulates the same rule with normal and with heavy noise, for runs of one "
+        "and of 93 cells, and stored times with noise between runs.",
+        "Made by `python benchmarks/record_trials.py` and `python benchmarks/detection.py`.",
     ]
-    names = ", ".join(f"`{cell}`" for cell in next(iter(next(iter(recordings.values())).values())))
-    paragraphs = [
-        "# What the gate can see",
-        f"Share of {COMPARISONS} comparisons that were red, by the real delay that was put into every step. Computed "
-        f"from recorded launches of the cells {names} on a shared machine of two cores, in more than one of its moods:",
-        "\n".join(textwrap.fill(f"- {describe(*one)}", 120, subsequent_indent="  ") for one in recordings.items()),
-        "\n".join(lines),
-        f"A stored baseline is of {LAUNCHES} launches, its tolerance {show_ratio(TOLERANCE)}; a suspicion is confirmed "
-        f"by {CONFIRMATIONS} further launches. Baselines whose launches spread too wide are refused: "
-        f"{', '.join(refused)}, here others were drawn. A/B takes at most {MOST_BLOCKS} blocks of two pairs whose "
-        f"{STEPS_IN_TURNS} steps alternate, here at most {show_ratio(SHARE)} of those recorded, and calls it a "
-        f"regression if the whole 99 % interval lies above +{show_ratio(THRESHOLD)}; `undecided` is not counted as red "
-        "here.",
-        "![Detection curves](detection.png)",
-        "Made by `python benchmarks/record_launches.py` and `python benchmarks/detection.py`.",
+    return "\n\n".join(parts) + "\n"
+
+
+def table(trials: Sequence[Recorded]) -> list[str]:
+    """One row for each delay, all cells together and each alone."""
+    rows = ["| cell | delay | red | undecided | pairs, median | seconds, median | slowest |", "|---" * 7 + "|"]
+    for cell in [None, *sorted({one.cell for one in trials})]:
+        for delay in sorted({one.delay for one in trials}):
+            made = [one for one in trials if one.delay == delay and cell in (None, one.cell)]
+            rows.append(
+                f"| {cell or 'all'} | {100 * delay:g} % | {counted(made, is_red)} | {counted(made, is_undecided)} "
+                f"| {statistics.median(pairs_of(one) for one in made):g} "
+                f"| {statistics.median(one.seconds for one in made):.0f} | {max(one.seconds for one in made):.0f} |"
+            )
+    return rows
+
+
+def spreads(trials: Sequence[Recorded]) -> list[str]:
+    """The standard deviation of a pair's difference without a delay, by metric and cell."""
+    rows = ["| cell | time | pairs | spread of a pair |", "|---" * 4 + "|"]
+    for cell in sorted({one.cell for one in trials}):
+        for metric in sorted({metric for one in trials for metric in one.differences}):
+            found = [d for one in trials if one.cell == cell and not one.delay for d in one.differences.get(metric, [])]
+            if len(found) > 1:
+                rows.append(f"| {cell} | {metric} | {len(found)} | {100 * statistics.stdev(found):.2f} % |")
+    return rows
+
+
+def shifted(trials: Sequence[Recorded]) -> str:
+    """What the rule would have said of the recorded pairs without a delay, if every one were slower by so much."""
+    null = [one for one in trials if not one.delay]
+    told = []
+    for effect in (0.03, 0.05):
+        red = sum(
+            any(
+                decision([d + math.log1p(effect) for d in found[:look]], SHARED.tolerance, SHARED.red_rate)
+                == "regressed"
+                for found in one.differences.values()
+                for look in LOOKS
+                if look <= len(found)
+            )
+            for one in null
+        )
+        told.append(f"+{100 * effect:g} % would be red in {red} of {len(null)}")
+    return f"With the pairs of the trials without a delay alone, of which most ended after {FIRST}: {', '.join(told)}."
+
+
+def is_red(one: Recorded) -> bool:
+    return "regressed" in [one.statuses[metric] for metric in one.differences]
+
+
+def is_undecided(one: Recorded) -> bool:
+    return not is_red(one) and "undecided" in [one.statuses[metric] for metric in one.differences]
+
+
+def pairs_of(one: Recorded) -> int:
+    return max(map(len, one.differences.values()))
+
+
+def counted(trials: Sequence[Recorded], asks: Callable[[Recorded], bool]) -> str:
+    """``29 of 30 (83 to 100 %)``."""
+    hits = sum(map(asks, trials))
+    low, high = binomial(hits, len(trials))
+    return f"{hits} of {len(trials)} ({100 * low:.0f} to {100 * high:.0f} %)"
+
+
+def sentence(trials: Sequence[Recorded]) -> str:
+    """What the README's front says."""
+    told = [
+        f"+{100 * delay:g} % in {sum(map(is_red, made))} of {len(made)}"
+        for delay in (0.03, 0.05)
+        if (made := [one for one in trials if one.delay == delay])
     ]
-    page = "\n\n".join(one if one[0] in "|!-" else textwrap.fill(one, 120) for one in paragraphs)
-    codec.write_bytes(DOCS / "detection.md", page.encode() + b"\n")
-    figure = go.Figure()
-    for name, red in counts.items():
-        drawn = {delay: found / count for delay, (found, count) in red.items() if count}
-        x, y = [100 * delay for delay in drawn], [100 * share for share in drawn.values()]
-        figure.add_scatter(x=x, y=y, name=name, mode="lines+markers")
-    figure.update_layout(
-        template="plotly_white",
-        xaxis_title="delay in every step, %",
-        yaxis_title="comparisons that are red, %",
+    null = [one for one in trials if not one.delay]
+    seconds = statistics.median(one.seconds for one in trials)
+    return (
+        f"Measured on a shared two-core machine at loads from {min(one.load for one in trials):.0f} to "
+        f"{max(one.load for one in trials):.0f}: trials found {', '.join(told)} cases, and called "
+        f"{sum(map(is_red, null))} of {len(null)} without a change red, in {seconds:.0f} s at the median"
     )
-    codec.write_bytes(DOCS / "detection.png", figure.to_image(format="png", width=800, height=450))
-    print("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -75,7 +75,8 @@ def trials(repeats: int, terms: Terms, title: str) -> None:
 def alarms(repeats: int, terms: Terms, title: str) -> None:
     print(f"\n## Stored times: {title}, a run of {terms.cells} cells\n")
     print(
-        "| runs | spread | noise | alarm after a change: +0 % | +3 % | +5 % | machine without one: +0 % | +50 % | in the whole run |"
+        "| runs | spread | noise | alarm after a change: +0 % | +3 % | +5 % "
+        "| machine without one: +0 % | +50 % | in the whole run |"
     )
     print("|---" * 9 + "|")
     for runs in (1, 3, 10, 20):
@@ -88,7 +89,8 @@ def alarms(repeats: int, terms: Terms, title: str) -> None:
                 beyond = [sum(one for _, one in made[e]) for e in (0.0, 0.5)]
                 whole = beyond[0] / repeats * TIMED * terms.cells
                 print(
-                    f"| {runs} | {100 * spread:g} % | {draw.__name__} | {' | '.join(called)} | {share(beyond[0], repeats)} "
+                    f"| {runs} | {100 * spread:g} % | {draw.__name__} | {' | '.join(called)} "
+                    f"| {share(beyond[0], repeats)} "
                     f"| {share(beyond[1], repeats)} | {whole:.2f} |"
                 )
 
@@ -123,11 +125,10 @@ def choices(repeats: int) -> None:
             red = [share(sum(status == "regressed" for status, _ in made[e]), repeats) for e in made]
             same = share(sum(status == "same" for status, _ in made[0.03]), repeats)
             mark = " (chosen)" if value == getattr(paired, name) else ""
-            print(
-                f"| {name} | {value:g}{mark} | {' | '.join(red)} | {statistics.median(n for _, n in made[0.0]):g} | {same} |"
-            )
+            pairs = statistics.median(count for _, count in made[0.0])
+            print(f"| {name} | {value:g}{mark} | {' | '.join(red)} | {pairs:g} | {same} |")
     print(
-        f"\nLOOKS {LOOKS}: the share of the trials of an equal side that each look convicts, at one look's own rate and at all.\n"
+        f"\nLOOKS {LOOKS}: the share of the trials of an equal side whose whole interval lies above zero, look by look.\n"
     )
     wrong = [0] * len(LOOKS)
     for _ in range(repeats * 5):
@@ -145,7 +146,8 @@ def choices(repeats: int) -> None:
         with constant(noise, "PRIOR_RUNS", value):
             zero, half = ([alarm(e, 3, 0.1, SHARED, normal)[1] for _ in range(repeats)] for e in (0.0, 0.5))
         print(
-            f"| {value}{' (chosen)' * (value == noise.PRIOR_RUNS)} | {share(sum(zero), repeats)} | {share(sum(half), repeats)} |"
+            f"| {value}{' (chosen)' * (value == noise.PRIOR_RUNS)} "
+            f"| {share(sum(zero), repeats)} | {share(sum(half), repeats)} |"
         )
 
 
