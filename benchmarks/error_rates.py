@@ -128,7 +128,7 @@ def choices(repeats: int) -> None:
             pairs = statistics.median(count for _, count in made[0.0])
             print(f"| {name} | {value:g}{mark} | {' | '.join(red)} | {pairs:g} | {same} |")
     print(
-        f"\nLOOKS {LOOKS}: the share of the trials of an equal side whose whole interval lies above zero, look by look.\n"
+        f"\nLOOKS {LOOKS}: the trials of an equal side whose whole interval lies above zero, look by look.\n"
     )
     wrong = [0] * len(LOOKS)
     for _ in range(repeats * 5):

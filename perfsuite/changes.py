@@ -44,10 +44,10 @@ def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) 
         before, after = run.versions.get(name, NONE), measurement.versions.get(name, NONE)
         if before != after:
             found.append(Change(name, before, after, "release", _why_no_release(name, before)))
-    for name in {**run.flags, **measurement.flags}:
+    for name in {**run.flags, **measurement.flags} if run.flags and measurement.flags else ():  # older runs have none
         before, after = run.flags.get(name, NONE), measurement.flags.get(name, NONE)
         if before != after:
-            fixed = "" if name.isupper() else "your code or a library sets it"
+            fixed = "" if name.isupper() and "_" in name else "your code or a library sets it"
             found.append(Change(name, before, after, "variable", fixed))
     return found
 

@@ -9,6 +9,7 @@ import gate_samples as samples
 import msgspec
 import pytest
 
+from perfsuite.against import Against
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
@@ -16,7 +17,7 @@ from perfsuite.changes import Change
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison, compare
 from perfsuite.gate.judge import judge
-from perfsuite.records import Measurement, Reading, Verdict
+from perfsuite.records import Measurement, Reading, Result, Verdict
 from perfsuite.runner import Settings
 from perfsuite.trial import Trial
 
@@ -56,7 +57,9 @@ class Tried(Trial):
 
     def _launched(self, new: frozenset[str], count: int) -> list[Measurement]:
         readings = self.world(new)
-        return [samples.measurement("failed") if readings.get("dies") else samples.measurement(**readings)] * count
+        endings = {"dies": "failed", "too much": "oom"}
+        outcome = next((endings[name] for name in endings if name in readings), "fits")
+        return [samples.measurement(outcome, **({} if outcome != "fits" else readings))] * count
 
 
 def more(size: int) -> dict[str, Reading]:
@@ -298,6 +301,54 @@ def test_a_time_that_cannot_be_decided_alone(tmp_path: Path) -> None:
 
     assert verdict.status == "regressed"
     assert verdict.trial[1] == "which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it is not known"
+
+
+def against(tmp_path: Path, world: World) -> Result:
+    """What --perf-against says of both packages, without a baseline."""
+    trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, world=world)
+    changes = [Change(name, OLD[name], NEW[name], "release") for name in ("msgspec", "packaging")]
+    return Against(trial, changes).hold(parse_cell(samples.CELL, trial.catalog))
+
+
+def test_against_names_the_package(tmp_path: Path) -> None:
+    """Red without a baseline; nothing can be accepted."""
+    verdict = against(tmp_path, memory_of("msgspec")).verdict
+
+    assert (verdict.status, verdict.accept) == ("regressed", "")
+    assert verdict.trial == ["caused by msgspec 0.1 -> 0.2 alone"]
+
+
+def test_against_names_an_interaction(tmp_path: Path) -> None:
+    """As the trial of a stored baseline does."""
+    verdict = against(tmp_path, memory_of("msgspec", "packaging", together=True)).verdict
+
+    assert verdict.trial == ["caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone"]
+
+
+def test_against_names_what_needs_too_much_memory(tmp_path: Path) -> None:
+    """A cell that no longer fits has no metrics, and a cause all the same."""
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        return {"too much": Reading(value=1)} if "packaging" in new else {}
+
+    verdict = against(tmp_path, world).verdict
+
+    assert verdict.status == "regressed" and "fits -> oom" in verdict.headline
+    assert verdict.trial == ["caused by packaging 1.0 -> 2.0 alone"]
+
+
+def test_against_less_memory_is_green(tmp_path: Path) -> None:
+    """There is no baseline that could be stale."""
+    verdict = against(tmp_path, lambda new: more(-4096 * len(new))).verdict
+
+    assert (verdict.status, status_of(verdict, "peak_memory_bytes")) == ("ok", "improved")
+
+
+def test_against_a_side_that_fails_is_red(tmp_path: Path) -> None:
+    """It is said which."""
+    verdict = against(tmp_path, lambda new: {} if new else {"dies": Reading(value=1)}).verdict
+
+    assert verdict.status == "failed" and "A failed: Rank 1 was killed" in verdict.headline
 
 
 @pytest.fixture(autouse=True)
