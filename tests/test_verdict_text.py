@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from perfsuite.gate.judge import judge
 from perfsuite.records import Failure, Line, Measurement, Result, Verdict
-from perfsuite.report.summary import line, render_summary, rows, status, summary_table
+from perfsuite.report.summary import asides, line, render_summary, rows, status, summary_table
 from perfsuite.report.verdict import render
 from perfsuite.units import parse_bytes
 
@@ -301,3 +301,39 @@ def test_an_id_is_not_read_as_markup(monkeypatch):
 
     assert "[red]x[/red]-zero3-cpu_x2" in text
     assert "\x1b" not in text
+
+
+def test_the_reason_why_times_are_not_held_is_said_once():
+    """Two cells of another machine, one sentence; and each cell that is open is counted."""
+    strangers = [result(measurement(machine=ELSEWHERE))] * 2
+    slow = result(measurement(step_time_seconds=times(4.0, 4.0)))
+
+    assert asides([*strangers, slow]) == [
+        "times are not held in 2 cells: no times of this machine: recorded on another machine (Xeon, 2 cores, "
+        "0123456789ab)",
+        "machine: 1 cell slower than the baseline's runs, and nothing but the machine differs",
+    ]
+
+
+def test_a_not_held_reason_stands_once_below_the_table():
+    """And no percentage stands beside another machine's time."""
+    said = text_of(measurement(machine=ELSEWHERE, peak_memory_bytes=memory(22 * GIB)))
+    row = next(line for line in said.splitlines() if line.startswith("  step time"))
+
+    assert "%" not in row and row.endswith("not held")
+    assert said.count("no times of this machine") == 1
+
+
+def test_what_a_trial_says_stands_below_what_changed():
+    """Line by line, before the command that accepts."""
+    tried = msgspec.structs.replace(STYLE_VERDICT, trial=["against transformers 5.22.0: 4 pairs of launches, 62 s"])
+
+    assert "trial: against transformers 5.22.0: 4 pairs of launches, 62 s\naccept:" in render(tried)
+
+
+def test_the_table_of_a_cell_with_every_column_fits_a_log():
+    """120 columns hold the longest default id with all of its numbers."""
+    long = msgspec.structs.replace(result(measurement()), updated="")
+    printed = render_summary([long] * 3, METRICS, 120)
+
+    assert max(map(len, printed.splitlines())) <= 120
