@@ -11,7 +11,7 @@ import upgrades
 ALONE = "trial: caused by demo-kernel 1.0 -> 2.0 alone"
 TOGETHER = "trial: caused by demo-kernel 1.0 -> 2.0 and demo-loop 1.0 -> 2.0 together: neither does it alone"
 EXACT = "--perf-time-tolerance=9"  # no time is so much slower, so a trial has few pairs
-DELAY = "--perf-time-tolerance=0.3"  # a step of the delayed kernel takes twice as long and more
+DELAY = "--perf-time-tolerance=0.3"  # a step takes nearly twice as long with the delayed kernel
 slow = pytest.mark.slow
 
 
