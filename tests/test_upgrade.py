@@ -30,8 +30,8 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[upgrades.User]:
 
 
 FAULTS = [
-    pytest.param("memory", EXACT, "peak memory", ALONE, id="64 KiB more per layer"),
-    pytest.param("synchronisation", EXACT, "operators/step", ALONE, id="a synchronisation more", marks=slow),
+    pytest.param("memory", EXACT, "peak memory", ALONE, id="64 KiB more per layer", marks=slow),
+    pytest.param("synchronisation", EXACT, "operators/step", ALONE, id="a synchronisation more"),
     pytest.param("gather", EXACT, "collectives/step", ALONE, id="an all-gather more", marks=slow),
     pytest.param("interaction", EXACT, "peak memory", TOGETHER, id="an interaction", marks=slow),
     pytest.param("delay", DELAY, "step time", ALONE, id="a delay", marks=slow),
