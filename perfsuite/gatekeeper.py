@@ -74,7 +74,7 @@ class Gatekeeper:
         if self.trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
             called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
             if called and self._consent(baseline, verdict) in ("", "times"):
-                verdict = self.trial.hold(cell, measurement, baseline, verdict, faults)
+                verdict = self.trial.hold(cell, measurement, baseline, verdict, faults, self.command)
         if verdict.status not in RED:
             self.runner.forget_snapshots(cell)
         updated = ""

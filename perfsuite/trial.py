@@ -22,7 +22,7 @@ from perfsuite.changes import CODE, NONE, Change, changes_since, code_change, co
 from perfsuite.culprits import Found, culprits
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.compare import Comparison
-from perfsuite.gate.judge import verdict_of
+from perfsuite.gate.judge import COMMAND, verdict_of, with_command
 from perfsuite.gate.pool import runs_of
 from perfsuite.launch.environments import HERE, at_revision, with_releases
 from perfsuite.records import Baseline, Line, Measurement, Verdict
@@ -30,7 +30,7 @@ from perfsuite.runner import Settings, Watch
 
 ONE_LAUNCH = 0  # pairs: one launch of a side shows what repeats itself exactly
 SUSPECTED = ("alarm", "machine", "not held")  # times that a trial answers
-TIME = "time"  # all times of a cell, which have one cause: a trial ends with the first that is convicted
+INNOCENT = ("same", "improved")
 OUTCOME = "outcome"  # one side did not fit, so that it is all there is to compare
 
 
@@ -46,14 +46,21 @@ class Trial:
     cells: int = 1
 
     def hold(
-        self, cell: Cell, measurement: Measurement, baseline: Baseline, verdict: Verdict, faults: Sequence[str] = ()
+        self,
+        cell: Cell,
+        measurement: Measurement,
+        baseline: Baseline,
+        verdict: Verdict,
+        faults: Sequence[str] = (),
+        command: str = COMMAND,
     ) -> Verdict:
-        """The verdict after the trial that it calls for."""
-        since = runs_of(baseline, self.catalog.metrics(cell.strategy.engine.process))[-1]
+        """The verdict after the trial that it calls for. ``command`` collects the cell's test."""
+        metrics = self.catalog.metrics(cell.strategy.engine.process)
+        since = runs_of(baseline, metrics)[-1]
         code = code_change(since.commit, cell, self.catalog, self.repository)
         changed = changes_since(since, measurement, code)
-        answer = _Answer(measurement, baseline, verdict, self.catalog.metrics(cell.strategy.engine.process))
-        answer.fixed = [one for one in changed if one.fixed]
+        fixed = [one for one in changed if one.fixed]
+        answer = _Answer(measurement, baseline, verdict, metrics, command, fixed)
         tried = [one for one in changed if not one.fixed]
         if not tried:
             return answer.untried()
@@ -147,38 +154,37 @@ class Trial:
     ) -> str:
         """Which change made the metrics worse that the comparison convicts, of which the titles are given."""
         timed = {one.name for one in self.catalog.metrics(cell.strategy.engine.process) if one.hold == "time"}
-        times = timed.intersection(convicted)
-        titles = {name: title for name, title in convicted.items() if name not in times}
-        if times:
-            titles[TIME] = listed(title for name, title in convicted.items() if name in times)
-        problems: dict[str, None] = {}
+        times = [name for name in convicted if name in timed]
+        titles = {title: [name] for name, title in convicted.items() if name not in timed}
+        if times:  # they have one cause: a comparison ends with the first time that it convicts
+            titles[listed(convicted[name] for name in times)] = times
+        problems: list[str] = []
 
         def attempt(kept: Sequence[Change]) -> Found:
             try:
                 pairs = None if times else ONE_LAUNCH
-                found = self.compare(cell, changed, kept, pairs, comparison.b, faults, comparison.a)
+                found = self.compare(cell, changed, kept, pairs, comparison.b, faults, comparison.a).verdict
             except PerfsuiteError as error:
-                problems[f"with {listed(kept)}: {error}"] = None
+                problems.append(f"with {listed(kept)}: {error}")
                 return {}
-            if not found.verdict.lines and OUTCOME not in convicted:
-                problems[f"with {listed(kept)}: {found.verdict.headline.partition(': ')[2]}"] = None
-            status = {line.metric: line.status for line in found.verdict.lines} or {OUTCOME: found.verdict.status}
-            worse = {titles[name]: _is_worse([status.get(name, "")]) for name in titles if name != TIME}
-            if OUTCOME in titles and found.verdict.lines:
-                worse[titles[OUTCOME]] = False  # both fit
-            if times:
-                slower = any(status.get(name) == "regressed" for name in timed)  # the first of them ends a trial
-                worse[titles[TIME]] = slower or _is_worse([status.get(name, "") for name in times])
-            return worse
+            if not found.lines and OUTCOME not in convicted:
+                problems.append(f"with {listed(kept)}: {found.headline.partition(': ')[2]}")
+            slower = any(line.metric in timed and line.status == "regressed" for line in found.lines)
+            return {title: (slower and names == times) or _is_worse(found, names) for title, names in titles.items()}
 
-        sentence = culprits(changed, list(titles.values()), attempt)
+        sentence = culprits(changed, list(titles), attempt)
         return f"{sentence} ({'; '.join(problems)})" if problems else sentence
 
 
-def _is_worse(statuses: Sequence[str]) -> bool | None:
-    if "regressed" in statuses:
+def _is_worse(verdict: Verdict, metrics: Sequence[str]) -> bool | None:
+    """Whether one of the metrics is; None if that is not known."""
+    if OUTCOME in metrics:
+        return {"regressed": True, "failed": None}.get(verdict.status, False) if not verdict.lines else False
+    statuses = {line.metric: line.status for line in verdict.lines}
+    found = [statuses.get(name, "") for name in metrics]
+    if "regressed" in found:
         return True
-    return False if all(status in ("same", "improved") for status in statuses) else None
+    return False if all(status in INNOCENT for status in found) else None
 
 
 def _requirement(release: Change) -> str:
@@ -193,8 +199,9 @@ class _Answer:
     baseline: Baseline
     verdict: Verdict
     metrics: Sequence[Metric]
+    command: str
+    fixed: Sequence[Change]
     told: list[str] = field(default_factory=list)
-    fixed: list[Change] = field(default_factory=list)
 
     @property
     def timed(self) -> set[str]:
@@ -222,11 +229,11 @@ class _Answer:
         for line in self.verdict.lines:
             new = tried.get(line.metric)
             if new is not None and new.status != "not held":
-                status = acquitted if new.status in ("same", "improved") and line.status == "alarm" else new.status
+                status = acquitted if new.status in INNOCENT and line.status == "alarm" else new.status
                 line = msgspec.structs.replace(new, status="ok" if status == "same" else status)
             elif line.status == "alarm":
                 line = msgspec.structs.replace(line, status=unanswered)
             lines.append(line)
         made = verdict_of(self.measurement, self.baseline, lines, self.metrics)
-        accept = self.verdict.accept if made.status == self.verdict.status else ""
-        return msgspec.structs.replace(made, changed=self.verdict.changed, accept=accept, trial=told)
+        made = with_command(made, self.command)
+        return msgspec.structs.replace(made, changed=self.verdict.changed, trial=told)

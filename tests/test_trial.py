@@ -186,6 +186,7 @@ def test_a_slower_package_is_convicted(tmp_path: Path) -> None:
 
     assert (verdict.status, status_of(verdict, "step_time_seconds")) == ("regressed", "regressed")
     assert verdict.trial[0].startswith("against msgspec 0.1 and packaging 1.0: 3 pairs of launches, ")
+    assert verdict.accept == f"pytest --perf -k {samples.CELL} --perf-update=regressed"
     assert verdict.trial[1] == "caused by packaging 1.0 -> 2.0 alone"
 
 

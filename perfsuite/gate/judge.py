@@ -77,7 +77,11 @@ def judge(
     ``command`` is what collects the cell's test. ``unheld`` is why a cell without a baseline is held to none, empty
     where its baseline is missing.
     """
-    verdict = _judge(measurement, baseline, list(metrics), strategy, terms, code, unheld)
+    return with_command(_judge(measurement, baseline, list(metrics), strategy, terms, code, unheld), command)
+
+
+def with_command(verdict: Verdict, command: str) -> Verdict:
+    """The verdict with the whole command that accepts it, in place of the consent alone."""
     if not verdict.accept:
         return verdict
     return msgspec.structs.replace(verdict, accept=f"{command} -k {verdict.cell} --perf-update={verdict.accept}")

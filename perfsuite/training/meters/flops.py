@@ -97,11 +97,27 @@ def count_model_flop(session: Session) -> int:
             shape = (workload.micro_batch, len(value)) if isinstance(value, list) else (workload.micro_batch,)
             inputs[name] = torch.ones(shape, dtype=torch.long)
         training = session.strategy.engine.process == "training"
-        with torch.set_grad_enabled(training):
+        with torch.set_grad_enabled(training), _values_are_one():
             loss = model(**inputs).loss
         if training:
             loss.backward()
     return int(counter.get_total_flops()) * session.recipe.accumulation
+
+
+def _values_are_one() -> Any:
+    """Where a model reads a number on the host (``.item()``), which a fake tensor does not have, it reads 1."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class OnesMode(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten._local_scalar_dense.default:
+                dtype = args[0].dtype
+                return True if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
+            return function(*args, **(kwargs or {}))
+
+    mode: Any = OnesMode
+    return mode()
 
 
 def measure_matmul(session: Session) -> float:
