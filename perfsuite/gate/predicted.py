@@ -11,7 +11,7 @@ from pathlib import Path
 from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.gate.lines import changes
-from perfsuite.records import FORMAT, Line, PredictedBaseline, Prediction, Verdict
+from perfsuite.records import FORMATS, Line, PredictedBaseline, Prediction, Verdict
 from perfsuite.units import show_bytes, show_change
 
 HELD = {  # a number, or numbers by name, which are held one by one and shown as their sum
@@ -37,8 +37,8 @@ def load(root: Path, cell_id: str) -> PredictedBaseline | None:
     if not path.exists():
         return None
     baseline = codec.read(path, PredictedBaseline)
-    if baseline.format != FORMAT:
-        raise FileError(f"{path} has format {baseline.format}; this perfsuite knows {FORMAT}.")
+    if baseline.format not in FORMATS:
+        raise FileError(f"{path} has format {baseline.format}; this perfsuite knows {', '.join(map(str, FORMATS))}.")
     if {baseline.cell, baseline.prediction.cell} != {cell_id}:
         raise FileError(f"{path} is the baseline of {baseline.prediction.cell}, not of {cell_id}.")
     one = baseline.prediction
