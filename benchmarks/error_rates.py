@@ -64,7 +64,7 @@ def trials(repeats: int, terms: Terms, title: str) -> None:
         + " | pairs at 0 | at +5 % |"
     )
     print("|---" * (len(EFFECTS) + 4) + "|")
-    for spread in (0.003, 0.005, 0.01, 0.015, 0.02, 0.03):
+    for spread in (0.005, 0.01, 0.015, 0.02, 0.03, 0.05, 0.10):
         for draw in (normal, heavy):
             made = {e: [trial(e, spread, terms, draw) for _ in range(repeats)] for e in EFFECTS}
             red = [share(sum(status == "regressed" for status, _ in made[e]), repeats) for e in EFFECTS]

@@ -9,6 +9,7 @@ from pathlib import Path
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import UsageError
+from perfsuite.gate.pool import releases
 from perfsuite.records import Measurement, TimedRun
 
 CODE = "your code"
@@ -40,8 +41,9 @@ def listed(things: Iterable[object]) -> str:
 def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) -> list[Change]:
     """Every difference between the environments of a baseline's run and of a measurement."""
     found = [code] if code else []
-    for name in {**run.versions, **measurement.versions}:
-        before, after = run.versions.get(name, NONE), measurement.versions.get(name, NONE)
+    old, new = releases(run.versions), releases(measurement.versions)
+    for name in {**old, **new}:
+        before, after = old.get(name, NONE), new.get(name, NONE)
         if before != after:
             found.append(Change(name, before, after, "release", _why_no_release(name, before)))
     for name in {**run.flags, **measurement.flags} if run.flags and measurement.flags else ():  # older runs have none

@@ -222,3 +222,11 @@ def test_a_slower_step_is_never_greener(runs, new, factor, changed):
     before, after = (held(seconds, runs, changed) for seconds in (new, new * factor))
 
     assert GOODNESS[after.status] <= GOODNESS[before.status]
+
+
+def test_python_s_patch_and_a_build_are_no_change():
+    """A fresh machine has another patch release of Python and torch's wheel from another index: nothing to try."""
+    here = VERSIONS | {"python": "3.11.9", "torch": "2.13.0+cpu"}
+
+    assert judge(of(0.4, versions=here), baseline(), METRICS, strategy="zero3").status == "ok"
+    assert judge(of(0.4, versions=here, machine=ELSEWHERE), baseline(), METRICS, strategy="zero3").status == "ok"

@@ -30,7 +30,7 @@ from perfsuite.gate.noise import student
 
 LOOKS = (3, 4, 6, 8, 12, 16, 24)
 MOST_PAIRS = LOOKS[-1]
-PRIOR_PAIRS = 3
+PRIOR_PAIRS = 1  # more of them convict equal sides where pairs spread by more than the prior says
 PRIOR_SPREAD = 0.01  # of a pair's difference: benchmarks/detection.py measures it
 HARMLESS = 0.25  # of the tolerance: a change that nobody needs to hear of
 MISSED = 0.02  # the chance, at each look, to call a change as large as the tolerance the same

@@ -1,6 +1,6 @@
 """The times that a baseline has on one machine: those of several runs, which grow by what green runs add."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -45,7 +45,17 @@ def changed_since(run: TimedRun, measurement: Measurement) -> list[str]:
     if not measurement.versions:
         return []  # a cell without a measurement knows none
     flags = changes(run.flags, measurement.flags) if run.flags and measurement.flags else []  # older runs have none
-    return changes(run.versions, measurement.versions) + flags
+    return changes(releases(run.versions), releases(measurement.versions)) + flags
+
+
+def releases(versions: Mapping[str, str]) -> dict[str, str]:
+    """What makes two environments differ: neither Python's patch release nor the build of a release, ``2.13.0+cpu``,
+    which are another machine's and cannot be taken back on this one.
+    """
+    return {
+        name: ".".join(version.split(".")[:2]) if name == "python" else version.partition("+")[0]
+        for name, version in versions.items()
+    }
 
 
 def with_run(baseline: Baseline, run: TimedRun, metrics: Iterable[Metric]) -> Baseline:
