@@ -52,7 +52,7 @@ def test_a_package_that_the_baseline_lacked_cannot() -> None:
 
 def test_an_environment_variable_can() -> None:
     """Its value, or that it was not set."""
-    found = changes_since(run_with({}), with_({}, {"NCCL_ALGO": "Ring"}), None)
+    found = changes_since(run_with({}, {"OMP_NUM": "1"}), with_({}, {"OMP_NUM": "1", "NCCL_ALGO": "Ring"}), None)
 
     assert found == [Change("NCCL_ALGO", "none", "Ring", "variable")]
 

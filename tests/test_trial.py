@@ -24,7 +24,7 @@ from perfsuite.trial import Trial
 # Packages that are installed wherever these tests run.
 OLD = {"python": "3.11.2", "msgspec": "0.1", "packaging": "1.0"}
 NEW = {"python": "3.11.2", "msgspec": "0.2", "packaging": "2.0"}
-PATCHED = NEW | {"python": "3.11.9"}
+PATCHED = NEW | {"python": "3.12.9"}
 World = Callable[[frozenset[str]], Mapping[str, Reading]]  # the readings where these packages are new
 
 
@@ -215,13 +215,13 @@ def test_what_cannot_be_taken_back_may_be_to_blame(tmp_path: Path) -> None:
 
     assert verdict.status == "undecided"
     assert verdict.trial[-1] == (
-        "not tried: python 3.11.2 -> 3.11.9 cannot be taken back here, it is no package that uv could install"
+        "not tried: python 3.11 -> 3.12 cannot be taken back here, it is no package that uv could install"
     )
 
 
 def test_nothing_but_what_cannot_be_taken_back(tmp_path: Path) -> None:
     """There is no second environment, and it is not the machine alone."""
-    verdict, trial = hold(tmp_path, lambda new: seconds(0.4 + bool(new)), OLD | {"python": "3.11.9"})
+    verdict, trial = hold(tmp_path, lambda new: seconds(0.4 + bool(new)), OLD | {"python": "3.12.9"})
 
     assert (verdict.status, trial.asked) == ("undecided", [])
 
