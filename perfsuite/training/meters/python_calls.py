@@ -32,6 +32,8 @@ from perfsuite.units import show_whole
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed")
 OURS = ("perfsuite", "__main__")  # a rank's main module is the rank server
 YOURS = "yours"
+# torch wraps functions here once its compiler is imported, which another cell of the same rank server may have done.
+WRAPPERS = ("torch._dynamo", "torch._compile", "torch.compiler")
 BY_CHANCE = frozenset({"__eq__", "query"})  # functions that are called more or less often in the next launch
 
 
@@ -111,7 +113,7 @@ class CallCounter:
         for number, count in self.counts.items():
             code, module = self.known[number]
             top = module.partition(".")[0]
-            if top in OURS or top in sys.stdlib_module_names or module.startswith("namedtuple_"):
+            if top in OURS or top in sys.stdlib_module_names or module.startswith(("namedtuple_", *WRAPPERS)):
                 continue
             package = top if top in packages else YOURS
             calls[f"{package}: {code.co_qualname}{AT}{module or code.co_filename}"] += count
