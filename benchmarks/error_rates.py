@@ -127,9 +127,7 @@ def choices(repeats: int) -> None:
             mark = " (chosen)" if value == getattr(paired, name) else ""
             pairs = statistics.median(count for _, count in made[0.0])
             print(f"| {name} | {value:g}{mark} | {' | '.join(red)} | {pairs:g} | {same} |")
-    print(
-        f"\nLOOKS {LOOKS}: the trials of an equal side whose whole interval lies above zero, look by look.\n"
-    )
+    print(f"\nLOOKS {LOOKS}: the trials of an equal side whose whole interval lies above zero, look by look.\n")
     wrong = [0] * len(LOOKS)
     for _ in range(repeats * 5):
         differences = [0.015 * normal() for _ in range(MOST_PAIRS)]

@@ -141,7 +141,6 @@ def test_a_cell_without_a_baseline_for_its_kernels_is_neither_green_nor_red(stor
         None,
         METRICS,
         strategy="ddp",
-        time_tolerance=0.1,
         unheld=other.why_unheld(CELL),
     )
 
