@@ -3,8 +3,8 @@
     python benchmarks/record_trials.py [ROUNDS]         (10 by default: some minutes each)
 
 A round is one trial with each delay on side B, in an order drawn by lot, of one of the cells in turn: the very trial
-that an alarm calls for, of an environment against itself. Rounds are appended to benchmarks/data/trials.jsonl, so that recordings of
-several hours can follow one another; record what else the machine does by doing it.
+that an alarm calls for, of an environment against itself. Rounds are appended to benchmarks/data/trials.jsonl, so that
+recordings of several hours can follow one another; record what else the machine does by doing it.
 """
 
 import os
