@@ -1,6 +1,6 @@
 """Simulates how often stored times and trials err, with noise between runs and between pairs.
 
-    python benchmarks/error_rates.py [REPEATS]        (2000 by default: about a minute)
+    python benchmarks/error_rates.py [REPEATS] > docs/error_rates.md        (2000 by default: about a minute)
 
 Every constant of the statistics that is a choice stands in a table here beside its alternatives: PRIOR_RUNS and the
 spreads of gate/terms.py, LOOKS, PRIOR_PAIRS, PRIOR_SPREAD, HARMLESS and MISSED of gate/paired.py. Real noise comes from
@@ -151,7 +151,8 @@ def choices(repeats: int) -> None:
 
 def main(repeats: int) -> None:
     random.seed(1)
-    print(__doc__.partition("\n")[0])
+    print("# How often alarms and trials err\n")
+    print(f"Simulated by `python benchmarks/error_rates.py {repeats}`; each share is of that many.")
     for cells in (1, 93):
         trials(repeats, SHARED.of_run(cells), "shared CPU, tolerance 3 %")
     trials(repeats, DEDICATED, "dedicated accelerator, tolerance 2 %")
