@@ -5,6 +5,7 @@ python benchmarks/detection.py
 
 import math
 import statistics
+import textwrap
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -48,7 +49,8 @@ def page(trials: Sequence[Recorded]) -> str:
         "and of 93 cells, and stored times with noise between runs.",
         "Made by `python benchmarks/record_trials.py` and `python benchmarks/detection.py`.",
     ]
-    return "\n\n".join(parts) + "\n"
+    wrapped = [part if part.startswith(("#", "|")) else textwrap.fill(part, 120) for part in parts]
+    return "\n\n".join(wrapped) + "\n"
 
 
 def table(trials: Sequence[Recorded]) -> list[str]:
@@ -57,6 +59,8 @@ def table(trials: Sequence[Recorded]) -> list[str]:
     for cell in [None, *sorted({one.cell for one in trials})]:
         for delay in sorted({one.delay for one in trials}):
             made = [one for one in trials if one.delay == delay and cell in (None, one.cell)]
+            if not made:
+                continue
             rows.append(
                 f"| {cell or 'all'} | {100 * delay:g} % | {counted(made, is_red)} | {counted(made, is_undecided)} "
                 f"| {statistics.median(pairs_of(one) for one in made):g} "

@@ -188,10 +188,10 @@ def test_a_utilization_that_only_the_baseline_has_is_not_red(measure, catalog):
 
 def test_blocks_are_as_many_steps_as_are_timed():
     """Five samples where there are enough steps."""
-    blocks = [last_kinds(steps, "training", "cpu", capped=False).count("unfenced") for steps in (1, 3, 10, 50)]
+    blocks = [last_kinds(steps, "training", "cpu", capped=False).count("unfenced") for steps in (1, 3, 10, 50, 200)]
 
-    assert blocks == [1, 3, 5, 5]
-    assert [block_size(steps) for steps in (1, 3, 10, 50)] == [1, 1, 2, 10]
+    assert blocks == [1, 3, 5, 5, 20]
+    assert [block_size(steps) for steps in (1, 3, 10, 50, 200)] == [1, 1, 2, 10, 10]
 
 
 def test_nothing_fences_the_steps_of_a_block(catalog, pytestconfig):
