@@ -33,13 +33,13 @@ some_differences = st.lists(st.floats(-0.5, 0.5), min_size=LOOKS[0], max_size=MO
 
 
 def test_interval_by_hand() -> None:
-    """Three equal differences have the spread known beforehand alone, on 3 + 3 - 1 = 5 degrees of freedom; of these
-    Student's table has 3.365 for 1 % on one side.
+    """Three equal differences have the spread known beforehand alone, on 1 + 3 - 1 = 3 degrees of freedom; of these
+    Student's table has 4.541 for 1 % on one side.
     """
     found = interval([0.05] * 3, error=0.01 * len(LOOKS))
 
-    assert found is not None and found.freedom == 5
-    assert found.high - 0.05 == pytest.approx(3.365 * math.sqrt(3 * PRIOR_SPREAD**2 / 5 / 3), rel=1e-3)
+    assert found is not None and found.freedom == 3
+    assert found.high - 0.05 == pytest.approx(4.541 * math.sqrt(PRIOR_SPREAD**2 / 3 / 3), rel=1e-3)
 
 
 def test_too_few_pairs_decide_nothing() -> None:

@@ -213,10 +213,11 @@ def _elsewhere(baseline: Baseline, catalog: Catalog, metrics: Sequence[Metric]) 
     except UsageError as error:
         return str(error).split(" Known: ")[0].rstrip(".")
     absent = why_absent(hardware, catalog)
-    here, runs = describe(hardware, catalog), runs_of(baseline, metrics)
-    if absent or not runs or own_runs(runs, here):
+    runs = runs_of(baseline, metrics)
+    if absent or not runs:
         return absent.rstrip(".")
-    return why_other_machine(runs[-1].machine, here)
+    here = describe(hardware, catalog)
+    return "" if own_runs(runs, here) else why_other_machine(runs[-1].machine, here)
 
 
 def _facts(stored: Stored) -> list[str]:

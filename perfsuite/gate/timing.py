@@ -30,7 +30,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """The line of a time, or of a rate, of which less is worse."""
     if scope.new.capacity_bytes is not None:
         return text(metric, "not held", old, new, note="memory is capped")
-    problem = _unsound(new.samples)
+    problem = _unsound([*new.samples, new.value] if new.samples else [])
     if problem:
         return text(metric, "failed" if new.samples else "missing", old, new, note=f"the measurement {problem}")
     values = [run.values[metric.name] for run in scope.runs if metric.name in run.values]
