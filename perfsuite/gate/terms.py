@@ -6,6 +6,8 @@ most what stands here, however the numbers depend on one another. `python benchm
 
 from dataclasses import dataclass, replace
 
+from perfsuite.catalog.definitions import CPU_TIME_TOLERANCE
+
 FALSE_ALARMS = 0.5  # expected in a run of any size without a cause: each is one trial, or one time called "machine"
 MOST_ALARM_RATE = 0.05  # of a single time
 FALSE_REDS = 0.05  # expected in a run of any size without a cause
@@ -38,7 +40,7 @@ class Terms:
         return min(MOST_RED_RATE, FALSE_REDS / self.cells) / TIMED
 
 
-SHARED = Terms(tolerance=0.03, spread=0.10)  # CPUs, with neighbours
+SHARED = Terms(tolerance=CPU_TIME_TOLERANCE, spread=0.10)  # CPUs, with neighbours
 DEDICATED = Terms(tolerance=0.02, spread=0.01)  # accelerators that nobody else uses
 
 
