@@ -7,6 +7,7 @@ that an alarm calls for, of an environment against itself. Rounds are appended t
 recordings of several hours can follow one another; record what else the machine does by doing it.
 """
 
+import contextlib
 import os
 import random
 import sys
@@ -17,7 +18,7 @@ from perfsuite import codec, records
 from perfsuite.ab import RUNNING, Session, Side
 from perfsuite.catalog.registry import Catalog
 from perfsuite.records import Record
-from perfsuite.runner import Settings
+from perfsuite.runner import Runner, Settings
 
 DATA = Path(__file__).parent / "data" / "trials.jsonl"
 CELLS = ("gpt2_tiny-single-cpu_x1", "bloom_tiny-ddp-cpu_x2")
@@ -57,8 +58,11 @@ def trial(side: Side, cell: str, percent: int, round_id: str) -> Recorded:
     """One trial of a cell against itself; side B has the delay."""
     session = Session(side, side, [cell], SETTINGS, interleave="steps")
     delay = (f"perfsuite.selftest.delays:slow_{percent}",) if percent else ()
+    with contextlib.closing(Runner(side.catalog, SETTINGS)) as runner:  # the measurement that calls for a trial
+        alarmed = runner.measure(session.cells[0][1], lambda *_: None)
+    step_seconds = float(alarmed.readings["step_time_seconds"].value)
     load, begin = os.getloadavg()[0], time.monotonic()
-    found = session.compare(session.cells[0], lambda *_: None, faults=((), delay))
+    found = session.compare(session.cells[0], lambda *_: None, step_seconds, ((), delay))
     if not found.times:
         raise SystemExit(found.verdict.headline)
     return Recorded(

@@ -30,7 +30,7 @@ from perfsuite.runner import Runner, Settings, Watch
 REVISION = "git:"
 RUNNING = "here"
 ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B
-PAIR_SECONDS = 6.0  # of the timed steps of both sides
+PAIR_SECONDS = 5.0  # of the timed steps of both sides
 MOST_STEPS = 500
 SHORT_STEPS = 5
 Launches = tuple[Sequence[Measurement], Sequence[Measurement]]  # of A and of B

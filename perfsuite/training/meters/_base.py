@@ -18,7 +18,7 @@ TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still g
 MOST_TRACED_STEPS = 30  # fp16 halves its loss scale in each step that overflows, from 2**16 down
 READS_NORM = ("traced", "warmup", "counted")  # the kinds of steps that compute a gradient norm of perfsuite's own
 FEWEST_BLOCKS = 5  # of unfenced steps; each gives one sample
-LARGEST_BLOCK = 10  # steps: in a trial, where steps are many, short blocks see the same moods of the machine
+LARGEST_BLOCK = 5  # steps: in a trial, where steps are many, short blocks see the same spells of the machine
 
 
 def block_size(steps: int) -> int:
