@@ -23,10 +23,10 @@ import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.codec import write_bytes
-from perfsuite.memory.allocator import answers, smallest_capacity
-from perfsuite.memory.tracing import job_of, trace
-from perfsuite.records import Trace
+from perfsuite.predict.allocator import answers, smallest_capacity
+from perfsuite.records.codec import write_bytes
+from perfsuite.records.measurement import Trace
+from perfsuite.trace.tracing import job_of, trace
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "docs" / "memory_allocator.md"

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.runner import Runner, Settings
+from perfsuite.measure.runner import Runner, Settings
 from perfsuite.units import show_seconds
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from record_trials import DATA, Recorded
 
-from perfsuite import codec
 from perfsuite.gate.paired import LOOKS, decision
 from perfsuite.gate.terms import SHARED
+from perfsuite.records import codec
 from perfsuite.selftest.rows import interval_of as binomial
 
 PAGE = Path(__file__).parent.parent / "docs" / "detection.md"

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.codec import write_bytes
-from perfsuite.memory.predict import predict
-from perfsuite.runner import Runner, Settings
+from perfsuite.measure.runner import Runner, Settings
+from perfsuite.predict.memory import predict
+from perfsuite.records.codec import write_bytes
 
 ALONE, TOGETHER = 1e-4, 1e-3
 OUT = Path(__file__).parents[1] / "docs" / "memory_cpu.md"

@@ -17,9 +17,9 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
-from perfsuite.codec import write_bytes
-from perfsuite.memory.predict import predict
-from perfsuite.records import Prediction
+from perfsuite.predict.memory import predict
+from perfsuite.records.codec import write_bytes
+from perfsuite.records.measurement import Prediction
 
 MIB, GIB, GB = 2**20, 2**30, 10**9
 CONTEXT_2022 = 1343 * MIB  # "GPU memory occupied: 1343 MB" before anything but the kernels was loaded

@@ -25,9 +25,9 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Cut, Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
-from perfsuite.codec import write_bytes
-from perfsuite.memory.predict import predict
-from perfsuite.records import Prediction
+from perfsuite.predict.memory import predict
+from perfsuite.records.codec import write_bytes
+from perfsuite.records.measurement import Prediction
 from perfsuite.report.memory import headroom
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_seeds.md"
@@ -81,7 +81,7 @@ CATALOG = Catalog((), (GATED, *map(deep, LAYERS)))
 HEAD = """# What people asked
 
 Predicted, not measured; written by `python benchmarks/memory_seeds.py`. What a cell needs is the smallest capacity in
-which its two traced steps find room, and what the GPU holds beside all tensors (perfsuite/memory/overhead.py).
+which its two traced steps find room, and what the GPU holds beside all tensors (perfsuite/predict/overhead.py).
 """
 LENGTHS = (512, 1024, 2048, 2560, 2688, 2816, 2944, 3072)
 ASKED_SINGLE, ASKED_BOTH = 17, 27  # GB, of the baseline on one GPU and on two

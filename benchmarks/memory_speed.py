@@ -19,10 +19,10 @@ from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.codec import write_bytes
-from perfsuite.memory.predict import ranks_of
-from perfsuite.memory.tracing import job_of, trace
-from perfsuite.records import Trace
+from perfsuite.predict.memory import ranks_of
+from perfsuite.records.codec import write_bytes
+from perfsuite.records.measurement import Trace
+from perfsuite.trace.tracing import job_of, trace
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_speed.md"
 GOALS = {  # CPU seconds of the trace of a rank
@@ -42,7 +42,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.training.build import from_transformers
+from perfsuite.rank.build import from_transformers
 cell = parse_cell(sys.argv[1], Catalog())
 begin, work = time.process_time(), cell.workload
 with FakeTensorMode():

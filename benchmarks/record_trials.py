@@ -14,11 +14,12 @@ import sys
 import time
 from pathlib import Path
 
-from perfsuite import codec, records
-from perfsuite.ab import RUNNING, Session, Side
 from perfsuite.catalog.registry import Catalog
-from perfsuite.records import Record
-from perfsuite.runner import Runner, Settings
+from perfsuite.measure.ab import RUNNING, Session, Side
+from perfsuite.measure.runner import Runner, Settings
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Record
 
 DATA = Path(__file__).parent / "data" / "trials.jsonl"
 CELLS = ("gpt2_tiny-single-cpu_x1", "bloom_tiny-ddp-cpu_x2")

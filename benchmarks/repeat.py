@@ -13,8 +13,8 @@ import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.records import RankSample
-from perfsuite.runner import Runner, Settings
+from perfsuite.measure.runner import Runner, Settings
+from perfsuite.records.measurement import RankSample
 
 CELLS = (
     "t5_tiny-single-cpu_x1",

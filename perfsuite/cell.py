@@ -21,12 +21,12 @@ from perfsuite.catalog.definitions import (
     Proposal,
     Workload,
 )
+from perfsuite.catalog.expressions import Matcher, matcher
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UnknownName, UsageError
-from perfsuite.expressions import Matcher, matcher
-from perfsuite.records import Job
+from perfsuite.records.measurement import Job
 
 _SUFFIXES = {"b": "micro_batch", "s": "sequence_length", "t": "target_length"}
 

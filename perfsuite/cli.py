@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from perfsuite.errors import PerfsuiteError
-from perfsuite.processes import require_linux
+from perfsuite.wire.processes import require_linux
 
 COMMANDS = "perfsuite.commands"
 BAD_INPUT = 2

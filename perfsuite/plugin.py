@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
-    from perfsuite.pytest_session import PerfCell
+    from perfsuite._pytest.session import PerfCell
 
 UPDATES = ("new", "regressed", "improved", "times", "all")
 TRIALS = ("auto", "always", "never")
@@ -111,13 +111,13 @@ def pytest_configure(config: pytest.Config) -> None:
     )
     if config.getoption("--perf"):
         from perfsuite.errors import UsageError
-        from perfsuite.processes import require_linux
+        from perfsuite.wire.processes import require_linux
 
         try:
             require_linux("--perf")
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
-        from perfsuite.pytest_session import PerfSession
+        from perfsuite._pytest.session import PerfSession
 
         config.pluginmanager.register(PerfSession(config), "perfsuite.session")
     elif config.getoption("--perf-predict"):
@@ -130,7 +130,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """One test per cell, named by the cell's id."""
     if FIXTURE in metafunc.fixturenames:
-        from perfsuite.pytest_cells import parametrize_cells
+        from perfsuite._pytest.cells import parametrize_cells
 
         parametrize_cells(metafunc)
 
@@ -143,7 +143,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="needs --perf"))
         return
     if cells and config.option.keyword:
-        from perfsuite.pytest_cells import without_neighbours
+        from perfsuite._pytest.cells import without_neighbours
 
         cells = without_neighbours(cells, config)
     ours = set(cells)

@@ -14,8 +14,8 @@ from package_index import Index, Upload
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.records import Measurement
-from perfsuite.runner import Runner, Settings
+from perfsuite.measure.runner import Runner, Settings
+from perfsuite.records.measurement import Measurement
 
 if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test starts is no worker
     # No test compares times of two runs, so cells need not wait for another worker's: leases lie in the TMPDIR.

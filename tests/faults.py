@@ -6,8 +6,8 @@ import tempfile
 import time
 from pathlib import Path
 
+from perfsuite.rank.meter import TRACED_STEPS
 from perfsuite.selftest.faults import _raise, at, keeps_copies, killed, leak, sum_not_mean, zero_no_reduction
-from perfsuite.training.meters._base import TRACED_STEPS
 
 __all__ = ["keeps_copies", "killed", "leak", "sum_not_mean", "zero_no_reduction"]
 
@@ -272,7 +272,7 @@ def tells_order(session, trainer, meters):
     import torch.distributed as dist
 
     from perfsuite.errors import RankError
-    from perfsuite.training.meters._base import Meter
+    from perfsuite.rank.meter import Meter
 
     told, step, synchronize, barrier = [], trainer.step, session.synchronize, dist.barrier
 

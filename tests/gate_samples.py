@@ -5,7 +5,7 @@ import statistics
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.records import FORMAT, Baseline, Failure, Launch, Machine, Measurement, RankSample, Reading
+from perfsuite.records.measurement import FORMAT, Baseline, Failure, Launch, Machine, Measurement, RankSample, Reading
 from perfsuite.units import show_bytes, show_count, show_number, show_seconds
 
 CELL = "t5_tiny-zero3-cpu_x2"

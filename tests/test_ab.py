@@ -17,7 +17,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsuite import ab
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
@@ -25,8 +24,9 @@ from perfsuite.gate.compare import Comparison, compare
 from perfsuite.gate.launches import merge
 from perfsuite.gate.paired import ERROR, LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
 from perfsuite.launch.environments import Environment, with_releases
-from perfsuite.records import Launch, Measurement, Reading
-from perfsuite.runner import Settings
+from perfsuite.measure import ab
+from perfsuite.measure.runner import Settings
+from perfsuite.records.measurement import Launch, Measurement, Reading
 
 BADNESS = {"improved": 0, "same": 1, "undecided": 1, "regressed": 2}
 some_differences = st.lists(st.floats(-0.5, 0.5), min_size=LOOKS[0], max_size=MOST_PAIRS)

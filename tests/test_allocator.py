@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.memory.allocator import CachingAllocator, OutOfMemory, answers, replay, segment_size, smallest_capacity
+from perfsuite.predict.allocator import CachingAllocator, OutOfMemory, answers, replay, segment_size, smallest_capacity
 
 MIB = 2**20
 RECORDINGS = sorted((Path(__file__).parent / "data" / "allocator").glob("*.json"))

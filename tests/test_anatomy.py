@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.errors import RankError
-from perfsuite.training.anatomy import CATEGORIES, Mark, dissect
-from perfsuite.training.meters._cuda_history import events_of_history
+from perfsuite.meters._cuda_history import events_of_history
+from perfsuite.rank.anatomy import CATEGORIES, Mark, dissect
 
 Event = tuple[int, int, str]
 NAMED = ("parameters", "master_parameters", "optimizer_state", "gradients")

@@ -4,8 +4,8 @@ import pytest
 
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.training.messages import SIZES, SWEEP_BYTES, label
-from perfsuite.training.meters.bandwidth import fit
+from perfsuite.meters.bandwidth import fit
+from perfsuite.rank.message_sizes import SIZES, SWEEP_BYTES, label
 
 FACTORS = {"all_reduce": {2: 1.0}, "all_gather": {2: 0.5, 4: 0.75}, "reduce_scatter": {2: 0.5}, "send_recv": {2: 1.0}}
 CELLS = [(engine, ranks) for engine, factors in FACTORS.items() for ranks in factors]

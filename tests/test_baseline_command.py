@@ -11,22 +11,22 @@ import pytest
 from gate_samples import CELL, ELSEWHERE, GIB, LAUNCH, METRICS, baseline, measurement, memory, with_measurement
 from test_formats import FIRST
 
-from perfsuite import codec
+from perfsuite.catalog.expressions import hint, matcher
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_hardware
 from perfsuite.cli import main
-from perfsuite.commands._survey import why_orphaned
+from perfsuite.commands.baseline.survey import why_orphaned
 from perfsuite.errors import UsageError
-from perfsuite.expressions import hint, matcher
 from perfsuite.gate import ledger
 from perfsuite.gate.judge import judge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.pool import run_of
 from perfsuite.gate.store import Store
-from perfsuite.gatekeeper import commit_of
 from perfsuite.launch import machine
 from perfsuite.launch.machine import Gpu, describe
-from perfsuite.records import Result
+from perfsuite.measure.gatekeeper import commit_of
+from perfsuite.records import codec
+from perfsuite.records.measurement import Result
 
 PYTHON = {"python": sys.version.split()[0]}
 CONSENT = Consent(how="a test", metrics=METRICS, reason="the first")

@@ -13,7 +13,7 @@ import pytest
 
 from perfsuite.history.ladder import Rung
 from perfsuite.history.results import Benchmark, Run, Value
-from perfsuite.records import FORMAT, Prediction, Trace
+from perfsuite.records.measurement import FORMAT, Prediction, Trace
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CELL = "gpt2_tiny-single-cpu_x1"

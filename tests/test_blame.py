@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite import codec
 from perfsuite.launch import blame
 from perfsuite.launch.blame import TAIL_LINES, blame_exit, blame_hang, last_lines
-from perfsuite.progress import Progress
-from perfsuite.records import Failure
+from perfsuite.records import codec
+from perfsuite.records.measurement import Failure
+from perfsuite.wire.progress import Progress
 
 RAISED = 1 << 8  # the wait status of exit(1)
 

@@ -8,13 +8,13 @@ from gate_samples import GIB, METRICS, OOM, baseline, measurement, memory
 from perfsuite.cell import parse_cell
 from perfsuite.gate.capacity import capacity_of, headroom_of, say_headroom
 from perfsuite.gate.judge import judge
-from perfsuite.records import Result
+from perfsuite.measure.runner import Runner
+from perfsuite.meters._cuda_history import events_of_history, last_refusal
+from perfsuite.rank.anatomy import Mark
+from perfsuite.rank.oom import last_with, parts_at_refusal
+from perfsuite.records.measurement import Result
 from perfsuite.report.summary import HEADROOM, rows
 from perfsuite.report.verdict import render
-from perfsuite.runner import Runner
-from perfsuite.training.anatomy import Mark
-from perfsuite.training.meters._cuda_history import events_of_history, last_refusal
-from perfsuite.training.refusal import last_with, parts_at_refusal
 
 ON_GPUS = "t5_tiny-zero3-h200_x2"
 

@@ -8,14 +8,14 @@ import gate_samples as samples
 import msgspec
 import pytest
 
-from perfsuite.against import changes_to
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
-from perfsuite.changes import Change, changes_since, code_change
 from perfsuite.errors import FileError, UsageError
 from perfsuite.gate.pool import run_of
-from perfsuite.records import Measurement, TimedRun
+from perfsuite.measure.against import changes_to
+from perfsuite.measure.changes import Change, changes_since, code_change
+from perfsuite.records.measurement import Measurement, TimedRun
 
 HERE = metadata.version("msgspec")
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@t"]

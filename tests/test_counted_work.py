@@ -8,12 +8,8 @@ from gate_samples import VERSIONS, baseline, measurement, with_measurement
 from perfsuite.cell import parse_cell
 from perfsuite.gate.explain import explain
 from perfsuite.gate.judge import judge
-from perfsuite.records import FORMAT, Baseline, Reading
-from perfsuite.report.verdict import render
-from perfsuite.runner import Runner, Settings
-from perfsuite.training.anatomy import Mark
-from perfsuite.training.meters._base import block_size, last_kinds
-from perfsuite.training.meters._cuda_runtime import (
+from perfsuite.measure.runner import Runner, Settings
+from perfsuite.meters._cuda_runtime import (
     END,
     LAUNCHES,
     MODULE,
@@ -24,9 +20,13 @@ from perfsuite.training.meters._cuda_runtime import (
     reading,
     runtime_calls,
 )
-from perfsuite.training.meters.allocations import count_allocations
-from perfsuite.training.meters.flops import hfu, mfu
-from perfsuite.training.meters.python_calls import METRICS as CALLS
+from perfsuite.meters.allocations import count_allocations
+from perfsuite.meters.flops import hfu, mfu
+from perfsuite.meters.python_calls import METRICS as CALLS
+from perfsuite.rank.anatomy import Mark
+from perfsuite.rank.meter import block_size, last_kinds
+from perfsuite.records.measurement import FORMAT, Baseline, Reading
+from perfsuite.report.verdict import render
 
 GPT2 = "gpt2_tiny-single-cpu_x1"
 MODELING = "transformers.models.gpt2.modeling_gpt2"

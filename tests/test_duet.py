@@ -11,9 +11,9 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell, parse_hardware
 from perfsuite.cli import main
 from perfsuite.commands import ab
-from perfsuite.duet import measure_in_turns
 from perfsuite.errors import UsageError
-from perfsuite.runner import Runner
+from perfsuite.measure.duet import measure_in_turns
+from perfsuite.measure.runner import Runner
 
 CELL = "gpt2_tiny-ddp-cpu_x2"
 

@@ -4,8 +4,8 @@ import pytest
 
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.errors import RankError
-from perfsuite.training.meters.epochs import check_reserved
-from perfsuite.training.recipe import resolve
+from perfsuite.meters.epochs import check_reserved
+from perfsuite.rank.recipe import resolve
 
 LOGITS = 2 * 2 * 64 * 512 * 4  # bytes of an epoch: batches, samples, tokens, vocabulary, fp32
 ZERO3 = "zero3-cpu_x2"
@@ -94,7 +94,7 @@ def test_cells_without_epochs_have_no_such_metric(measure):
 
 def test_every_training_engine_can_evaluate_or_says_why_not(catalog):
     """An engine whose trainer has no evaluation of its own refuses epochs."""
-    from perfsuite.training.trainer import Trainer
+    from perfsuite.rank.trainer import Trainer
 
     for engine in catalog.all("engine").values():
         if engine.process == "training" and not engine.refused and "epochs" not in engine.refuses:

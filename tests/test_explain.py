@@ -10,11 +10,11 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.judge import judge
-from perfsuite.records import FORMAT, Baseline, Launch, Reading
+from perfsuite.measure.runner import Runner, Settings
+from perfsuite.records.measurement import FORMAT, Baseline, Launch, Reading
+from perfsuite.records.suspects import MOST, expand, fold
 from perfsuite.report.verdict import render
-from perfsuite.runner import Runner, Settings
 from perfsuite.selftest.explained import EXPLAINED
-from perfsuite.suspects import MOST, expand, fold
 
 MIB = 2**20
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.cell import parse_cell
-from perfsuite.runner import Runner, Settings
+from perfsuite.measure.runner import Runner, Settings
 
 DDP = "gpt2_tiny-ddp-cpu_x2"
 

@@ -8,7 +8,7 @@ from perfsuite.gate.compare import compare
 from perfsuite.gate.gather import failed, gather
 from perfsuite.gate.judge import what_changed
 from perfsuite.gate.lines import changes
-from perfsuite.training.flags import OWN, variables
+from perfsuite.rank.flags import OWN, variables
 
 RING = {"NCCL_ALGO": "Ring", "torch threads": "1"}
 NONE = {"torch threads": "2"}

@@ -7,10 +7,10 @@ import msgspec
 import pytest
 from gate_samples import METRICS
 
-from perfsuite import records
 from perfsuite.errors import FileError
 from perfsuite.gate.judge import judge
 from perfsuite.gate.store import Store
+from perfsuite.records import measurement as records
 
 CELL = "gpt2_tiny-single-cpu_x1"
 # As git has it before launches and controls: baselines/cpu_x1/gpt2_tiny-single-cpu_x1.json at 32cc3a08c6b3, shortened.

@@ -9,7 +9,7 @@ from gate_samples import CELL, GIB, METRICS, VERSIONS, measurement, memory, time
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.gate.store import Store
-from perfsuite.gatekeeper import Gatekeeper
+from perfsuite.measure.gatekeeper import Gatekeeper
 
 
 class Few(Catalog):

@@ -12,7 +12,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.gather import GatherError, failed, gather, is_number, ranks_of
-from perfsuite.records import Measurement, RankSample, Reading
+from perfsuite.records.measurement import Measurement, RankSample, Reading
 from perfsuite.units import show_number
 
 

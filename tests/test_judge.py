@@ -13,7 +13,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
 from perfsuite.gate.judge import OPEN, ORDER, RED, judge
 from perfsuite.gate.terms import Terms
-from perfsuite.records import Baseline, Line, Measurement, Reading, Verdict
+from perfsuite.records.measurement import Baseline, Line, Measurement, Reading, Verdict
 from perfsuite.units import show_count
 
 BASELINE = baseline()

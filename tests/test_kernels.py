@@ -13,7 +13,7 @@ from perfsuite.gate.judge import RED, judge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
 from perfsuite.kernels import NATIVE, PORTABLE, kernel_set, kernels_key, pinned, why_others
-from perfsuite.runner import Runner, Settings, check_settings
+from perfsuite.measure.runner import Runner, Settings, check_settings
 
 AVX2 = "fpu fma avx2"
 AVX512 = f"{AVX2} avx512f avx512bw avx512dq avx512vl"

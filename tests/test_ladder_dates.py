@@ -12,7 +12,7 @@ from package_index import Index, Upload, wheel
 from test_ladder import _git, _ladder, _story, _suite
 
 from perfsuite.cli import main
-from perfsuite.commands._ladder_publish import markdown
+from perfsuite.commands.ladder.publish import markdown
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history import cutoff, dates, index, locks, site
 from perfsuite.history.dates import read_dates

@@ -13,16 +13,16 @@ import pytest
 from rich.console import Console
 from test_ladder import _benchmarks, _gave, _git, _ladder, _perfsuite, _story, _suite
 
-from perfsuite import codec
 from perfsuite.cli import main
-from perfsuite.commands import _ladder_publish
-from perfsuite.commands._ladder_run import summary
+from perfsuite.commands.ladder import publish as _ladder_publish
+from perfsuite.commands.ladder.rungs import summary
 from perfsuite.errors import FileError
 from perfsuite.history import _asv, asv, confirm, files, ladder, results, site
 from perfsuite.history.confirm import Check
 from perfsuite.history.ladder import called
 from perfsuite.history.results import Value
 from perfsuite.history.steps import Step
+from perfsuite.records import codec
 
 UP = Step(("b", ""), True, "1", "2", 1.0, 2.0)
 EXACT = Step(("b", ""), False, "1", "2", 1.0, 2.0)

@@ -8,7 +8,7 @@ from parity import worst
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.runner import Runner, Settings
+from perfsuite.measure.runner import Runner, Settings
 
 LOOPS = ["accelerate", "hf_trainer"]
 BOUND = 1e-4

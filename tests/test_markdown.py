@@ -4,13 +4,13 @@ import msgspec
 import pytest
 from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
 
-from perfsuite import codec
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.errors import FileError
 from perfsuite.gate.judge import judge
 from perfsuite.gate.predicted import judge_prediction
-from perfsuite.records import FORMAT, PredictedBaseline, PredictedResult, Prediction, Result, Verdict
+from perfsuite.records import codec
+from perfsuite.records.measurement import FORMAT, PredictedBaseline, PredictedResult, Prediction, Result, Verdict
 from perfsuite.report.markdown import ROOM, code, fence, passes, render_markdown
 from perfsuite.report.verdict import render
 

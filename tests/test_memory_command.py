@@ -8,7 +8,7 @@ from perfsuite.cell import parse_cell
 from perfsuite.cli import main
 from perfsuite.commands import memory
 from perfsuite.commands.fit import costs
-from perfsuite.records import FORMAT, Prediction
+from perfsuite.records.measurement import FORMAT, Prediction
 
 TINY = ["memory", "gpt2_tiny", "--strategy", "single+bf16", "--hardware", "rtx3090_x2"]
 

@@ -8,7 +8,7 @@ from parity import worst
 from conftest import SETTINGS
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.runner import Runner
+from perfsuite.measure.runner import Runner
 
 BOUND = 1e-4
 ON_HOST = [

@@ -223,7 +223,7 @@ def test_a_cell_without_a_measurement_is_in_the_report(repository, worker):
     [
         ("", ("--perf-hardware=h200_x1",), "gpt2_tiny-single-h200_x1: h200_x1 is not here"),
         (
-            "from perfsuite.runner import Runner\n"
+            "from perfsuite.measure.runner import Runner\n"
             "def full(*_): raise OSError(28, 'No space left')\n"
             "Runner.measure = full",
             (),
@@ -264,7 +264,8 @@ def test_a_report_that_cannot_be_made_is_told_at_once(repository):
 
 def test_a_report_that_cannot_be_written_is_red(repository):
     """A disk that is full by then: one sentence beside the table of what was measured, and no traceback."""
-    full = "from perfsuite import codec\ndef full(*_): raise OSError(28, 'No space left')\ncodec.write_bytes = full"
+    full = "def full(*_): raise OSError(28, 'No space left')\ncodec.write_bytes = full"
+    full = f"from perfsuite.records import codec\n{full}"
     cell = "gpt2_tiny-zero3-cpu_x2"
     pytester = repository(cell, conftest=f"{HIDDEN}\n{full}")
     held_to(pytester, cell, cannot_run)
@@ -406,7 +407,7 @@ def test_out_of_memory_is_red(repository):
     ("cell", "complaint"),
     [
         ("t5_bse-single-cpu_x1", "*No model named 't5_bse'. Did you mean 't5_base'?*"),
-        ("t5_tiny-zero_3-cpu_x2", "*No engine named 'zero_3'. Did you mean 'zero3'?*perfsuite/training/engines*"),
+        ("t5_tiny-zero_3-cpu_x2", "*No engine named 'zero_3'. Did you mean 'zero3'?*perfsuite/engines*"),
         ("t5_tiny-zero3+bf61-cpu_x2", "*No technique named 'bf61'. Did you mean 'bf16'?*"),
         ("t5_tiny-single-h20_x1", "*No hardware named 'h20'. Did you mean 'h200'?*"),
         ("t5_tiny-single-cpu_x2", "*single runs on at most 1 rank, cpu_x2 has 2.*"),
@@ -523,7 +524,7 @@ from perfsuite.catalog.definitions import Engine
 ENGINES = (Engine(name="mine", trainer=Mine, source="our own"),)
 """
 TRAINER = """
-from perfsuite.training.engines.ddp import DistributedDataParallel
+from perfsuite.engines.ddp import DistributedDataParallel
 
 class Mine(DistributedDataParallel):
     pass
@@ -603,7 +604,7 @@ def _wait_until(condition, seconds=60):
 
 
 def _step_of(path):
-    from perfsuite.progress import read_progress
+    from perfsuite.wire.progress import read_progress
 
     return read_progress(path).step
 

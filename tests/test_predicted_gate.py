@@ -11,18 +11,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfsuite import pytest_predictions
+from perfsuite._pytest import predictions as pytest_predictions
+from perfsuite._pytest.predictions import predict_and_judge
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.codec import read, read_report, write
 from perfsuite.errors import FileError
 from perfsuite.gate.predicted import judge_prediction, load, path_of
-from perfsuite.memory import predict as memory_predict
-from perfsuite.memory import tracing
-from perfsuite.memory.overhead import overhead
-from perfsuite.memory.predict import predict
-from perfsuite.pytest_predictions import predict_and_judge
-from perfsuite.records import FORMAT, Failure, PredictedBaseline, Prediction, Trace, TraceMark
+from perfsuite.predict import memory as memory_predict
+from perfsuite.predict.memory import predict
+from perfsuite.predict.overhead import overhead
+from perfsuite.records.codec import read, read_report, write
+from perfsuite.records.measurement import FORMAT, Failure, PredictedBaseline, Prediction, Trace, TraceMark
+from perfsuite.trace import tracing
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(
@@ -275,7 +275,7 @@ def test_another_process_finds_what_was_kept(traced):
     """The key is the same whatever order a process has for the members of a set."""
     code = (
         "from perfsuite.catalog.registry import Catalog; from perfsuite.cell import parse_cell; "
-        "from perfsuite.memory.tracing import job_of, kept_at; "
+        "from perfsuite.trace.tracing import job_of, kept_at; "
         f"print(kept_at(job_of(parse_cell({CELL!r}, Catalog()), 0, Catalog())))"
     )
     paths = {
@@ -300,7 +300,7 @@ def test_the_gate_traces_always(traced, catalog, tmp_path):
     assert len(traced) == 2
 
 
-@pytest.mark.parametrize("name", ["records.py", "training/meters/_cpu_allocator.cpp"])
+@pytest.mark.parametrize("name", ["cell.py", "rank/cpu_allocator.cpp"])
 def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch, name):
     """Any file of perfsuite's own, Python or not, is part of what a kept prediction was made with."""
     file = tmp_path / "package" / name

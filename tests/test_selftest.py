@@ -10,8 +10,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.commands import selftest
 from perfsuite.errors import UsageError
-from perfsuite.gatekeeper import unwatched
-from perfsuite.records import Line, Verdict
+from perfsuite.measure.gatekeeper import unwatched
+from perfsuite.records.measurement import Line, Verdict
 from perfsuite.selftest import trials
 from perfsuite.selftest.cases import ALIKE, CASES, DDP, Case
 from perfsuite.selftest.proof import Bench

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from perfsuite.training.process_group import why_no_kernels
+from perfsuite.rank.process_group import why_no_kernels
 
 TRAPPED = """
 import json, socket, sys
@@ -64,7 +64,7 @@ import os, socket, sys
 from pathlib import Path
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import make_job, parse_cell
-from perfsuite.codec import write
+from perfsuite.records.codec import write
 from perfsuite.launch.server import Server
 
 folder, catalog = Path(sys.argv[1]), Catalog()

@@ -14,11 +14,12 @@ from gate_samples import CELL, GIB, MACHINE, METRICS, OOM, baseline, memory, wit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsuite import codec, records
 from perfsuite.errors import FileError
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
-from perfsuite.records import Baseline, Reading, TimedRun
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Baseline, Reading, TimedRun
 
 BASELINE = baseline()
 CONSENT = Consent(how="a test", metrics=METRICS)

@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfsuite import codec
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.records import Failure, Machine, Measurement, Reading
-from perfsuite.runner import Runner, Settings
+from perfsuite.measure.runner import Runner, Settings
+from perfsuite.records import codec
+from perfsuite.records.measurement import Failure, Machine, Measurement, Reading
 from perfsuite.studies._cells import Bench, Workbench, plan
 from perfsuite.studies._code import _digest as digests
 from perfsuite.studies._plot import can_plot

@@ -9,9 +9,9 @@ import pytest
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.cli import main
-from perfsuite.support.pages import markdown
-from perfsuite.support.pairs import claims
-from perfsuite.support.proofs import Entry, Prover, load, proof, prove_all, proven, refusal
+from perfsuite.compatibility.pages import markdown
+from perfsuite.compatibility.pairs import claims
+from perfsuite.compatibility.proofs import Entry, Prover, load, proof, prove_all, proven, refusal
 
 DOCS = Path(__file__).parents[1] / "docs"
 SAMPLE = 5  # pairs that are trained again; others every day
@@ -52,7 +52,7 @@ def test_every_state_is_the_catalogs(catalog, pairs, entries):
 
 def test_the_page_is_of_the_file(catalog, pairs, entries, monkeypatch):
     """docs/support.md is what docs/support.json says. Installed versions do not matter: the page tells its own."""
-    monkeypatch.setattr("perfsuite.support.pages.proven", lambda *_: True)
+    monkeypatch.setattr("perfsuite.compatibility.pages.proven", lambda *_: True)
 
     assert (DOCS / "support.md").read_text() == markdown(catalog, pairs, entries)
 
@@ -81,7 +81,7 @@ def test_a_sample_runs_again(measure, entries, pair):
 CATALOG = {
     "engines": """
 from perfsuite.catalog.definitions import Engine
-from perfsuite.training.engines.single import Single
+from perfsuite.engines.single import Single
 ENGINES = (
     Engine(name="gpu_only", trainer=Single, source="ours", max_ranks=1,
            why_not=lambda proposal: "" if proposal.device else "it has no kernels for one"),
@@ -143,7 +143,7 @@ class FakeRunner:
         self.catalog, self.outcomes, self.asked = catalog, outcomes, []
 
     def measure(self, cell, watch):
-        from perfsuite.records import Failure, Machine, Measurement
+        from perfsuite.records.measurement import Failure, Machine, Measurement
 
         self.asked.append(cell.id)
         said = next((value for part, value in self.outcomes.items() if part in cell.id), "fits")

@@ -5,8 +5,8 @@ import pytest
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.memory.theory import model_state
-from perfsuite.records import FORMAT, Prediction
+from perfsuite.predict.theory import model_state
+from perfsuite.records.measurement import FORMAT, Prediction
 from perfsuite.report.memory import explain
 
 MINE = """

@@ -9,9 +9,9 @@ from faults import named
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.memory.predict import predict
-from perfsuite.memory.refusals import why_not_traced
-from perfsuite.memory.tracing import job_of, trace
+from perfsuite.predict.memory import predict
+from perfsuite.predict.untraceable import why_not_traced
+from perfsuite.trace.tracing import job_of, trace
 
 PUBLISHED = Path(__file__).parents[1] / "benchmarks" / "published"
 SINGLE = ["t5_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]

@@ -9,17 +9,17 @@ import gate_samples as samples
 import msgspec
 import pytest
 
-from perfsuite.against import Against
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
-from perfsuite.changes import Change
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison, compare
 from perfsuite.gate.judge import judge
-from perfsuite.records import Measurement, Reading, Result, Verdict
-from perfsuite.runner import Settings
-from perfsuite.trial import Trial
+from perfsuite.measure.against import Against
+from perfsuite.measure.changes import Change
+from perfsuite.measure.runner import Settings
+from perfsuite.measure.trial import Trial
+from perfsuite.records.measurement import Measurement, Reading, Result, Verdict
 
 # Packages that are installed wherever these tests run.
 OLD = {"python": "3.11.2", "msgspec": "0.1", "packaging": "1.0"}
@@ -355,4 +355,4 @@ def test_against_a_side_that_fails_is_red(tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def _no_git(monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples' commit is nobody's."""
-    monkeypatch.setattr("perfsuite.trial.code_change", lambda *_: None)
+    monkeypatch.setattr("perfsuite.measure.trial.code_change", lambda *_: None)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.gate.judge import judge
-from perfsuite.records import Failure, Line, Measurement, Result, Verdict
+from perfsuite.records.measurement import Failure, Line, Measurement, Result, Verdict
 from perfsuite.report.summary import asides, line, render_summary, rows, status, summary_table
 from perfsuite.report.verdict import render
 from perfsuite.units import parse_bytes

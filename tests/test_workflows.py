@@ -14,9 +14,9 @@ import pytest
 import yaml
 from gate_samples import measurement
 
-from perfsuite import codec
 from perfsuite.history.ladder import read_suite, suite_folder
-from perfsuite.records import Result, Verdict
+from perfsuite.records import codec
+from perfsuite.records.measurement import Result, Verdict
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

@@ -46,7 +46,7 @@ class Model:
     config_class: str = ""
     model_class: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
-    build: str = "perfsuite.training.build:from_transformers"
+    build: str = "perfsuite.rank.build:from_transformers"
     positions: int | None = None  # so many are learned, and no sequence is longer; None: they are computed
     vocabulary: int = 0  # tokens are drawn from [first_token, vocabulary)
     first_token: int = 2  # the tokens below it are padding and end of sequence
@@ -146,7 +146,7 @@ class Proposal:
 class Engine:
     """How the ranks of a cell share the work of one optimizer step.
 
-    ``trainer`` is the class (a ``perfsuite.training.trainer.Trainer``) that a rank instantiates; its module must not
+    ``trainer`` is the class (a ``perfsuite.rank.trainer.Trainer``) that a rank instantiates; its module must not
     import torch when it is imported. ``dimension`` is the field of Layout that takes all ranks which the techniques
     of ``combines`` (``dp``, ``tp``) leave, and is at least ``min_ranks`` and at most ``max_ranks`` wide.
     ``preload`` names the modules that the rank server imports before it forks, and ``prepare`` a function that it
@@ -186,11 +186,11 @@ class Technique:
     """One choice of a recipe. A strategy carries at most one technique of a ``slot``.
 
     ``order`` is the slot's place in a strategy's name; the ``default`` of a slot is left out of it. ``sets`` are the
-    fields of ``perfsuite.training.recipe.Recipe`` that it changes; a technique with ``parameter`` is written with a
+    fields of ``perfsuite.rank.recipe.Recipe`` that it changes; a technique with ``parameter`` is written with a
     whole number behind its name (``acc8``) that becomes the value of that field, or, where it names a field of
     Layout, the width of that dimension. ``applies`` is called in the rank with the session and the model that was
     just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
-    ``loop`` is a class of ``perfsuite.training.loops`` that takes the place of the engine's own loop.
+    ``loop`` is a class of ``perfsuite.rank.loops`` that takes the place of the engine's own loop.
 
     ``packages`` must be installed; ``preload`` and ``prepare`` are what they are of an Engine. ``why_not`` says what a
     Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that

@@ -36,9 +36,9 @@ class Kind:
 KINDS = {
     "model": Kind("perfsuite.catalog.models", "MODELS", Model),
     "device": Kind("perfsuite.catalog.hardware", "DEVICES", Device),
-    "engine": Kind("perfsuite.training.engines", "ENGINES", Engine),
-    "technique": Kind("perfsuite.training.techniques", "TECHNIQUES", Technique),
-    "metric": Kind("perfsuite.training.meters", "METRICS", Metric),
+    "engine": Kind("perfsuite.engines", "ENGINES", Engine),
+    "technique": Kind("perfsuite.techniques", "TECHNIQUES", Technique),
+    "metric": Kind("perfsuite.meters", "METRICS", Metric),
     "study": Kind("perfsuite.studies", "STUDIES", Study),
 }
 

@@ -118,6 +118,6 @@ def _parse_technique(part: str, catalog: Catalog) -> Choice:
         return Choice(techniques[match[1]], number)
     if part in techniques:
         raise UsageError(f"{part!r} needs a whole number behind it, such as {part}8.")
-    add = "To add one, add it to its slot's file in perfsuite/training/techniques/."
+    add = "To add one, add it to its slot's file in perfsuite/techniques/."
     known = [name if item.parameter is None else f"{name}<n>" for name, item in techniques.items()]
     raise UnknownName("technique", part, known, add)

@@ -14,7 +14,7 @@ from perfsuite.errors import UsageError
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.kernels import CHOICES, PORTABLE, kernels_key
-from perfsuite.runner import Settings, check_settings
+from perfsuite.measure.runner import Settings, check_settings
 from perfsuite.studies._rows import Length
 from perfsuite.units import parse_bytes
 

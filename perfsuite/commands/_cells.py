@@ -2,11 +2,11 @@
 
 import argparse
 
+from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import cells_meant, parse_cell
 from perfsuite.commands._base import add_baselines, store_of
 from perfsuite.errors import UsageError
-from perfsuite.expressions import hint
 from perfsuite.launch.machine import why_absent, why_missing
 
 

@@ -7,10 +7,10 @@ from rich.console import Console
 from rich.table import Table
 
 from perfsuite.catalog.registry import Catalog
+from perfsuite.compatibility.pages import Matrix, matrix
+from perfsuite.compatibility.pairs import claims
+from perfsuite.compatibility.proofs import load
 from perfsuite.report.tables import bare_table, print_table, width_of
-from perfsuite.support.pages import Matrix, matrix
-from perfsuite.support.pairs import claims
-from perfsuite.support.proofs import load
 
 DEFAULT = Path("docs", "support.json")
 MOST_NAMED = 10

@@ -8,8 +8,6 @@ import argparse
 from collections import Counter
 from pathlib import Path
 
-from perfsuite import codec, records
-from perfsuite.ab import Session, kind_of, sides
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import make_cell, parse_cell
 from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, check_output, settings_of
@@ -19,7 +17,10 @@ from perfsuite.gate.compare import Comparison
 from perfsuite.gate.paired import LOOKS, MOST_PAIRS
 from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.launch.machine import why_absent
-from perfsuite.records import Record
+from perfsuite.measure.ab import Session, kind_of, sides
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Record
 from perfsuite.report.ab import render_ab
 from perfsuite.report.live import LiveLine
 

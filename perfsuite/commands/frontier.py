@@ -6,17 +6,17 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
+from perfsuite.catalog.expressions import hint, matcher
 from perfsuite.cell import Cell, parse_hardware
 from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._select import add_select
 from perfsuite.errors import UsageError
-from perfsuite.expressions import hint, matcher
 from perfsuite.gate.capacity import capacity_of, headroom_of, most_of
 from perfsuite.launch.machine import why_absent
-from perfsuite.records import Measurement
+from perfsuite.measure.runner import Runner
+from perfsuite.records.measurement import Measurement
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import bare_table, print_table
-from perfsuite.runner import Runner
 from perfsuite.studies._frontier import Answer, answer, of_micro_batches, of_models
 from perfsuite.units import show_bytes
 

@@ -11,9 +11,9 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, make_cell, parse_cell, parse_hardware, taken, why_too_long
 from perfsuite.commands._base import Command, add_catalog, catalog_of, check_output
 from perfsuite.errors import Refused, UsageError
-from perfsuite.memory.predict import attempt, predict
-from perfsuite.memory.timeline import draw, draw_sweep
-from perfsuite.records import FORMAT, Failure, Prediction
+from perfsuite.predict.memory import attempt, predict
+from perfsuite.predict.timeline import draw, draw_sweep
+from perfsuite.records.measurement import FORMAT, Failure, Prediction
 from perfsuite.report.memory import bar, explain, largest, parts, ranking
 from perfsuite.report.tables import print_table
 from perfsuite.units import show_bytes

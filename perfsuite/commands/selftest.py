@@ -11,10 +11,11 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from perfsuite import codec, records
 from perfsuite.commands._base import Command, add_catalog, catalog_of, check_output
 from perfsuite.errors import UsageError
-from perfsuite.records import Record
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Record
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.selftest.cases import CASES, Case

@@ -5,10 +5,10 @@ import re
 import sys
 from pathlib import Path
 
-from perfsuite import codec
 from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import FileError
-from perfsuite.records import PredictedResult, Result
+from perfsuite.records import codec
+from perfsuite.records.measurement import PredictedResult, Result
 from perfsuite.report.markdown import SUCCESS, passes, render_markdown
 
 _CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")

@@ -6,12 +6,12 @@ from collections import Counter
 
 from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._support import add_file
+from perfsuite.compatibility.pages import markdown
+from perfsuite.compatibility.pairs import Claim, claims
+from perfsuite.compatibility.proofs import Entry, Prover, prove_all, write
 from perfsuite.errors import UsageError
+from perfsuite.measure.runner import Runner
 from perfsuite.report.live import LiveLine
-from perfsuite.runner import Runner
-from perfsuite.support.pages import markdown
-from perfsuite.support.pairs import Claim, claims
-from perfsuite.support.proofs import Entry, Prover, prove_all, write
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -5,7 +5,6 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfsuite import codec
 from perfsuite.cell import parse_cell
 from perfsuite.commands._base import (
     Command,
@@ -20,7 +19,8 @@ from perfsuite.commands._base import (
 from perfsuite.errors import UsageError
 from perfsuite.gate.launches import merge
 from perfsuite.gate.store import Store
-from perfsuite.records import Measurement
+from perfsuite.records import codec
+from perfsuite.records.measurement import Measurement
 from perfsuite.studies._cells import Kept
 from perfsuite.studies._rows import rounds_of, time_to_train
 from perfsuite.units import show_duration, show_seconds

@@ -4,10 +4,10 @@ from collections.abc import Iterable
 
 import msgspec
 
-from perfsuite import records
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.pool import changed_since, run_of, runs_of, with_run
-from perfsuite.records import Baseline, Measurement, Verdict
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Baseline, Measurement, Verdict
 
 
 def baseline_of(measurement: Measurement, commit: str, metrics: Iterable[Metric]) -> Baseline:

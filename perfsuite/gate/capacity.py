@@ -1,6 +1,6 @@
 """What a cell leaves of its capacity, and what grew where it left nothing."""
 
-from perfsuite.records import Measurement
+from perfsuite.records.measurement import Measurement
 from perfsuite.units import show_bytes
 
 PEAK = "peak_memory_bytes"

@@ -23,7 +23,7 @@ from perfsuite.gate.lines import Scope, changes, say
 from perfsuite.gate.noise import level_of
 from perfsuite.gate.paired import ERROR, LOOKS, Interval, interval
 from perfsuite.gate.rules import hold
-from perfsuite.records import Line, Measurement, Reading, Record, Verdict
+from perfsuite.records.measurement import Line, Measurement, Reading, Record, Verdict
 from perfsuite.units import show_change, show_ratio
 
 ORDER = ("failed", "regressed", "undecided", "improved", "same")

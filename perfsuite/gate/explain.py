@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.records import Measurement, Reading
-from perfsuite.suspects import AT, EXPOSED, PHASES, expand, layer_of, with_layers, without_module
+from perfsuite.records.measurement import Measurement, Reading
+from perfsuite.records.suspects import AT, EXPOSED, PHASES, expand, layer_of, with_layers, without_module
 from perfsuite.units import show_seconds
 
 NAMED = 3  # at most so many operators

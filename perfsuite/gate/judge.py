@@ -29,7 +29,7 @@ from perfsuite.gate.lines import Scope, changes
 from perfsuite.gate.pool import changed_since, own_runs, runs_of
 from perfsuite.gate.rules import hold
 from perfsuite.gate.terms import Terms
-from perfsuite.records import Baseline, Line, Measurement, Verdict
+from perfsuite.records.measurement import Baseline, Line, Measurement, Verdict
 from perfsuite.units import show_bytes, show_number
 
 ORDER = (

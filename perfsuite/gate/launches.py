@@ -8,7 +8,7 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.gather import derived
 from perfsuite.gate.lines import agree, bound_of, low_precision
-from perfsuite.records import Failure, Measurement, Reading
+from perfsuite.records.measurement import Failure, Measurement, Reading
 
 
 def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Measurement:

@@ -14,13 +14,14 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite import codec, records
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import FileError
 from perfsuite.gate.judge import what_changed
 from perfsuite.gate.locks import locked
 from perfsuite.gate.machines import why_other_machine
-from perfsuite.records import Baseline, Measurement, Record
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Baseline, Measurement, Record
 
 NAME = "ledger.jsonl"
 FORMAT = 1

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.terms import Terms, terms_of
-from perfsuite.records import Line, Measurement, Reading, TimedRun
+from perfsuite.records.measurement import Line, Measurement, Reading, TimedRun
 from perfsuite.units import show_bytes
 
 # Relative bound of "close" numbers in low precision; in fp32 it is the metric's own. Two orders of summation differ by

@@ -1,6 +1,6 @@
 """Whether two records are of one machine. Only then do their times compare."""
 
-from perfsuite.records import Machine
+from perfsuite.records.measurement import Machine
 
 
 def why_other_machine(recorded: Machine, here: Machine) -> str:

@@ -1,8 +1,8 @@
 """Two sides launched in pairs, and the ratio of their times. Pure functions of logarithms of seconds.
 
 A pair is a launch of each side at the same time, by rank servers that are new for the pair, whose steps alternate: a
-slow spell of the machine slows both (perfsuite/duet.py). Which side begins is drawn by lot. Its difference is the
-median of d = b - a over its steps. Pairs repeat what steps do not: memory layout, hash seeds, the order of threads.
+slow spell of the machine slows both (perfsuite/measure/duet.py). Which side begins is drawn by lot. Its difference is
+the median of d = b - a over its steps. Pairs repeat what steps do not: memory layout, hash seeds, the order of threads.
 
 The mean of the differences has Student's interval, with a spread that joins theirs and what is known of pairs
 beforehand, as gate/noise.py joins it for runs: s² = (PRIOR_PAIRS · PRIOR_SPREAD² + Σ(dᵢ - mean)²) / f

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.gate.lines import changes
-from perfsuite.records import FORMATS, Line, PredictedBaseline, Prediction, Verdict
+from perfsuite.records import codec
+from perfsuite.records.measurement import FORMATS, Line, PredictedBaseline, Prediction, Verdict
 from perfsuite.units import show_bytes, show_change
 
 HELD = {  # a number, or numbers by name, which are held one by one and shown as their sum

@@ -9,13 +9,13 @@ import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.gate import ledger
 from perfsuite.gate.gather import is_number, ranks_of
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.locks import locked
-from perfsuite.records import FORMATS, Baseline, Measurement, Reading, TimedRun
+from perfsuite.records import codec
+from perfsuite.records.measurement import FORMATS, Baseline, Measurement, Reading, TimedRun
 
 OUTCOMES = ("fits", "oom", "unsupported")  # a cell that failed has nothing to be held to
 # Whatever counts or lasts cannot be negative. A loss can, so a name without one of these units may be.

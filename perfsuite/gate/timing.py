@@ -19,7 +19,7 @@ from perfsuite.gate.lines import Scope, say, text
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.noise import Pool, relative
 from perfsuite.gate.terms import Terms
-from perfsuite.records import Line, Reading
+from perfsuite.records.measurement import Line, Reading
 from perfsuite.units import show_change, show_ratio
 
 NO_TIMES = "no times of this machine: "

@@ -10,7 +10,7 @@ import signal
 import sys
 from typing import Any
 
-from perfsuite.processes import end_with_parent
+from perfsuite.wire.processes import end_with_parent
 
 SKIPPED = "asv: skipped: "  # what asv's runner says of NotImplementedError in a setup
 SAYS = "asv: {} is no number. What does not apply says so by NotImplementedError in the benchmark's setup."

@@ -18,7 +18,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from perfsuite import codec, records
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history.files import result_file, values_of, was_run
 from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
@@ -26,6 +25,8 @@ from perfsuite.history.repository import BRANCH
 from perfsuite.history.results import Key, Run, current, inherited, machine, made_here, show
 from perfsuite.launch.environments import uv_command, uv_variables
 from perfsuite.launch.machine import cores, cpu_name
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
 from perfsuite.units import show_bytes
 
 CONFIGURATION, FRESH = "asv.conf.json", "asv.fresh.json"

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 from packaging.version import Version
 
-from perfsuite import codec
 from perfsuite.errors import UsageError
 from perfsuite.history import cutoff, index, locks, repository
 from perfsuite.history.ladder import INHERIT, LOCK, Definition, Ladder, Rung, Suite, read_ladder
 from perfsuite.launch.machine import gpus
+from perfsuite.records import codec
 
 Told = Callable[[Rung], None]
 

@@ -11,11 +11,11 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
 from perfsuite.history.evidence import Evidence, add, behind
-from perfsuite.memory.predict import attempt
-from perfsuite.memory.refusals import why_not_traced
-from perfsuite.records import Failure, Measurement, Prediction
-from perfsuite.runner import Runner, Settings
-from perfsuite.training.anatomy import CATEGORIES
+from perfsuite.measure.runner import Runner, Settings
+from perfsuite.predict.memory import attempt
+from perfsuite.predict.untraceable import why_not_traced
+from perfsuite.rank.anatomy import CATEGORIES
+from perfsuite.records.measurement import Failure, Measurement, Prediction
 
 PEAK = "peak_memory_bytes"
 TERA = 1e12

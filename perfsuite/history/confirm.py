@@ -13,13 +13,14 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite import codec, records
 from perfsuite.history import asv
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.ladder import Ladder
 from perfsuite.history.results import Run, show
 from perfsuite.history.steps import Step, ratio
-from perfsuite.records import Record
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Record
 
 ROUNDS = 4
 EXACT_ROUNDS = 2  # of what repeats itself

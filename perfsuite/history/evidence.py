@@ -15,10 +15,10 @@ import msgspec
 from filelock import FileLock
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.codec import write_bytes
 from perfsuite.errors import FileError
 from perfsuite.gate.explain import explain
-from perfsuite.records import Reading
+from perfsuite.records.codec import write_bytes
+from perfsuite.records.measurement import Reading
 
 Evidence = dict[str, dict[str, Any]]
 NAMED = 4  # of an object of numbers, those that moved most

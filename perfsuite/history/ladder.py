@@ -18,9 +18,9 @@ from pathlib import Path
 import msgspec
 from filelock import FileLock
 
-from perfsuite import codec
 from perfsuite.errors import FileError, UnknownName, UsageError
-from perfsuite.records import Record
+from perfsuite.records import codec
+from perfsuite.records.measurement import Record
 
 FORMAT = 1
 HOME = Path(".perfsuite", "ladders")

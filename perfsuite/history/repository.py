@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from perfsuite.codec import write_bytes
 from perfsuite.errors import FileError
+from perfsuite.records.codec import write_bytes
 
 BRANCH = "main"
 

@@ -11,19 +11,19 @@ from pathlib import Path
 import msgspec
 from packaging.utils import canonicalize_name
 
-from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.history.ladder import Ladder, called
 from perfsuite.launch.environments import installed
 from perfsuite.launch.machine import cores, cpu_name
-from perfsuite.records import Record
+from perfsuite.records import codec
+from perfsuite.records.measurement import Record
 
 _NOISY = re.compile(r"second|/s\b", re.IGNORECASE)
 _NOISY_TYPES = ("time", "timeraw", "peakmemory")
 
 PACKAGE = Path(__file__).parents[1]
 NAMED = 4  # packages that are named of those that moved
-APART = ("commands", "report", "selftest", "studies", "support")
+APART = ("commands", "report", "selftest", "studies", "compatibility")
 
 Key = tuple[str, str]  # a benchmark's name and its parameters, as asv writes them: "'fork', 4"
 

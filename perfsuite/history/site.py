@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from perfsuite import codec
 from perfsuite.errors import FileError
 from perfsuite.history import asv
 from perfsuite.history.ladder import Ladder
 from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release, count_series
+from perfsuite.records import codec
 from perfsuite.units import show_cost
 
 OURS = Path(__file__).parent / "www"

@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from perfsuite import records
 from perfsuite.history import confirm, locks, repository, results, steps
 from perfsuite.history.evidence import why
 from perfsuite.history.ladder import LOCK, Ladder, Rung
 from perfsuite.history.results import Benchmark, Run, show
 from perfsuite.history.steps import Step
-from perfsuite.records import Record
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Record
 from perfsuite.units import show_bytes, show_change, show_count, show_time, show_whole
 
 FORMAT = 1

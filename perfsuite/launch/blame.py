@@ -9,13 +9,13 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite import codec
 from perfsuite.errors import FileError
-from perfsuite.progress import Progress
-from perfsuite.records import Failure
+from perfsuite.records import codec
+from perfsuite.records.measurement import Failure
+from perfsuite.wire.progress import Progress
 
 TAIL_LINES = 15
-_TURNS = "/perfsuite/training/turns.py"
+_TURNS = "/perfsuite/rank/turns.py"
 STACK_SECONDS = 0.5  # how long a rank that hangs has to write where it is
 
 

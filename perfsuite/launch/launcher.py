@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from perfsuite import codec, records
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.kernels import PORTABLE, VARIABLES, pinned
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
 from perfsuite.launch.environments import HERE, Environment
-from perfsuite.progress import Progress, read_progress
-from perfsuite.records import Failure, Job, RankSample
-from perfsuite.training.flags import OWN
-from perfsuite.training.meters._cpu_allocator import cache_folder
+from perfsuite.rank.cpu_allocator import cache_folder
+from perfsuite.rank.flags import OWN
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Failure, Job, RankSample
+from perfsuite.wire.progress import Progress, read_progress
 
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 0.1

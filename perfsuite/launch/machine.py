@@ -20,7 +20,7 @@ from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.cell import Hardware
-from perfsuite.records import Machine
+from perfsuite.records.measurement import Machine
 
 MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
 KERNELS = "cpu kernels"  # beside the versions of a measurement

@@ -34,7 +34,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perfsuite.processes import end_with_parent
+from perfsuite.wire.processes import end_with_parent
 
 
 class Server:
@@ -111,7 +111,7 @@ class Server:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)  # it was the socket
             os.dup2(log, 1)
             os.dup2(log, 2)
-            from perfsuite.training.rank import run
+            from perfsuite.rank.main import run
 
             here = functools.partial(warm_up, request, set(), lambda _: None)
             status = run(folder, rank, None if self.device == "cpu" else here)
@@ -180,13 +180,13 @@ def main() -> None:
         import torch
         import transformers  # noqa: F401
 
-        import perfsuite.training.rank  # noqa: F401
+        import perfsuite.rank.main  # noqa: F401
 
         if device == "cpu":
             import torch.utils.flop_counter  # noqa: F401
 
             from perfsuite.catalog.registry import Catalog
-            from perfsuite.training.meters._cpu_allocator import compiled
+            from perfsuite.rank.cpu_allocator import compiled
 
             compiled()
             list(Catalog().modules("metric"))  # perfsuite's own, which else every rank would import

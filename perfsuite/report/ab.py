@@ -10,7 +10,7 @@ differ: transformers 4.48.3 -> 5.23.0
 """
 
 from perfsuite.gate.compare import Comparison
-from perfsuite.records import Failure
+from perfsuite.records.measurement import Failure
 from perfsuite.report.verdict import last_lines, table
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.ledger import magnitudes
-from perfsuite.records import Measurement
+from perfsuite.records.measurement import Measurement
 from perfsuite.units import show_bytes, show_change
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TextIO
 
 from perfsuite.cell import Cell
-from perfsuite.progress import Progress
+from perfsuite.wire.progress import Progress
 
 EVERY_SECONDS = 0.2
 

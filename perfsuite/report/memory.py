@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from perfsuite.records import Prediction
+from perfsuite.records.measurement import Prediction
 from perfsuite.report.tables import bare_table
 from perfsuite.units import show_bytes, show_change
 
@@ -68,7 +68,7 @@ def parts(prediction: Prediction) -> Table:
             name.replace("_", " "),
             show_bytes(size),
             "",
-            "beside all tensors; a constant (perfsuite/memory/overhead.py)",
+            "beside all tensors; a constant (perfsuite/predict/overhead.py)",
         )
     return table
 

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.records import Measurement
+from perfsuite.records.measurement import Measurement
 from perfsuite.selftest import edits
 from perfsuite.selftest.trials import DDP
 

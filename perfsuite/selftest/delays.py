@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfsuite.training.session import Session
+    from perfsuite.rank.session import Session
 
 
 def _spin(seconds: float) -> None:

@@ -13,7 +13,7 @@ from unittest import mock
 
 import msgspec
 
-from perfsuite.records import Measurement, Reading
+from perfsuite.records.measurement import Measurement, Reading
 
 Edit = Callable[[bytes], bytes]
 

@@ -5,7 +5,7 @@ Nothing here computes a wrong result, so nothing but the exact metrics can see t
 
 from typing import Any
 
-from perfsuite.training.blocks import blocks
+from perfsuite.rank.blocks import blocks
 
 BLOCK = 1  # the one that is changed
 

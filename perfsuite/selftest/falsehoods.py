@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perfsuite import codec
-from perfsuite.records import RankSample, Reading
+from perfsuite.records import codec
+from perfsuite.records.measurement import RankSample, Reading
 
 if TYPE_CHECKING:
-    from perfsuite.training.session import Session
+    from perfsuite.rank.session import Session
 
 
 def _say(meters: Any, name: str, change: Callable[[Reading], Reading | None]) -> None:
@@ -73,7 +73,7 @@ def nan_metric(session: Session, trainer: Any, meters: Any) -> None:
 
 def backward_clock(session: Session, trainer: Any, meters: Any) -> None:
     """The clock goes backwards."""
-    from perfsuite.training.meters import clock
+    from perfsuite.meters import clock
 
     ticks = iter(range(10**6, 0, -1))
     vars(clock)["time"] = SimpleNamespace(perf_counter_ns=lambda: next(ticks))
@@ -81,7 +81,7 @@ def backward_clock(session: Session, trainer: Any, meters: Any) -> None:
 
 def _write(change: Callable[[Path, RankSample], object]) -> None:
     """From now on this rank writes its result like that."""
-    import perfsuite.training.rank as rank_module
+    import perfsuite.rank.main as rank_module
 
     vars(rank_module)["codec"] = SimpleNamespace(write=change)
 

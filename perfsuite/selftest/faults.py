@@ -15,7 +15,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from perfsuite.training.session import Session
+    from perfsuite.rank.session import Session
 
 
 def at(session: Session, phase: str, step: int, action: Callable[[], object], rank: int = 1) -> None:
@@ -163,7 +163,7 @@ def small_device(session: Session, trainer: Any, meters: Any) -> None:
 
 def layer_lost(session: Session, trainer: Any, meters: Any) -> None:
     """The model's last layer passes on what it is given; its parameters get gradients of zero."""
-    from perfsuite.training.blocks import blocks
+    from perfsuite.rank.blocks import blocks
 
     layer: Any = blocks(trainer.model)[-1]
     layer.forward = lambda hidden, *_, **__: hidden + 0 * sum(p.sum() for p in layer.parameters())
@@ -173,7 +173,7 @@ def forward_twice(session: Session, trainer: Any, meters: Any) -> None:
     """Every layer's forward runs twice."""
     import torch
 
-    from perfsuite.training.blocks import blocks
+    from perfsuite.rank.blocks import blocks
 
     def again(layer: Any, arguments: Any, keywords: Any) -> None:
         with torch.no_grad():
@@ -202,7 +202,7 @@ def whole_shards(session: Session, trainer: Any, meters: Any) -> None:
     """FSDP2 divides every parameter over one rank, as where the world size was lost: every rank holds all."""
     from torch.distributed.device_mesh import init_device_mesh
 
-    from perfsuite.training.build import build_model
+    from perfsuite.rank.build import build_model
 
     mesh = init_device_mesh(session.job.device, (session.world_size, 1), mesh_dim_names=("lost", "shards"))
     session.__dict__["mesh"] = mesh  # a cached property

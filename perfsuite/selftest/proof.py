@@ -17,10 +17,10 @@ from perfsuite.cell import parse_cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.judge import RED
 from perfsuite.gate.store import Store
-from perfsuite.gatekeeper import Gatekeeper, unwatched
-from perfsuite.records import Measurement
+from perfsuite.measure.gatekeeper import Gatekeeper, unwatched
+from perfsuite.measure.runner import Runner, Settings, Watch
+from perfsuite.records.measurement import Measurement
 from perfsuite.report.verdict import render
-from perfsuite.runner import Runner, Settings, Watch
 from perfsuite.selftest.cases import NOT_RED, REFUSED, Case, control
 from perfsuite.selftest.rows import Row
 from perfsuite.selftest.trials import TimeFault, try_fault

@@ -1,8 +1,8 @@
 """Faults in time: real trials of a cell against itself, with a delay on side B or with none.
 
-A trial is the one that decides in a run (perfsuite/trial.py): a Session with the tolerance of the cell's class. The
-sizes of the delays, the number of trials and the number of steps are fixed, whatever the machine. What is claimed of
-trials is a share: it is refuted only if the interval of the share that was counted excludes it.
+A trial is the one that decides in a run (perfsuite/measure/trial.py): a Session with the tolerance of the cell's class.
+The sizes of the delays, the number of trials and the number of steps are fixed, whatever the machine. What is claimed
+of trials is a share: it is refuted only if the interval of the share that was counted excludes it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from perfsuite.ab import RUNNING, Session, Side
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.compare import Comparison
-from perfsuite.runner import Settings, Watch
+from perfsuite.measure.ab import RUNNING, Session, Side
+from perfsuite.measure.runner import Settings, Watch
 from perfsuite.selftest.rows import CONFIDENCE, Row, interval_of
 from perfsuite.units import show_ratio
 

@@ -11,15 +11,16 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite import codec, records
 from perfsuite.catalog.definitions import Model, Study, Variant
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, parse_cell, parse_hardware
 from perfsuite.errors import FileError, Refused, UsageError
 from perfsuite.gate.launches import merge
 from perfsuite.launch.machine import describe, missing_packages, other_versions, why_absent
-from perfsuite.records import Job, Measurement, Record
-from perfsuite.runner import Runner, Watch
+from perfsuite.measure.runner import Runner, Watch
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Job, Measurement, Record
 from perfsuite.studies._code import digest_of
 from perfsuite.studies._rows import Row, rounds_of
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from perfsuite.records import Job
+from perfsuite.records.measurement import Job
 
 
 def digest_of(job: Job) -> str:

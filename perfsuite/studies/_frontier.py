@@ -8,8 +8,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
 from perfsuite.errors import Refused
 from perfsuite.launch.machine import why_missing
-from perfsuite.records import Measurement
-from perfsuite.runner import Runner, Watch
+from perfsuite.measure.runner import Runner, Watch
+from perfsuite.records.measurement import Measurement
 
 Tell = Callable[[Cell, Measurement], None]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric, Study
-from perfsuite.codec import write_bytes
+from perfsuite.records.codec import write_bytes
 from perfsuite.studies._rows import Results, Row
 
 MISSING = "No plot: plotly is not installed. pip install 'perfsuite[report]'"

@@ -5,7 +5,7 @@ import io
 from collections.abc import Sequence
 
 from perfsuite.catalog.definitions import Metric, Study
-from perfsuite.records import Record
+from perfsuite.records.measurement import Record
 from perfsuite.studies._rows import Length, Results, Row, ratio, time_to_train
 
 FORMAT = 1

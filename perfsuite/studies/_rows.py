@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from perfsuite.catalog.definitions import Study
 from perfsuite.errors import UsageError
 from perfsuite.gate.noise import level_of, relative, student
-from perfsuite.records import Measurement
+from perfsuite.records.measurement import Measurement
 
 LEAST_SPREAD = 0.005  # of launches: three of them can agree by luck
 COVERAGE = 0.95

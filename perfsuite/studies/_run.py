@@ -6,14 +6,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite import codec, records
 from perfsuite.catalog.definitions import Metric, Study
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, UsageError
-from perfsuite.records import Measurement
+from perfsuite.measure.runner import Runner, Settings
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Measurement
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import print_fitting
-from perfsuite.runner import Runner, Settings
 from perfsuite.studies._cells import CELLS, Bench, Planned, Tell, Workbench, measure_all, plan
 from perfsuite.studies._plot import MISSING, can_plot, plot
 from perfsuite.studies._report import FORMAT, StudyReport, answers, flat, results_of, to_csv

@@ -56,7 +56,7 @@ def add_litgpt_adapters(session: Any, model: torch.nn.Module) -> torch.nn.Module
     """LitGPT's LoRA: rank 8 on queries and values, with a dropout of 0.05 before each (litgpt/finetune/lora.py)."""
     import peft
 
-    from perfsuite.training.techniques import lora
+    from perfsuite.techniques import lora
 
     config = peft.LoraConfig
     with mock.patch.object(peft, "LoraConfig", lambda **options: config(**options, lora_dropout=0.05)):

@@ -7,7 +7,7 @@ import functools
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Technique
-from perfsuite.training.techniques.checkpointing import KEPT, checkpoint
+from perfsuite.techniques.checkpointing import KEPT, checkpoint
 
 if TYPE_CHECKING:
     import torch

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from perfsuite.training.engines import ddp, zero
+from perfsuite.engines import ddp, zero
 
 LOOPS = frozenset({"accelerate", "hf_trainer", "careless_accelerate", "careless_hf_trainer"})
 

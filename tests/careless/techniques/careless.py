@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from perfsuite.training.techniques import loop
+from perfsuite.techniques import loop
 
 TECHNIQUES = tuple(
     dataclasses.replace(technique, name=f"careless_{technique.name}", why_not=None) for technique in loop.TECHNIQUES[1:]

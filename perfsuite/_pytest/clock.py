@@ -1,0 +1,51 @@
+"""pytest-benchmark's view of a cell: its table, JSON, comparison and histogram hold the real steps of the ranks."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfsuite.records.measurement import Measurement
+
+_CLOCK = pytest.StashKey["StepClock"]()
+
+
+class StepClock:
+    """A timer for pytest-benchmark that returns the ranks' own accumulated step time, so that its table, JSON,
+    comparison and histogram hold the real steps, although the steps ran elsewhere and before.
+    """
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+        self._steps: list[float] = []
+
+    def __call__(self) -> float:
+        return self._seconds
+
+    def load(self, steps: list[float]) -> None:
+        """The steps to replay."""
+        self._steps = list(steps)
+
+    def tick(self) -> None:
+        """One step passes; without steps to replay (pytest-benchmark calls once when disabled) none does."""
+        if self._steps:
+            self._seconds += self._steps.pop(0)
+
+
+def give_clock(item: pytest.Item) -> None:
+    """A clock of the test's own, by which pytest-benchmark will time it."""
+    item.stash[_CLOCK] = clock = StepClock()
+    item.add_marker(pytest.mark.benchmark(timer=clock, group="step time"))
+    item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"))  # a cell failed
+
+
+def replay(request: pytest.FixtureRequest, measurement: Measurement) -> None:
+    """Let the test's ``benchmark`` fixture see the measured steps."""
+    benchmark, clock = request.getfixturevalue("benchmark"), request.node.stash[_CLOCK]
+    if "step_time_seconds" not in measurement.readings:  # messages have no step
+        return
+    steps = [seconds for seconds in measurement.readings["step_time_seconds"].samples if seconds is not None]
+    clock.load(steps)
+    benchmark.pedantic(clock.tick, rounds=len(steps), iterations=1, warmup_rounds=0)
+    for name in ("peak_memory_bytes", "flops_per_rank", "mfu", "tokens_per_second", "loss"):
+        if name in measurement.readings:
+            benchmark.extra_info[name] = measurement.readings[name].value

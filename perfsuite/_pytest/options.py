@@ -1,0 +1,100 @@
+"""What --perf's options and their ini settings ask for."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from perfsuite._pytest.cells import setting
+from perfsuite.commands._base import check_output
+from perfsuite.errors import UsageError
+from perfsuite.gate.judge import NEED_A_REASON
+from perfsuite.gate.noise import LAUNCHES
+from perfsuite.measure.runner import Settings, check_settings
+from perfsuite.plugin import TRIALS
+from perfsuite.units import parse_bytes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """``update`` is the consent to change baselines, None for none; ``report`` the file that results are written to.
+    ``tolerance`` is None for that of the hardware's class; ``against`` names what cells are tried against instead of
+    their baselines; ``fail_open`` says that a cell whose time cannot be decided fails.
+    """
+
+    settings: Settings
+    tolerance: float | None
+    trial: str
+    against: str | None
+    fail_open: bool
+    launches: int
+    report: Path | None
+    update: str | None
+    reason: str
+
+    @classmethod
+    def of(cls, config: pytest.Config) -> Options:
+        """Raises PerfsuiteError for what cannot be had."""
+        tolerance, launches = setting(config, "time_tolerance"), setting(config, "launches")
+        options = cls(
+            settings=settings_of(config),
+            tolerance=tolerance,
+            trial=_one_of(config, "trial", TRIALS),
+            against=config.getoption("--perf-against"),
+            fail_open=_one_of(config, "open", ("pass", "fail")) == "fail",
+            launches=LAUNCHES if launches is None else launches,
+            report=_report(config),
+            update=config.getoption("--perf-update"),
+            reason=" ".join(config.getoption("--perf-reason").split()),
+        )
+        options._check()
+        return options
+
+    def _check(self) -> None:
+        if self.tolerance is not None and not 0 < self.tolerance < math.inf:
+            raise UsageError(f"The time tolerance must be a number above 0, not {self.tolerance}.")
+        if self.against and self.update:
+            raise UsageError("--perf-update with --perf-against: cells that are tried are not held to baselines.")
+        if self.against and self.settings.capacity_bytes is not None:
+            raise UsageError("--perf-capacity with --perf-against: under a cap no time is compared.")
+        if self.launches < 1:
+            raise UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
+        if self.update and self.settings.capacity_bytes is not None:
+            raise UsageError("--perf-update with --perf-capacity: a baseline is of the hardware, not of a cap on it.")
+        if set((self.update or "").split(",")).intersection(NEED_A_REASON) and not self.reason:
+            raise UsageError(
+                f'--perf-update={self.update} may accept what got worse: say why in --perf-reason="…", for the ledger.'
+            )
+        if self.reason and not self.update:
+            raise UsageError("--perf-reason needs --perf-update: nothing is accepted without it.")
+
+
+def _one_of(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
+    """The setting, the first by default. Raises UsageError for any other text."""
+    found = setting(config, name) or known[0]
+    if found not in known:
+        raise UsageError(f"perf_{name} must be one of {', '.join(known)}, not {found!r}.")
+    return str(found)
+
+
+def settings_of(config: pytest.Config) -> Settings:
+    """How cells are measured. Raises UsageError for what cannot give a measurement."""
+    given = {name: setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout", "kernels")}
+    capacity, snapshots = setting(config, "capacity"), setting(config, "snapshots")
+    settings = Settings(
+        capacity_bytes=parse_bytes(capacity) if capacity else None,
+        snapshots=Path(config.invocation_params.dir, snapshots) if snapshots else None,
+        **{name: value for name, value in given.items() if value is not None},
+    )
+    check_settings(settings)
+    return settings
+
+
+def _report(config: pytest.Config) -> Path | None:
+    name = setting(config, "report")
+    path = Path(config.invocation_params.dir, name) if name else None
+    check_output("--perf-report", path)
+    return path

@@ -1,0 +1,57 @@
+"""Cells on hardware that is not here, with --perf-predict: predicted, and held to predicted baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.gate.judge import RED
+from perfsuite.gate.predicted import judge_prediction, load, path_of
+from perfsuite.launch.machine import why_missing
+from perfsuite.measure.gatekeeper import commit_of
+from perfsuite.predict.memory import predict, unsupported
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import FORMAT, PredictedBaseline, PredictedResult, Verdict
+
+
+def predict_and_judge(
+    cell: Cell, catalog: Catalog, root: Path, update: str | None, reason: str, command: str
+) -> PredictedResult:
+    """Trace a cell, judge it, and accept it where the user has consented to this verdict. A gate asks what is so now:
+    what an earlier run has kept is no answer.
+    """
+    baseline, missing = load(root, cell.id), why_missing(cell.strategy)
+    (prediction,) = [unsupported(cell, f"{missing}.")] if missing else predict([cell], catalog, fresh=True)
+    verdict = judge_prediction(prediction, baseline, command)
+    updated = ""
+    kind = "new" if baseline is None else verdict.status
+    if verdict.status in RED and {kind, "all"}.intersection((update or "").split(",")):
+        path = path_of(root, cell.id)
+        codec.write(
+            path,
+            PredictedBaseline(
+                format=FORMAT,
+                cell=cell.id,
+                date=records.timestamp(),
+                commit=commit_of(root),
+                reason=reason,
+                prediction=lasting(prediction),
+            ),
+        )
+        updated = str(path)
+    return PredictedResult(prediction=lasting(prediction), verdict=verdict, updated=updated)
+
+
+def lasting(prediction: records.Prediction) -> records.Prediction:
+    """Without what differs from machine to machine, and without the curve, which would fill a diff."""
+    return msgspec.structs.replace(prediction, curve=[], held=[], seconds=0.0, rss_bytes=0)
+
+
+def without_prediction(cell: Cell, sentence: str) -> PredictedResult:
+    """The red result of a cell that was not predicted, or is held to what cannot be read."""
+    verdict = Verdict(cell=cell.id, status="failed", headline=sentence)
+    return PredictedResult(prediction=unsupported(cell, sentence), verdict=verdict)

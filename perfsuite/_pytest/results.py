@@ -1,0 +1,55 @@
+"""A cell's result on its way from its test, perhaps in a worker of pytest-xdist, to the process that reports it."""
+
+from __future__ import annotations
+
+import pytest
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.gate.gather import failed
+from perfsuite.launch.machine import describe
+from perfsuite.records import codec
+from perfsuite.records.codec import T
+from perfsuite.records.measurement import Failure, PredictedResult, Result, Verdict
+
+MEASURED = "perfsuite"
+PREDICTED = "perfsuite predicted"
+
+
+def leave(node: pytest.Item | pytest.TestReport, result: Result | PredictedResult) -> None:
+    """The result is the test's, or that of one phase alone, from now on."""
+    name = MEASURED if isinstance(result, Result) else PREDICTED
+    node.user_properties.append((name, codec.encode_line(result)))
+
+
+def measured(report: pytest.TestReport) -> Result | None:
+    """What the test's call has measured, or why it measured nothing, which its setup can tell too."""
+    return None if report.when == "teardown" else next(iter(_found(report, MEASURED, Result)), None)
+
+
+def predicted(report: pytest.TestReport) -> list[PredictedResult]:
+    """A cell is predicted where its fixture is set up."""
+    return _found(report, PREDICTED, PredictedResult) if report.when == "setup" else []
+
+
+def is_told(report: pytest.TestReport) -> bool:
+    """Whether the cell's result is known, or it never had one to give."""
+    return (
+        not report.failed
+        or report.when == "teardown"
+        or bool({MEASURED, PREDICTED} & dict(report.user_properties).keys())
+    )
+
+
+def without_measurement(cell: Cell, catalog: Catalog, sentence: str) -> Result:
+    """The red result of a cell of which nothing was measured, or nothing that could be held to anything."""
+    failure = Failure(kind="result", rank=None, message=sentence)
+    machine, ranks = describe(cell.hardware, catalog), cell.hardware.world_size
+    measurement = failed(cell.id, failure, world_size=ranks, machine=machine, wall_seconds=0.0, capacity_bytes=None)
+    verdict = Verdict(cell=cell.id, status="failed", headline=sentence)
+    return Result(measurement=measurement, baseline=None, verdict=verdict)
+
+
+def _found(report: pytest.TestReport, name: str, kind: type[T]) -> list[T]:
+    where = f"the report of {report.nodeid}"
+    return [codec.decode(str(text).encode(), kind, where) for key, text in report.user_properties if key == name]

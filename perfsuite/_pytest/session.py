@@ -1,0 +1,291 @@
+"""One pytest run with --perf: what its cells measure, what is said of them, what is accepted."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import os
+import shlex
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import pytest
+
+from perfsuite._pytest.cells import catalog_of, cell_of
+from perfsuite._pytest.clock import give_clock, replay
+from perfsuite._pytest.options import Options
+from perfsuite._pytest.results import is_told, leave, measured, predicted, without_measurement
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.expressions import hint
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.errors import PerfsuiteError
+from perfsuite.gate.judge import OPEN, RED
+from perfsuite.gate.store import Store
+from perfsuite.kernels import kernels_key
+from perfsuite.launch.machine import why_absent, why_missing
+from perfsuite.measure.against import Against, changes_to
+from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
+from perfsuite.measure.runner import Runner
+from perfsuite.measure.trial import Trial
+from perfsuite.plugin import FIXTURE
+from perfsuite.records import codec
+from perfsuite.records.measurement import Measurement, PredictedResult, Result
+from perfsuite.report.life import moved
+from perfsuite.report.live import LiveLine
+from perfsuite.report.summary import asides, line, render_summary
+from perfsuite.report.verdict import render
+
+LOG_WIDTH = 120  # columns of the table where no terminal says how wide it is
+
+
+class PerfVerdict(Exception):
+    """A red verdict; its text is exactly what the report shows."""
+
+
+@dataclass(frozen=True)
+class PerfCell:
+    """What a test gets: one cell that it can measure and hold to its baseline."""
+
+    cell: Cell
+    session: PerfSession
+    request: pytest.FixtureRequest
+
+    @property
+    def id(self) -> str:
+        return self.cell.id
+
+    def check(self) -> Measurement:
+        """Train the cell, judge it, record it, and raise PerfVerdict if the verdict is red.
+
+        A cell that this machine or these versions cannot run is skipped with the reason. If the test uses the
+        ``benchmark`` fixture too, the steps' times are in pytest-benchmark's report.
+        """
+        result = self.session.measure(self.cell, self.request)
+        leave(self.request.node, result)
+        measurement, verdict = result.measurement, result.verdict
+        if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
+            replay(self.request, measurement)
+        red = verdict.status in RED or (verdict.status in OPEN and self.session.options.fail_open)
+        if red and not result.updated:
+            raise PerfVerdict(render(verdict, measurement.failure))
+        if verdict.status == "unsupported":
+            pytest.skip(verdict.headline)
+        if verdict.status == "unheld" and not result.updated:
+            pytest.skip(verdict.headline.removeprefix(f"{self.id}: "))  # the same of all cells: told once
+        return measurement
+
+
+class PerfSession:
+    """A plugin object that lives for one pytest run with ``--perf``."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        try:
+            self.options = Options.of(config)
+        except PerfsuiteError as error:
+            raise pytest.UsageError(str(error)) from error
+        self.verbose = config.getoption("verbose", 0) > 0
+        kernels = kernels_key(self.options.settings.kernels)
+        self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
+        self.results: list[Result] = []
+        self.predicted: list[PredictedResult] = []
+        self.skipped: Counter[str] = Counter()
+        self.cells = 1  # in this run: the rates of errors are those of all of them
+        self.left_out: list[str] = []  # cells' tests that were deselected
+        self.unwritten = ""  # why the report is not there
+        self.live = LiveLine(self.options.settings.all_steps_of, quiet=self.verbose)
+
+    @property
+    def catalog(self) -> Catalog:
+        """Built when the first cell is collected: then every conftest has been read."""
+        return catalog_of(self.config)
+
+    @functools.cached_property
+    def gatekeeper(self) -> Gatekeeper | Against:
+        """Starts its rank servers when the first cell needs them. Raises UsageError for what cannot be tried."""
+        options, root = self.options, self.config.rootpath
+        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, self.cells)
+        if options.against:
+            return Against(trial, changes_to(options.against, root))
+        return Gatekeeper(
+            runner=Runner(self.catalog, options.settings),
+            store=self.store,
+            tolerance=options.tolerance,
+            consent=options.update,
+            reason=options.reason,
+            launches=options.launches,
+            watch=self.live.show,
+            cells=self.cells,
+            trial=None if options.trial == "never" else trial,
+            always=options.trial == "always",
+        )
+
+    def open(self, request: pytest.FixtureRequest) -> PerfCell:
+        """The fixture's value. Skips the test where the hardware is absent."""
+        cell: Cell = request.param
+        reason = absent = why_absent(cell.hardware, self.catalog)
+        if absent and self.config.getoption("--perf-predict"):
+            self._predict(cell, request)
+        if absent and (asked := self.config.getoption("--perf-hardware")):
+            raise PerfVerdict(f"{cell.id}: {absent} --perf-hardware={asked} asked for it; --perf-predict predicts it.")
+        if not os.path.lexists(self.store.path(cell.id)):  # a baseline says what it could do: it is held to that
+            reason = reason or why_missing(cell.strategy)
+        if self.options.settings.capacity_bytes is not None and cell.strategy.engine.process == "communication":
+            reason = "messages have no tensors that a capacity could hold"
+        if reason:
+            pytest.skip(reason)
+        return PerfCell(cell, self, request)
+
+    def _predict(self, cell: Cell, request: pytest.FixtureRequest) -> None:
+        """Predict and judge instead of measuring: skips the test with the verdict, or raises PerfVerdict."""
+        from perfsuite._pytest.predictions import predict_and_judge, without_prediction
+
+        command, consent = self._collects(request), (self.options.update, self.options.reason)
+        try:
+            result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
+        except PerfsuiteError as error:
+            result = without_prediction(cell, f"{cell.id}: {error}")
+        leave(request.node, result)
+        if result.verdict.status in RED and not result.updated:
+            raise PerfVerdict(render(result.verdict, None))
+        outcome = f"baseline written: {result.updated}" if result.updated else result.verdict.headline
+        pytest.skip(f"predicted, not measured: {outcome}")
+
+    def _collects(self, request: pytest.FixtureRequest) -> str:
+        """The command that collects the cell's test: its file may be in no default, its hardware an option's."""
+        asked, predict = self.config.getoption("--perf-hardware"), self.config.getoption("--perf-predict")
+        options = ["--perf", *["--perf-predict"] * predict, *([f"--perf-hardware={asked}"] if asked else [])]
+        file = os.path.relpath(request.node.path, self.config.invocation_params.dir)
+        return shlex.join(["pytest", *options, file])
+
+    def measure(self, cell: Cell, request: pytest.FixtureRequest) -> Result:
+        """Hold a cell to its baseline; accept it if the user has consented. What stands in the way of that is red."""
+        try:
+            gatekeeper = self.gatekeeper
+            if isinstance(gatekeeper, Gatekeeper):
+                gatekeeper = dataclasses.replace(gatekeeper, command=self._collects(request))
+            result = gatekeeper.hold(cell)
+        except NotAccepted as error:
+            return error.result
+        except PerfsuiteError as error:
+            return without_measurement(cell, self.catalog, f"{cell.id}: {error}")
+        finally:
+            self.live.clear()
+        if not result.updated:
+            return result
+        return msgspec.structs.replace(result, updated=os.path.relpath(result.updated, self.config.rootpath))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Count the cells, and give each item that uses pytest-benchmark a clock of its own."""
+        self.cells = len(items)
+        if not self.config.pluginmanager.hasplugin("benchmark"):
+            return
+        for item in items:
+            if "benchmark" in getattr(item, "fixturenames", ()) and FIXTURE in getattr(item, "fixturenames", ()):
+                give_clock(item)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+        """A red verdict is shown as its text, in the terminal and in JUnit alike, without a traceback. A cell that ends
+        without a result, whatever has stopped it, has a red one in the report.
+        """
+        report, error = (yield), call.excinfo
+        if error is None:
+            return report
+        if verdict := error.errisinstance(PerfVerdict):
+            report.longrepr = str(error.value)
+        cell = None if is_told(report) else cell_of(item)
+        if cell is not None:
+            crash = error.exconly(tryshort=True).partition("\n")[0]
+            sentence = report.longrepr if verdict else f"{cell.id}: {crash}"
+            leave(report, without_measurement(cell, self.catalog, sentence))
+        return report
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
+        """A cell has a line of its own instead of a letter; with -v pytest's own lines stay. A cell that is neither
+        green nor red is counted by its status.
+        """
+        result = measured(report) if report.when == "call" else None
+        if result and report.passed and result.verdict.status in OPEN:
+            status = result.verdict.status
+            return status, "", (status.upper(), {"yellow": True})
+        if result and not self.verbose:
+            return report.outcome, "", report.outcome.upper()
+        return None
+
+    def pytest_sessionstart(self) -> None:
+        """A cell's line names it: pytest need not write the file's name before each."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and not self.verbose:
+            reporter.showfspath = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect results where the terminal is: with xdist they come from the workers."""
+        if hasattr(self.config, "workerinput"):
+            return
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
+        self.predicted += predicted(report)
+        result = measured(report)
+        if result is None:
+            return
+        self.results.append(result)
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and not self.verbose:
+            reporter.write_line(line(result, self.catalog.all("metric").values()))
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Cells that -k leaves out are where a mistyped word of it finds its neighbour."""
+        self.left_out += [item.name for item in items if FIXTURE in getattr(item, "fixturenames", ())]
+
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        """The table of all cells, every baseline that was written, and the report if it was not."""
+        if self.unwritten:
+            terminalreporter.write_line(self.unwritten, red=True)
+        if self.results or self.skipped:
+            terminalreporter.section("training performance")
+        elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword:
+            near = hint(self.config.option.keyword, self.left_out) if self.left_out else ""  # xdist does not tell them
+            terminalreporter.write_line(f"-k leaves no cell.{near}")
+        for reason, count in self.skipped.items():
+            terminalreporter.write_line(f"{count} skipped: {reason}")
+        if not self.results:
+            return
+        width = terminalreporter.config.get_terminal_writer().fullwidth
+        if not terminalreporter.isatty:
+            width = max(width, LOG_WIDTH)
+        terminalreporter.write_line(render_summary(self.results, self.catalog.all("metric").values(), width))
+        for told in asides(self.results):
+            terminalreporter.write_line(told)
+        for result in self.results:
+            for told in tell_update(result, self.catalog.all("metric").values()):
+                terminalreporter.write_line(told)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """End the rank servers; write the report whole, or not at all. Where nothing ran, the last one stays."""
+        self.live.clear()
+        if "gatekeeper" in self.__dict__:
+            self.gatekeeper.close()
+        lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
+        if not self.options.report or not lines or hasattr(self.config, "workerinput"):
+            return
+        try:
+            codec.write_bytes(self.options.report, lines)
+        except OSError as error:
+            self.unwritten = f"perfsuite: the report {self.options.report} cannot be written: {error.strerror}."
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
+    """The lines for a baseline that was written: what it gives way by."""
+    if not result.updated:
+        return []
+    metrics, old = list(metrics), result.baseline.measurement if result.baseline else None
+    told = moved(old, result.measurement, metrics)
+    return [f"baseline {'changed' if result.baseline else 'new'}: {result.updated}", *(f"  {line}" for line in told)]

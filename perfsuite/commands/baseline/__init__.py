@@ -1,0 +1,70 @@
+"""``perfsuite baseline``: what baselines there are and what they are worth, what would change them, and what has."""
+
+import argparse
+from pathlib import Path
+
+from perfsuite.commands._base import Command, add_baselines, add_catalog, add_kernels, add_tolerance
+from perfsuite.commands._select import add_select
+from perfsuite.commands.baseline import accept as _accept
+from perfsuite.commands.baseline import ledger as _history
+from perfsuite.commands.baseline import survey as _survey
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The actions and their options."""
+    actions = parser.add_subparsers(metavar="ACTION", required=True)
+
+    show = actions.add_parser("show", help="Every baseline with its standing: sound, stale, orphaned, incomparable, …")
+    add_select(show)
+    add_tolerance(show)
+    _add_tests(show, "Ask pytest which cells these tests have: a baseline of none of them is orphaned too.")
+    show.set_defaults(act=_survey.show)
+
+    diff = actions.add_parser(
+        "diff", help="What a report would change in the baselines, or what has changed since REV."
+    )
+    diff.add_argument("what", metavar="CELL|REPORT.jsonl", help="A cell, or what pytest --perf-report has written.")
+    diff.add_argument("--git", metavar="REV", help="With a cell: the revision to compare the working tree with (HEAD).")
+    add_select(diff)
+    add_tolerance(diff)
+    diff.set_defaults(act=_accept.diff)
+
+    accept = actions.add_parser("accept", help="Take measurements of a report into the baselines.")
+    accept.add_argument("report", type=Path, metavar="REPORT.jsonl", help="What pytest --perf-report has written.")
+    add_select(accept, required=True)
+    _add_reason(accept, required=True)
+    accept.set_defaults(act=_accept.accept)
+
+    prune = actions.add_parser("prune", help="List baselines that nothing can be held to any more; remove with --yes.")
+    add_select(prune)
+    _add_tests(prune, "All your tests with cells: a baseline of none of them is orphaned too.")
+    prune.add_argument("--yes", action="store_true", help="Remove them.")
+    _add_reason(prune)
+    prune.set_defaults(act=_survey.prune)
+
+    history = actions.add_parser("history", help="How far each metric has moved by consent, from the ledger.")
+    add_select(history)
+    history.add_argument("--html", type=Path, metavar="FILE", help="Plot it.")
+    history.set_defaults(act=_history.history)
+
+    for action in (show, diff, accept, prune, history):
+        add_baselines(action)
+        add_kernels(action)
+        add_catalog(action)
+
+
+def _add_tests(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--tests", nargs="+", action="extend", default=[], metavar="FILE", help=text)
+
+
+def _add_reason(parser: argparse.ArgumentParser, required: bool = False) -> None:
+    parser.add_argument("--reason", default="", required=required, metavar="TEXT", help="Why; it goes into the ledger.")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Do one of them."""
+    status: int = arguments.act(arguments)
+    return status
+
+
+COMMAND = Command(name="baseline", help="The life of baselines.", arguments=arguments, run=run)

@@ -1,0 +1,101 @@
+"""``perfsuite baseline history``: how far each metric has moved by consent, from the ledger."""
+
+import argparse
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.expressions import hint
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import cells_meant
+from perfsuite.commands._base import catalog_of, store_of
+from perfsuite.errors import FileError, UsageError
+from perfsuite.gate import ledger
+from perfsuite.gate.drift import Drift, drifts
+from perfsuite.gate.store import Store
+from perfsuite.records.codec import write_bytes
+from perfsuite.report.tables import bare_table, print_table
+from perfsuite.studies._plot import MISSING, can_plot
+from perfsuite.units import show_change, show_number
+
+
+def history(arguments: argparse.Namespace) -> int:
+    """The table and, where asked for, the plot. A line that is damaged is told at the end, and is exit code 2."""
+    if arguments.html and not can_plot():
+        raise UsageError(MISSING)
+    store, catalog = store_of(arguments), catalog_of(arguments)
+    entries, problem = ledger.read(store.ledger)
+    names = {entry.cell for entry in entries}
+    wanted = cells_meant(arguments.expression, names, catalog)
+    entries = [entry for entry in entries if wanted(entry.cell)]
+    if not entries and not problem:
+        near = hint(arguments.expression, names)
+        raise UsageError(f"{store.ledger} has no cell that fits -k {arguments.expression!r}.{near}")
+    found = drifts(entries)
+    moved = sorted((drift for drift in found if drift.accepted), key=lambda drift: -abs(math.log(drift.product)))
+    table = bare_table("cell", "metric", "accepted", "from", "to", "altogether", "last reason")
+    for drift in moved:
+        table.add_row(*_row(drift, catalog.all("metric").get(drift.metric)))
+    if moved:
+        print_table(table)
+        print()
+    for drift in found:
+        if drift.gaps:
+            print(f"{drift.cell}: {drift.metric} was changed past the ledger too ({drift.gaps}×): this is not all.")
+    for text in _past_the_ledger(store, found):
+        print(text)
+    cells = len({drift.cell for drift in found})
+    print(f"{len(entries)} changes of {cells} baselines; {len(moved)} of their {len(found)} metrics have moved.")
+    if arguments.html:
+        plot(arguments.html, moved, catalog)
+        print(f"Written: {arguments.html}")
+    if problem:
+        raise FileError(problem)
+    return 0
+
+
+def _row(drift: Drift, metric: Metric | None) -> list[str]:
+    show = metric.show if metric else show_number
+    altogether = f"{show_change(1, drift.product)}"
+    return [
+        drift.cell,
+        metric.title if metric else drift.metric,
+        f"{drift.accepted} times" if drift.accepted > 1 else "once",
+        show(drift.first),
+        show(drift.last),
+        altogether,
+        drift.reason,
+    ]
+
+
+def _past_the_ledger(store: Store, found: Sequence[Drift]) -> list[str]:
+    """The metrics whose baseline is another one now than the ledger's last line says."""
+    told = []
+    for cell in dict.fromkeys(drift.cell for drift in found):
+        baseline = store.load(cell)
+        readings = baseline.measurement.readings if baseline else {}
+        for drift in found:
+            if drift.cell == cell and (drift.metric not in readings or readings[drift.metric].value != drift.last):
+                told.append(
+                    f"{cell}: {drift.metric} is not what the ledger last accepted: changed by hand, or removed."
+                )
+    return told
+
+
+def plot(path: Path, moved: Sequence[Drift], catalog: Catalog) -> None:
+    """A line per metric that has moved: its baseline over its first, by date; a page that needs nothing beside it."""
+    from plotly.graph_objects import Figure, Scatter
+
+    figure = Figure()
+    for drift in moved:
+        metric = catalog.all("metric").get(drift.metric)
+        dates, products = zip(*drift.points, strict=True)
+        name = f"{drift.cell} {metric.title if metric else drift.metric}"
+        figure.add_trace(Scatter(x=dates, y=products, name=name, mode="lines+markers", line_shape="hv"))
+    figure.update_layout(title="Accepted changes of baselines", template="plotly_white", yaxis_title="times the first")
+    figure.update_yaxes(type="log")
+    try:
+        write_bytes(path, figure.to_html(include_plotlyjs="inline").encode())
+    except OSError as error:
+        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error

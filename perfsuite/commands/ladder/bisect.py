@@ -1,0 +1,161 @@
+"""``perfsuite ladder bisect``: the release with which a change came, or the pair of releases, by fresh runs."""
+
+import argparse
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from perfsuite.commands._base import check_output
+from perfsuite.commands.ladder.rungs import add_ladder
+from perfsuite.errors import UnknownName, UsageError
+from perfsuite.history import asv, confirm, results
+from perfsuite.history.bench import Bench, Judge, Seen
+from perfsuite.history.bisect import Answer, bisect, other_held
+from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_built
+from perfsuite.history.results import Key, Run, show
+from perfsuite.history.story import show_value
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Record
+from perfsuite.report.tables import bare_table, print_table
+from perfsuite.units import show_cost
+
+NAME = "bisect"
+HELP = "Name the release with which a series changed, or the two releases that only together change it."
+
+
+class Answers(Record, frozen=True, kw_only=True):
+    """A whole bisection; ``refused`` are the series of several that have none, with why. Format 1: 2026-11, first."""
+
+    format: int = 1
+    date: str
+    seconds: float
+    answers: tuple[Answer, ...]
+    refused: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    add_ladder(parser)
+    parser.add_argument("--benchmark", default="", metavar="NAME(PARAMS)", help=_BENCHMARK)
+    parser.add_argument(
+        "--cell", default="", metavar="ID", help="All series of this cell that differ between the ends."
+    )
+    parser.add_argument("--good", default="", metavar="VERSION", help="A rung without the change (the lowest).")
+    parser.add_argument("--bad", default="", metavar="VERSION", help="A rung with the change (the highest).")
+    parser.add_argument("--with", dest="other", default="", metavar="OTHER==V", help=_WITH)
+    parser.add_argument("--rounds", type=int, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the answers, with every run, as JSON.")
+
+
+_CELL = "All series of this cell that differ between the ends."
+_BENCHMARK = "The series as the table names it; a benchmark's name alone takes all of its parameters that differ."
+_WITH = "Is it this release alone? An older release of a library that the ladder holds: names the pair if it takes two."
+_ROUNDS = (
+    f"How often the release and the one below it, and the corners of a pair, are run in the end ({confirm.ROUNDS})."
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Bisect. Exit code 1 where an answer did not hold when it was run again, where it could not be told whether it is
+    the pair, and where one of several series has none.
+    """
+    if not arguments.benchmark and not arguments.cell:
+        raise UsageError("Which series? Give --benchmark as `perfsuite ladder publish` names it, or --cell.")
+    if arguments.rounds < 1:
+        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}.")
+    check_output("--json", arguments.json)
+    folder = find_ladder(arguments.ladder)
+    console = Console(highlight=False)
+    seconds = 0.0
+
+    def ran(done: Run) -> None:
+        nonlocal seconds
+        seconds += done.seconds
+        console.print(f"[dim]{escape(done.rung)}  {show_cost(done.seconds)}[/dim]")
+
+    with held_by(folder):
+        ladder = read_built(folder)
+        asv.configure(folder, ladder)
+        other = other_held(ladder, arguments.other) if arguments.other else None
+        good = ladder.rung(arguments.good or ladder.rungs[0].name).name
+        bad = ladder.rung(arguments.bad or ladder.rungs[-1].name).name
+        keys = _series(folder, ladder, arguments, good, bad)
+        bench = Bench(folder, ladder, keys, ran)
+        answers, refused = [], {}
+        for key in keys:
+            try:
+                answers.append(bisect(bench, key, good, bad, arguments.rounds, other))
+            except UsageError as error:
+                if len(keys) == 1:
+                    raise
+                refused[show(key)] = str(error)
+    for answer in answers:
+        _print(answer, ladder, console)
+    for series, why in refused.items():
+        console.print(f"\n[bold]{escape(series)}[/bold]\n[red]{escape(why)}[/red]", soft_wrap=True)
+    console.print(f"{show_cost(seconds)} of runs")
+    if arguments.json:
+        done = Answers(date=records.timestamp(), seconds=seconds, answers=tuple(answers), refused=refused)
+        codec.write(arguments.json, done)
+    return 0 if all(answer.confirmed and not answer.unpaired for answer in answers) and not refused else 1
+
+
+def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: str, bad: str) -> list[Key]:
+    """The series that are meant; of several, those whose recorded numbers differ between the ends."""
+    runs = [results.last_run(folder, ladder, name) for name in (good, bad)]
+    known: dict[Key, list[float | None]] = {}
+    for done in runs:
+        for key, value in done.by_key() if done else ():
+            known.setdefault(key, []).append(value.value)
+    if not known:
+        raise UsageError(f"Neither {good} nor {bad} has results yet: perfsuite ladder run.")
+    exact = [key for key in known if show(key) == arguments.benchmark]
+    if exact:
+        return exact
+    meant = [
+        key
+        for key in known
+        if (not arguments.benchmark or key[0] == arguments.benchmark)
+        and (not arguments.cell or f"'{arguments.cell}'" in key[1].split(", "))
+    ]
+    if not meant:
+        name = arguments.benchmark or arguments.cell
+        raise UnknownName("series", name, map(show, known), "See the names in the table of `perfsuite ladder publish`.")
+    noisy = {name: benchmark.noisy for name, benchmark in results.benchmarks(folder, ladder).items()}
+    differing = [key for key in meant if Judge(known[key][0], known[key][-1], noisy[key[0]]).differs()]
+    if not differing:
+        raise UsageError(f"{len(meant)} series are meant, and none differs between {good} and {bad}.")
+    return differing
+
+
+def _print(answer: Answer, ladder: Ladder, console: Console) -> None:
+    """The answer, with the runs that it comes from."""
+    table = bare_table("releases", "", "")
+    for seen in answer.seen:
+        table.add_row(", ".join(seen.releases), show_value(seen.value, answer.unit), _side(seen))
+    console.print(f"\n[bold]{escape(answer.series)}[/bold]", soft_wrap=True)
+    print_table(table)
+    if answer.corners:
+        library, other = ladder.definition.library, answer.other.library if answer.other else ""
+        corners = bare_table("", f"{library} {answer.found.good}", f"{library} {answer.found.bad}")
+        values = [f"{show_value(seen.value, answer.unit)} {_side(seen)}" for seen in answer.corners]
+        if answer.other:
+            corners.add_row(f"{other} {answer.other.good}", *values[:2])
+            corners.add_row(f"{other} {answer.other.bad}", *values[2:])
+        console.print()
+        print_table(corners)
+    held = "" if answer.confirmed else " [yellow](not confirmed: it did not hold when run again)[/yellow]"
+    console.print(f"[bold]{escape(answer.verdict)}[/bold]{held}", soft_wrap=True)
+    if answer.unpaired:
+        console.print(
+            f"[red]Whether it is that release alone is not known: {escape(answer.unpaired)}[/red]", soft_wrap=True
+        )
+
+
+def _side(seen: Seen) -> str:
+    if seen.between:
+        return "[yellow]between[/yellow]"
+    return "[yellow]?[/yellow]" if seen.bad is None else "[red]bad[/red]" if seen.bad else "[green]good[/green]"

@@ -1,0 +1,165 @@
+"""``perfsuite ladder publish``: run the alarms again, then tell what changed: a table, a site, JSON, markdown."""
+
+import argparse
+import html
+import shlex
+from collections import Counter
+from itertools import chain
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from perfsuite.commands._base import check_output
+from perfsuite.commands.ladder.rungs import add_ladder, summary
+from perfsuite.errors import UsageError
+from perfsuite.history import asv, confirm, site, story
+from perfsuite.history.ladder import Ladder, called, find_ladder, held_by, read_built
+from perfsuite.history.results import Run, machine
+from perfsuite.history.steps import Step
+from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
+from perfsuite.records import codec
+from perfsuite.report.tables import bare_table, print_table
+from perfsuite.units import show_cost
+
+NAME = "publish"
+HELP = "Run the alarms of a ladder again, and tell which release changed what: a table, and a site in LADDER/html."
+NOT_CONFIRMED = "not confirmed"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    add_ladder(parser)
+    parser.add_argument("--no-confirm", action="store_true", help="Tell alarms as they were recorded: not confirmed.")
+    parser.add_argument("--rounds", type=int, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the story as JSON (also html/story.json).")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the story as markdown.")
+
+
+_ROUNDS = (
+    f"How often both rungs of an alarm are run again ({confirm.ROUNDS}): times at least {confirm.LEAST} times, "
+    f"counters at most {confirm.EXACT_ROUNDS}."
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Publish. Exit code 1 where something of the ladder could not be run, an alarm's rungs among it."""
+    if arguments.rounds < 1:
+        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; to run nothing again: --no-confirm.")
+    check_output("--json", arguments.json)
+    check_output("--markdown", arguments.markdown)
+    folder = find_ladder(arguments.ladder)
+    console = Console(highlight=False)
+    with held_by(folder):
+        ladder = read_built(folder)
+        asv.configure(folder, ladder)
+        found = story.find(folder, ladder)
+        refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, arguments.rounds, console)
+        told = story.tell(folder, ladder, machine(), found)
+        page = site.publish(folder, ladder, told)
+    if arguments.json:
+        codec.write(arguments.json, told)
+    if arguments.markdown:
+        codec.write_bytes(arguments.markdown, markdown(told).encode())
+    _print(told, console)
+    if told.about_dates:
+        console.print(escape(told.about_dates), soft_wrap=True)
+    console.print(f"{page}  (python -m http.server -d {shlex.quote(str(page.parent))})", soft_wrap=True)
+    for reason, alarms in Counter(refused.values()).items():
+        unchecked = f"{alarms} alarm{'s' if alarms > 1 else ''} not checked"
+        again = f"{unchecked}, again: perfsuite ladder publish {called(folder)}"
+        console.print(f"[red]{escape(reason)}[/red]  {escape(again)}", soft_wrap=True)
+    return max(summary(folder, ladder, ladder.rungs, console), int(bool(refused)))
+
+
+def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, console: Console) -> dict[Step, str]:
+    """Run the alarms again. Returns those that could not be, with the reason."""
+    needed = confirm.runs_needed(folder, ladder, found, rounds)
+    if not needed:
+        return {}
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    seconds, runs = 0.0, 0
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("running alarms again", total=needed)
+
+        def ran(done: Run) -> None:
+            nonlocal seconds, runs
+            seconds, runs = seconds + done.seconds, runs + 1
+            progress.update(task, advance=1, description=f"running alarms again: {escape(done.rung)}")
+
+        refused = confirm.confirm(folder, ladder, found, rounds, ran)
+    console.print(f"Alarms were run again: {runs} runs of a rung, {show_cost(seconds)}.")
+    return refused
+
+
+def _print(told: Story, console: Console) -> None:
+    """The table."""
+    console.print(f"[bold]{escape(site.summary(told))}[/bold]", soft_wrap=True)
+    for release, text in told.sentences:
+        console.print(f"{release}: {escape(text)}", soft_wrap=True)
+    if told.ordered:
+        table = bare_table("release", "what", "from → to", "by", "", "")
+        table.columns[1].overflow = "fold"
+        for change in told.ordered:
+            colour = "red" if change.kind in WORSE else "green"
+            status = "confirmed" if change.status == CONFIRMED else f"[yellow]{NOT_CONFIRMED}[/yellow]"
+            kind = f"[{colour}]{change.kind}[/{colour}]"
+            what = escape(change.label) + (f"\n  [dim]{escape(change.why)}[/dim]" if change.why else "")
+            table.add_row(change.since, what, change.move, change.by, kind, status)
+        print_table(table)
+    for change in told.told(UNCONFIRMED):
+        text = f"did not hold when run again: {change.label} at {change.since}, {change.move}"
+        console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
+
+
+def markdown(told: Story) -> str:
+    """The story for a page of documentation."""
+    lines = [f"# {told.library}: what its releases changed", "", site.summary(told), ""]
+    lines += [*(f"- {told.library} {release}: {_plain(text)}" for release, text in told.sentences), ""]
+    held = f" Held: {', '.join(told.hold)}." if told.hold else ""
+    lines += [f"{told.about}{held} Python {told.python}, {told.machine}, {told.date[:10]}.", ""]
+    lines += [_plain(told.about_dates), ""] if told.about_dates else []
+    rungs = {rung.name: rung for rung in told.rungs}
+    for release, groups in by_release(told.told(CONFIRMED, UNCHECKED)):
+        lines += [f"## {told.library} {release} ({rungs[release].date[:10]})", ""]
+        if rungs[release].beside:
+            lines += [f"With it changed: {', '.join(rungs[release].beside)}.", ""]
+        for since, beside in dict.fromkeys((group[0].since, group[0].beside) for group in groups if group[0].beside):
+            lines += [f"With {since} changed: {', '.join(beside)}.", ""]
+        lines += [
+            "| series | from → to | by | | |",
+            "|---|---|---|---|---|",
+            *map(_row, chain.from_iterable(groups)),
+            "",
+        ]
+    unconfirmed = told.told(UNCONFIRMED)
+    if unconfirmed:
+        lines += ["## Alarms that did not hold when run again", ""]
+        lines += [*(f"- `{change.label}` at {change.since}: {change.move}" for change in unconfirmed), ""]
+    if told.failures:
+        lines += ["## What could not be run", ""]
+        for rung in told.failures:
+            lines.append(f"- {told.library} {rung.name}: {_plain(rung.failure or ', '.join(rung.failed))}")
+        lines.append("")
+    lines += ["## Rungs", "", "| release | of | run in |", "|---|---|---|"]
+    for rung in told.rungs:
+        lines.append(f"| {rung.name} | {rung.date[:10]} | {show_cost(rung.seconds) if rung.seconds else '–'} |")
+    return "\n".join(lines) + "\n"
+
+
+def _row(change: Change) -> str:
+    status = "confirmed" if change.status == CONFIRMED else NOT_CONFIRMED
+    why = f"<br>{_plain(change.why)}" if change.why else ""
+    what = f"{change.kind} {change.unlike}".rstrip()
+    return f"| `{_cell(change.label)}`{why} | {change.move} | {change.by} | {what} | {status} |"
+
+
+def _plain(text: str) -> str:
+    """A text that came from elsewhere: no HTML."""
+    return _cell(html.escape(text, quote=False))
+
+
+def _cell(text: str) -> str:
+    """What a table's cell can hold; in a code span there is no HTML."""
+    return " ".join(text.split()).replace("|", "\\|")

@@ -1,0 +1,134 @@
+"""What all engines of DeepSpeed share: deepspeed.initialize with the recipe's optimizer, and its step."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.errors import Unsupported, WrongEngine
+from perfsuite.rank.native import evaluate
+from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+
+def import_once() -> None:
+    """Import what each rank of DeepSpeed's engines would, and leave out an extension that training does not call.
+
+    ZeRO looks in its first step whether the optimizer is Muon, whose module imports torch's compiler: seconds. And on a
+    CPU the process group builds an extension for inference_all_reduce alone: a minute. Marked as not to be had, that is
+    the process group's own all-reduce (deepspeed/comm/torch.py).
+    """
+    import deepspeed
+
+    with contextlib.suppress(ImportError):  # releases before Muon
+        import deepspeed.runtime.zero.muon.muon_optimizer
+    deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
+
+
+class DeepSpeedTrainer(Trainer):
+    """DeepSpeed casts the model and, below fp32, keeps fp32 master parameters."""
+
+    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+        super().__init__(session, model)
+        self.refuse_unsupported()
+        self.initialize(model)
+
+    def initialize(self, model: Any) -> Any:
+        """Hand the model to DeepSpeed with the recipe's optimizer, which is returned."""
+        import deepspeed
+
+        trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
+        self.parameters = sum(parameter.numel() for parameter in model.parameters())
+        self.trained = sum(parameter.numel() for parameter in trainable)
+        optimizer = self.session.recipe.optimizer(trainable, self.session.recipe.learning_rate)
+        self.module: Any
+        self.module, self.optimizer, _, _ = deepspeed.initialize(
+            model=model, optimizer=optimizer, config=self.config(), dist_init_required=False
+        )
+        return optimizer
+
+    def refuse_unsupported(self) -> None:
+        """Raise Unsupported if DeepSpeed cannot have the compute dtype here."""
+        import torch
+        from deepspeed.accelerator import get_accelerator
+
+        session = self.session
+        for dtype, supported in (
+            (torch.bfloat16, get_accelerator().is_bf16_supported),
+            (torch.float16, get_accelerator().is_fp16_supported),
+        ):
+            if session.compute_dtype == dtype and not supported():
+                raise Unsupported(f"DeepSpeed has no {dtype} on this {session.job.device}: it lacks the instructions.")
+
+    def config(self) -> dict[str, Any]:
+        """What deepspeed.initialize is given."""
+        recipe = self.session.recipe
+        return {
+            "train_micro_batch_size_per_gpu": self.session.job.workload.micro_batch,
+            "gradient_accumulation_steps": recipe.accumulation,
+            "bf16": {
+                "enabled": recipe.compute_dtype == "bfloat16",
+                "bf16_master_weights_and_grads": recipe.pure,
+                "bf16_optimizer_states": recipe.pure,
+            },
+            "fp16": {"enabled": recipe.compute_dtype == "float16"},
+            "gradient_clipping": recipe.clip or 0.0,  # DeepSpeed clips to a norm of 1 unless it is told otherwise
+            "zero_allow_untested_optimizer": True,
+            "zero_force_ds_cpu_optimizer": False,  # the recipe chooses the optimizer, offloaded or not
+            "steps_per_print": 2**31,
+        }
+
+    def check_engine(self, stage: int, ranks: int) -> None:
+        """Prove the wrapper, its ZeRO stage, the model's dtype and over how many ranks gradients are averaged."""
+        from deepspeed import DeepSpeedEngine
+
+        name = self.session.strategy.engine.name
+        if not isinstance(self.module, DeepSpeedEngine):
+            raise WrongEngine(f"{name} must run in a DeepSpeedEngine, this is {type(self.module).__name__}.")
+        if self.module.zero_optimization_stage() != stage:
+            raise WrongEngine(
+                f"{name} is ZeRO stage {stage}, DeepSpeed runs stage {self.module.zero_optimization_stage()}."
+            )
+        dtypes = {parameter.dtype for parameter in self.model.parameters()}
+        if dtypes != {self.session.compute_dtype}:
+            raise WrongEngine(f"The model must be in {self.session.compute_dtype}, DeepSpeed has it in {dtypes}.")
+        if self.module.dp_world_size != ranks:
+            raise WrongEngine(
+                f"{name} must average over {ranks} ranks, DeepSpeed does over {self.module.dp_world_size}."
+            )
+
+    def reduced(self) -> None:
+        """Called when all gradients are reduced, before the optimizer steps."""
+
+    def gradient_norm(self) -> Any:
+        """The norm of the whole gradient; called behind the step."""
+        return self.module.get_global_grad_norm()
+
+    def step(self, batch: list[MicroBatch]) -> StepOutcome:
+        import torch
+
+        mark = self.session.mark
+        loss_sum = torch.zeros((), device=self.session.device)
+        for number, micro_batch in enumerate(batch):
+            last = number == len(batch) - 1
+            with self.session.recipe.around():
+                mark("forward")
+                loss = self.module(**micro_batch.inputs).loss * micro_batch.weight
+                loss_sum += loss.detach() / len(batch)
+                mark("backward")
+                self.module.backward(loss)
+                del loss
+            if last:
+                mark("optimizer")
+                self.reduced()
+            self.module.step()
+        mark("end")
+        skipped = bool(getattr(self.optimizer, "overflow", False))
+        return StepOutcome(loss_sum, self.gradient_norm(), skipped)
+
+    def evaluate(self, batch: list[MicroBatch]) -> Any:
+        return evaluate(self, self.module, batch)

@@ -1,0 +1,114 @@
+"""Cuts a decoder into pipeline stages as its definition says (definitions.Cut): every pipeline engine has the same.
+
+A stage keeps its share of the layers inside the model's own body, so masks, positions and rotary tables are made by
+the model's own code; what other stages have is replaced by modules that do nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Cut, Proposal
+from perfsuite.techniques import offload
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+_PRUNED = "torch's pruning makes weights the results of others, which stages can neither copy nor share"
+CUT_REFUSES = dict.fromkeys(offload.NAMES, "a stage keeps its layers on the device; zero2, zero3 and fsdp2 offload") | {
+    "epochs": "perfsuite drives no evaluation through a pipeline",
+    "compile": "torch.compile is applied to the whole model's forward, which no stage calls",
+    "prune": _PRUNED,
+    "prune_structured": _PRUNED,
+}
+
+
+def why_not_cut(proposal: Proposal, per_rank: int = 1) -> str:
+    """The reason why the model cannot be cut into so many stages on every rank; empty if it can."""
+    cut, stages = proposal.model.cut, proposal.layout.pipeline * per_rank
+    if cut is None:
+        if proposal.model.task == "seq2seq_lm":
+            return (
+                f"{proposal.model.name} cannot be cut into stages: every layer of its decoder reads the encoder's "
+                "output, which would have to cross every boundary beside the hidden states"
+            )
+        return f"{proposal.model.name} cannot be cut into stages: its definition has no cut"
+    if cut.depth % stages:
+        return f"{proposal.model.name} has {cut.depth} layers, which {stages} stages cannot share evenly"
+    return ""
+
+
+def cut_out(model: torch.nn.Module, cut: Cut, stage: int, stages: int) -> torch.nn.Module:
+    """Remove from ``model``, in place, everything that other stages have."""
+    import torch
+
+    class Zero(torch.nn.Module):
+        """Stands for an embedding whose vectors an earlier stage has added already."""
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return torch.zeros((), device=ids.device)
+
+    layers: Any = model.get_submodule(cut.layers)
+    share = len(layers) // stages
+    model.set_submodule(cut.layers, torch.nn.ModuleList(layers[stage * share : (stage + 1) * share]))
+    for path in cut.first if stage > 0 else ():
+        embedding = isinstance(model.get_submodule(path), torch.nn.Embedding)
+        model.set_submodule(path, Zero() if embedding else torch.nn.Identity())
+    for path in cut.last if stage < stages - 1 else ():
+        model.set_submodule(path, torch.nn.Identity())
+    return model
+
+
+def make_stage(
+    model: torch.nn.Module,
+    cut: Cut,
+    stage: int,
+    stages: int,
+    autocast: Callable[[], contextlib.AbstractContextManager[Any]],
+) -> torch.nn.Module:
+    """One stage as a module: token ids or hidden states in; hidden states, or the loss of the last stage, out."""
+    import torch
+
+    class Stage(torch.nn.Module):
+        """``forward(input, attention_mask, labels)``; the labels are for the last stage alone."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = cut_out(model, cut, stage, stages)
+
+        def forward(
+            self, input: torch.Tensor, attention_mask: torch.Tensor, labels: torch.Tensor | None = None
+        ) -> torch.Tensor:
+            inputs = {"input_ids" if stage == 0 else "inputs_embeds": input, "attention_mask": attention_mask}
+            with autocast():
+                if stage == stages - 1:
+                    loss: torch.Tensor = self.model(**inputs, labels=labels).loss
+                    return loss.reshape(1)
+                hidden: torch.Tensor = self.model.get_submodule(cut.body)(**inputs).last_hidden_state
+                return hidden
+
+    return Stage()
+
+
+def tied_weights(session: Session, cut: Cut, stages: int, module: torch.nn.Module) -> list[tuple[Any, Any]]:
+    """The parameter that the first and the last stage both hold, and the group of their two ranks; ``module`` has
+    this rank's stages by their numbers.
+    """
+    import torch.distributed as dist
+
+    ranks = session.layout.pipeline
+    if cut.tied is None or ranks == 1:
+        return []
+    mesh = session.mesh.mesh.flatten(1)
+    pairs = [[int(mesh[0, column]), int(mesh[-1, column])] for column in range(mesh.shape[1])]
+    group, _ = dist.new_subgroups_by_enumeration(pairs)
+    if 0 < session.stage < ranks - 1:
+        return []
+    names = dict(module.named_parameters())
+    first, last = f"0.model.{cut.tied[0]}", f"{stages - 1}.model.{cut.tied[1]}"
+    shared = names[first if session.stage == 0 else last]
+    return [(shared, group)] if shared.requires_grad else []

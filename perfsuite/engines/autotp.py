@@ -1,0 +1,178 @@
+"""Tensor parallelism by DeepSpeed (AutoTP): it finds a model's linear layers by itself and divides their weights.
+
+The first matrices of attention and feed-forward are cut by columns, the last by rows, so that one all-reduce of the
+hidden states follows each of the two in forward, and all-reduces of their gradients in backward (arXiv 1909.08053,
+section 3).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Engine, Proposal
+from perfsuite.engines._deepspeed import DeepSpeedTrainer, import_once
+from perfsuite.errors import WrongEngine
+from perfsuite.rank.blocks import size
+from perfsuite.rank.native import storages
+from perfsuite.rank.norms import gradient_norm
+from perfsuite.techniques import offload
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+WHOLE = ("Linear", "Conv1D")  # layers as the model had them
+HEADS = ("num_key_value_heads", "n_head", "num_heads")  # as the models' configs name them
+_ALIBI = (
+    "it gives every rank a part of the heads, but leaves transformers' attention biases for all of them: 'The expanded "
+    "size of the tensor (8) must match the existing size (16)'"
+)
+_PRUNED = "torch's pruning keeps the weight beside its mask, whole, and AutoTP divides what is computed from the two"
+NOT_DIVIDED = {
+    "BloomForCausalLM": _ALIBI,
+    "BloomForSequenceClassification": _ALIBI,
+    "GPT2LMHeadModel": "'AutoTP not supported for model. Please use kernel injection since container policy for model "
+    "exists.', and kernel injection is for inference",
+}
+
+
+class AutoTensorParallel(DeepSpeedTrainer):
+    """deepspeed.initialize with "tensor_parallel"; ZeRO stage 0, so replicas keep everything."""
+
+    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+        self.whole = {name: parameter.numel() for name, parameter in model.named_parameters()}
+        super().__init__(session, model)
+
+    def config(self) -> dict[str, Any]:
+        width = self.session.layout.tensor
+        return super().config() | {"tensor_parallel": {"autotp_size": width}, "zero_optimization": {"stage": 0}}
+
+    def check(self) -> dict[str, str | int]:
+        """Every matrix but embeddings must be cut, and each part be 1/width of the whole."""
+        layout = self.session.layout
+        self.check_engine(0, layout.data_ranks)
+        cut = self._cut()
+        wrong = [name for name, parameter in cut.items() if parameter.numel() * layout.tensor != self.whole[name]]
+        if wrong or not cut:
+            raise WrongEngine(f"A rank must hold 1/{layout.tensor} of every divided weight, not so: {wrong or 'all'}.")
+        tied = {id(module.weight) for module in self.model.modules() if type(module).__name__ == "Embedding"}
+        modules = [item for item in self.model.named_modules() if type(item[1]).__name__ in WHOLE]
+        whole = [name for name, module in modules if id(module.weight) not in tied]  # a head that is an embedding
+        if whole:
+            raise WrongEngine(f"AutoTP divides linear layers, but it left whole: {', '.join(whole)}.")
+        return {
+            "module": type(self.module).__name__,
+            "optimizer": type(self.optimizer).__name__,
+            "tensor_ranks": layout.tensor,
+            "divided_elements_here": sum(parameter.numel() for parameter in cut.values()),
+        }
+
+    def reduced(self) -> None:
+        """At stage 0 DeepSpeed has no norm in fp32: each part counts once, what every rank holds whole counts once."""
+        import torch
+
+        if not self.reads_norm:
+            self.norm = None
+            return
+        cut = set(self._cut())
+        parts: list[torch.Tensor] = []
+        whole: list[torch.Tensor] = []
+        for name, parameter in self.model.named_parameters():
+            if parameter.grad is not None:
+                (parts if name in cut else whole).append(parameter.grad)
+        group = self.module.mpu.get_tensor_model_parallel_group()
+        device = self.session.device
+        norms = torch.stack([gradient_norm(parts, device, [group]), gradient_norm(whole, device).float()])
+        self.norm = torch.linalg.vector_norm(norms)
+
+    def gradient_norm(self) -> Any:
+        return self.norm
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for parameter in [*self.model.parameters(), *self.model.buffers()]:
+            yield "parameters", parameter
+            if parameter.grad is not None:
+                yield "gradients", parameter.grad
+        for name in ("fp32_groups", "fp32_groups_flat"):  # as DeepSpeed's unfused and fused low-precision optimizers do
+            for group in getattr(self.optimizer, name, ()):
+                for master in group if isinstance(group, list) else [group]:
+                    yield "master_parameters", master
+                    if master.grad is not None:
+                        yield "gradients", master.grad
+        for state in self.optimizer.state.values():
+            yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
+
+    def traffic(self) -> dict[str, int] | None:
+        """In forward an all-reduce of the hidden states for each matrix that is cut by rows, in backward one for each
+        that is cut by columns: DeepSpeed reduces the input's gradient of query, key, value, gate and up one by one,
+        where arXiv 1909.08053 has one for attention and one for the feed-forward. The head gathers its logits.
+
+        Gradients are all-reduced over the replicas, by DeepSpeed even over one. Known for decoders alone, and
+        without checkpointing, which sends some of forward's again.
+        """
+        job = self.session.job
+        if job.model.task != "causal_lm" or getattr(self.model, "is_gradient_checkpointing", False):
+            return None
+        config: Any = self.model.config
+        kinds = Counter(type(module).__name__ for module in self.model.modules())
+        positions = job.workload.micro_batch * job.workload.sequence_length * self.session.compute_dtype.itemsize
+        hidden = positions * config.hidden_size * (kinds["LinearAllreduce"] + kinds["LinearLayer"])
+        micro_batches = self.session.recipe.accumulation
+        gradients = size(parameter for parameter in self.model.parameters() if parameter.requires_grad)
+        logits = positions * config.vocab_size
+        return {"all_reduce": micro_batches * hidden + gradients, "all_gather": micro_batches * logits}
+
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        cut, group = self._cut(), self.module.mpu.get_data_parallel_group()
+        return ((one, group if name in cut else None) for name, one in self.model.named_parameters())
+
+    def _cut(self) -> dict[str, Any]:
+        return {name: p for name, p in self.model.named_parameters() if p.numel() < self.whole[name]}
+
+
+def why_not(proposal: Proposal) -> str:
+    """Why DeepSpeed cannot divide the model, or not evenly; empty if it can."""
+    model, width = proposal.model, proposal.layout.tensor
+    if {"clip", "bf16"} <= proposal.techniques:
+        return (
+            "autotp clips by rank 0's part of the norm below fp32: without ZeRO, DeepSpeed's optimizer counts no other "
+            "rank's parts of a divided gradient. fp32 is clipped by the whole norm."
+        )
+    if model.model_class in NOT_DIVIDED:
+        return f"DeepSpeed's AutoTP cannot train {model.model_class}: {NOT_DIVIDED[model.model_class]}."
+    heads = next((model.config[name] for name in HEADS if name in model.config), width)
+    if heads % width:
+        return f"{model.name} has {heads} heads, which do not divide by {width} ranks; AutoTP would leave some idle."
+    return ""
+
+
+ENGINES = (
+    Engine(
+        name="autotp",
+        trainer=AutoTensorParallel,
+        dimension="tensor",
+        min_ranks=2,
+        combines=frozenset({"dp"}),
+        shards=frozenset({"optimizer", "gradients", "parameters"}),
+        casts=True,
+        packages=("deepspeed",),
+        prepare=import_once,
+        refuses=dict.fromkeys(
+            offload.NAMES, "DeepSpeed offloads in ZeRO alone, and this is tensor parallelism without it"
+        )
+        | {
+            "fp16": "without ZeRO, DeepSpeed does not scale the loss, but divides the gradients by the scale "
+            "(deepspeed/runtime/engine.py, backward)",
+            "lora": "AutoTP puts its own layers in the place of peft's, and the adapters are gone",
+            "prune": _PRUNED,
+            "prune_structured": _PRUNED,
+            "pure_bf16": 'DeepSpeed has it in ZeRO alone ("Bf16_master_weights_and_grads is only supported with ZeRO '
+            'Stage 1, 2, or 3")',
+        },
+        why_not=why_not,
+        source="https://www.deepspeed.ai/tutorials/automatic-tensor-parallelism",
+    ),
+)

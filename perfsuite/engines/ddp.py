@@ -1,0 +1,66 @@
+"""DistributedDataParallel: every rank holds everything; gradients are all-reduced in buckets during backward."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Engine
+from perfsuite.errors import WrongEngine
+from perfsuite.rank.blocks import size
+from perfsuite.rank.native import LoopTrainer
+from perfsuite.techniques import offload
+
+if TYPE_CHECKING:
+    import torch
+
+
+class DistributedDataParallel(LoopTrainer):
+    """torch.nn.parallel.DistributedDataParallel with its own defaults."""
+
+    module: Any
+
+    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        devices = [self.session.device] if self.session.job.device == "cuda" else None
+        return DDP(model, device_ids=devices)
+
+    def accumulating(self) -> contextlib.AbstractContextManager[None]:
+        context: contextlib.AbstractContextManager[None] = self.module.no_sync()
+        return context
+
+    def check(self) -> dict[str, str | int]:
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+
+        if type(self.module) is not DDP:
+            raise WrongEngine(f"ddp must run in DistributedDataParallel, this is {type(self.module).__name__}.")
+        ranks = dist.get_world_size(self.module.process_group)
+        if ranks != self.session.world_size:
+            raise WrongEngine(f"ddp must reduce over {self.session.world_size} ranks, its process group has {ranks}.")
+        return self.evidence(ranks=ranks)
+
+    def traffic(self) -> dict[str, int]:
+        """Every gradient once, in its parameter's dtype: 2Ψ(n-1)/n on a ring's wire (arXiv 1910.02054, section 7.1).
+        Buffers, as the masks of pruning, are rank 0's in the step's first forward (arXiv 2006.15704, section 4.1).
+        """
+        return {"all_reduce": size(self.trainable()), "broadcast": size(self.model.buffers())}
+
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return ((parameter, None) for parameter in self.model.parameters())
+
+
+ENGINES = (
+    Engine(
+        name="ddp",
+        loops=frozenset({"accelerate", "hf_trainer"}),
+        refuses=dict.fromkeys(
+            offload.NAMES,
+            "DistributedDataParallel keeps everything on every device; zero2, zero3 and fsdp2 offload",
+        ),
+        trainer=DistributedDataParallel,
+        source="arXiv 2006.15704",
+    ),
+)

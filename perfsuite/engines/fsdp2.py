@@ -1,0 +1,134 @@
+"""FSDP2: parameters, gradients and optimizer state are sharded, each parameter along its first dimension (fully_shard).
+
+Each layer is one unit, as torchtitan has it: gathered before its forward, freed behind it, gathered again for backward.
+Arithmetic in bf16 or fp16 gathers in that dtype and reduces gradients in fp32 (torchtitan's defaults).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Engine
+from perfsuite.errors import WrongEngine
+from perfsuite.rank import tensor_parallel
+from perfsuite.rank.blocks import blocks, elements
+from perfsuite.rank.native import LoopTrainer
+from perfsuite.rank.norms import is_sharded, local
+from perfsuite.rank.replicas import replicas
+from perfsuite.techniques import offload
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+
+class Fsdp2(LoopTrainer):
+    """fully_shard on every layer and on the model; with ``dp<n>`` n replicas of a sharded model (hybrid sharding)."""
+
+    module: Any
+
+    def wrap(self, model: torch.nn.Module) -> Any:
+        from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
+
+        self.plan = tensor_parallel.apply(self.session, model) if self.session.layout.tensor > 1 else {}
+        self.elements = elements([model])
+        self.reduced = sum(local(parameter).numel() for parameter in model.parameters() if parameter.requires_grad)
+        layers = blocks(model)
+        self.outside_blocks = self.elements - elements(layers)
+        names = ("replicas", "shards") if self.session.layout.replicas > 1 else ("shards",)
+        options: Any = {"mesh": self.session.mesh[names], "mp_policy": self.precision()}
+        if self.session.recipe.offload_parameters:
+            options["offload_policy"] = CPUOffloadPolicy(pin_memory=self.session.job.device == "cuda")
+        for layer in layers:
+            fully_shard(layer, **options)
+        return fully_shard(model, **options)
+
+    def precision(self) -> Any:
+        """Gather in the compute dtype, reduce in fp32."""
+        import torch
+        from torch.distributed.fsdp import MixedPrecisionPolicy
+
+        dtype = self.session.compute_dtype
+        if dtype == torch.float32 or self.session.recipe.pure:
+            return MixedPrecisionPolicy()
+        return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
+
+    def kept_parameters(self) -> Iterable[torch.nn.Parameter]:
+        parameters: Iterable[torch.nn.Parameter] = self.module.parameters()
+        return parameters  # the shards: from the first forward on, gathered ones may stand in for them
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        return contextlib.nullcontext()  # the precision policy casts
+
+    @contextlib.contextmanager
+    def accumulating(self) -> Iterator[None]:
+        self.module.set_requires_gradient_sync(False)
+        yield
+        self.module.set_requires_gradient_sync(True)
+
+    def check(self) -> dict[str, str | int]:
+        from torch.distributed.fsdp import FSDPModule
+
+        if not isinstance(self.module, FSDPModule):
+            raise WrongEngine(f"fsdp2 must run in an FSDPModule, this is {type(self.module).__name__}.")
+        shards, here = self.session.layout.shards, 0
+        for name, parameter in self.model.named_parameters():
+            kept, whole = local(parameter), parameter.numel()
+            if self.session.recipe.offload_parameters and kept.device.type != "cpu":
+                raise WrongEngine(f"{name} must be offloaded to the host, it is on {kept.device}.")
+            if not is_sharded(parameter, "shards"):
+                raise WrongEngine(f"{name} must be sharded over {shards} ranks, FSDP does not hold it.")
+            here += kept.numel()
+            rows = -(-parameter.shape[0] // shards)  # the first ranks hold the larger share of rows
+            if kept.numel() > rows * whole // parameter.shape[0]:
+                raise WrongEngine(f"fsdp2 must hold 1/{shards} of {name} on a rank, this rank holds all of it.")
+        divided = tensor_parallel.check(self.session, self.model, self.plan) if self.plan else {}
+        return self.evidence(
+            **divided | {"ranks": shards, "elements_here": here, "outside_blocks": self.outside_blocks}
+        )
+
+    def parameter_groups(self) -> list[Any]:
+        return tensor_parallel.parameter_groups(self.trainable())
+
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return replicas(self.session, self.parameters)
+
+    def traffic(self) -> dict[str, int] | None:
+        volume = sharded_traffic(self.session, self.elements, self.outside_blocks, self.reduced)
+        if self.plan:
+            messages = tensor_parallel.traffic(self.session, self.model, self.plan, autocast=False)
+            if messages is None:
+                return None
+            volume |= {name: volume.get(name, 0) + size for name, size in messages.items()}
+        return volume
+
+
+def sharded_traffic(session: Session, elements: int, outside_blocks: int, reduced: int) -> dict[str, int]:
+    """In every micro-batch all layers are gathered twice, and what is outside of them once, since the model itself
+    keeps it until backward; gradients (``reduced`` elements) are reduced once, in fp32. On the wire that is 3Ψ(n-1)/n
+    less that second time.
+    """
+    gathered = (2 * elements - outside_blocks) * session.recipe.accumulation
+    gradient_bytes = session.compute_dtype.itemsize if session.recipe.pure else 4
+    volume = {"all_gather": gathered * session.compute_dtype.itemsize, "reduce_scatter": gradient_bytes * reduced}
+    if session.layout.replicas > 1:
+        volume["all_reduce"] = gradient_bytes * reduced // session.layout.shards
+    return volume
+
+
+ENGINES = (
+    Engine(
+        name="fsdp2",
+        keeps="dtensors",
+        trainer=Fsdp2,
+        dimension="shards",
+        combines=frozenset({"dp", "tp"}),
+        shards=frozenset({"optimizer", "gradients", "parameters"}),
+        refuses=offload.ALL_OR_NOTHING,
+        why_not=lambda proposal: offload.why_not_fsdp(proposal) or tensor_parallel.why_not_divided(proposal),
+        source="https://docs.pytorch.org/docs/stable/distributed.fsdp.fully_shard.html",
+    ),
+)

@@ -1,0 +1,117 @@
+"""Inference: what a trained model costs afterwards. Dropout is off and no gradient is recorded.
+
+bf16 and fp16 are autocast over fp32 weights, as everywhere. Every rank is a replica that is fed other data; nothing is
+communicated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Engine, Proposal
+from perfsuite.errors import WrongEngine
+from perfsuite.rank.norms import local
+from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+
+class Forward(Trainer):
+    """One forward with labels, so that the loss says whether it is right."""
+
+    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+        super().__init__(session, model)
+        model.eval()
+
+    def check(self) -> dict[str, str | int]:
+        if any(module.training for module in self.model.modules()):
+            raise WrongEngine(f"{type(self.model).__name__} must be in eval mode, it is in training mode.")
+        graded = sum(parameter.grad is not None for parameter in self.model.parameters())
+        if graded:
+            raise WrongEngine(f"Inference must leave no gradient, {graded} parameters have one.")
+        return {"module": type(self.model).__name__, "mode": "eval"}
+
+    def step(self, batch: list[MicroBatch]) -> StepOutcome:
+        import torch
+
+        loss_sum = torch.zeros((), device=self.session.device)
+        for micro_batch in batch:
+            self.session.mark("forward")
+            with torch.no_grad(), self.autocast():
+                loss = self.infer(micro_batch.inputs)
+            if loss.requires_grad:
+                raise WrongEngine("Inference must record no graph, its loss could go backward.")
+            loss_sum += loss * (micro_batch.weight / len(batch))
+        self.session.mark("end")
+        return StepOutcome(loss_sum)
+
+    def infer(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        """One micro-batch; returns its loss."""
+        loss: torch.Tensor = self.model(**inputs).loss
+        return loss
+
+    def traffic(self) -> dict[str, int]:
+        return {}
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        yield from (("parameters", local(parameter)) for parameter in self.model.parameters())
+        yield from (("parameters", local(buffer)) for buffer in self.model.buffers())
+
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        return ((parameter, None) for parameter in self.model.parameters())
+
+
+class Generate(Forward):
+    """transformers' ``generate``, greedy; its loss is the mean negative log-likelihood of the tokens that it chose."""
+
+    def batch(self, step: int) -> list[MicroBatch]:
+        from perfsuite.rank.generation import prompts
+
+        return prompts(self.session, step)
+
+    @property
+    def new_tokens(self) -> int:
+        """Per sample."""
+        from perfsuite.rank.generation import new_tokens
+
+        return new_tokens(self.session.job.workload)
+
+    def check(self) -> dict[str, str | int]:
+        return super().check() | {"new_tokens": self.new_tokens}
+
+    def infer(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
+        from perfsuite.rank.generation import generate
+
+        return generate(self.model, inputs, self.new_tokens)
+
+
+def why_not_generate(proposal: Proposal) -> str:
+    """Only language models write."""
+    if proposal.model.task == "sequence_classification":
+        return f"{proposal.model.name} is a classifier, it has no next token to generate."
+    return ""
+
+
+NO_DROPOUT = {"nodrop": "in eval mode there is no dropout anyway"}
+
+ENGINES = (
+    Engine(
+        name="forward",
+        process="inference",
+        trainer=Forward,
+        refuses=NO_DROPOUT,
+        source="https://docs.pytorch.org/docs/stable/notes/autograd.html#no-grad-mode",
+    ),
+    Engine(
+        name="generate",
+        process="inference",
+        trainer=Generate,
+        refuses=NO_DROPOUT,
+        why_not=why_not_generate,
+        source="https://huggingface.co/docs/transformers/main_classes/text_generation",
+    ),
+)

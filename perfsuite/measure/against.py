@@ -1,0 +1,109 @@
+"""``--perf-against=REF``: every cell is tried against another environment, and needs no stored baseline.
+
+REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a file of constraints.
+"""
+
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import msgspec
+from packaging.requirements import Requirement
+
+from perfsuite.cell import Cell
+from perfsuite.errors import FileError, UsageError
+from perfsuite.gate.baselines import baseline_of
+from perfsuite.gate.judge import verdict_of
+from perfsuite.launch.environments import pinned
+from perfsuite.measure.changes import CODE, Change, revision
+from perfsuite.measure.trial import OUTCOME, Trial
+from perfsuite.records.measurement import Result
+
+GREEN = ("same", "improved")  # where each cell is tried anew, what is better makes nothing stale
+
+
+@dataclass(frozen=True)
+class Against:
+    """Holds cells like a Gatekeeper, to what they are in the environment in which ``changes`` are reverted."""
+
+    trial: Trial
+    changes: Sequence[Change]
+
+    def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
+        """Launch both sides in pairs and judge this one by the other. Raises UsageError for what cannot be built."""
+        comparison = self.trial.compare(cell, self.changes, [], None, None, faults)
+        metrics = self.trial.catalog.metrics(cell.strategy.engine.process)
+        baseline = baseline_of(comparison.a, "", metrics)
+        verdict = comparison.verdict
+        worse = {line.metric: line.title for line in verdict.lines if line.status == "regressed"}
+        if verdict.lines:
+            lines = [
+                msgspec.structs.replace(line, status="ok" if line.status == "same" else line.status)
+                for line in verdict.lines
+            ]
+            verdict = verdict_of(comparison.b, baseline, lines, metrics, stale=False)
+        elif verdict.status in GREEN:
+            verdict = msgspec.structs.replace(verdict, status="ok")
+        elif verdict.status == "regressed":
+            worse = {OUTCOME: OUTCOME}
+        told = [self.trial.blame(cell, self.changes, worse, comparison, faults)] if worse else []
+        verdict = msgspec.structs.replace(verdict, changed=[str(one) for one in self.changes], trial=told, accept="")
+        return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
+
+    def close(self) -> None:
+        """Each cell has ended what it started."""
+
+
+def changes_to(reference: str, repository: Path) -> list[Change]:
+    """What the reference asks to be taken back. Raises UsageError for what names nothing, or nothing that differs."""
+    path = Path(reference)
+    if path.is_file():
+        found = list(_releases(_constraints(path)))
+    elif "==" in reference or "://" in reference:
+        texts = [reference] if " @ " in reference else reference.split()
+        found = list(_releases((pinned(text) for text in texts), all_here=True))
+    else:
+        return [Change(CODE, revision(reference, repository), "here", "code")]
+    if not found:
+        raise UsageError(f"--perf-against={reference}: every release that it names is the one that is installed here.")
+    return found
+
+
+def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> Iterator[Change]:
+    """Those that differ from what is installed. A file of constraints may name what is not, unlike a person."""
+    for requirement in requirements:
+        try:
+            here = metadata.version(requirement.name)
+        except metadata.PackageNotFoundError:
+            if all_here:
+                raise UsageError(f"--perf-against={requirement}: {requirement.name} is not installed here.") from None
+            continue
+        if requirement.url:
+            yield Change(requirement.name, requirement.url, here, "release")
+        elif not requirement.specifier.contains(here, prereleases=True):  # 2.13.0+cpu is 2.13.0
+            version = next(part.version for part in requirement.specifier if part.operator == "==")
+            yield Change(requirement.name, version, here, "release")
+
+
+def _constraints(path: Path) -> Iterator[Requirement]:
+    """What a file of constraints pins on this machine. Raises FileError, with file and line, if a line pins nothing."""
+    try:
+        lines = path.read_text().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise FileError(f"{path} cannot be read: {error}.") from error
+    for number, line in enumerate(lines, 1):
+        text = re.sub(r"(^|\s)#.*", "", line).rstrip("\\").strip()  # pip's comments, and its continued lines
+        if re.match(r"-(r|c|-requirement|-constraint)\b", text):
+            raise FileError(
+                f"{path}:{number}: {text!r} names another file: give a file that holds the releases itself."
+            )
+        if not text or text.startswith("-"):
+            continue
+        try:
+            requirement = pinned(text)
+        except UsageError as error:
+            raise FileError(f"{path}:{number}: {error}") from error
+        if requirement.marker is None or requirement.marker.evaluate():
+            yield requirement

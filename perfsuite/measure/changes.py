@@ -1,0 +1,115 @@
+"""In what an environment differs from a baseline's: releases, variables and the user's own code, the machine apart."""
+
+import subprocess
+from collections.abc import Iterable
+from dataclasses import dataclass
+from importlib import metadata, util
+from pathlib import Path
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.errors import UsageError
+from perfsuite.gate.pool import releases
+from perfsuite.records.measurement import Measurement, TimedRun
+
+CODE = "your code"
+NONE = "none"  # the text of what one side lacks
+UNCOMMITTED = "-dirty"  # after the commit of a tree with more in it
+COMPILED = ":(exclude,glob)**/__pycache__/**"
+
+
+@dataclass(frozen=True)
+class Change:
+    """One difference. ``fixed`` says why it cannot be taken back here; empty if it can."""
+
+    name: str
+    before: str
+    after: str
+    kind: str  # "release", "code" or "variable"
+    fixed: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.before} -> {self.after}"
+
+
+def listed(things: Iterable[object]) -> str:
+    """``a, b and c``."""
+    *most, last = map(str, things)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) -> list[Change]:
+    """Every difference between the environments of a baseline's run and of a measurement."""
+    found = [code] if code else []
+    old, new = releases(run.versions), releases(measurement.versions)
+    for name in {**old, **new}:
+        before, after = old.get(name, NONE), new.get(name, NONE)
+        if before != after:
+            found.append(Change(name, before, after, "release", _why_no_release(name, before)))
+    for name in {**run.flags, **measurement.flags} if run.flags and measurement.flags else ():  # older runs have none
+        before, after = run.flags.get(name, NONE), measurement.flags.get(name, NONE)
+        if before != after:
+            fixed = "" if name.isupper() and "_" in name else "your code or a library sets it"
+            found.append(Change(name, before, after, "variable", fixed))
+    return found
+
+
+def _why_no_release(name: str, before: str) -> str:
+    if before == NONE:
+        return "the baseline was recorded without it"
+    try:
+        metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return "it is no package that uv could install"
+    return ""
+
+
+def code_change(commit: str, cell: Cell, catalog: Catalog, repository: Path) -> Change | None:
+    """How the user's own code that the cell runs differs from the commit; None if it does not, or there is none.
+
+    perfsuite itself is the instrument, not what is measured.
+    """
+    root = git(repository, "rev-parse", "--show-toplevel")
+    paths = code_of(cell, catalog, Path(root)) if commit and root else []
+    if not paths:
+        return None
+    clean = commit.removesuffix(UNCOMMITTED)
+    if not git(repository, "rev-parse", "--verify", "--quiet", f"{clean}^{{commit}}"):
+        return Change(CODE, clean, "here", "code", "this clone does not have that commit")
+    where = ["--", *paths, COMPILED]
+    after = "here"
+    if not git(repository, "status", "--porcelain", *where):
+        if clean == commit and not git(repository, "diff", "--name-only", clean, "HEAD", *where):
+            return None
+        after = git(repository, "rev-parse", "--short=12", "HEAD")
+    fixed = "" if clean == commit else "the baseline was recorded with changes that were not committed"
+    return Change(CODE, clean, after, "code", fixed)
+
+
+def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
+    """The user's own files and folders below ``root`` that the cell runs: its model's package, and the catalog's."""
+    package = cell.model.build.split(":")[0].split(".")[0]
+    found = util.find_spec(package) if package != "perfsuite" else None
+    places = list(found.submodule_search_locations or [found.origin or ""]) if found else []
+    paths = [path.resolve() for path in [*map(Path, filter(None, places)), *catalog.folders]]
+    return [str(path) for path in paths if path.is_relative_to(root.resolve())]
+
+
+def revision(text: str, repository: Path) -> str:
+    """The commit that the text names, in twelve digits. Raises UsageError for what git does not know."""
+    commit = git(repository, "rev-parse", "--verify", "--quiet", "--short=12", "--end-of-options", f"{text}^{{commit}}")
+    if not commit:
+        raise UsageError(
+            f"{text!r} is no git revision of {repository}, no file of constraints and no release: write a revision, "
+            "a path, or transformers==5.22.0."
+        )
+    return commit
+
+
+def git(repository: Path, *arguments: str) -> str:
+    """What git says there; empty if it fails or is not installed."""
+    try:
+        done = subprocess.run(["git", "-C", repository, *arguments], capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

@@ -1,0 +1,157 @@
+"""Measures a cell, judges it, tries what needs a trial, and accepts it by consent: for pytest and the commands."""
+
+import functools
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfsuite.cell import Cell
+from perfsuite.errors import FileError
+from perfsuite.gate.baselines import accepted, baseline_of
+from perfsuite.gate.judge import COMMAND, RED, judge
+from perfsuite.gate.launches import merge
+from perfsuite.gate.ledger import Consent
+from perfsuite.gate.noise import LAUNCHES
+from perfsuite.gate.pool import runs_of
+from perfsuite.gate.store import Store
+from perfsuite.gate.terms import terms_of
+from perfsuite.measure.changes import code_change
+from perfsuite.measure.runner import Runner, Watch
+from perfsuite.measure.trial import Trial
+from perfsuite.records.measurement import Baseline, Measurement, Result, Verdict
+
+NO_NEWS = {"ok", "unsupported", "times"}  # of which the consent "all" accepts nothing
+CALLS_FOR_A_TRIAL = ("alarm", "regressed")
+
+
+def unwatched(cell: Cell, progress: object, seconds: float) -> None:
+    """A no-op progress callback."""
+
+
+class NotAccepted(FileError):
+    """A baseline that is not written; ``result`` is the red one of what was measured for it."""
+
+    def __init__(self, text: str, measurement: Measurement, baseline: Baseline | None) -> None:
+        super().__init__(text)
+        verdict = Verdict(cell=measurement.cell, status="failed", headline=f"{measurement.cell}: {text}")
+        self.result = Result(measurement=measurement, baseline=baseline, verdict=verdict)
+
+
+@dataclass(frozen=True)
+class Gatekeeper:
+    """``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all", several of them with commas
+    between, or nothing; ``reason`` is what the ledger says of every baseline that is accepted. ``tolerance`` is the
+    smallest slow-down that must not go unseen, that of the hardware's class if None. ``launches`` is the number that a
+    baseline is recorded from. ``cells`` is the number of cells in the run. ``command`` collects the cell's test.
+    ``trial`` tries what needs it, ``always`` every cell; without one an alarm stays an alarm.
+    """
+
+    runner: Runner
+    store: Store
+    tolerance: float | None = None
+    consent: str | None = None
+    reason: str = ""
+    launches: int = LAUNCHES
+    watch: Watch = unwatched
+    command: str = COMMAND
+    cells: int = 1
+    trial: Trial | None = None
+    always: bool = False
+
+    def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
+        """Measure and judge a cell; accept it into its baseline if the user has consented.
+
+        Raises FileError for a baseline that cannot be read or written: NotAccepted if there is a measurement by then.
+        """
+        baseline = self.store.load(cell.id)
+        measurements = [self._launch(cell, faults)]
+        measurement, verdict = self._judge(cell, measurements, baseline)
+        if self._consent(baseline, verdict) not in ("", "times"):
+            while measurements[0].outcome == "fits" and len(measurements) < self.launches:
+                measurements.append(self._launch(cell, faults))
+            measurement, verdict = self._judge(cell, measurements, baseline)
+        if self.trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
+            called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
+            if called and self._consent(baseline, verdict) in ("", "times"):
+                verdict = self.trial.hold(cell, measurement, baseline, verdict, faults, self.command)
+        if verdict.status not in RED:
+            self.runner.forget_snapshots(cell)
+        updated = ""
+        if consent := self._consent(baseline, verdict):
+            try:
+                updated = self._accept(cell, consent, measurement, baseline, verdict)
+            except FileError as error:
+                raise NotAccepted(str(error), measurement, baseline) from error
+        return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
+
+    def close(self) -> None:
+        """End the rank servers."""
+        self.runner.close()
+
+    def _launch(self, cell: Cell, faults: Sequence[str]) -> Measurement:
+        return self.runner.measure(cell, self.watch, faults)
+
+    def _judge(
+        self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None
+    ) -> tuple[Measurement, Verdict]:
+        """All launches as one measurement, and what is to be said of it."""
+        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        merged = merge(measurements, metrics)
+        terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
+        runs = runs_of(baseline, metrics) if baseline else []
+        code = code_change(runs[-1].commit, cell, self.runner.catalog, self.store.root.parent) if runs else None
+        verdict = judge(
+            merged,
+            baseline,
+            metrics,
+            strategy=cell.strategy.name,
+            terms=terms,
+            code=str(code or ""),
+            command=self.command,
+            unheld="" if baseline else self.store.why_unheld(cell.id),
+        )
+        return merged, verdict
+
+    def _consent(self, baseline: Baseline | None, verdict: Verdict) -> str:
+        """That of the consents which applies to the verdict; empty if none does."""
+        given = (self.consent or "").split(",")
+        if verdict.status == "failed":
+            return ""
+        kinds = {"new"} if baseline is None else {verdict.status}
+        if verdict.status not in RED and baseline is not None:
+            kinds |= {"times"} | {line.status for line in verdict.lines if line.status == "not held"}
+        if "all" in given and not kinds <= NO_NEWS:
+            return "all"
+        return next((kind for kind in given if kind in kinds), "")
+
+    def _accept(
+        self, cell: Cell, consent: str, measurement: Measurement, baseline: Baseline | None, verdict: Verdict
+    ) -> str:
+        """Write the baseline; returns its path, or nothing if times may not be added without a reason."""
+        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        new = baseline_of(measurement, commit_of(self.store.root), metrics)
+        made = accepted(new, baseline, metrics, verdict, consent, self.reason)
+        if made is None:
+            return ""
+        how = Consent(how=f"--perf-update={consent}", metrics=metrics, reason=self.reason)
+        self.store.save(made, baseline, how)
+        return str(self.store.path(measurement.cell))
+
+
+@functools.cache
+def commit_of(baselines: Path) -> str:
+    """The commit of the tree in which baselines are recorded, ``-dirty`` if more than the baselines differs from it;
+    empty outside git.
+    """
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(
+            ["git", "-C", baselines.parent, *arguments], capture_output=True, text=True, check=True
+        ).stdout.strip()
+
+    try:
+        dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){baselines.name}")
+        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if dirty else "")
+    except (FileNotFoundError, NotADirectoryError, subprocess.CalledProcessError):
+        return ""

@@ -1,0 +1,147 @@
+"""Measures one cell: lease the devices, launch the ranks, fold what they say. The same for pytest and the commands."""
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell, make_job
+from perfsuite.errors import PerfsuiteError, UnknownName
+from perfsuite.gate.gather import GatherError, failed, gather
+from perfsuite.kernels import CHOICES, PORTABLE, kernel_set
+from perfsuite.launch.conditions import Conditions
+from perfsuite.launch.environments import HERE, Environment
+from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
+from perfsuite.launch.leases import lease
+from perfsuite.launch.machine import describe, device_indices, why_missing
+from perfsuite.rank.meter import TRACED_STEPS, block_size, last_kinds
+from perfsuite.rank.recipe import resolve
+from perfsuite.records.measurement import SNAPSHOT, Failure, Job, Launch, Measurement, Turns, timestamp
+from perfsuite.wire.progress import Progress
+
+Watch = Callable[[Cell, list[Progress], float], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How every cell of a run is measured. Times in seconds. ``snapshots`` is a folder for CUDA's, ``kernels`` is
+    "portable" or "native" (perfsuite/kernels.py).
+    """
+
+    steps: int = 10
+    warmup: int = 5
+    capacity_bytes: int | None = None
+    start_timeout: float = 300.0
+    step_timeout: float = 120.0
+    snapshots: Path | None = None
+    kernels: str = PORTABLE
+    import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+
+    def all_steps_of(self, cell: Cell) -> int:
+        """Every optimizer step of a cell, those included that are recorded, unfenced and counted."""
+        process, device = cell.strategy.engine.process, cell.hardware.torch_device
+        last = last_kinds(self.steps, process, device, self.capacity_bytes is not None)
+        unfenced = last.count("unfenced") * (block_size(self.steps) - 1)
+        return TRACED_STEPS + self.warmup + self.steps * resolve(cell.strategy).epochs + len(last) + unfenced
+
+
+class Runner:
+    """Measures cells one after another with warm rank servers in one environment; ``close()`` ends them."""
+
+    def __init__(self, catalog: Catalog, settings: Settings, environment: Environment = HERE) -> None:
+        self.catalog = catalog
+        self.settings = settings
+        self._environment = environment
+        timeouts = Timeouts(settings.start_timeout, settings.step_timeout)
+        self._launcher = Launcher(timeouts, environment, settings.kernels)
+        self._model_flop: dict[str, int] = {}  # by cell; of perfsuite's own models, which nobody edits between launches
+
+    def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
+        """Train the cell and return its measurement; a failure is a measurement too, with its outcome, and so is a
+        package that is not installed here.
+        """
+        with self.lease(cell) as devices:
+            return self.measure_on(devices, cell, watch, faults)
+
+    def lease(self, cell: Cell) -> contextlib.AbstractContextManager[list[int]]:
+        """Hold the devices that the cell needs."""
+        return lease(device_indices(cell.hardware, self.catalog), cell.hardware.ranks)
+
+    def measure_on(
+        self, devices: list[int], cell: Cell, watch: Watch, faults: Any = (), turns: Turns | None = None
+    ) -> Measurement:
+        """The same on devices that are leased already, in turns with another cell or without."""
+        hardware, metrics = cell.hardware, self.catalog.metrics(cell.strategy.engine.process)
+        common: dict[str, Any] = {
+            "machine": describe(hardware, self.catalog, devices),
+            "capacity_bytes": self.settings.capacity_bytes,
+        }
+        begin, conditions = time.monotonic(), Conditions(devices)
+
+        def look(progress: list[Progress], seconds: float) -> None:
+            if all(rank.step for rank in progress):  # until then accelerators idle
+                conditions.look()
+            watch(cell, progress, seconds)
+
+        try:
+            missing = why_missing(cell.strategy) if self._environment is HERE else ""  # another may have it
+            if missing:
+                raise CellFailed(Failure(kind="unsupported", rank=None, message=f"{missing}."))
+            samples = self._launcher.run(self.job(cell, faults, turns), cell.strategy, devices, look)
+            wall_seconds = time.monotonic() - begin
+            measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
+            if "model_flop" in measurement.readings and not faults and cell.model.build.startswith("perfsuite."):
+                self._model_flop[cell.id] = int(max(measurement.readings["model_flop"].ranks))
+            launch = Launch(date=timestamp(), conditions=conditions.told())
+            return msgspec.structs.replace(measurement, launches=[launch])
+        except (CellFailed, GatherError) as error:
+            failure = getattr(error, "failure", None) or Failure(kind="result", rank=None, message=str(error))
+            wall_seconds = time.monotonic() - begin
+            return failed(cell.id, failure, world_size=hardware.world_size, wall_seconds=wall_seconds, **common)
+
+    def job(self, cell: Cell, faults: Any = (), turns: Turns | None = None) -> Job:
+        """The cell as its ranks receive it."""
+        device = cell.hardware.device
+        return make_job(
+            cell,
+            self.catalog,
+            self.settings.import_path,
+            steps=self.settings.steps,
+            warmup=self.settings.warmup,
+            capacity_bytes=self.settings.capacity_bytes,
+            dense_flops=dict(device.dense_flops) if device else {},
+            snapshots=str(self.settings.snapshots or ""),
+            kernels="" if device else kernel_set(self.settings.kernels),
+            model_flop=None if faults else self._model_flop.get(cell.id),
+            turns=turns,
+            faults=list(faults),
+        )
+
+    def forget_snapshots(self, cell: Cell) -> None:
+        """Remove what the cell's ranks left in the folder of snapshots: they are kept of red cells only."""
+        if self.settings.snapshots:
+            for rank in range(cell.hardware.world_size):
+                (self.settings.snapshots / SNAPSHOT.format(cell=cell.id, rank=rank)).unlink(missing_ok=True)
+
+    def close(self) -> None:
+        """End the rank servers."""
+        self._launcher.close()
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise PerfsuiteError for settings that cannot give a measurement."""
+    for name in ("start_timeout", "step_timeout"):
+        if not 0 < getattr(settings, name) < math.inf:
+            raise PerfsuiteError(f"The {name.replace('_', ' ')} must be a positive number of seconds.")
+    if settings.kernels not in CHOICES:
+        raise UnknownName("choice of kernels", settings.kernels, CHOICES, "A CPU has no others.")
+    if settings.steps < 1 or settings.warmup < 0:
+        given = f"{settings.steps} and {settings.warmup}"
+        raise PerfsuiteError(f"A cell needs at least 1 timed step and 0 or more warm-up steps, not {given}.")

@@ -1,0 +1,239 @@
+"""The trial: what a stored time or a changed metric only suspects is tried, in this run, on this machine.
+
+    alarm → the baseline's environment and this one, launched in pairs whose steps alternate → convicted, acquitted, or
+    undecided; convicted → each change alone, then all changes but one → which library did it
+
+The baseline's environment is this one with the recorded releases, variables and code in place of those that differ;
+uv builds it once and keeps it. Where nothing but the machine differs there is nothing to try.
+"""
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import msgspec
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.errors import PerfsuiteError
+from perfsuite.gate.compare import Comparison
+from perfsuite.gate.judge import COMMAND, verdict_of, with_command
+from perfsuite.gate.pool import runs_of
+from perfsuite.launch.environments import HERE, at_revision, with_releases
+from perfsuite.measure.ab import RUNNING, Session, Side, catalog_at
+from perfsuite.measure.changes import CODE, NONE, Change, changes_since, code_change, code_of, listed
+from perfsuite.measure.culprits import Found, culprits
+from perfsuite.measure.runner import Settings, Watch
+from perfsuite.records.measurement import Baseline, Line, Measurement, Verdict
+
+ONE_LAUNCH = 0  # pairs: one launch of a side shows what repeats itself exactly
+SUSPECTED = ("alarm", "machine", "not held")  # times that a trial answers
+INNOCENT = ("same", "improved")
+OUTCOME = "outcome"  # one side did not fit, so that it is all there is to compare
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Tries one cell after another. ``repository`` is where the user's code lies, ``cells`` how many the run has."""
+
+    catalog: Catalog
+    settings: Settings
+    repository: Path
+    watch: Watch
+    tolerance: float | None = None
+    cells: int = 1
+
+    def hold(
+        self,
+        cell: Cell,
+        measurement: Measurement,
+        baseline: Baseline,
+        verdict: Verdict,
+        faults: Sequence[str] = (),
+        command: str = COMMAND,
+    ) -> Verdict:
+        """The verdict after the trial that it calls for. ``command`` collects the cell's test."""
+        metrics = self.catalog.metrics(cell.strategy.engine.process)
+        since = runs_of(baseline, metrics)[-1]
+        code = code_change(since.commit, cell, self.catalog, self.repository)
+        changed = changes_since(since, measurement, code)
+        fixed = [one for one in changed if one.fixed]
+        answer = _Answer(measurement, baseline, verdict, metrics, command, fixed)
+        tried = [one for one in changed if not one.fixed]
+        if not tried:
+            return answer.untried()
+        worse = [line.metric for line in verdict.lines if line.status == "regressed"]
+        forced = not worse and all(line.status != "alarm" for line in verdict.lines)
+        suspected = [
+            line.metric
+            for line in verdict.lines
+            if line.metric in answer.timed and (forced or line.status in SUSPECTED)
+        ]
+        pairs = None if suspected else ONE_LAUNCH
+        begin = time.monotonic()
+        try:
+            comparison = self.compare(cell, tried, [], pairs, measurement, faults)
+        except PerfsuiteError as error:
+            return answer.not_held(str(error))
+        if not comparison.verdict.lines:
+            return answer.not_held(comparison.verdict.headline.partition(": ")[2])
+        lines = {line.metric: line for line in comparison.verdict.lines}
+        launches = f"{len(comparison.a.launches)} pairs of launches" if suspected else "one launch"
+        against = listed(f"{one.name} {one.before}" for one in tried)
+        answer.told.append(f"against {against}: {launches}, {time.monotonic() - begin:.0f} s")
+        convicted = [name for name in [*suspected, *worse] if name in lines and lines[name].status == "regressed"]
+        if convicted:
+            titles = {name: lines[name].title for name in convicted}
+            answer.told.append(self.blame(cell, tried, titles, comparison, faults))
+        if innocent := [lines[name].title for name in worse if name in lines and lines[name].status == "same"]:
+            answer.told.append(
+                f"{listed(innocent)}: the same in the baseline's environment here, so the cause is "
+                + ("what was not tried, " if answer.fixed else "")
+                + "the machine or what the baseline does not record"
+            )
+        return answer.with_lines({name: lines[name] for name in suspected if name in lines})
+
+    def compare(
+        self,
+        cell: Cell,
+        reverted: Collection[Change],
+        kept: Collection[Change],
+        pairs: int | None,
+        here: Measurement | None,
+        faults: Sequence[str] = (),
+        there: Measurement | None = None,
+    ) -> Comparison:
+        """A is the environment with all of these changes reverted, B the same with those kept; this one if none are.
+
+        ``pairs`` is the most pairs of launches, ab.py's by default. ``here`` is what was measured in this environment,
+        ``there`` in A: neither is launched again for ONE_LAUNCH. Raises UsageError for what cannot be built.
+        """
+        a = self.side(cell, reverted)
+        b = self.side(cell, [one for one in reverted if one not in kept]) if kept else Side(RUNNING, self.catalog)
+        interleave = "steps" if cell.hardware.device is None else "launches"
+        options = {} if pairs is None else {"pairs": pairs}
+        session = Session(
+            a, b, [cell.id], self.settings, self.tolerance, interleave=interleave, run_size=self.cells, **options
+        )
+        step = here.readings.get("step_time_seconds") if here else None
+        seconds, known = float(step.value) if step else None, (there, None if kept else here)
+        try:
+            return session.compare(session.cells[0], self.watch, seconds, ((), faults), known)
+        finally:
+            session.close()
+
+    def side(self, cell: Cell, reverted: Collection[Change]) -> Side:
+        """This environment with these changes taken back. Raises UsageError for what cannot be built."""
+        if not reverted:
+            return Side(RUNNING, self.catalog)
+        name = ", ".join(f"{one.name} {one.before}" for one in reverted)
+        releases = [_requirement(one) for one in reverted if one.kind == "release"]
+        environment = with_releases(releases) if releases else HERE
+        overrides = [
+            (one.name, None if one.before == NONE else one.before) for one in reverted if one.kind == "variable"
+        ]
+        environment = replace(environment, overrides=tuple(overrides))
+        commit = next((one.before for one in reverted if one.kind == "code"), "")
+        if not commit:
+            return Side(name, self.catalog, environment)
+        older, root, copy = at_revision(commit, self.repository)
+        catalog = catalog_at(self.catalog, root, copy, f"{CODE} {commit}")
+        # Nothing of a cell without code of the user's own comes from there, which is no mistake.
+        theirs = copy if code_of(cell, self.catalog, root) else None
+        return Side(name, catalog, replace(environment, path=older.path), copy=theirs)
+
+    def blame(
+        self,
+        cell: Cell,
+        changed: Sequence[Change],
+        convicted: Mapping[str, str],
+        comparison: Comparison,
+        faults: Sequence[str] = (),
+    ) -> str:
+        """Which change made the metrics worse that the comparison convicts, of which the titles are given."""
+        timed = {one.name for one in self.catalog.metrics(cell.strategy.engine.process) if one.hold == "time"}
+        times = [name for name in convicted if name in timed]
+        titles = {title: [name] for name, title in convicted.items() if name not in timed}
+        if times:  # they have one cause: a comparison ends with the first time that it convicts
+            titles[listed(convicted[name] for name in times)] = times
+        problems: list[str] = []
+
+        def attempt(kept: Sequence[Change]) -> Found:
+            try:
+                pairs = None if times else ONE_LAUNCH
+                found = self.compare(cell, changed, kept, pairs, comparison.b, faults, comparison.a).verdict
+            except PerfsuiteError as error:
+                problems.append(f"with {listed(kept)}: {error}")
+                return {}
+            if not found.lines and OUTCOME not in convicted:
+                problems.append(f"with {listed(kept)}: {found.headline.partition(': ')[2]}")
+            slower = any(line.metric in timed and line.status == "regressed" for line in found.lines)
+            return {title: (slower and names == times) or _is_worse(found, names) for title, names in titles.items()}
+
+        sentence = culprits(changed, list(titles), attempt)
+        return f"{sentence} ({'; '.join(problems)})" if problems else sentence
+
+
+def _is_worse(verdict: Verdict, metrics: Sequence[str]) -> bool | None:
+    """Whether one of the metrics is; None if that is not known."""
+    if OUTCOME in metrics:
+        return {"regressed": True, "failed": None}.get(verdict.status, False) if not verdict.lines else False
+    statuses = {line.metric: line.status for line in verdict.lines}
+    found = [statuses.get(name, "") for name in metrics]
+    if "regressed" in found:
+        return True
+    return False if all(status in INNOCENT for status in found) else None
+
+
+def _requirement(release: Change) -> str:
+    return f"{release.name} @ {release.before}" if "://" in release.before else f"{release.name}=={release.before}"
+
+
+@dataclass
+class _Answer:
+    """A verdict while its trial goes on. ``told`` is what the trial says, ``fixed`` are changes that it cannot try."""
+
+    measurement: Measurement
+    baseline: Baseline
+    verdict: Verdict
+    metrics: Sequence[Metric]
+    command: str
+    fixed: Sequence[Change]
+    told: list[str] = field(default_factory=list)
+
+    @property
+    def timed(self) -> set[str]:
+        return {metric.name for metric in self.metrics if metric.hold == "time"}
+
+    def untried(self) -> Verdict:
+        """Nothing differs that could be taken back."""
+        if self.fixed:
+            return self.with_lines({})
+        self.told.append("not tried: nothing but the machine differs from the baseline's environment")
+        return self.with_lines({}, "machine")
+
+    def not_held(self, why: str) -> Verdict:
+        """The sides could not be compared."""
+        self.told.append(f"the trial could not be held: {why}")
+        return self.with_lines({})
+
+    def with_lines(self, tried: Mapping[str, Line], unanswered: str = "undecided") -> Verdict:
+        """The verdict with the lines that the trial gives. An alarm that it did not answer stays open, and so does one
+        that a change which was not tried may have caused.
+        """
+        told = [*self.told, *(f"not tried: {one} cannot be taken back here, {one.fixed}" for one in self.fixed)]
+        acquitted = "undecided" if self.fixed else "ok"
+        lines = []
+        for line in self.verdict.lines:
+            new = tried.get(line.metric)
+            if new is not None and new.status != "not held":
+                status = acquitted if new.status in INNOCENT and line.status == "alarm" else new.status
+                line = msgspec.structs.replace(new, status="ok" if status == "same" else status)
+            elif line.status == "alarm":
+                line = msgspec.structs.replace(line, status=unanswered)
+            lines.append(line)
+        made = verdict_of(self.measurement, self.baseline, lines, self.metrics)
+        made = with_command(made, self.command)
+        return msgspec.structs.replace(made, changed=self.verdict.changed, trial=told)

@@ -1,0 +1,156 @@
+"""What CUDA's caching allocator tells of live bytes: its history, event by event, proven against its snapshot."""
+
+import contextlib
+import pickle
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfsuite.errors import RankError
+from perfsuite.rank.oom import REFUSED
+from perfsuite.records.codec import write_bytes
+
+SIGN = (509, 503)  # bytes of the two blocks by which a mark is told: sizes that no tensor is likely to have
+
+
+class CudaHistory:
+    """The CUDA caching allocator. The peak is that of its history of requested sizes, since the allocator's own
+    statistics count a block on another stream until that stream has passed; its end is proven against its snapshot.
+
+    Collectives are not in the history: their buffers are not told apart from other blocks. cuBLAS' workspaces, which
+    torch takes from the same allocator, one for the thread of forward and one for that of backward, are made before it
+    begins: they are no tensors, and a prediction has them among what lies beside tensors. ``keep`` is the file into
+    which the snapshot is written, with the Python stack of every allocation.
+    """
+
+    def __init__(self, keep: Path | None = None) -> None:
+        import torch
+
+        self._keep = keep
+
+        self._cuda = torch.cuda
+        self._marks: list[int] = []
+        self._events: list[tuple[int, int, str]] = []
+        self._before = 0  # bytes alive when the history begins
+
+    def record(self, on: bool) -> None:
+        if on:
+            _make_workspaces()
+            self._before = self._requested(self._cuda.memory._snapshot())
+            context = "all" if self._keep else None
+            self._cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context=context)
+            return
+        self._cuda.synchronize()
+        device, snapshot = self._cuda.current_device(), self._cuda.memory._snapshot()
+        self._cuda.memory._record_memory_history(enabled=None)
+        self._events = events_of_history(snapshot["device_traces"][device], self._marks)
+        if self._keep:
+            write_bytes(self._keep, pickle.dumps(snapshot))
+        told = sum(size for at, size, _ in self.events() if at != -1)
+        there = self._requested(snapshot) - self._before
+        if told != there:
+            raise RankError(f"CUDA's memory history ends with {told:,} bytes alive, its snapshot with {there:,}.")
+
+    def _requested(self, snapshot: Mapping[str, Any]) -> int:
+        """The bytes of this device's blocks that are in use."""
+        device = self._cuda.current_device()
+        segments = (segment for segment in snapshot["segments"] if segment["device"] == device)
+        blocks = (block for segment in segments for block in segment["blocks"] if block["state"] == "active_allocated")
+        return sum(block["requested_size"] for block in blocks)
+
+    def mark(self, number: int) -> None:
+        """Into the history itself, as two odd blocks, one within the other: its times are of another clock."""
+        self._cuda.synchronize()
+        self._marks.append(number)
+        blocks = [self._cuda.caching_allocator_alloc(size) for size in SIGN]
+        for block in reversed(blocks):
+            self._cuda.caching_allocator_delete(block)
+
+    def enter_phase(self, phase: str) -> None:
+        """The history's entries name neither operators nor modules."""
+
+    def enter_module(self, name: str) -> None:
+        """As above."""
+
+    def reset_peak(self) -> None:
+        self._cuda.reset_peak_memory_stats()
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self._cuda.memory_stats()["allocated_bytes.all.peak"])
+
+    @property
+    def live_bytes(self) -> int:
+        return int(self._cuda.memory_stats()["allocated_bytes.all.current"])
+
+    def prove_peak(self, of_events: int, counted: int) -> None:
+        """Live tensors can be less than what the allocator held for its streams and by rounding, never more."""
+        if not 0 < of_events <= counted:
+            raise RankError(f"CUDA's memory history peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """The most that the allocator took from the device."""
+        return int(self._cuda.max_memory_reserved())
+
+    def set_capacity(self, capacity_bytes: int | None) -> None:
+        """Cap this process' share of the device, which torch wants as a fraction of the whole; None lifts the cap."""
+        total = self._cuda.get_device_properties(self._cuda.current_device()).total_memory
+        share = 1.0 if capacity_bytes is None else min(1.0, capacity_bytes / total)
+        self._cuda.set_per_process_memory_fraction(share)
+
+    def settle(self) -> None:
+        """Nothing to wait for: the caching allocator frees in the order of the stream."""
+
+    def settled(self) -> contextlib.AbstractContextManager[None]:
+        return contextlib.nullcontext()
+
+    def events(self) -> list[tuple[int, int, str]]:
+        return [event for event in self._events if event[0] != REFUSED]
+
+    def refused(self, message: str) -> tuple[int, int] | None:
+        """The index of the last event before the last allocation that was refused, and its bytes."""
+        return last_refusal(self._events)
+
+
+def last_refusal(events: Iterable[tuple[int, int, str]]) -> tuple[int, int] | None:
+    """Where the last refusal stands among the other events, as the index of the one before it; and its bytes."""
+    found, index = None, -1
+    for address, size, _ in events:
+        if address == REFUSED:
+            found = (index, size)
+        else:
+            index += 1
+    return found
+
+
+def events_of_history(trace: Iterable[Mapping[str, Any]], marks: Sequence[int]) -> list[tuple[int, int, str]]:
+    """The events of CUDA's memory history, with the numbers of ``marks`` where their signs stand.
+
+    The history's sizes are those that were requested. A block counts as released when the program lets go of it
+    ("free_requested"): when the allocator may use it again depends on the streams' progress, so on chance.
+
+    Raises RankError where it has not as many signs as there are marks.
+    """
+    signs = {"alloc": 1, "free_requested": -1}
+    events: list[tuple[int, int, str]] = []
+    waiting = list(marks)
+    for entry in trace:
+        if entry["action"] in signs:
+            events.append((entry["addr"], signs[entry["action"]] * entry["size"], ""))
+        elif entry["action"] == "oom":
+            events.append((REFUSED, entry["size"], ""))
+        if waiting and [size for _, size, _ in events[-4:]] == [*SIGN, *(-size for size in reversed(SIGN))]:
+            events[-4:] = [(-1, waiting.pop(0), "")]
+    if waiting:
+        raise RankError(f"CUDA's memory history lacks {len(waiting)} of its {len(marks)} marks.")
+    return events
+
+
+def _make_workspaces() -> None:
+    """cuBLAS' handles, and with them their workspaces, are a thread's own: backward runs in another than forward."""
+    import torch
+
+    some = torch.ones(16, 16, device="cuda", requires_grad=True)
+    (some @ some).sum().backward()
+    torch.cuda.synchronize()

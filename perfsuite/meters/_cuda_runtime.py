@@ -1,0 +1,177 @@
+"""What a step asks of CUDA's runtime, from torch's profiler: which call, in which phase, by which operator and module.
+
+The profiler's events of one step are a list in the order of time. The runtime's calls ("cudaLaunchKernel") are children
+of the operators that made them; a backward's operators are children of the node that autograd runs, whose sequence
+number is that of the operator that made it in forward. Phases and modules are marks that this file puts into the list
+itself: events of no length in the rank's own thread, while forward and backward run in one thread or in two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.whereabouts import watch
+from perfsuite.records.measurement import Reading
+from perfsuite.records.suspects import MOST, fold, locate
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+PHASE, MODULE, END = "perfsuite phase: ", "perfsuite module: ", "perfsuite end"  # names of marks
+LAUNCHES = frozenset(
+    {
+        "cudaLaunchKernel",
+        "cudaLaunchKernelExC",
+        "cudaLaunchCooperativeKernel",
+        "cudaGraphLaunch",
+        "cuLaunchKernel",
+        "cuLaunchKernelEx",
+        "hipLaunchKernel",
+        "hipExtLaunchKernel",
+        "hipModuleLaunchKernel",
+        "hipExtModuleLaunchKernel",
+        "hipGraphLaunch",
+    }
+)
+SYNCHRONISATIONS = frozenset(
+    {
+        "cudaDeviceSynchronize",
+        "cudaStreamSynchronize",
+        "cudaEventSynchronize",
+        "cudaMemcpy",  # without "Async" it waits
+        "cudaMemcpy2D",
+        "cuCtxSynchronize",
+        "cuStreamSynchronize",
+        "hipDeviceSynchronize",
+        "hipStreamSynchronize",
+        "hipEventSynchronize",
+        "hipMemcpy",
+        "hipMemcpyWithStream",
+    }
+)
+NODE = "autograd::engine::evaluate_function: "
+
+
+@dataclass(frozen=True)
+class Event:
+    """One event of the profiler. ``parents`` are the names and sequence numbers of those around it, innermost first;
+    a number below 0 is none.
+    """
+
+    name: str
+    sequence: int = -1
+    parents: tuple[tuple[str, int], ...] = ()
+
+
+Calls = Counter[tuple[str, str, str, str]]  # by the runtime's function, phase, operator and module
+
+
+class CudaRuntime(Meter):
+    """Counts some of the runtime's functions. The first of these meters profiles the step, for all of them."""
+
+    metric: str
+    functions: Collection[str]
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.profiles = session.runtime_calls is None and session.job.device == "cuda"
+        if self.profiles:
+            session.runtime_calls = Counter()
+
+    @contextlib.contextmanager
+    def step(self, kind: str) -> Iterator[None]:
+        if kind != "profiled" or not self.profiles:
+            yield
+            return
+        with profiled(self.session, self.trainer.model, self.session.runtime_calls):
+            yield
+
+    def readings(self) -> dict[str, Reading]:
+        calls = self.session.runtime_calls
+        return {} if calls is None else {self.metric: reading(calls, self.functions)}
+
+
+@contextlib.contextmanager
+def profiled(session: Session, model: Any, calls: Any) -> Iterator[None]:
+    """Inside, torch's profiler records; then all calls of the runtime are added to ``calls``."""
+    from torch.profiler import ProfilerActivity, profile
+
+    mark = functools.partial(_mark, PHASE)
+    activities = [ProfilerActivity.CPU, ProfilerActivity.CUDA]
+    with profile(activities=activities) as profiler, watch(model, functools.partial(_mark, MODULE)):
+        session.listeners.append(mark)
+        try:
+            yield
+        finally:
+            session.listeners.remove(mark)
+            _mark("", END)  # the profiler synchronizes the device when it stops
+    calls.update(runtime_calls(events_of(profiler.events() or [])))
+
+
+def _mark(kind: str, name: str) -> None:
+    from torch.profiler import record_function
+
+    with record_function(kind + name):
+        pass
+
+
+def events_of(events: Iterable[Any]) -> Iterator[Event]:
+    """The profiler's events of the host, in the order in which they began."""
+    on_host = (event for event in events if event.device_type.name == "CPU")
+    for event in sorted(on_host, key=lambda event: event.time_range.start):
+        parents, parent = [], event.cpu_parent
+        while parent is not None:
+            parents.append((parent.name, parent.sequence_nr))
+            parent = parent.cpu_parent
+        yield Event(event.name, event.sequence_nr, tuple(parents))
+
+
+def runtime_calls(events: Iterable[Event]) -> Calls:
+    """Where each call of the runtime was made, up to the end of the step."""
+    calls: Calls = Counter()
+    phase, module = "batch", ""
+    makers: dict[int, str] = {}  # modules by the sequence numbers of the operators that ran in their forward
+    last = ""  # a gradient's accumulation has no number: it runs right after the node whose gradient it takes
+    for event in events:
+        if event.name == END:
+            break
+        backward = any(name.startswith(NODE) for name, _ in event.parents)
+        if event.name.startswith(PHASE):
+            phase = event.name.removeprefix(PHASE)
+        elif event.name.startswith(MODULE):
+            module = event.name.removeprefix(MODULE)
+        elif event.name.startswith(NODE):
+            last = makers.get(event.sequence, last)
+        elif event.name in LAUNCHES or event.name in SYNCHRONISATIONS:
+            here = module or (last if backward else "") or f"({phase})"
+            calls[event.name, phase, _operator(event.parents), here] += 1
+        elif event.sequence >= 0 and (module or not backward):
+            makers[event.sequence] = module  # of the operators with one number, the last made the node
+    return calls
+
+
+def _operator(parents: Iterable[tuple[str, int]]) -> str:
+    """The outermost operator, inside autograd's node where there is one: ``aten::item``, not what it consists of."""
+    name = ""
+    for parent, _ in parents:
+        if parent.startswith((NODE, "ProfilerStep", "Optimizer.")):
+            return name or parent.removeprefix(NODE)
+        name = parent
+    return name
+
+
+def reading(calls: Mapping[tuple[str, str, str, str], int], functions: Collection[str]) -> Reading:
+    """How many of the functions were called, by phase."""
+    phases: Counter[str] = Counter()
+    suspects: Counter[str] = Counter()
+    for (function, phase, operator, module), count in calls.items():
+        if function in functions:
+            phases[phase] += count
+            suspects[f"{phase}: {locate(operator or function, module)}"] += count
+    return Reading(value=sum(phases.values()), parts=dict(phases), suspects=fold(suspects, 2 * MOST))

@@ -1,0 +1,62 @@
+"""Allocations: how many tensors a step asks its device's allocator for, by phase; the evidence is which operators do.
+
+They are those of the last traced step, in the log from which the peak and its anatomy come: on a CPU the counting
+allocator's, on CUDA the caching allocator's history, which names no operators. What the making of the batch allocates
+is left out, and so is what gloo's threads do, whose phase would be chance.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.anatomy import Mark
+from perfsuite.rank.meter import Meter
+from perfsuite.records.measurement import Reading
+from perfsuite.records.suspects import MOST, fold
+from perfsuite.units import show_whole
+
+PHASES = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", "end": "optimizer"}  # by their marks
+
+
+class Allocations(Meter):
+    """Reads the memory meter's log."""
+
+    def readings(self) -> dict[str, Reading]:
+        assert self.session.recorded
+        return {"allocations": count_allocations(*self.session.recorded())}
+
+
+def count_allocations(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Reading:
+    """The allocations of the last whole step of a log, as anatomy.py describes it."""
+    steps: list[Counter[tuple[str, str]]] = [Counter()]
+    phase = ""
+    for address, size, operation in events:
+        if address == -1:
+            phase = PHASES.get(marks[size].phase, "")
+            if marks[size].phase == "batch":
+                steps.append(Counter())
+        elif size > 0 and phase:
+            steps[-1][phase, operation] += 1
+    last = next((step for step in reversed(steps) if step), Counter())
+    if any(operation for _, operation in last):  # an allocator that names them names all of the rank's own thread
+        last = Counter({(phase, operation): count for (phase, operation), count in last.items() if operation})
+    phases: Counter[str] = Counter()
+    for (phase, _), count in last.items():
+        phases[phase] += count
+    prefix = "autograd::engine::evaluate_function: "
+    suspects = {f"{phase}: {name.removeprefix(prefix)}": count for (phase, name), count in last.items() if name}
+    return Reading(value=sum(phases.values()), parts=dict(phases), suspects=fold(suspects, 2 * MOST))
+
+
+METER = Allocations
+METRICS = (
+    Metric(
+        name="allocations",
+        title="allocations/step",
+        show=show_whole,
+        hold="exact",
+        optional=True,  # baselines from before they were counted lack them
+    ),
+)

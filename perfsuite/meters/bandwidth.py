@@ -1,0 +1,129 @@
+"""Bandwidth: what a message of each size costs, and the latency and the cost per byte that explain it.
+
+Algorithm bandwidth is a message's bytes per second, bus bandwidth that times 2(n-1)/n for an all-reduce, (n-1)/n for
+all-gather and reduce-scatter, 1 for point to point: what each link carried, whatever the collective and the number of
+ranks (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
+
+The model is t = α + β·bytes, fitted to the medians by least squares with weights 1/t², so that a small message counts
+as much as a large one; the residual is the root mean square of the relative errors that are left.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import statistics
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import Unsupported
+from perfsuite.rank.message_sizes import SIZES, label
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.measurement import Reading
+from perfsuite.units import show_number, show_rate, show_ratio, show_seconds
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+PROCESSES = ("communication",)
+
+
+class Bandwidth(Meter):
+    """Reads the trainer's own clock after every timed sweep."""
+
+    processes = PROCESSES
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        if session.job.capacity_bytes is not None:
+            raise Unsupported(f"{session.job.cell} sends messages: it has no tensors that a capacity could hold.")
+        self.seconds: dict[int, list[float | None]] = {size: [] for size in SIZES}
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        if kind == "timed":
+            trainer: Any = self.trainer
+            for size, seconds in trainer.seconds.items():
+                self.seconds[size].append(seconds)
+
+    def readings(self) -> dict[str, Reading]:
+        trainer: Any = self.trainer
+        readings = {
+            _time(size): Reading(value=statistics.median(one for one in samples if one is not None), samples=samples)
+            for size, samples in self.seconds.items()
+        }
+        return readings | {"bus_factor": Reading(value=trainer.bus_factor)}
+
+
+def _time(size: int) -> str:
+    """The metric of a message's time."""
+    return f"message_{label(size).lower()}_seconds"
+
+
+def bandwidth(readings: Mapping[str, Reading], world_size: int, *, size: int, bus: bool) -> float:
+    """Bytes per second of the median message."""
+    return size / readings[_time(size)].value * (readings["bus_factor"].value if bus else 1)
+
+
+def fit(points: Mapping[int, float]) -> tuple[float, float, float]:
+    """α in seconds, β in seconds per byte and the residual, from seconds by bytes."""
+    weights = {size: 1 / seconds**2 for size, seconds in points.items()}
+    total = sum(weights.values())
+    mean_size = sum(weights[size] * size for size in points) / total
+    mean_seconds = sum(weights[size] * seconds for size, seconds in points.items()) / total
+    covariance = sum(weights[size] * (size - mean_size) * (points[size] - mean_seconds) for size in points)
+    beta = covariance / sum(weights[size] * (size - mean_size) ** 2 for size in points)
+    alpha = mean_seconds - beta * mean_size
+    errors = [(alpha + beta * size) / seconds - 1 for size, seconds in points.items()]
+    return alpha, beta, math.sqrt(statistics.fmean(error**2 for error in errors))
+
+
+def fitted(readings: Mapping[str, Reading], world_size: int, *, part: int) -> float:
+    """One part of the fit to the medians of the slowest rank."""
+    return fit({size: readings[_time(size)].value for size in SIZES})[part]
+
+
+def show_per_byte(seconds: float) -> str:
+    """``1.25e-10`` → ``0.125 ns/B``."""
+    return f"{seconds * 1e9:.3g} ns/B"
+
+
+def _metric(name: str, title: str, show: Callable[[float], str], derive: Any, column: int | None = None) -> Metric:
+    return Metric(name=name, title=title, show=show, column=column, derive=derive, processes=PROCESSES)
+
+
+def _metrics_of(size: int) -> tuple[Metric, ...]:
+    algorithm = functools.partial(bandwidth, size=size, bus=False)
+    bus = functools.partial(bandwidth, size=size, bus=True)
+    name, largest = label(size), size == SIZES[-1]
+    return (
+        Metric(
+            name=_time(size),
+            title=f"{name} message",
+            show=show_seconds,
+            hold="time",
+            worse="higher",
+            processes=PROCESSES,
+        ),
+        _metric(
+            f"algorithm_bandwidth_{name.lower()}",
+            f"{name} alg. bandwidth",
+            show_rate,
+            algorithm,
+            13 if largest else None,
+        ),
+        _metric(f"bus_bandwidth_{name.lower()}", f"{name} bus bandwidth", show_rate, bus, 14 if largest else None),
+    )
+
+
+METER = Bandwidth
+METRICS = (
+    *(metric for size in SIZES for metric in _metrics_of(size)),
+    Metric(
+        name="bus_factor", title="bus factor", show=show_number, hold="exact", worse="different", processes=PROCESSES
+    ),
+    _metric("latency_seconds", "latency α", show_seconds, functools.partial(fitted, part=0), column=11),
+    _metric("seconds_per_byte", "cost β", show_per_byte, functools.partial(fitted, part=1), column=12),
+    _metric("fit_residual", "fit residual", show_ratio, functools.partial(fitted, part=2), column=15),
+)

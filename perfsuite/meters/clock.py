@@ -1,0 +1,113 @@
+"""Step time: one optimizer step, all micro-batches included, on this rank, with the device synchronized.
+
+Iteration time: the same and the making of its batch before it, so that slow data is seen too.
+Unfenced step time: a block of steps, divided by their number. The device is synchronized before and after the block,
+the ranks are aligned before it, and nothing waits in between: the host runs ahead of the device as in training. A new
+read of a value on the host, such as ``.item()``, or any other synchronization shows here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator, Mapping
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import RankError
+from perfsuite.rank.batches import positions
+from perfsuite.rank.meter import Meter, block_size
+from perfsuite.records.measurement import Reading
+from perfsuite.units import show_count, show_seconds
+
+
+class Clock(Meter):
+    """The innermost meter. Ranks start a step together, so a rank's time includes its wait for the slowest."""
+
+    inner = 100
+
+    def __init__(self, session: object) -> None:
+        super().__init__(session)  # type: ignore[arg-type]
+        self.seconds: list[float] = []
+        self.batch_seconds: list[float] = []
+        self.unfenced_seconds: list[float] = []
+
+    @contextlib.contextmanager
+    def feed(self, kind: str) -> Iterator[None]:
+        begin = time.perf_counter_ns()
+        yield
+        if kind == "timed":
+            self.batch_seconds.append((time.perf_counter_ns() - begin) / 1e9)
+
+    @contextlib.contextmanager
+    def step(self, kind: str) -> Iterator[None]:
+        self.session.synchronize()
+        begin = time.perf_counter_ns()
+        yield
+        self.session.synchronize()
+        seconds = (time.perf_counter_ns() - begin) / 1e9
+        if seconds <= 0:
+            raise RankError(f"The clock went from {begin} to {begin + seconds * 1e9:.0f} ns during a step.")
+        if kind == "timed":
+            self.seconds.append(seconds)
+        elif kind == "unfenced":
+            self.unfenced_seconds.append(seconds / block_size(self.session.job.steps))
+
+    def readings(self) -> dict[str, Reading]:
+        tokens = positions(self.session.job.workload) * self.session.recipe.accumulation * self.session.leads_replica
+        iterations = [batch + step for batch, step in zip(self.batch_seconds, self.seconds, strict=True)]
+        unfenced = self.unfenced_seconds
+        readings = {
+            "iteration_time_seconds": Reading(value=statistics.median(iterations), samples=list(iterations)),
+            "step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds)),
+            "tokens": Reading(value=tokens),
+        }
+        if unfenced:
+            readings["unfenced_step_time_seconds"] = Reading(value=statistics.median(unfenced), samples=list(unfenced))
+        return readings
+
+
+def tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float:
+    """Token positions of all ranks, padding included, through encoder and decoder, per second of the median step."""
+    return readings["tokens"].value / readings["step_time_seconds"].value
+
+
+METER = Clock
+METRICS = (
+    Metric(
+        name="step_time_seconds",
+        title="step time",
+        show=show_seconds,
+        fold="max",
+        hold="time",
+        worse="higher",
+        column=2,
+    ),
+    Metric(
+        name="iteration_time_seconds",
+        title="iteration time",
+        show=show_seconds,
+        fold="max",
+        hold="time",
+        worse="higher",
+        optional=True,  # baselines of format 1 have none
+    ),
+    Metric(
+        name="unfenced_step_time_seconds",
+        title="unfenced step",
+        show=show_seconds,
+        fold="max",
+        hold="time",
+        worse="higher",
+        optional=True,  # a cell under a capacity has none
+    ),
+    Metric(name="tokens", title="tokens/step", show=show_count, fold="sum", hold="exact", worse="different"),
+    Metric(
+        name="tokens_per_second",
+        title="tokens/s",
+        show=show_count,
+        worse="lower",
+        column=5,
+        derive=tokens_per_second,
+    ),
+)

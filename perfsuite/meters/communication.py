@@ -1,0 +1,172 @@
+"""Communication: bytes per optimizer step and collective, counted in one step.
+
+A collective's bytes are those of the whole message: all-reduce, broadcast and point to point count their tensor,
+all-gather its output, reduce-scatter its input. What a ring puts on the wire per rank follows from it:
+2(n-1)/n of an all-reduce, (n-1)/n of the others. The evidence is who called: the operator, in which phase and module.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter, on_dtensors
+from perfsuite.rank.whereabouts import Whereabouts
+from perfsuite.records.measurement import Reading
+from perfsuite.records.suspects import fold, locate
+from perfsuite.units import show_bytes, show_whole
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+PROCESSES = ("training", "inference", "communication")
+# c10d operator → (name, position of the argument whose bytes are the message)
+_COLLECTIVES = {
+    "allreduce_": ("all_reduce", 0),
+    "allreduce_coalesced_": ("all_reduce", 0),
+    "broadcast_": ("broadcast", 0),
+    "reduce_": ("reduce", 0),
+    "_allgather_base_": ("all_gather", 0),
+    "allgather_": ("all_gather", 0),
+    "allgather_coalesced_": ("all_gather", 0),
+    "allgather_into_tensor_coalesced_": ("all_gather", 0),
+    "_reduce_scatter_base_": ("reduce_scatter", 1),
+    "reduce_scatter_": ("reduce_scatter", 1),
+    "reduce_scatter_tensor_coalesced_": ("reduce_scatter", 1),
+    "alltoall_": ("all_to_all", 1),
+    "alltoall_base_": ("all_to_all", 1),
+    "gather_": ("gather", 0),
+    "scatter_": ("scatter", 1),
+    "send": ("send", 0),
+    "recv_": ("recv", 0),
+    "recv_any_source_": ("recv", 0),
+}
+_FUNCTIONAL = {
+    "all_reduce": "all_reduce",
+    "all_reduce_": "all_reduce",
+    "all_gather_into_tensor": "all_gather",
+    "reduce_scatter_tensor": "reduce_scatter",
+    "all_to_all_single": "all_to_all",
+    "broadcast": "broadcast",
+}
+_SILENT = {"barrier", "monitored_barrier_", "wait_tensor", "_wrap_tensor_autograd"}
+
+
+class Communication(Meter):
+    """Counts in the one counted step, with a dispatch mode that sees every collective of every library."""
+
+    processes = PROCESSES
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.whereabouts = Whereabouts(session)
+        self.bytes: Counter[str] = Counter()
+        self.calls: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def step(self, kind: str) -> Iterator[None]:
+        if kind != "counted":
+            yield
+            return
+        with self.whereabouts.watch(self.trainer.model), counting_mode(self._count, self.whereabouts.here):
+            yield
+
+    def _count(self, collective: str, operator: str, size: int, module: str) -> None:
+        call = locate(f"{self.whereabouts.phase}'s {operator}", module)
+        suspect = f"{collective}: {call}"
+        self.bytes[suspect] += size
+        self.calls[suspect] += 1
+
+    def readings(self) -> dict[str, Reading]:
+        readings = {"communication_bytes": _counted(self.bytes), "collectives": _counted(self.calls)}
+        theory = self.trainer.traffic()
+        if theory is not None:
+            readings["communication_theory_bytes"] = _reading(theory)
+        return readings
+
+
+def counting_mode(count: Callable[[str, str, int, str], None], here: Callable[[], str] = str) -> Any:
+    """A TorchDispatchMode that calls ``count`` for every collective with its name, its operator, its bytes and where it
+    was called.
+
+    Raises NotImplementedError at a collective that it does not know: a count must not silently miss one.
+    """
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class Counting(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if on_dtensors(types):
+                return NotImplemented
+            module = here()  # asked at every operator
+            result = function(*args, **(kwargs or {}))
+            namespace, name = function.namespace, function._opname
+            if name not in _SILENT:
+                if namespace == "c10d":
+                    if name not in _COLLECTIVES:
+                        raise NotImplementedError(f"The collective c10d::{name} is not in communication.py's table.")
+                    kind, position = _COLLECTIVES[name]
+                    count(kind, name, _size(args[position]), module)
+                elif namespace == "_c10d_functional":
+                    if name not in _FUNCTIONAL:
+                        raise NotImplementedError(
+                            f"The collective {namespace}::{name} is not in communication.py's table."
+                        )
+                    kind = _FUNCTIONAL[name]
+                    count(kind, name, _size(result if kind == "all_gather" else args[0]), module)
+            return result
+
+    mode: Any = Counting
+    return mode()
+
+
+def _counted(suspects: Mapping[str, int]) -> Reading:
+    """The sums by collective, with who called it."""
+    sizes: Counter[str] = Counter()
+    for suspect, size in suspects.items():
+        sizes[suspect.partition(":")[0]] += size
+    return msgspec.structs.replace(_reading(sizes), suspects=fold(suspects))
+
+
+def _reading(sizes: Mapping[str, int]) -> Reading:
+    return Reading(value=sum(sizes.values()), parts={name: size for name, size in sorted(sizes.items()) if size})
+
+
+def _size(value: Any) -> int:
+    """Bytes of a tensor, or of all tensors in nested lists."""
+    if isinstance(value, list | tuple):
+        return sum(_size(item) for item in value)
+    return int(value.numel() * value.element_size())
+
+
+METER = Communication
+METRICS = (
+    Metric(
+        name="communication_theory_bytes",
+        title="communication theory",
+        show=show_bytes,
+        optional=True,
+        processes=PROCESSES,
+    ),
+    Metric(
+        name="communication_bytes",
+        title="communication",
+        show=show_bytes,
+        fold="max",
+        hold="exact",
+        processes=PROCESSES,
+    ),
+    Metric(
+        name="collectives",
+        title="collectives/step",
+        show=show_whole,
+        fold="max",
+        hold="exact",
+        optional=True,  # baselines from before it was counted lack it
+        processes=PROCESSES,
+    ),
+)

@@ -1,0 +1,99 @@
+"""Loss of every step, from the first, and gradient norm of the steps before the timed ones, in which perfsuite computes
+it itself; a number that is not finite ends the cell.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import RankError
+from perfsuite.rank.meter import READS_NORM, Meter
+from perfsuite.rank.norms import local
+from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.measurement import Reading
+from perfsuite.units import show_number
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+
+BEFORE_TIMED = ("traced", "warmup")
+
+
+class Correctness(Meter):
+    """Reads both numbers after the clock has stopped, and at the end whether replicas are still equal."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.losses: list[float | None] = []
+        self.norms: list[float | None] = []
+        self.training = session.strategy.engine.process == "training"
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        step = len(self.losses)
+        loss = float(outcome.loss)
+        if not math.isfinite(loss):
+            raise RankError(f"The loss is {loss} in step {step}.")
+        self.losses.append(loss)
+        if not self.training or (kind not in READS_NORM and outcome.gradient_norm is None):
+            return
+        norm = float(outcome.gradient_norm)
+        if not math.isfinite(norm) and not outcome.skipped:
+            raise RankError(f"The gradient norm is {norm} in step {step}.")
+        if kind in BEFORE_TIMED:  # the same steps of every engine and of every number of timed steps
+            self.norms.append(None if outcome.skipped else norm)
+
+    def readings(self) -> dict[str, Reading]:
+        self._check_replicas()
+        assert self.losses[-1] is not None
+        loss = {"loss": Reading(value=self.losses[-1], samples=list(self.losses))}
+        if not self.training:
+            return loss
+        known = [norm for norm in self.norms if norm is not None]
+        if not known:
+            raise RankError(f"All {len(self.norms)} steps whose norm was read overflowed in fp16: no step was made.")
+        return loss | {"gradient_norm": Reading(value=known[-1], samples=list(self.norms))}
+
+    def _check_replicas(self) -> None:
+        """Ranks that hold the same parameters must hold equal ones: else gradients were not reduced as they should.
+
+        The sums are compared exactly; every rank applied the same update to the same numbers.
+        """
+        import torch
+        import torch.distributed as dist
+
+        if not dist.is_initialized():
+            return
+        by_group: dict[Any, list[torch.Tensor]] = {}
+        for tensor, group in self.trainer.replicated():
+            by_group.setdefault(group, []).append(local(tensor.detach()).double().sum())
+        for group, sums in by_group.items():
+            mine = torch.stack(sums).to(self.session.device)  # what is offloaded is on the host
+            gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
+            dist.all_gather(gathered, mine, group=group)
+            ranks = dist.get_process_group_ranks(group)
+            for rank, other in zip(ranks, gathered, strict=True):
+                different = int((other != gathered[0]).sum())
+                if different:
+                    raise RankError(
+                        f"{different} of {len(sums)} parameters on rank {rank} differ from rank {ranks[0]}'s after "
+                        f"{len(self.losses)} steps: gradients are not reduced over the ranks."
+                    )
+
+
+METER = Correctness
+METRICS = (
+    Metric(name="loss", title="loss", show=show_number, fold="mean", hold="close", worse="different"),
+    Metric(
+        name="gradient_norm",
+        processes=("training",),
+        bound=1e-3,  # AVX2's and AVX-512's kernels differ by 3e-4 where a ReLU's input is nearly zero
+        title="gradient norm",
+        show=show_number,
+        fold="mean",
+        hold="close",
+        worse="different",
+    ),
+)

@@ -1,0 +1,105 @@
+"""Epochs: what stays alive after each of them, and the loss of their evaluations. More with every epoch is a leak.
+
+Training that evaluates ran out of memory "after several epochs" (outputs that were kept, an allocator that never gave
+back) where every single step had fitted.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import RankError
+from perfsuite.meters.memory import live_bytes, open_source
+from perfsuite.rank.meter import Meter
+from perfsuite.records.measurement import Reading
+from perfsuite.units import show_bytes, show_number
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+STEADY_EPOCHS = 3  # an allocator may still reserve more in the second; in all of three and more it never ends
+
+
+class Epochs(Meter):
+    """Nothing is read where a cell has but one epoch, which no evaluation follows."""
+
+    processes = ("training",)
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.source = open_source(session)
+        self.live: list[int] = []
+        self.reserved: list[int] = []
+        self.losses: list[float | None] = []
+
+    def evaluated(self, loss: float) -> None:
+        self.losses.append(loss)
+        self.live.append(live_bytes(self.source))
+        if self.source.reserved_bytes is not None:
+            self.reserved.append(self.source.reserved_bytes)
+        check_live(self.live)
+        check_reserved(self.reserved)
+
+    def readings(self) -> dict[str, Reading]:
+        if not self.live:
+            return {}
+        readings = {
+            "epoch_live_bytes": Reading(value=self.live[-1], samples=list(self.live)),
+            "evaluation_loss": Reading(value=self.losses[-1] or 0.0, samples=self.losses),
+        }
+        if self.reserved:
+            readings["epoch_reserved_bytes"] = Reading(value=self.reserved[-1], samples=list(self.reserved))
+        return readings
+
+
+def check_live(live: list[int]) -> None:
+    """Raise RankError if the last epoch left more bytes alive than the one before."""
+    if len(live) > 1 and live[-1] > live[-2]:
+        raise RankError(
+            f"Memory leaks: {live[-1] - live[-2]:,} bytes more are alive after epoch {len(live)} and its evaluation "
+            f"than after epoch {len(live) - 1} ({live[-1]:,} in all)."
+        )
+
+
+def check_reserved(reserved: list[int]) -> None:
+    """Raise RankError if the allocator took more from the device in every epoch."""
+    grown = [after - before for before, after in itertools.pairwise(reserved)]
+    if len(reserved) >= STEADY_EPOCHS and min(grown) > 0:
+        raise RankError(
+            f"Memory leaks: the allocator reserves more in every one of {len(reserved)} epochs, {grown[-1]:,} bytes "
+            f"in the last ({reserved[-1]:,} in all), although no tensor stays alive for it."
+        )
+
+
+METER = Epochs
+METRICS = (
+    Metric(
+        name="epoch_live_bytes",
+        title="alive after an epoch",
+        show=show_bytes,
+        fold="max",
+        hold="exact",
+        optional=True,
+        processes=("training",),
+    ),
+    Metric(
+        name="epoch_reserved_bytes",
+        title="reserved after an epoch",
+        show=show_bytes,
+        fold="max",
+        optional=True,
+        processes=("training",),
+    ),
+    Metric(
+        name="evaluation_loss",
+        title="evaluation loss",
+        show=show_number,
+        fold="mean",
+        hold="close",
+        worse="different",
+        optional=True,
+        processes=("training",),
+    ),
+)

@@ -1,0 +1,218 @@
+"""FLOPs, and what share of the hardware's peak they are.
+
+Model FLOPs are counted by ``torch.utils.flop_counter`` on the model without checkpointing and with full (not causal)
+attention, forward and backward: for GPT models that equals 72BLsh²(1 + s/6h + V/12hL) (arXiv 2205.05198, appendix A);
+inference is the forward alone, a third of it. Hardware FLOPs are counted in a real step, recomputation included. MFU
+and HFU (arXiv 2204.02311, appendix B) divide them by the dense peak of the compute dtype: the datasheet's on a GPU, on
+a CPU the fastest matmul measured in the same rank, before the first step and again after the last. A peak below what
+the cell reached is no peak: there is then no MFU and no HFU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import sys
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import Unsupported
+from perfsuite.rank.batches import make_sample
+from perfsuite.rank.build import build_for_counting
+from perfsuite.rank.meter import Meter, on_dtensors
+from perfsuite.rank.trainer import Trainer
+from perfsuite.records.measurement import Reading
+from perfsuite.units import show_flop, show_flops, show_ratio
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+_DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
+MATMUL_SIZES = (64, 128, 512)  # the fastest counts: some kernels of some dtypes are only good at small ones
+MATMUL_SECONDS = 0.01  # per size, layout and dtype; the best of what fits into this time
+
+
+class Flops(Meter):
+    """Counts on fake tensors before the first step, and in the one counted step."""
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.counter: Any = None
+        self.peak = self._peak()  # before any memory is counted or capped
+
+    def prepared(self, trainer: Trainer) -> None:
+        super().prepared(trainer)
+        self.model_flop = 0
+        if self.session.leads_replica:
+            known = self.session.job.model_flop
+            self.model_flop = count_model_flop(self.session) if known is None else known
+
+    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        if kind != "counted":
+            return contextlib.nullcontext()
+        self.counter = _flop_counter()
+        counting = contextlib.ExitStack()
+        if "torch._dynamo" in sys.modules:  # dispatch modes cannot look into compiled code: this step runs without
+            import torch
+
+            counting.enter_context(torch.compiler.set_stance("force_eager"))
+        counting.enter_context(self.counter)
+        return counting
+
+    def readings(self) -> dict[str, Reading]:
+        return {
+            "model_flop": Reading(value=self.model_flop),
+            "hardware_flop": Reading(value=int(self.counter.get_total_flops())),
+            "peak_flops": Reading(value=max(self.peak, self._peak())),
+        }
+
+    def _peak(self) -> float:
+        if self.session.job.device == "cpu":
+            return measure_matmul(self.session)
+        recipe = self.session.recipe
+        name = "tf32" if recipe.tf32 else _DTYPES[recipe.compute_dtype]
+        if name not in self.session.job.dense_flops:
+            raise Unsupported(f"{self.session.job.cell}: the hardware has no {name} arithmetic.")
+        return self.session.job.dense_flops[name]
+
+
+def count_model_flop(session: Session) -> int:
+    """Model FLOPs of one optimizer step of one replica. Padding is computed like every other position, so it counts.
+
+    Inference has no backward. Generation's are those of one forward over prompt and new tokens together, of which the
+    cache lets every position pass through the model once; the head at every position and full attention count.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    workload = session.job.workload
+    sample = make_sample(session.job.model, workload, session.job.seed, 0, 0)
+    by_value = torch.autograd.set_detect_anomaly(False)  # own code may have it on: it looks for NaN, which no fake has
+    with FakeTensorMode(), by_value, _flop_counter() as counter:
+        model = build_for_counting(session)
+        inputs = {}
+        for name, value in sample.items():
+            shape = (workload.micro_batch, len(value)) if isinstance(value, list) else (workload.micro_batch,)
+            inputs[name] = torch.ones(shape, dtype=torch.long)
+        training = session.strategy.engine.process == "training"
+        with torch.set_grad_enabled(training), _values_are_one():
+            loss = model(**inputs).loss
+        if training:
+            loss.backward()
+    return int(counter.get_total_flops()) * session.recipe.accumulation
+
+
+def _values_are_one() -> Any:
+    """Where a model reads a number on the host (``.item()``), which a fake tensor does not have, it reads 1."""
+    import torch
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    class OnesMode(TorchDispatchMode):
+        def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if function is torch.ops.aten._local_scalar_dense.default:
+                dtype = args[0].dtype
+                return True if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
+            return function(*args, **(kwargs or {}))
+
+    mode: Any = OnesMode
+    return mode()
+
+
+def measure_matmul(session: Session) -> float:
+    """FLOP/s of the best square matmul on this rank's share of the CPU, with the same kernels as the step.
+
+    In the layouts of forward and backward, and in fp32 too: where a CPU has no instructions for the compute dtype, what
+    the cell leaves in fp32 is the fastest that it computes.
+    """
+    import torch
+
+    best = 0.0
+    for dtype, size in itertools.product({session.compute_dtype, torch.float32}, MATMUL_SIZES):
+        one, other = (torch.randn(size, size).to(dtype) for _ in range(2))
+        for left, right in ((one, other), (one, other.t()), (one.t(), other)):
+            torch.mm(left, right)
+            begin = now = time.perf_counter()
+            while now - begin < MATMUL_SECONDS:
+                start = now
+                torch.mm(left, right)
+                now = time.perf_counter()
+                best = max(best, 2 * size**3 / (now - start))
+    return best
+
+
+def _flop_counter() -> Any:
+    """torch's counter, of what this rank computes: of a DTensor it would count the work of all. It does not know the
+    CPU's fused attention, so that is given its own formula for it.
+    """
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
+
+    def forward(query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return int(sdpa_flop_count(query, key, value))
+
+    def backward(gradient: Any, query: Any, key: Any, value: Any, *_: Any, **__: Any) -> int:
+        return int(sdpa_backward_flop_count(gradient, query, key, value))
+
+    class Counter(FlopCounterMode):
+        def __enter__(self) -> Any:
+            super().__enter__()  # type: ignore[no-untyped-call]
+            mode: Any = type(self.mode)
+
+            class Local(mode):  # type: ignore[misc]
+                def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                    if on_dtensors(types):
+                        return NotImplemented
+                    return super().__torch_dispatch__(function, types, args, kwargs)
+
+            self.mode.__class__ = Local
+            return self
+
+    aten = torch.ops.aten
+    mapping = {
+        aten._scaled_dot_product_flash_attention_for_cpu: forward,
+        aten._scaled_dot_product_flash_attention_for_cpu_backward: backward,
+    }
+    return Counter(display=False, custom_mapping=mapping)
+
+
+def flops_per_rank(readings: Mapping[str, Reading], world_size: int) -> float:
+    """Model FLOP/s of one rank over the median step: what "TFLOP/s per GPU" means in the literature."""
+    return readings["model_flop"].value / world_size / readings["step_time_seconds"].value
+
+
+def mfu(readings: Mapping[str, Reading], world_size: int) -> float | None:
+    """Model FLOPs utilization; none above 1, of either."""
+    model, hardware = utilizations(readings, world_size)
+    return model if max(model, hardware) <= 1 else None
+
+
+def hfu(readings: Mapping[str, Reading], world_size: int) -> float | None:
+    """Hardware FLOPs utilization; none above 1, of either."""
+    model, hardware = utilizations(readings, world_size)
+    return hardware if max(model, hardware) <= 1 else None
+
+
+def utilizations(readings: Mapping[str, Reading], world_size: int) -> tuple[float, float]:
+    """What MFU and HFU would be, whatever the peak is."""
+    model = flops_per_rank(readings, world_size) / readings["peak_flops"].value
+    return model, model * readings["hardware_flop"].value / readings["model_flop"].value
+
+
+METER = Flops
+METRICS = (
+    Metric(name="model_flop", title="model FLOP/step", show=show_flop, fold="sum", hold="exact", worse="different"),
+    Metric(name="hardware_flop", title="hardware FLOP/step", show=show_flop, fold="sum", hold="exact"),
+    Metric(name="peak_flops", title="peak FLOP/s/rank", show=show_flops, fold="mean", worse="lower"),
+    Metric(
+        name="flops_per_rank",
+        title="FLOP/s/rank",
+        show=show_flops,
+        worse="lower",
+        column=3,
+        derive=flops_per_rank,
+    ),
+    Metric(name="mfu", title="MFU", show=show_ratio, worse="lower", column=4, optional=True, derive=mfu),
+    Metric(name="hfu", title="HFU", show=show_ratio, worse="lower", optional=True, derive=hfu),
+)

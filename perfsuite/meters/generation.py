@@ -1,0 +1,53 @@
+"""New tokens: what generation makes, beside the positions of the prompts that it reads (meters/clock.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.records.measurement import Reading
+from perfsuite.units import show_count
+
+
+class Generation(Meter):
+    """Only engines that generate have ``new_tokens``, which is per sample."""
+
+    processes = ("inference",)
+
+    def readings(self) -> dict[str, Reading]:
+        per_sample = getattr(self.trainer, "new_tokens", 0)
+        tokens = per_sample * self.session.job.workload.micro_batch * self.session.leads_replica
+        return {"new_tokens": Reading(value=tokens)} if per_sample else {}
+
+
+def new_tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float | None:
+    """New tokens of all ranks per second of the median step, which reads the prompts too."""
+    if "new_tokens" not in readings:
+        return None
+    return readings["new_tokens"].value / readings["step_time_seconds"].value
+
+
+METER = Generation
+METRICS = (
+    Metric(
+        name="new_tokens",
+        title="new tokens/step",
+        show=show_count,
+        fold="sum",
+        hold="exact",
+        worse="different",
+        optional=True,
+        processes=("inference",),
+    ),
+    Metric(
+        name="new_tokens_per_second",
+        title="new tokens/s",
+        show=show_count,
+        worse="lower",
+        column=6,
+        optional=True,
+        processes=("inference",),
+        derive=new_tokens_per_second,
+    ),
+)

@@ -1,0 +1,34 @@
+"""Host memory: the most resident bytes that the rank's process ever had, libraries and all."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.records.measurement import Reading
+from perfsuite.units import show_bytes
+
+
+class Host(Meter):
+    """Reads the kernel's own high-water mark, which begins at the fork."""
+
+    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        if kind == "counted":  # what comes after is ours: dispatch modes, the log's replay
+            self.peak = _high_water_mark()
+        return contextlib.nullcontext()
+
+    def readings(self) -> dict[str, Reading]:
+        return {"host_peak_bytes": Reading(value=self.peak)}
+
+
+def _high_water_mark() -> int:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("/proc/self/status has no VmHWM line.")
+
+
+METER = Host
+METRICS = (Metric(name="host_peak_bytes", title="host RSS", show=show_bytes, fold="max"),)

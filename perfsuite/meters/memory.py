@@ -1,0 +1,243 @@
+"""Peak memory: the most bytes of live tensors on a rank from the first step on, and what they were for.
+
+On a CPU the bytes are counted by an allocator in front of torch's; on CUDA they are those of the caching allocator's
+history.
+The first steps are recorded, event by event: peak and anatomy are theirs. If more is alive after the timed steps than
+after the recorded ones, that is a leak, and ends the cell.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import gc
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.errors import RankError
+from perfsuite.rank.anatomy import Mark, dissect
+from perfsuite.rank.meter import TRACED_STEPS, Meter
+from perfsuite.rank.oom import parts_at_refusal
+from perfsuite.rank.trainer import Trainer
+from perfsuite.rank.whereabouts import watch
+from perfsuite.records.measurement import SNAPSHOT, Reading
+from perfsuite.records.suspects import fold
+from perfsuite.units import show_bytes
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+
+class Source(Protocol):
+    """Where the bytes of a device are counted."""
+
+    def record(self, on: bool) -> None: ...
+    def mark(self, number: int) -> None: ...
+    def enter_phase(self, phase: str) -> None: ...
+    def enter_module(self, name: str) -> None: ...
+    def reset_peak(self) -> None: ...
+    @property
+    def peak_bytes(self) -> int: ...
+    @property
+    def live_bytes(self) -> int: ...
+    def prove_peak(self, of_events: int, counted: int) -> None: ...
+    @property
+    def reserved_bytes(self) -> int | None: ...
+    def set_capacity(self, capacity_bytes: int | None) -> None: ...
+    def settle(self) -> None: ...
+    def settled(self) -> contextlib.AbstractContextManager[None]: ...
+    def events(self) -> list[tuple[int, int, str]]: ...
+    def refused(self, message: str) -> tuple[int, int] | None: ...
+
+
+def open_source(session: Session) -> Source:
+    """Where the bytes of the rank's device are counted."""
+    from perfsuite.meters._cuda_history import CudaHistory
+    from perfsuite.rank.cpu_allocator import CpuAllocator
+
+    if session.job.device == "cpu":
+        return CpuAllocator()
+    job = session.job
+    name = SNAPSHOT.format(cell=job.cell, rank=session.rank)
+    return CudaHistory(Path(job.snapshots, name) if job.snapshots else None)
+
+
+def live_bytes(source: Source) -> int:
+    """What is alive for good: a tensor in a reference cycle only waits for Python to collect it."""
+    gc.collect()
+    return source.live_bytes
+
+
+class Memory(Meter):
+    """Begins to record before the model is built, so that every block's history is known."""
+
+    inner = 50
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.source = open_source(session)
+        self.source.set_capacity(session.job.capacity_bytes)
+        self.trainer: Any = None
+        self.marks: dict[int, Mark] = {}
+        self.recording = True
+        self.settled, self.watched = contextlib.ExitStack(), contextlib.ExitStack()
+        self.stepping = self.evaluated_once = False
+        self.setup_peak = self.recorded_peak = self.recorded_live = 0
+        self.reserved: int | None = None
+        self.source.record(True)
+        session.listeners.append(self.mark)
+        session.at_refusal = self.at_refusal
+        session.recorded = lambda: (self.events, self.marks)
+
+    def prepared(self, trainer: Trainer) -> None:
+        super().prepared(trainer)
+        self.settled.enter_context(self.source.settled())
+        self.watched.enter_context(watch(trainer.model, self.source.enter_module))
+        # A tensor in a reference cycle lives until Python collects it, which happens when enough objects were made, of
+        # whatever kind. Recorded steps collect at their beginning and nowhere else, so that a peak repeats.
+        if gc.isenabled():  # own code may have it off, and keeps it so
+            gc.disable()
+            self.settled.callback(gc.enable)
+
+    def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
+        if not gc.isenabled():
+            gc.collect()
+        if kind == "traced":
+            self.source.settle()  # the barrier before the step has a tensor of its own
+        elif self.recording:
+            self.stop_recording()
+        if kind == "counted":
+            if not self.evaluated_once:
+                self._check_growth()
+            self.reserved = self.source.reserved_bytes
+            self.source.set_capacity(None)  # dispatch modes change what memory is used
+        return contextlib.nullcontext()
+
+    def mark(self, phase: str) -> None:
+        """A phase begins: note which storages are whose.
+
+        An evaluation may leave more alive than a step does (ZeRO-3 keeps parameters gathered that a backward would
+        have released), so the steps are checked before the first; what epochs leave is compared in epochs.py.
+        """
+        if phase == "evaluation" and not self.evaluated_once:
+            self.evaluated_once = True
+            self._check_growth()
+        if not self.recording:
+            return
+        self.source.enter_phase(phase)
+        if self.trainer is None:
+            return
+        if phase == "batch" and not self.stepping:
+            self.stepping = True
+            self.setup_peak = self.source.peak_bytes
+            self.source.reset_peak()
+        self.source.settle()
+        number = len(self.marks)
+        self.marks[number] = Mark(phase, self._named())
+        self.source.mark(number)
+
+    def _named(self) -> dict[int, str]:
+        """The storages that the trainer knows by name, by address."""
+        named: dict[int, str] = {}
+        for category, tensor in self.trainer.tensors():
+            address = tensor.untyped_storage().data_ptr()
+            if address:
+                named.setdefault(address, category)
+        return named
+
+    def at_refusal(self, message: str) -> dict[str, int]:
+        """What was alive when memory ran out in a recorded step, by category; empty where that is not known."""
+        if not self.recording or not self.stepping:
+            return {}
+        named = self._named()
+        self.source.record(False)
+        refused = self.source.refused(message)
+        return parts_at_refusal(self.source.events(), self.marks, named, refused) if refused else {}
+
+    def stop_recording(self) -> None:
+        """Stop the log. From here on only what stays alive is watched."""
+        self.recording = False
+        self.watched.close()
+        if self.session.job.capacity_bytes is None:  # under a capacity every step must use what the recorded ones did
+            self.settled.close()
+        self.source.record(False)
+        self.recorded_peak = self.source.peak_bytes
+        self.recorded_live = live_bytes(self.source)
+
+    @functools.cached_property
+    def events(self) -> list[tuple[int, int, str]]:
+        """The log of the traced steps."""
+        return self.source.events()
+
+    def readings(self) -> dict[str, Reading]:
+        anatomy = dissect(self.events, self.marks)
+        self.source.prove_peak(anatomy.peak_bytes, self.recorded_peak)
+        peak = Reading(
+            value=anatomy.peak_bytes, parts=_some(anatomy.categories), suspects=_suspects(anatomy.operations)
+        )
+        readings = {"peak_memory_bytes": peak}
+        readings["setup_memory_bytes"] = Reading(value=self.setup_peak)
+        process = self.session.strategy.engine.process
+        readings |= {
+            f"{category}_bytes": Reading(value=anatomy.largest[category])
+            for category, processes in HELD.items()
+            if process in processes
+        }
+        if self.reserved is not None:
+            readings["reserved_memory_bytes"] = Reading(value=self.reserved)
+        return readings
+
+    def _check_growth(self) -> None:
+        grown = live_bytes(self.source) - self.recorded_live
+        if grown > 0:
+            raise RankError(
+                f"Memory leaks: {grown:,} bytes more are alive now, after the timed steps, than after the first "
+                f"{TRACED_STEPS} steps."
+            )
+
+
+def _suspects(operations: Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """What allocated what is alive at the peak; backward's operators are named by their autograd node."""
+    prefix = "autograd::engine::evaluate_function: "
+    return fold({f"{part}: {name.removeprefix(prefix)}": size for (part, name), size in operations.items() if name})
+
+
+def _some(sizes: dict[str, int]) -> dict[str, int]:
+    return {category: size for category, size in sizes.items() if size}
+
+
+_BOTH, _TRAINING = ("training", "inference"), ("training",)
+HELD = {
+    "parameters": _BOTH,
+    "master_parameters": _TRAINING,
+    "optimizer_state": _TRAINING,
+    "gradients": _TRAINING,
+}  # category → the processes that have it
+METER = Memory
+METRICS = (
+    Metric(
+        name="peak_memory_bytes",
+        title="peak memory",
+        show=show_bytes,
+        fold="max",
+        hold="exact",
+        worse="higher",
+        column=1,
+    ),
+    # What building and preparing needs can be more than a step does. Not held: libraries free it as they please.
+    Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes, fold="max"),
+    Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, fold="max", optional=True),
+    *(
+        Metric(
+            name=f"{category}_bytes",
+            title=category.replace("_", " "),
+            show=show_bytes,
+            fold="max",
+            hold="exact",
+            processes=processes,
+        )
+        for category, processes in HELD.items()
+    ),
+)

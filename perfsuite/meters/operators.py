@@ -1,0 +1,77 @@
+"""Operators: how many a step calls, counted in the counted step by phase; the evidence is which, and in which modules.
+
+These are the operators that are left when composite ones are decomposed, as the backends see them. One more of them
+is one more kernel on a GPU. Views count too, for a dispatch mode sees them, and cost the host what others cost it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.whereabouts import Whereabouts
+from perfsuite.records.measurement import Reading
+from perfsuite.records.suspects import MOST, fold, locate
+from perfsuite.units import show_whole
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+
+class Operators(Meter):
+    """Collectives are counted in communication.py."""
+
+    most: int | None = 2 * MOST  # operators that a reading names
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.whereabouts = Whereabouts(session)
+        self.calls: Counter[tuple[str, str, str]] = Counter()  # by phase, operator and module
+
+    @contextlib.contextmanager
+    def step(self, kind: str) -> Iterator[None]:
+        if kind != "counted":
+            yield
+            return
+        with self.whereabouts.watch(self.trainer.model), self._mode():
+            yield
+
+    def _mode(self) -> Any:
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        whereabouts, calls = self.whereabouts, self.calls
+
+        class Counting(TorchDispatchMode):
+            def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                if function.namespace == "aten":
+                    calls[whereabouts.phase, f"aten::{function._opname}", whereabouts.here()] += 1
+                return function(*args, **(kwargs or {}))
+
+        mode: Any = Counting
+        return mode()
+
+    def readings(self) -> dict[str, Reading]:
+        phases: Counter[str] = Counter()
+        for (phase, _, _), count in self.calls.items():
+            phases[phase] += count
+        suspects = {f"{phase}: {locate(name, module)}": count for (phase, name, module), count in self.calls.items()}
+        return {
+            "operators": Reading(value=sum(phases.values()), parts=dict(phases), suspects=fold(suspects, self.most))
+        }
+
+
+METER = Operators
+METRICS = (
+    Metric(
+        name="operators",
+        title="operators/step",
+        show=show_whole,
+        fold="max",
+        hold="exact",
+        optional=True,  # baselines from before they were counted lack them
+    ),
+)

@@ -1,0 +1,92 @@
+"""Where a step's time goes: making the data, forward, backward, optimizer; the median of the timed steps.
+
+It reads the clock (on CUDA: puts an event into the stream) at the marks that every engine sets anyway, five to a step,
+which costs a step a few microseconds. So it is always on, and a step that got slower is explained by the very run that
+found it: to run a red cell once more would explain another run.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.records.measurement import Reading
+from perfsuite.records.suspects import PHASES
+from perfsuite.units import show_seconds
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+# What a mark begins, until the next: gradients are freed behind the end.
+_BEGINS = {"batch": "data", "forward": "forward", "backward": "backward", "optimizer": "optimizer", "end": "optimizer"}
+
+
+class Phases(Meter):
+    """A rank's data is made before the ranks start the step together, and its time holds the wait for the others."""
+
+    inner = -2  # entered before the control, whose rounds are nobody's
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.moments: list[tuple[str, Any]] = []
+        self.steps: list[list[tuple[str, Any]]] = []
+        session.listeners.append(self._mark)
+
+    def _mark(self, phase: str) -> None:
+        if phase == "batch":
+            self.moments = []
+        self.moments.append((phase, self._now()))
+
+    def _now(self) -> Any:
+        if self.session.job.device == "cpu":
+            return time.perf_counter()
+        import torch
+
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    @contextlib.contextmanager
+    def step(self, kind: str) -> Iterator[None]:
+        self._mark("")
+        yield
+        self._mark("")
+        if kind == "timed":
+            self.steps.append(self.moments)
+
+    def readings(self) -> dict[str, Reading]:
+        self.session.synchronize()
+        sums = [self._sum(moments) for moments in self.steps]
+        return {
+            f"{phase}_seconds": Reading(value=statistics.median(seconds[phase] for seconds in sums))
+            for phase, processes in PHASES.items()
+            if self.session.strategy.engine.process in processes
+        }
+
+    def _sum(self, moments: list[tuple[str, Any]]) -> Counter[str]:
+        seconds: Counter[str] = Counter()
+        for (phase, begin), (_, end) in itertools.pairwise(moments):
+            if phase in _BEGINS:
+                cuda = self.session.job.device != "cpu"
+                seconds[_BEGINS[phase]] += begin.elapsed_time(end) / 1e3 if cuda else end - begin
+        return seconds
+
+
+METER = Phases
+METRICS = tuple(
+    Metric(
+        name=f"{phase}_seconds",
+        title=phase,
+        show=show_seconds,
+        optional=True,  # baselines from before they were measured lack them
+        processes=processes,
+    )
+    for phase, processes in PHASES.items()
+)

@@ -1,0 +1,55 @@
+"""Processor time: what the cores computed for a rank's step, in all of its threads, whoever else wanted the cores.
+
+A busy neighbour makes a step wait for a core and so makes its time longer, but not its processor time. So of two
+environments on one shared machine it tells a smaller difference than the clock does. What a step waits for, a message
+or a disk, is in the step time alone. On an accelerator the host's part is not what a step costs, and is not measured.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import time
+from collections.abc import Iterator
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.records.measurement import Reading
+from perfsuite.units import show_seconds
+
+
+class Processor(Meter):
+    """Entered right outside of the clock."""
+
+    inner = 99
+
+    def __init__(self, session: object) -> None:
+        super().__init__(session)  # type: ignore[arg-type]
+        self.seconds: list[float] = []
+
+    @contextlib.contextmanager
+    def step(self, kind: str) -> Iterator[None]:
+        begin = time.process_time_ns()
+        yield
+        if kind == "timed" and self.session.job.device == "cpu":
+            self.seconds.append((time.process_time_ns() - begin) / 1e9)
+
+    def readings(self) -> dict[str, Reading]:
+        if not self.seconds:
+            return {}
+        value = statistics.median(self.seconds)
+        return {"processor_time_seconds": Reading(value=value, samples=list(self.seconds))}
+
+
+METER = Processor
+METRICS = (
+    Metric(
+        name="processor_time_seconds",
+        title="processor time",
+        show=show_seconds,
+        fold="sum",  # of all ranks: a rank that computes for another is no gain
+        hold="time",
+        worse="higher",
+        optional=True,  # an accelerator's host has none
+    ),
+)

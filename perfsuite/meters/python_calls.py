@@ -1,0 +1,161 @@
+"""Python calls: how many Python functions a step calls, by package; the evidence is which functions, and where.
+
+One step runs under a profile function (``sys.setprofile``) and under no dispatch mode or module hook, which would call
+functions of torch themselves. It computes no gradient norm of perfsuite's own, just as a timed step. Calls of C
+functions do not count; each time that a generator is resumed does. Counted are the packages whose versions a
+measurement records; "yours" is everything else but the standard library and perfsuite itself.
+
+The count repeats exactly. Garbage is not collected meanwhile, so no finalizer runs by chance. Other threads do not
+count, and autograd runs CUDA's backward in the rank's own thread for this step. Comparisons (``__eq__``) do not count:
+how often a hash table compares its keys depends on their addresses (DTensor's caches do so in C++). Nor does the
+polling of a device. The count depends on the minor version of Python, which compiles the same code to more or fewer
+calls (comprehensions are calls before 3.12).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
+from perfsuite.records.measurement import Reading
+from perfsuite.records.suspects import AT, fold
+from perfsuite.units import show_whole
+
+PACKAGES = ("torch", "transformers", "accelerate", "deepspeed")
+OURS = ("perfsuite", "__main__")  # a rank's main module is the rank server
+YOURS = "yours"
+# torch wraps functions here once its compiler is imported, which another cell of the same rank server may have done.
+WRAPPERS = ("torch._dynamo", "torch._compile", "torch.compiler")
+BY_CHANCE = frozenset({"__eq__", "query"})  # functions that are called more or less often in the next launch
+
+
+class PythonCalls(Meter):
+    """The innermost meter of its step."""
+
+    inner = 101
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        named = (*session.strategy.packages, *session.job.model.packages)
+        self.packages = (*PACKAGES, *(name.replace("-", "_") for name in named))
+        self.calls: Counter[str] = Counter()
+
+    @contextlib.contextmanager
+    def step(self, kind: str) -> Iterator[None]:
+        if kind != "called":
+            yield
+            return
+        import torch
+
+        counter = CallCounter()
+        with _uncollected(), torch.autograd.set_multithreading_enabled(False), counter.counting():
+            yield
+        self.calls = counter.by_function(self.packages)
+
+    def readings(self) -> dict[str, Reading]:
+        packages: Counter[str] = Counter()
+        for function, count in self.calls.items():
+            packages[function.partition(":")[0]] += count
+        reading = Reading(value=sum(packages.values()), parts=dict(packages), suspects=fold(self.calls, None))
+        return {"python_calls": reading}
+
+
+class CallCounter:
+    """Counts the calls of Python functions in this thread, without what ``Session.mark`` and those BY_CHANCE call."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[int] = Counter()  # by the code's address: code objects compare by their contents, slowly
+        self.known: dict[int, tuple[CodeType, str]] = {}
+
+    @contextlib.contextmanager
+    def counting(self) -> Iterator[None]:
+        """Inside, calls are counted, in every greenlet too."""
+        before, profile = sys.getprofile(), self._profile()
+        with _in_greenlets(profile):
+            sys.setprofile(profile)
+            try:
+                yield
+            finally:
+                sys.setprofile(before)
+
+    def _profile(self) -> Callable[[FrameType, str, Any], None]:
+        counts, known, mark = self.counts, self.known, Session.mark.__code__
+        silent: FrameType | None = None
+
+        def profile(frame: FrameType, event: str, argument: Any) -> None:
+            nonlocal silent
+            if silent is not None:
+                if event == "return" and frame is silent:
+                    silent = None
+            elif event == "call":
+                code = frame.f_code
+                if code is mark or code.co_name in BY_CHANCE:
+                    silent = frame
+                    return
+                number = id(code)
+                if number not in known:
+                    known[number] = (code, frame.f_globals.get("__name__") or "")
+                counts[number] += 1
+
+        return profile
+
+    def by_function(self, packages: tuple[str, ...]) -> Counter[str]:
+        """The calls by ``package: function @ module``, without those of the standard library and of perfsuite."""
+        calls: Counter[str] = Counter()
+        for number, count in self.counts.items():
+            code, module = self.known[number]
+            top = module.partition(".")[0]
+            if top in OURS or top in sys.stdlib_module_names or module.startswith(("namedtuple_", *WRAPPERS)):
+                continue
+            package = top if top in packages else YOURS
+            calls[f"{package}: {code.co_qualname}{AT}{module or code.co_filename}"] += count
+        return calls
+
+
+@contextlib.contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collection."""
+    collects = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if collects:
+            gc.enable()
+
+
+@contextlib.contextmanager
+def _in_greenlets(profile: Callable[..., None]) -> Iterator[None]:
+    """A greenlet keeps the profile function that it had when it last ran: each is given this one when it goes on."""
+    greenlet: Any = sys.modules.get("greenlet")
+    if greenlet is None:
+        yield
+        return
+    before = greenlet.settrace(lambda event, both: sys.setprofile(profile))
+    try:
+        yield
+    finally:
+        greenlet.settrace(before)
+
+
+METER = PythonCalls
+METRICS = (
+    Metric(
+        name="python_calls",
+        title="Python calls/step",
+        show=show_whole,
+        hold="exact",
+        optional=True,  # baselines from before they were counted lack them
+        depends_on=("python",),
+        every_part=True,
+    ),
+)

@@ -1,0 +1,27 @@
+"""Synchronizations: how often a step's host waits for a CUDA device, by phase; the evidence is who waits, and where.
+
+``.item()``, ``.cpu()`` and a copy to pageable memory are a wait for the stream each. On a CPU nothing is waited for: a
+new ``.item()`` is one more ``aten::_local_scalar_dense`` among operators.py's operators.
+"""
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.meters._cuda_runtime import SYNCHRONISATIONS, CudaRuntime
+from perfsuite.units import show_whole
+
+
+class Synchronisations(CudaRuntime):
+    """Calls of the runtime that wait."""
+
+    metric, functions = "synchronisations", SYNCHRONISATIONS
+
+
+METER = Synchronisations
+METRICS = (
+    Metric(
+        name="synchronisations",
+        title="synchronizations/step",
+        show=show_whole,
+        hold="exact",
+        optional=True,  # CUDA alone
+    ),
+)

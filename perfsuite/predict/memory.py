@@ -1,0 +1,224 @@
+"""Predicts the memory of cells: traces their ranks, replays the device's allocator, keeps what came out."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from perfsuite.catalog.definitions import Layout
+from perfsuite.catalog.layouts import lay_out
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.predict.allocator import Event, replay, smallest_capacity
+from perfsuite.predict.overhead import overhead
+from perfsuite.predict.theory import model_state
+from perfsuite.predict.untraceable import why_not_traced
+from perfsuite.rank.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
+from perfsuite.records import codec
+from perfsuite.records.measurement import FORMAT, HOST, Failure, Held, Prediction, Reading, Trace
+from perfsuite.records.suspects import fold, locate
+from perfsuite.trace.tracing import TraceFailed, job_of, kept_at, trace
+
+MOST_HELD = 24
+PEAK = "peak_memory_bytes"
+_LAYER = re.compile(r"\.\d+(?=\.|$)")  # what repeats is told together
+MOST_POINTS = 600  # of the curve
+
+
+def predict(
+    cells: Sequence[Cell],
+    catalog: Catalog,
+    *,
+    processes: int = 1,
+    padded: bool = True,
+    counted: bool = False,
+    fresh: bool = False,
+) -> list[Prediction]:
+    """The prediction of every cell, from the cache where nothing has changed; ``fresh``: never. Raises TraceFailed.
+
+    What a trace refuses is a prediction too, with the outcome "unsupported" and its reason. ``counted`` takes one step
+    more, whose operators, FLOPs and messages are counted.
+    """
+    predictions = []
+    outcomes = attempt(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh)
+    for cell, found in zip(cells, outcomes, strict=True):
+        if isinstance(found, Failure):
+            raise TraceFailed(cell.id, found)
+        predictions.append(found)
+    return predictions
+
+
+def attempt(
+    cells: Sequence[Cell], catalog: Catalog, *, processes: int, padded: bool, counted: bool, fresh: bool
+) -> list[Prediction | Failure]:
+    """As predict, but a cell whose trace fails is a failure among the others' predictions."""
+    known: dict[tuple[int, int], Prediction | Failure] = {}
+    waiting = []
+    for number, cell in enumerate(cells):
+        if reason := why_not_traced(cell):
+            known[number, 0] = unsupported(cell, reason)
+            continue
+        for rank in ranks_of(cell):
+            job = job_of(cell, rank, catalog, padded, counted)
+            path = kept_at(job)
+            if path and path.exists() and not fresh:
+                known[number, rank] = codec.read(path, Prediction)
+            else:
+                waiting.append((number, rank, job, path))
+    traces = trace([job for _, _, job, _ in waiting], processes) if waiting else []
+    for (number, rank, _, path), result in zip(waiting, traces, strict=True):
+        if isinstance(result, Failure):
+            refused = result.kind == "unsupported"
+            known[number, rank] = unsupported(cells[number], result.message) if refused else result
+        else:
+            known[number, rank] = prediction = summarize(cells[number], rank, result)
+            if path:
+                codec.write(path, prediction)
+    by_cell: dict[int, list[Prediction | Failure]] = defaultdict(list)
+    for (number, _), found in sorted(known.items(), key=lambda item: item[0]):
+        by_cell[number].append(found)
+    return [_of_all_ranks(by_cell[number], cell, catalog) for number, cell in enumerate(cells)]
+
+
+def ranks_of(cell: Cell) -> list[int]:
+    """The first rank of a pipeline stage, and the last where something is sharded, for its share is another one: all
+    others of a stage do the same. The stages are the first, the second and the last: those between have the layers of
+    the second, and no more micro-batches in flight.
+    """
+    layout = _layout(cell)
+    width = layout.data_ranks * layout.tensor
+    inside = {0, width - 1} if cell.strategy.engine.shards else {0}
+    stages = {0, min(1, layout.pipeline - 1), layout.pipeline - 1}
+    return sorted(stage * width + rank for stage in stages for rank in inside)
+
+
+def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
+    """What a trace says of the rank."""
+    device = cell.hardware.device
+    marks = {number: Mark(mark.phase, mark.named) for number, mark in enumerate(trace.marks)}
+    on_device = [event for event in trace.events if event[3] != HOST]
+    events = [(storage, size, trace.labels[label]) for storage, size, label, _ in on_device]
+    anatomy = dissect(events, marks)
+    first = _first_batch(on_device, trace)
+    on_host = [event for event in trace.events if event[3] == HOST or event[0] == -1]
+    allocated = reserved = smallest = 0
+    if device is not None:
+        allocator = replay(on_device, first)
+        allocated, reserved = allocator.allocated_peak, allocator.reserved_peak
+        smallest = smallest_capacity(on_device, first)
+    backward = cell.strategy.engine.process == "training"
+    beside = overhead(device, cell.hardware.world_size, backward) if device else {}
+    capacity = device.usable_bytes if device else None
+    return Prediction(
+        format=FORMAT,
+        cell=cell.id,
+        outcome="fits" if capacity is None or smallest + sum(beside.values()) <= capacity else "oom",
+        world_size=cell.hardware.world_size,
+        rank=rank,
+        phase=anatomy.phase,
+        peak_bytes=anatomy.peak_bytes,
+        parts={name: size for name, size in anatomy.categories.items() if size},
+        largest=anatomy.largest,
+        ranks={rank: anatomy.peak_bytes},
+        allocated_bytes=allocated,
+        reserved_bytes=reserved,
+        smallest_bytes=smallest,
+        setup_bytes=_most_live(on_device[:first]),
+        host_bytes=_most_live(on_host, _first_batch(on_host, trace)),
+        overhead=beside,
+        capacity_bytes=capacity,
+        theory=model_state(cell, _layout(cell)),
+        held=_held(anatomy.holders),
+        categories=list(CATEGORIES),
+        curve=curve(events, marks, MOST_POINTS),
+        readings=trace.readings and {PEAK: _peak(anatomy), **trace.readings},
+        versions=trace.versions,
+        seconds=trace.seconds,
+        rss_bytes=trace.rss_bytes,
+    )
+
+
+def _peak(anatomy: Anatomy) -> Reading:
+    suspects: Counter[str] = Counter()
+    for (part, label), size in anatomy.operations.items():
+        operator, _, module = label.partition("\t")
+        suspects[f"{part}: {locate(operator, module)}"] += size
+    parts = {name: size for name, size in anatomy.categories.items() if size}
+    return Reading(value=anatomy.peak_bytes, parts=parts, suspects=fold(suspects, None))
+
+
+def _first_batch(events: Sequence[Event], trace: Trace) -> int:
+    return next(at for at, event in enumerate(events) if event[0] == -1 and trace.marks[event[1]].phase == "batch")
+
+
+def _most_live(events: Sequence[Event], first: int = 0) -> int:
+    """The most bytes that are alive after any event from ``first`` on."""
+    live = [*itertools.accumulate(size if storage != -1 else 0 for storage, size, _, _ in events)]
+    return max(live[first:], default=0)
+
+
+def _layout(cell: Cell) -> Layout:
+    return lay_out(cell.strategy, cell.hardware.world_size, cell.hardware.name)
+
+
+def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
+    """The largest groups of what is alive at the peak."""
+    sizes: Counter[tuple[str, str]] = Counter()
+    counts: Counter[tuple[str, str]] = Counter()
+    for category, whole_label, size in holders:
+        label = _LAYER.sub(".*", whole_label)
+        sizes[category, label] += size
+        counts[category, label] += 1
+    largest = sorted(sizes.items(), key=lambda item: (-item[1], item[0]))[:MOST_HELD]
+    return [
+        Held(
+            category=category,
+            operator=label.partition("\t")[0],
+            module=label.partition("\t")[2],
+            count=counts[category, label],
+            bytes=size,
+        )
+        for (category, label), size in largest
+    ]
+
+
+def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Catalog) -> Prediction | Failure:
+    """Of the rank that needs most, with every rank's peak, and what is counted folded as a run's; or why one failed."""
+    ranks = [one for one in found if isinstance(one, Prediction)]
+    if len(ranks) < len(found):
+        return next(one for one in found if isinstance(one, Failure))
+    fullest = max(ranks, key=lambda one: (one.outcome == "unsupported", one.smallest_bytes, one.peak_bytes))
+    peaks = {rank: size for one in ranks for rank, size in one.ranks.items()}
+    layout = _layout(cell)
+    width, last = layout.data_ranks * layout.tensor, layout.pipeline - 1
+    folds = {metric.name: metric.fold for metric in catalog.metrics(cell.strategy.engine.process)}
+    readings = {}
+    for name in fullest.readings:
+        if folds[name] == "sum":  # the first rank of a stage counts for all of it, the second stage for all between
+            firsts = [one for one in ranks if one.rank % width == 0]
+            alike = [last - 1 if 0 < one.rank // width < last else 1 for one in firsts]
+            readings[name] = _summed([one.readings[name] for one in firsts], alike)
+        else:
+            readings[name] = max((one.readings[name] for one in ranks), key=lambda reading: reading.value)
+    return msgspec.structs.replace(fullest, ranks=peaks, readings=readings)
+
+
+def _summed(readings: Sequence[Reading], times: Sequence[int]) -> Reading:
+    """The sum of so many of each."""
+    parts, suspects = Counter[str](), Counter[str]()
+    for reading, number in zip(readings, times, strict=True):
+        parts.update({name: number * part for name, part in reading.parts.items()})
+        suspects.update({name: number * part for name, part in reading.suspects.items()})
+    value = sum(number * reading.value for reading, number in zip(readings, times, strict=True))
+    return Reading(value=value, parts=parts, suspects=suspects)
+
+
+def unsupported(cell: Cell, reason: str) -> Prediction:
+    """What stands for the prediction of a cell that has none."""
+    return Prediction(
+        format=FORMAT, cell=cell.id, outcome="unsupported", reason=reason, world_size=cell.hardware.world_size
+    )

@@ -1,0 +1,31 @@
+"""The repeated layers of a model, in which sharding engines gather it, and how large parts of it are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from perfsuite.rank.norms import local
+
+if TYPE_CHECKING:
+    import torch
+
+
+def blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
+    """The modules that transformers says must stay whole (``_no_split_modules``): its layers, as accelerate wraps them.
+
+    Empty for a model that does not say: it is then one unit.
+    """
+    names = set(getattr(model, "_no_split_modules", None) or ())
+    return [module for module in model.modules() if type(module).__name__ in names]
+
+
+def elements(modules: list[torch.nn.Module]) -> int:
+    """How many elements of the modules' parameters this rank holds, tied ones once."""
+    parameters = {id(parameter): parameter for module in modules for parameter in module.parameters()}
+    return sum(local(parameter).numel() for parameter in parameters.values())
+
+
+def size(tensors: Iterable[torch.Tensor]) -> int:
+    """Bytes of the tensors' elements."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

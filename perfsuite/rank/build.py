@@ -1,0 +1,86 @@
+"""Builds a model with random weights from its definition. The same code runs on a CPU, on CUDA and on fake tensors."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Model
+from perfsuite.errors import RankError
+from perfsuite.rank.session import Session
+
+if TYPE_CHECKING:
+    import torch
+
+
+def build_model(session: Session) -> torch.nn.Module:
+    """The cell's model in training mode, on the rank's device, with everything that its techniques apply.
+
+    Every rank builds the same weights: the seed is the job's, not the rank's. Raises RankError if the model has
+    another number of parameters than its definition says.
+    """
+    import torch
+
+    torch.manual_seed(session.job.seed)
+    with session.device:
+        model = _construct(session.job.model)
+    check_parameters(session.job.model, model)
+    for choice in session.strategy.choices:
+        if choice.technique.applies:
+            model = choice.technique.applies(session, model)
+    return model.train()
+
+
+def build_for_counting(session: Session) -> torch.nn.Module:
+    """The model without checkpointing and with plain attention: what model FLOPs are counted on, under fake tensors.
+
+    Only those techniques are applied that change what there is to compute.
+    """
+    model = _construct(session.job.model, attention="eager")
+    for choice in session.strategy.choices:
+        if choice.technique.applies and choice.technique.counts:
+            model = choice.technique.applies(session, model)
+    return model.train()
+
+
+def from_transformers(definition: Model, attention: str | None = None) -> torch.nn.Module:
+    """A transformers model with random weights. ``attention`` None leaves the choice to transformers."""
+    import transformers
+
+    config = getattr(transformers, definition.config_class)(**definition.config)
+    options = {} if attention is None else {"attn_implementation": attention}
+    model: torch.nn.Module = getattr(transformers, definition.model_class)._from_config(config, **options)
+    return model
+
+
+def without_weights(definition: Model) -> torch.nn.Module:
+    """What cells have that only send messages."""
+    import torch
+
+    return torch.nn.Module()
+
+
+def check_parameters(definition: Model, model: torch.nn.Module) -> None:
+    """Raise RankError unless the model has exactly the parameters that its definition says."""
+    built = sum(parameter.numel() for parameter in model.parameters())
+    if built != definition.parameters:
+        raise RankError(
+            f"{definition.name} was built with {built:,} parameters, its definition says {definition.parameters:,}."
+        )
+
+
+def resolve(reference: str) -> Callable[..., Any]:
+    """The function that ``package.module:function`` names. Raises RankError if there is none."""
+    module_name, _, function_name = reference.partition(":")
+    try:
+        function: Callable[..., Any] = getattr(importlib.import_module(module_name), function_name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise RankError(f"{reference!r} is not an importable package.module:function: {error}.") from error
+    return function
+
+
+def _construct(definition: Model, **options: Any) -> torch.nn.Module:
+    function = resolve(definition.build)
+    model: torch.nn.Module = function(definition, **options) if function is from_transformers else function(definition)
+    return model

@@ -1,0 +1,163 @@
+"""The counting CPU allocator: compiled once per torch version, loaded in each CPU rank before the model is built."""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from perfsuite.errors import RankError, Unsupported
+from perfsuite.rank.oom import last_with
+from perfsuite.records.suspects import locate
+
+_SOURCE = Path(__file__).with_name("cpu_allocator.cpp")
+SETTLE_SECONDS = 30
+FIELDS = 4  # of an event: address, bytes, operator, module
+Event = tuple[int, int, str]  # address, bytes, "operator @ module": as the source file describes them
+
+
+def cache_folder() -> Path:
+    """Where perfsuite keeps what it compiled; ``XDG_CACHE_HOME`` moves it."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfsuite"
+
+
+def compiled() -> Path:
+    """The compiled allocator's path; compiles it (some seconds) the first time. Raises Unsupported without g++."""
+    import torch
+
+    source = _SOURCE.read_bytes()
+    key = hashlib.sha256(source + Path(__file__).read_bytes() + torch.__version__.encode()).hexdigest()[:16]
+    library = cache_folder() / f"cpu_allocator_{key}.so"
+    if library.exists():
+        return library
+    library.parent.mkdir(parents=True, exist_ok=True)
+    with FileLock(f"{library}.lock"):
+        if not library.exists():
+            _compile(library, Path(torch.__file__).parent)
+    return library
+
+
+def _compile(library: Path, torch_folder: Path) -> None:
+    import torch
+
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+    if not compiler:
+        raise Unsupported(
+            "A CPU cell counts its memory in a small C++ allocator, and no C++ compiler is here: install g++."
+        )
+    include = torch_folder / "include"
+    part = library.with_suffix(f".{os.getpid()}.part")
+    command = [compiler, "-O2", "-std=c++20", "-shared", "-fPIC", "-w", "-DNDEBUG", str(_SOURCE), "-o", str(part)]
+    command += [f"-I{include}", f"-I{include}/torch/csrc/api/include", f"-L{torch_folder}/lib", "-lc10", "-ltorch_cpu"]
+    # NDEBUG as torch itself was built: it changes the layout of RecordFunction.
+    command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unsupported(f"{compiler} cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
+    part.replace(library)
+
+
+def refusal(message: str) -> tuple[int, int, int] | None:
+    """The bytes that were asked for, in use and to be had, from the sentence with which the allocator refuses."""
+    found = re.search(r"tried to allocate (\d+) bytes with (\d+) bytes in use; the capacity is (\d+) bytes", message)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+class CpuAllocator:
+    """The allocator of this process, installed by the constructor for good; all sizes in bytes."""
+
+    def __init__(self) -> None:
+        self._library: Any = ctypes.CDLL(str(compiled()))
+        for name in ("peak", "live", "event_count"):
+            getattr(self._library, f"perfsuite_{name}").restype = ctypes.c_int64
+        self._library.perfsuite_operation.restype = ctypes.c_char_p
+        self._library.perfsuite_install()
+
+    def set_capacity(self, capacity_bytes: int | None) -> None:
+        """From now on an allocation that would cross it raises torch.OutOfMemoryError; None: there is no capacity."""
+        self._library.perfsuite_set_capacity(ctypes.c_int64(-1 if capacity_bytes is None else capacity_bytes))
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """A CPU's allocator keeps nothing back."""
+        return None
+
+    def prove_peak(self, of_events: int, counted: int) -> None:
+        """The log and the running count are kept apart, and must agree to the byte. Raises RankError."""
+        if of_events != counted:
+            raise RankError(f"The log of allocations peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
+
+    def record(self, on: bool) -> None:
+        """Log every allocation and release from now on, or stop."""
+        self._library.perfsuite_record(int(on))
+
+    def mark(self, number: int) -> None:
+        """Put a numbered mark into the log."""
+        self._library.perfsuite_mark(ctypes.c_int64(number))
+
+    def enter_phase(self, phase: str) -> None:
+        """What no module does is done by this phase."""
+        self._library.perfsuite_phase(f"({phase})".encode())
+
+    def enter_module(self, name: str) -> None:
+        """The forward of this module begins or goes on; "": of none."""
+        self._library.perfsuite_module(name.encode())
+
+    def settle(self) -> None:
+        """Wait until no other thread of this process runs. Raises RankError if one never rests."""
+        if not self._library.perfsuite_settle(SETTLE_SECONDS):
+            raise RankError(
+                f"A thread of this rank ran for {SETTLE_SECONDS} s without a pause: what is alive is unclear."
+            )
+
+    @contextlib.contextmanager
+    def settled(self) -> Iterator[None]:
+        """Inside, a collective ends, and gloo's threads let go of its tensors, before the rank goes on.
+
+        Otherwise it depends on the kernel's scheduler which of gloo's copies are alive when the next tensor is
+        allocated.
+        """
+        self._library.perfsuite_end_collectives(SETTLE_SECONDS)
+        try:
+            yield
+        finally:
+            self._library.perfsuite_end_collectives(0)
+
+    def reset_peak(self) -> None:
+        self._library.perfsuite_reset_peak()
+
+    def refused(self, message: str) -> tuple[int, int] | None:
+        """The index of the last event before the allocation that the message tells of, and its bytes."""
+        told = refusal(message)
+        index = last_with(self.events(), told[1]) if told else None
+        return None if told is None or index is None else (index, told[0])
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self._library.perfsuite_peak())
+
+    @property
+    def live_bytes(self) -> int:
+        self.settle()
+        return int(self._library.perfsuite_live())
+
+    def events(self) -> list[Event]:
+        """The log so far, oldest first."""
+        count = self._library.perfsuite_event_count()
+        buffer = (ctypes.c_int64 * (FIELDS * count))()
+        self._library.perfsuite_copy_events(buffer)
+        texts: dict[int, str] = {}
+        for number in {*buffer[2::FIELDS], *buffer[3::FIELDS]}:
+            texts[number] = self._library.perfsuite_operation(ctypes.c_int64(number)).decode()
+        rows = zip(*(buffer[field::FIELDS] for field in range(FIELDS)), strict=True)
+        return [
+            (address, size, locate(texts[operator], texts[module]) if size > 0 else texts[operator])
+            for address, size, operator, module in rows
+        ]

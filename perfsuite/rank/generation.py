@@ -1,0 +1,97 @@
+"""Greedy generation of a fixed number of tokens with a KV cache, as transformers' ``generate`` does it."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Workload
+from perfsuite.errors import Unsupported, WrongEngine
+from perfsuite.rank.batches import Sample, collate, make_sample
+from perfsuite.rank.trainer import MicroBatch
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+
+def new_tokens(workload: Workload) -> int:
+    """How many tokens a sample gets: a sequence-to-sequence model's ``target_length``, half of a causal model's
+    sequence. Prompt and continuation together are then the sequence that the same cell trains on, so that they fit
+    into the model's positions.
+    """
+    return workload.target_length or workload.sequence_length // 2
+
+
+def prompts(session: Session, step: int) -> list[MicroBatch]:
+    """This rank's prompts of a step, padded on the left as ``generate`` wants them, without labels."""
+    model, workload = session.job.model, session.job.workload
+    if workload.target_length is None:
+        length = workload.sequence_length - new_tokens(workload)
+        workload = dataclasses.replace(workload, sequence_length=length)
+    first = session.data_rank * workload.micro_batch
+    numbers = range(first, first + workload.micro_batch)
+    samples = [pad_left(make_sample(model, workload, session.job.seed, step, number)) for number in numbers]
+    return [MicroBatch(collate(samples, session.device), 1.0)]
+
+
+def pad_left(sample: Sample) -> Sample:
+    """The same tokens with the padding before them; a model that continues them reads their last one last."""
+    mask = sample["attention_mask"]
+    assert isinstance(mask, list)
+    length = sum(mask)
+    turned = {name: values for name, values in sample.items() if name != "labels"}
+    return {name: values[length:] + values[:length] for name, values in turned.items() if isinstance(values, list)}
+
+
+def generate(model: Any, inputs: dict[str, torch.Tensor], count: int) -> torch.Tensor:
+    """Continue every prompt by ``count`` tokens; returns the mean negative log-likelihood of the tokens, in nats.
+
+    A greedy token is the likeliest, so its likelihood is known while the logits are there, and none are kept for it.
+    Raises WrongEngine if there are not as many tokens, or not all in the cache but the last; Unsupported without
+    ``generate``, or where the cache does not tell its length.
+    """
+    import torch
+    from transformers import LogitsProcessor, LogitsProcessorList
+
+    if not hasattr(model, "generate"):
+        raise Unsupported(f"{type(model).__name__} has no generate().")
+
+    class Likelihood(LogitsProcessor):  # type: ignore[misc]
+        total = torch.zeros((), device=inputs["input_ids"].device)
+
+        def __call__(self, tokens: Any, logits: Any) -> Any:
+            self.total += (torch.logsumexp(logits, -1) - logits.max(-1).values).mean()
+            return logits
+
+    likelihood = Likelihood()
+    model.generation_config.eos_token_id = None  # else a text may end early, and steps would do different work
+    pad = getattr(model.config, "pad_token_id", None)
+    output = model.generate(
+        **inputs,
+        max_new_tokens=count,
+        do_sample=False,
+        use_cache=True,
+        pad_token_id=0 if pad is None else pad,
+        logits_processor=LogitsProcessorList([likelihood]),
+        return_dict_in_generate=True,
+    )
+    seen = (
+        1 if model.config.is_encoder_decoder else inputs["input_ids"].shape[1]
+    )  # a decoder begins with its start token
+    made = output.sequences.shape[1] - seen
+    cache = output.past_key_values
+    if cache and not hasattr(cache, "get_seq_length"):  # transformers 4 with the older models
+        raise Unsupported(f"{type(model).__name__} gives its cache as a {type(cache).__name__}, which tells no length.")
+    cached = cache.get_seq_length() if cache else 0
+    if made != count:
+        raise WrongEngine(f"generate must make {count} tokens for each prompt, it made {made}.")
+    if cached != seen + made - 1:
+        raise WrongEngine(f"generate's cache must hold {seen + made - 1} positions, it holds {cached}.")
+    return likelihood.total / count
+
+
+def without_labels(inputs: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The inputs of a batch of samples as prompts."""
+    return {name: tensor for name, tensor in inputs.items() if name != "labels"}

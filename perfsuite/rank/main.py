@@ -1,0 +1,256 @@
+"""One rank of one cell: build, prepare, prove the engine, step, write one result.
+
+By hand, without the server:  python -m perfsuite.rank.main FOLDER RANK
+where FOLDER holds the cell's job.json. One process per rank; the ranks find each other through FOLDER.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import itertools
+import os
+import signal
+import statistics
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from perfsuite.errors import RankError, Unsupported
+from perfsuite.rank.build import build_model, resolve
+from perfsuite.rank.cpu_allocator import refusal
+from perfsuite.rank.flags import flags
+from perfsuite.rank.meter import (
+    MOST_TRACED_STEPS,
+    READS_NORM,
+    TRACED_STEPS,
+    Meter,
+    block_size,
+    last_kinds,
+)
+from perfsuite.rank.process_group import join, leave
+from perfsuite.rank.session import Session
+from perfsuite.rank.trainer import MicroBatch, Trainer
+from perfsuite.rank.turns import align, turns_of
+from perfsuite.records import codec
+from perfsuite.records import measurement as records
+from perfsuite.records.measurement import Failure, Job, RankSample
+from perfsuite.wire.progress import ProgressWriter
+
+EVALUATED_BATCHES = 2
+FIRST_EVALUATED = 10**9  # no training step draws the samples from here on
+OUT_OF_MEMORY = ("DefaultCPUAllocator: can't allocate", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
+
+
+def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
+    """Train the cell and return what this rank measured."""
+    engine = session.strategy.engine
+    kinds = [module.METER for module in session.catalog.modules("metric")]
+    meters = [kind(session) for kind in kinds if engine.process in kind.processes]
+    meters.sort(key=lambda meter: meter.inner)
+    skipped: list[bool] = []
+    evidence = drive(session, meters, _kinds(session, skipped), phases_seconds, skipped)
+
+    readings: dict[str, records.Reading] = {}
+    for meter in meters:
+        readings.update(meter.readings())
+    return RankSample(
+        rank=session.rank,
+        readings=readings,
+        engine=evidence,
+        versions=versions(session),
+        flags=flags(session.job.device),
+        phases_seconds=phases_seconds,
+    )
+
+
+def drive(
+    session: Session,
+    meters: Sequence[Meter],
+    kinds: Iterable[str],
+    phases_seconds: dict[str, float],
+    skipped: list[bool],
+) -> dict[str, str | int]:
+    """Build, prepare, prove the engine and step, watched by the meters: what is measured, and what is traced.
+
+    ``kinds`` says what each step is for. It may look at ``skipped``, to which every step adds whether it was.
+    """
+    with _timed("build", session, phases_seconds):
+        model = build_model(session)
+    with _timed("prepare", session, phases_seconds):
+        trainer = session.strategy.trainer(session, model)
+        evidence: dict[str, str | int] = trainer.check()
+        for fault in session.job.faults:
+            resolve(fault)(session, trainer, meters)
+        for meter in meters:
+            meter.prepared(trainer)
+
+    seed_steps(session)
+    take_turn = turns_of(session)
+    phases_seconds["steps"] = -time.perf_counter()
+    numbers = itertools.count()
+    for kind in kinds:
+        take_turn(kind)
+        if kind == "evaluation":
+            _evaluate(session, trainer, meters)
+            continue
+        steps = itertools.islice(numbers, block_size(session.job.steps) if kind == "unfenced" else 1)
+        batches = [_feed(session, trainer, meters, kind, number) for number in steps]
+        trainer.reads_norm = kind in READS_NORM
+        align(session)  # else a fast rank's step would contain the slow one's previous step
+        with contextlib.ExitStack() as around:
+            for meter in meters:
+                around.enter_context(meter.step(kind))
+            outcomes = [trainer.step(batch) for batch in batches]
+        outcomes = [trainer.finished(outcome) for outcome in outcomes]
+        for outcome in outcomes:
+            skipped.append(outcome.skipped)
+            for meter in meters:
+                meter.stepped(kind, outcome)
+    phases_seconds["steps"] += time.perf_counter()
+    trainer.check()
+    return evidence
+
+
+def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: str, number: int) -> list[MicroBatch]:
+    """Make the batch of a step."""
+    session.mark("batch")
+    with contextlib.ExitStack() as around:
+        for meter in meters:
+            around.enter_context(meter.feed(kind))
+        return trainer.batch(number)
+
+
+def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
+    """What each step is for. A step that fp16 skipped has no optimizer state to record, so another is recorded."""
+    recorded = 0
+    for _ in range(MOST_TRACED_STEPS):
+        yield "traced"
+        recorded += not skipped[-1]
+        if recorded == TRACED_STEPS:
+            break
+    else:
+        raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS - recorded} of the first {MOST_TRACED_STEPS} steps.")
+    job = session.job
+    epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
+    yield from ["warmup"] * job.warmup + epoch * session.recipe.epochs
+    yield from last_kinds(job.steps, session.strategy.engine.process, job.device, job.capacity_bytes is not None)
+
+
+def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> None:
+    """The end of an epoch: always the same batches, as a validation set is."""
+    losses = []
+    for number in range(EVALUATED_BATCHES):
+        session.mark("evaluation")
+        batch = trainer.batch(FIRST_EVALUATED + number)
+        losses.append(float(trainer.evaluate(batch)))
+        del batch
+    for meter in meters:
+        meter.evaluated(statistics.fmean(losses))
+
+
+def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> int:
+    """Run one rank to its end and leave result or failure in the folder. Returns the exit status. ``warm_up`` does what
+    was not done for all ranks before they were forked.
+    """
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a rank that hangs where it is
+    progress = ProgressWriter(folder / f"rank{rank}.progress")
+    session = None
+    try:
+        phases_seconds: dict[str, float] = {}
+        if warm_up:
+            progress.mark("import")
+            warm_up()
+        job = codec.read(folder / "job.json", Job)
+        session = Session.open(job, rank, folder / records.SCRATCH)
+        session.listeners.append(progress.mark)
+        session.waits = progress.wait
+        with _timed("join", session, phases_seconds):
+            join(session, folder)
+        sample = measure(session, phases_seconds)
+        progress.mark("result")
+        codec.write(folder / f"rank{rank}.json", sample)
+        leave()
+        return 0
+    except BaseException as error:
+        _report(error, folder, rank, progress.where, session)
+        return 1
+
+
+def _report(error: BaseException, folder: Path, rank: int, where: str, session: Session | None) -> None:
+    """Say in a file why this rank ends; the first rank to do so is to blame."""
+    if isinstance(error, RankError):
+        print(error, file=sys.stderr)  # it says all that there is to say
+    else:
+        traceback.print_exception(error)
+    import torch
+
+    text = f"{type(error).__name__} {where}: {error}" if not isinstance(error, RankError) else str(error)
+    out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
+        sign in str(error) for sign in OUT_OF_MEMORY
+    )
+    kind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
+    message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
+    refused = refusal(message)  # CUDA's message does not tell it exactly
+    failure = Failure(
+        kind=kind,
+        rank=rank,
+        message=message,
+        missing_bytes=sum(refused[:2]) - refused[2] if refused else None,
+        parts=_alive(session, message) if out_of_memory else {},
+        versions=versions(session),
+        flags=flags(session.job.device) if session else {},
+    )
+    codec.write(folder / f"rank{rank}.failure.json", failure)
+
+
+def _alive(session: Session | None, message: str) -> dict[str, int]:
+    """What was alive when memory ran out. Evidence only: whatever goes wrong here must not hide the real failure."""
+    if session is None or session.at_refusal is None:
+        return {}
+    try:
+        return session.at_refusal(message)
+    except Exception:
+        traceback.print_exc()
+        return {}
+
+
+def seed_steps(session: Session) -> None:
+    """Dropout draws from here on: each rank its own numbers, whatever was drawn before by engines and meters.
+
+    The tensor-parallel ranks of one replica draw the same, for they drop from the same hidden states.
+    """
+    import torch
+
+    torch.manual_seed(session.job.seed + 1 + session.rank // session.layout.tensor)
+
+
+@contextlib.contextmanager
+def _timed(phase: str, session: Session, phases_seconds: dict[str, float]) -> Any:
+    session.mark(phase)
+    begin = time.perf_counter()
+    yield
+    session.synchronize()
+    phases_seconds[phase] = time.perf_counter() - begin
+
+
+def versions(session: Session | None) -> dict[str, str]:
+    """The versions of the libraries and of what strategy and model name, and the set of the CPU's kernels."""
+    import torch
+
+    kernels = session.job.kernels if session else ""
+    kernels = kernels or torch.backends.cpu.get_cpu_capability().lower()
+    packages = (*session.strategy.packages, *session.job.model.packages) if session else ()
+    versions = {"python": sys.version.split()[0], "cpu kernels": kernels}
+    for name in dict.fromkeys(("torch", "transformers", "accelerate", "deepspeed", *packages)):
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            versions[name] = metadata.version(name)
+    return versions
+
+
+if __name__ == "__main__":
+    os._exit(run(Path(sys.argv[1]), int(sys.argv[2])))

@@ -1,0 +1,160 @@
+"""The plain PyTorch loop that all native engines share, with a place for everything in which they differ."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.rank.generation import generate, without_labels
+from perfsuite.rank.norms import clip, gradient_norm, local
+from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+EVALUATED_TOKENS = 8  # new ones per sample, of a sequence-to-sequence model's evaluation
+
+
+class LoopTrainer(Trainer):
+    """Autocast for low precision, GradScaler for fp16, gradients freed after every step."""
+
+    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+        super().__init__(session, model)
+        self.module = self.wrap(model)
+        self.parameters = list(self.kept_parameters())
+        self.optimizer = session.recipe.optimizer(self.parameter_groups(), session.recipe.learning_rate)
+        self.scaler = self.make_scaler()
+
+    def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
+        """What the forward goes through."""
+        return model
+
+    def kept_parameters(self) -> Iterable[torch.nn.Parameter]:
+        """The parameters as this rank keeps them between steps; asked once, when the model is wrapped."""
+        return self.model.parameters()
+
+    def trainable(self) -> list[torch.nn.Parameter]:
+        """The parameters that the optimizer steps."""
+        return [parameter for parameter in self.parameters if parameter.requires_grad]
+
+    def parameter_groups(self) -> list[Any]:
+        """What the optimizer is given: parameters, or groups of them as torch's optimizers take them."""
+        return self.trainable()
+
+    def make_scaler(self) -> Any:
+        """Scales the loss of fp16."""
+        import torch
+
+        return torch.amp.GradScaler(self.session.job.device, enabled=self.session.recipe.loss_scaling)
+
+    def accumulating(self) -> contextlib.AbstractContextManager[None]:
+        """Around forward and backward of every micro-batch but the last."""
+        return contextlib.nullcontext()
+
+    def forward_backward(self, batch: list[MicroBatch]) -> torch.Tensor:
+        """Forward and backward of all micro-batches; returns this rank's share of the loss."""
+        import torch
+
+        session = self.session
+        loss_sum = torch.zeros((), device=session.device)
+        for number, micro_batch in enumerate(batch):
+            last = number == len(batch) - 1
+            with contextlib.nullcontext() if last else self.accumulating():
+                session.mark("forward")
+                with self.autocast():
+                    output = self.module(**micro_batch.inputs)
+                loss = output.loss * (micro_batch.weight / len(batch))
+                loss_sum += loss.detach()
+                del output
+                session.mark("backward")
+                self.scaler.scale(loss).backward()
+                del loss
+        return loss_sum
+
+    def reduce_gradients(self) -> None:
+        """What is left to reduce over the ranks after the last backward."""
+
+    def gradients(self) -> list[torch.Tensor]:
+        """All gradients that there are, as the engine keeps them."""
+        return [parameter.grad for parameter in self.trainable() if parameter.grad is not None]
+
+    def gradient_norm(self) -> torch.Tensor:
+        """The norm of the whole model's gradient."""
+        return gradient_norm(self.gradients(), self.session.device)
+
+    def overflows(self) -> list[torch.Tensor]:
+        """What the scaler found out about the gradients of this step and forgets in its update: not 0 is an overflow.
+        To ask for the scale would wait for the device.
+        """
+        found = self.scaler._found_inf_per_device(self.optimizer) if self.session.recipe.loss_scaling else {}
+        return list(found.values())
+
+    def step(self, batch: list[MicroBatch]) -> StepOutcome:
+        with self.session.recipe.around():
+            loss_sum = self.forward_backward(batch)
+        self.reduce_gradients()
+        self.session.mark("optimizer")
+        largest, norm = self.session.recipe.clip, None
+        if largest or self.reads_norm:
+            self.scaler.unscale_(self.optimizer)
+            norm = self.gradient_norm()
+            if largest:
+                clip(self.gradients(), norm, largest)
+        self.scaler.step(self.optimizer)
+        skipped = self.overflows()
+        self.scaler.update()
+        self.session.mark("end")
+        self.optimizer.zero_grad(set_to_none=True)
+        return StepOutcome(loss_sum, norm, skipped)
+
+    def evaluate(self, batch: list[MicroBatch]) -> Any:
+        return evaluate(self, self.module, batch)
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for parameter in self.parameters:
+            yield "parameters", local(parameter)
+            if parameter.grad is not None:
+                yield "gradients", local(parameter.grad)
+        for buffer in self.model.buffers():
+            yield "parameters", local(buffer)
+        for state in self.optimizer.state.values():
+            yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
+
+    def evidence(self, **more: str | int) -> dict[str, str | int]:
+        """What ``check`` returns: who really ran."""
+        return {"module": type(self.module).__name__, "optimizer": type(self.optimizer).__name__, **more}
+
+
+def evaluate(trainer: Trainer, module: torch.nn.Module, batch: list[MicroBatch]) -> Any:
+    """This rank's share of the loss in eval mode; a sequence-to-sequence model then writes some tokens too, as with
+    ``predict_with_generate``.
+    """
+    import torch
+
+    module.eval()
+    loss_sum = torch.zeros((), device=trainer.session.device)
+    with torch.no_grad(), trainer.autocast():
+        for micro_batch in batch:
+            loss_sum += module(**micro_batch.inputs).loss * (micro_batch.weight / len(batch))
+            if trainer.session.job.model.task == "seq2seq_lm":
+                generate(trainer.model, without_labels(micro_batch.inputs), EVALUATED_TOKENS)
+    module.train()
+    return loss_sum
+
+
+def storages(values: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """The plain tensors among the values; those that a tensor subclass is made of, where it is one."""
+    import torch
+
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            continue
+        inner = local(value)
+        if hasattr(inner, "__tensor_flatten__"):
+            names, _ = inner.__tensor_flatten__()
+            yield from storages(getattr(inner, name) for name in names)
+        else:
+            yield inner

@@ -1,0 +1,36 @@
+"""Data parallelism beside other dimensions: replicas average gradients after the last backward, and stay equal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.rank.norms import is_sharded, local
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+
+def average_gradients(gradients: Iterable[torch.Tensor], group: Any) -> None:
+    """All-reduce each gradient over the group and divide by its size, without buckets and without overlap."""
+    import torch.distributed as dist
+
+    ranks = dist.get_world_size(group)
+    kept = [local(gradient) for gradient in gradients]
+    works = [dist.all_reduce(gradient, group=group, async_op=True) for gradient in kept]
+    for gradient, work in zip(kept, works, strict=True):
+        work.wait()
+        gradient.div_(ranks)
+
+
+def replicas(session: Session, parameters: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, Any]]:
+    """What Trainer.replicated yields of a rank's parameters: each is the same in all replicas, and what a
+    tensor-parallel plan leaves whole (norms) is the same on all tensor-parallel ranks too.
+    """
+    for parameter in parameters:
+        if session.layout.replicas > 1:
+            yield parameter, session.mesh.get_group("replicas")
+        if session.layout.tensor > 1 and not is_sharded(parameter, "tensor"):
+            yield parameter, session.mesh.get_group("tensor")

@@ -1,0 +1,108 @@
+"""What a rank knows: its job, its place, its catalog, its device, and whom to tell about its progress."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Layout
+from perfsuite.catalog.layouts import lay_out
+from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.strategies import Strategy, parse_strategy
+from perfsuite.rank.anatomy import Mark
+from perfsuite.rank.recipe import Recipe, resolve
+from perfsuite.records.measurement import Job
+
+if TYPE_CHECKING:
+    import torch
+    from torch.distributed.device_mesh import DeviceMesh
+
+Recorded = tuple[Sequence[tuple[int, int, str]], Mapping[int, Mark]]  # as anatomy.py describes them
+Listener = Callable[[str], None]
+
+
+@dataclass
+class Session:
+    """One rank of one cell."""
+
+    job: Job
+    rank: int
+    catalog: Catalog
+    strategy: Strategy
+    recipe: Recipe
+    layout: Layout
+    scratch: Path | None = None  # for files that are removed when the cell ends
+    listeners: list[Listener] = field(default_factory=list)
+    waits: Listener = lambda phase: None  # to be told from time to time that this rank waits, and does not hang
+    recorded: Callable[[], Recorded] | None = None  # what the traced steps allocated, once they are done
+    runtime_calls: Any = None  # of CUDA in the profiled step, as meters/_cuda_runtime.py counts them
+    at_refusal: Callable[[str], dict[str, int]] | None = None  # what was alive when memory ran out, by its message
+
+    @classmethod
+    def open(cls, job: Job, rank: int, scratch: Path | None = None) -> Session:
+        """Load the catalog that the parent used and resolve the strategy with it."""
+        for entry in job.import_path:
+            if entry not in sys.path:
+                sys.path.append(entry)
+        catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
+        strategy = parse_strategy(job.strategy, catalog)
+        return cls(job, rank, catalog, strategy, resolve(strategy), lay_out(strategy, job.world_size), scratch)
+
+    @property
+    def world_size(self) -> int:
+        return self.job.world_size
+
+    @property
+    def data_rank(self) -> int:
+        """Which of the ``layout.data_ranks`` shares of the global batch this rank is fed."""
+        return self.rank // self.layout.tensor % self.layout.data_ranks
+
+    @property
+    def leads_replica(self) -> bool:
+        """Whether this rank is the first of those that are fed the same data: it counts what they do together."""
+        return self.rank % self.layout.tensor == 0 and self.stage == 0
+
+    @property
+    def stage(self) -> int:
+        """This rank's pipeline stage."""
+        return self.rank // (self.layout.data_ranks * self.layout.tensor)
+
+    @functools.cached_property
+    def mesh(self) -> DeviceMesh:
+        """All ranks with named dimensions; its dimensions of width 1 cost nothing."""
+        from torch.distributed.device_mesh import init_device_mesh
+
+        widths = dataclasses.asdict(self.layout)
+        return init_device_mesh(self.job.device, tuple(widths.values()), mesh_dim_names=tuple(widths))
+
+    @property
+    def device(self) -> torch.device:
+        import torch
+
+        return torch.device("cpu") if self.job.device == "cpu" else torch.device("cuda", torch.cuda.current_device())
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype of the matmuls."""
+        import torch
+
+        dtype = getattr(torch, self.recipe.compute_dtype)
+        assert isinstance(dtype, torch.dtype)
+        return dtype
+
+    def mark(self, phase: str) -> None:
+        """Tell everyone who listens that a phase begins: "batch", "forward", "backward", "optimizer" or "end"."""
+        for listener in self.listeners:
+            listener(phase)
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that was asked of it."""
+        if self.job.device == "cuda":
+            import torch
+
+            torch.cuda.synchronize()

@@ -1,0 +1,132 @@
+"""Tensor parallelism with transformers' own plan: who can have it, how it is applied, what it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Proposal
+from perfsuite.errors import Unsupported, WrongEngine
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it
+
+_MASKED = "torch.nn.utils.prune multiplies a divided weight with a whole mask ('got mixed torch.Tensor and DTensor')"
+UNDIVIDED = {  # techniques that the plan does not fit
+    "prune": _MASKED,
+    "prune_structured": _MASKED,
+    "lora": "peft puts the weights of attention into layers that transformers' plan does not name, so every "
+    "tensor-parallel rank would hold them whole",
+}
+
+
+def why_not_divided(proposal: Proposal) -> str:
+    """Why the model's matrices cannot be divided over the layout's tensor-parallel ranks; empty if they can."""
+    model, width = proposal.model, proposal.layout.tensor
+    if width == 1:
+        return ""
+    if model.divisible is None:
+        return f"transformers has no tensor-parallel plan for {model.name} ({model.model_class or model.build})"
+    for technique in sorted(proposal.techniques & UNDIVIDED.keys()):
+        return f"{technique} cannot be divided over tensor-parallel ranks: {UNDIVIDED[technique]}"
+    for what, number in model.divisible.items():
+        if number % width:
+            return f"{model.name}'s {number} {what} are not divisible by {width} tensor-parallel ranks"
+    return ""
+
+
+def apply(session: Session, model: torch.nn.Module) -> Plan:
+    """Divide the model over this rank's tensor-parallel group, in place, and return the plan by which it was done.
+
+    Every rank holds the whole model with equal weights before and keeps its part of each, so nothing is sent.
+    Raises Unsupported with a transformers that cannot divide a model that is there already.
+    """
+    try:
+        from transformers.distributed import DistributedConfig
+        from transformers.distributed.tensor_parallel import apply_tensor_parallelism
+    except ImportError as error:
+        raise Unsupported(f"Tensor parallelism needs a newer transformers: {error}.") from error
+
+    hf: Any = model
+    # The public way to the plan with its wildcards replaced leads through from_pretrained, which wants a checkpoint.
+    plan, _, _ = hf._resolve_parallel_plans(DistributedConfig(tp_size=session.layout.tensor))
+    known = {name for name, _ in model.named_parameters()} | {name for name, _ in model.named_modules()}
+    # A tied weight is there once; from_pretrained too ties only after it has divided.
+    plan = {name: style for name, style in plan.items() if name in known}
+    apply_tensor_parallelism(hf, session.mesh["tensor"], plan)
+    hf.tie_weights()
+    return plan
+
+
+def check(session: Session, model: torch.nn.Module, plan: Plan) -> dict[str, str | int]:
+    """Prove that every weight that the plan names is divided over the tensor-parallel ranks, and all matrices are.
+
+    A part may be sharded again over other ranks, which is for that engine's check to prove. Raises WrongEngine.
+    """
+    from torch.distributed.tensor import DTensor
+
+    width = session.layout.tensor
+    here = 0
+    for name, parameter in model.named_parameters():
+        dimensions = parameter.device_mesh.mesh_dim_names or () if isinstance(parameter, DTensor) else ()
+        if not isinstance(parameter, DTensor) or "tensor" not in dimensions:
+            if name in plan or parameter.dim() > 1:
+                raise WrongEngine(
+                    f"{name} must be divided over {width} tensor-parallel ranks, this rank holds all of it."
+                )
+            here += parameter.numel()
+            continue
+        mesh, placement = parameter.device_mesh, parameter.placements[dimensions.index("tensor")]
+        divided = not placement.is_replicate() and not placement.is_partial()
+        held = parameter.to_local().numel()
+        here += held
+        if not divided or (mesh.ndim == 1 and held * width != parameter.numel()):
+            raise WrongEngine(
+                f"{name} must be 1/{width} of {parameter.numel():,} elements here, it is {held:,} by {placement}."
+            )
+    return {"tensor_ranks": width, "elements_here": here}
+
+
+def parameter_groups(parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
+    """Parameters of different meshes apart, and plain ones: torch's foreach optimizers refuse lists of both."""
+    by_mesh: dict[Any, list[Any]] = {}
+    for parameter in parameters:
+        by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
+    return [{"params": some} for some in by_mesh.values()]
+
+
+def traffic(session: Session, model: torch.nn.Module, plan: Plan, *, autocast: bool = True) -> dict[str, int] | None:
+    """Bytes of one step's messages between the tensor-parallel ranks; None for a plan of styles not written here.
+
+    Megatron (arXiv 1909.08053, section 3) sends two all-reduces of the hidden states per layer in forward, behind
+    attention and feed-forward, and two in backward, before them. transformers' plan has the same two in forward, one
+    per matrix that is cut by its input ("rowwise"). In backward each matrix that is cut by its output ("colwise") sums
+    the gradient of its own input, before autograd adds those of query, key and value, or gate and up: five where
+    Megatron has two. The embedding, cut by the vocabulary, sums its output, the head the gradient of its input, and the
+    head's logits are gathered whole where Megatron computes the loss on its own part of them.
+
+    The hidden states are fp32 under ``autocast`` (not where an engine casts the parameters), and so are the
+    embedding's output and every gradient of an input; what a matrix puts out is of the compute dtype. When a layer is
+    computed again, it stops at the last tensor that backward needs, which is the last matrix's input: all of its sums
+    but the last are sent again.
+    """
+    styles = [style for name, style in plan.items() if not name.endswith((".weight", ".bias"))]
+    known = {"colwise", "rowwise", "embedding_rowwise", "colwise_gather_output"}
+    if set(styles) - known:
+        return None
+    hf: Any = model
+    config, job, recipe = hf.config, session.job, session.recipe
+    positions = job.workload.micro_batch * job.workload.sequence_length
+    element = session.compute_dtype.itemsize
+    hidden = positions * config.hidden_size
+    hidden_element = 4 if autocast and not recipe.pure else element
+    rows = styles.count("rowwise")
+    if getattr(hf, "is_gradient_checkpointing", False):
+        rows += rows - config.num_hidden_layers
+    reduced = hidden * (element * rows + hidden_element * (styles.count("colwise") + 2))
+    gathered = positions * config.vocab_size * element
+    return {"all_reduce": reduced * recipe.accumulation, "all_gather": gathered * recipe.accumulation}

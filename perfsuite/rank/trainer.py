@@ -1,0 +1,103 @@
+"""What an engine must be able to do in a rank. Nothing here imports torch: engine files are read by the parent too."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The keyword inputs of one forward, and the weight that makes the mean of all losses the global mean.
+
+    ``weight`` = labels here · micro-batches of the step in all ranks / labels of the step in all ranks. Ranks hold
+    different numbers of labels (padding), so a mean of means would depend on how the samples are divided.
+    """
+
+    inputs: dict[str, torch.Tensor]
+    weight: float
+
+
+@dataclass(frozen=True)
+class StepOutcome:
+    """Of one optimizer step: this rank's share of the loss (the mean over ranks is the loss) and the gradient norm.
+
+    Both stay tensors, or numbers where the engine has them, so that a step never waits for them. Inference has no
+    gradient norm, communication has neither. ``skipped`` says that fp16 gradients overflowed and the optimizer did not
+    step: a flag, or the tensors of which any says so.
+    """
+
+    loss: Any = None
+    gradient_norm: Any = None
+    skipped: Any = False
+
+
+class Trainer:
+    """Base of all engines. The constructor prepares ``model`` for training; ``session.mark(phase)`` must be called
+    when each forward, backward and optimizer phase begins.
+
+    ``reads_norm`` says whether the next step is to compute a gradient norm that its recipe does not need. A timed step
+    is not: what is timed is what the library does.
+    """
+
+    reads_norm = True
+
+    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+        self.session = session
+        self.model = model
+
+    def autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """Around every forward."""
+        import torch
+
+        dtype = self.session.compute_dtype
+        enabled = dtype != torch.float32 and not self.session.recipe.pure
+        return torch.autocast(self.session.job.device, dtype=dtype, enabled=enabled)
+
+    def batch(self, step: int) -> list[MicroBatch]:
+        """This rank's micro-batches of a step, on its device."""
+        from perfsuite.rank.batches import make_batch
+
+        return make_batch(self.session, step)
+
+    def check(self) -> dict[str, str | int]:
+        """Prove that this engine is what it is named, and return the evidence. Raises WrongEngine."""
+        raise NotImplementedError
+
+    def step(self, batch: list[MicroBatch]) -> StepOutcome:
+        """One optimizer step: forward and backward of every micro-batch, then the optimizer."""
+        raise NotImplementedError
+
+    def finished(self, outcome: StepOutcome) -> StepOutcome:
+        """What perfsuite alone wants to know of a step, found out after the clock: ``skipped`` becomes a flag."""
+        skipped = outcome.skipped if isinstance(outcome.skipped, list) else [outcome.skipped]
+        return dataclasses.replace(outcome, skipped=any(map(bool, skipped)))
+
+    def evaluate(self, batch: list[MicroBatch]) -> Any:
+        """The evaluation of one batch without gradients, after which training goes on; returns its loss."""
+        raise NotImplementedError
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """Every (category, tensor) that this rank holds right now: parameters, gradients, optimizer state, …"""
+        raise NotImplementedError
+
+    def traffic(self) -> Mapping[str, int] | None:
+        """The theory of a step's communication: bytes of this rank's messages by collective, as the meter counts them.
+
+        None where there is no theory. Scalars (loss, norm, overflow flags) are left out.
+        """
+        return None
+
+    def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
+        """Tensors that other ranks must hold too, equal after every step, each with the process group of those ranks
+        (None: all). Empty where nothing is replicated; a tensor may come with several groups.
+        """
+        return iter(())

@@ -1,0 +1,92 @@
+"""Two cells that are measured in turns, one's iteration, then the other's: both see the same mood of the machine.
+
+Every rank has a named pipe. A rank that is done with its step writes its number into the pipes of all ranks of the
+other side, then waits until all of those have written theirs into its own. So no rank begins while one of the other
+side still computes, and no side needs a barrier, which takes longer than the pipes. A side whose other side has ended
+goes on alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+from collections import Counter
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from perfsuite.records.measurement import GONE
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+    from perfsuite.records.measurement import Turns
+
+TELL_SECONDS = 1.0  # a rank that waits for its turn does not hang, and says so
+MOST_BYTES = 65536  # what a pipe holds
+
+
+def turns_of(session: Session) -> Callable[[str], None]:
+    """What every rank calls before each step with the step's kind, and returns from when it is this cell's turn."""
+    if session.job.turns is None:
+        return lambda kind: None
+    taker = _Taker(session, session.job.turns)
+    begun = False
+
+    def take(kind: str) -> None:
+        nonlocal begun
+        if kind == "timed" and not begun:
+            begun = True
+            if session.job.device == "cpu":
+                _stay_on_core(session.rank)
+        if begun:
+            taker.take()
+
+    return take
+
+
+def align(session: Session) -> None:
+    """All ranks go on together."""
+    import torch.distributed as dist
+
+    if session.world_size > 1 and dist.is_initialized():
+        dist.barrier()
+
+
+def _stay_on_core(rank: int) -> None:
+    """Keep all threads of this rank on one core, that of the other side's rank of the same number.
+
+    Cores are not alike, with a neighbour on one of them or on its twin: of two sides that the kernel had placed, one
+    was slower by 3 % in eight pairs of eight.
+    """
+    cores = sorted(os.sched_getaffinity(0))
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):  # it has ended since
+            os.sched_setaffinity(int(thread), {cores[rank % len(cores)]})
+
+
+class _Taker:
+    """One rank's. ``heard`` counts what each rank of the other side has said: that it is ready, then that a step of its
+    own is done.
+    """
+
+    def __init__(self, session: Session, turns: Turns) -> None:
+        self.session = session
+        self.inbox = os.open(turns.inboxes[session.rank], os.O_RDWR)
+        self.outboxes = [os.open(path, os.O_RDWR) for path in turns.outboxes]
+        self.due = 0 if turns.first else 1  # who is not the first awaits a step more
+        self.heard = Counter(dict.fromkeys(range(len(turns.outboxes)), 0))
+
+    def take(self) -> None:
+        self.session.synchronize()  # the device, too, is done with the step
+        for outbox in self.outboxes:
+            os.write(outbox, bytes([self.session.rank]))
+        self.due += 1
+        while min(self.heard.values(), default=self.due) < self.due:
+            if not select.select([self.inbox], [], [], TELL_SECONDS)[0]:
+                self.session.waits("turn")
+                continue
+            said = os.read(self.inbox, MOST_BYTES)
+            self.heard.update(said)
+            if GONE in said:
+                self.outboxes.clear()
+                self.heard.clear()

@@ -1,0 +1,103 @@
+"""Where a step is: the phase, and the module whose forward runs or, in a backward, whose forward made what runs.
+
+Global hooks watch modules and optimizers, so nothing is put into the model, and nothing into its graph: a node of the
+graph belongs to the module that was running when autograd numbered it. Hooks see nothing in compiled code and would
+break its graphs, so a compiled model is not watched.
+"""
+
+from __future__ import annotations
+
+import bisect
+import contextlib
+import threading
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+UNNUMBERED = 2**64 - 1  # a node that accumulates a gradient (torch/csrc/autograd/functions/accumulate_grad.cpp)
+
+
+@contextlib.contextmanager
+def watch(model: torch.nn.Module, tell: Callable[[str], None]) -> Iterator[None]:
+    """Inside, ``tell`` is called with a module's path, or an optimizer's class, when its forward or step begins or goes
+    on, and with "" when none runs.
+    """
+    from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+    from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+    if any(module._compiled_call_impl for module in model.modules()):
+        yield
+        return
+    names = {module: _path(name) or type(model).__name__ for name, module in model.named_modules()}
+    running = [""]
+
+    def enter(name: str) -> None:
+        running.append(name)
+        tell(name)
+
+    def leave(*_: Any) -> None:
+        running.pop()
+        tell(running[-1])
+
+    # A wrapper's forward is that of whoever called it.
+    handles = [
+        register_module_forward_pre_hook(lambda module, _: enter(names.get(module, running[-1]))),
+        register_module_forward_hook(leave, always_call=True),
+        register_optimizer_step_pre_hook(lambda optimizer, *_: enter(f"{type(optimizer).__name__}.step")),
+        register_optimizer_step_post_hook(leave),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+def _path(name: str) -> str:
+    """Without what wrappers put between: ``transformer.h.0._fsdp_wrapped_module.attn``."""
+    return ".".join(part for part in name.split(".") if not part.startswith("_"))
+
+
+class Whereabouts:
+    """Says where a step is, to code that a dispatch mode calls at every operator: that is how the last node is known
+    when a gradient is accumulated, which has no number of its own.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.phase = ""
+        self.module = self.last = ""
+        self.numbers: list[int] = []
+        self.makers: list[str] = []
+        self.thread = threading.get_ident()  # autograd numbers by thread; CUDA's backward has one of its own
+        session.listeners.append(self._mark)
+
+    def watch(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+        """Inside, modules are known."""
+        return watch(model, self._tell)
+
+    def here(self) -> str:
+        """The module's path, or the phase in brackets."""
+        import torch
+
+        node: Any = None if self.module else torch._C._current_autograd_node()
+        if node is not None:
+            number = node._sequence_nr()
+            if number != UNNUMBERED:
+                at = bisect.bisect_right(self.numbers, number)
+                self.last = self.makers[at - 1] if at else ""
+        return self.module or (node is not None and self.last) or f"({self.phase})"
+
+    def _mark(self, phase: str) -> None:
+        self.phase = phase
+
+    def _tell(self, name: str) -> None:
+        import torch
+
+        self.module = name
+        if threading.get_ident() == self.thread:
+            self.numbers.append(torch._C._autograd._get_sequence_nr())
+            self.makers.append(name)

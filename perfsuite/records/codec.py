@@ -1,0 +1,140 @@
+"""Records as JSON, in files: read whole or refused with file and field, written whole or not at all."""
+
+import math
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from perfsuite.errors import FileError
+from perfsuite.records.measurement import FORMAT, PredictedResult, Record, Result
+
+T = TypeVar("T", bound=Record)
+
+
+def encode(record: Record) -> bytes:
+    """Indented JSON, so that a baseline reads well in a diff."""
+    _refuse_non_finite(msgspec.to_builtins(record), type(record).__name__)
+    return msgspec.json.format(msgspec.json.encode(record), indent=1) + b"\n"
+
+
+def decode(text: bytes, kind: type[T], where: str) -> T:
+    """Raise FileError, naming ``where`` and the field, unless ``text`` is a whole and well-formed ``kind``."""
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
+        article = "an" if name[0] in "aeiou" else "a"
+        raise FileError(f"{where} is not {article} {name}: {error}.") from error
+
+
+class _Head(msgspec.Struct):
+    """The one field that every format has."""
+
+    format: int
+
+
+def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
+    """Raise FileError for a format that only a later perfsuite knows, before anything else of the text is believed.
+
+    A text without a format number is left to whoever decodes the whole, which says more.
+    """
+    try:
+        found = msgspec.json.decode(text, type=_Head).format
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    if found > known:
+        raise FileError(f"{where} has format {found}, written by a newer perfsuite: upgrade (this knows {known}).")
+
+
+def read_lines(path: Path, kind: type[T], known: int = FORMAT) -> list[T]:
+    """Read one record per line. Raises FileError, naming file and line, for one that is torn, malformed or newer."""
+    return [decode(line, kind, where) for where, line in _lines(path, known)]
+
+
+def _lines(path: Path, known: int) -> Iterator[tuple[str, bytes]]:
+    """Where each line stands, and the line."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    for number, line in enumerate(lines, 1):
+        refuse_newer(line, f"{path}:{number}", known)
+        yield f"{path}:{number}", line
+
+
+class _Kind(msgspec.Struct):
+    """What tells the two kinds of a report's lines apart."""
+
+    prediction: dict[str, msgspec.Raw] | None = None
+
+
+def _is_predicted(line: bytes) -> bool:
+    """False for a malformed line too: whoever decodes the whole says more."""
+    try:
+        return msgspec.json.decode(line, type=_Kind).prediction is not None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+
+
+def read_report(path: Path) -> tuple[list[Result], list[PredictedResult]]:
+    """The measured and the predicted cells of a report. Raises FileError as read_lines does."""
+    measured, predicted = [], []
+    for where, line in _lines(path, FORMAT):
+        if _is_predicted(line):
+            predicted.append(decode(line, PredictedResult, where))
+        else:
+            measured.append(decode(line, Result, where))
+    return measured, predicted
+
+
+def read(path: Path, kind: type[T]) -> T:
+    """Read one record. Raises FileError if the file is missing, torn or malformed."""
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    return decode(text, kind, str(path))
+
+
+def encode_line(record: Record) -> str:
+    """The record as one line of JSON."""
+    _refuse_non_finite(msgspec.to_builtins(record), type(record).__name__)
+    return msgspec.json.encode(record).decode()
+
+
+def write(path: Path, record: Record) -> None:
+    """Write a record atomically, indented."""
+    write_bytes(path, encode(record))
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write atomically: a reader sees the old file or the new one, never half of one, whatever dies meanwhile."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o644)
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _refuse_non_finite(value: Any, where: str) -> None:
+    """JSON has no NaN, and an encoder that writes null for it would turn a broken number into a missing one."""
+    if isinstance(value, float) and not math.isfinite(value):
+        raise FileError(f"{where} is {value}: a number that is not finite is never stored.")
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _refuse_non_finite(item, f"{where}.{key}")
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            _refuse_non_finite(item, f"{where}[{index}]")

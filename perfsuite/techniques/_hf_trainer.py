@@ -1,0 +1,134 @@
+"""transformers' Trainer: its own train() runs, in a greenlet that waits for the rank's next batch.
+
+A thread would not do: what watches a rank (torch's dispatch modes) watches one thread.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import tempfile
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.errors import RankError, Unsupported, WrongEngine
+from perfsuite.rank.native import LoopTrainer
+from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+from perfsuite.techniques._accelerate import as_launched, prove
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+ENDLESS = 2**31  # steps; the rank stops asking for them
+
+
+class HfTrained(LoopTrainer):
+    """Stands before an engine's class: the Trainer chooses the wrapper, the engine's ``check`` proves which."""
+
+    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+        import greenlet
+
+        Trainer.__init__(self, session, model)
+        self.given: list[MicroBatch] = []
+        self.loss_sum: Any = None
+        self.norm: Any = None
+        self.parameters = list(model.parameters())
+        self.hf = self.make_trainer()
+        self.training = greenlet.greenlet(self.hf.train)
+        self.training.gr_context = contextvars.copy_context()
+        self.resume()  # up to the first batch: the Trainer wraps the model in train()
+        self.module, self.optimizer = self.hf.model_wrapped, self.hf.optimizer
+
+    def resume(self) -> None:
+        """Let train() run until it asks for a batch. Raises RankError if it returns instead."""
+        self.training.switch()
+        if self.training.dead:
+            raise RankError(f"transformers' Trainer stopped by itself after {self.hf.state.global_step} steps.")
+
+    def micro_batches(self) -> Iterator[dict[str, Any]]:
+        """What train() draws its micro-batches from; between two optimizer steps the rank goes on."""
+        while True:
+            self.training.parent.switch()
+            yield from ({**micro_batch.inputs, "weight": micro_batch.weight} for micro_batch in self.given)
+
+    def check(self) -> dict[str, str | int]:
+        import transformers
+
+        train = self.hf.train.__func__
+        if train is not transformers.Trainer.train:
+            raise WrongEngine(f"transformers.Trainer.train must run, this is {train.__module__}.{train.__qualname__}.")
+        evidence: dict[str, str | int] = {"loop": f"{train.__module__}.{transformers.Trainer.__name__}"}
+        return super().check() | evidence | prove(self.session, self.hf.accelerator)
+
+    def step(self, batch: list[MicroBatch]) -> StepOutcome:
+        import torch
+
+        self.given, self.norm = batch, None  # a step without a norm must not tell the last one's
+        self.loss_sum = torch.zeros((), device=self.session.device)
+        self.resume()
+        self.given = []
+        if self.norm is None:  # transformers 4
+            raise Unsupported("This Trainer computes no gradient norm unless it clips: add +clip.")
+        return StepOutcome(self.loss_sum, self.norm, self.hf.accelerator.optimizer_step_was_skipped)
+
+    def make_trainer(self) -> Any:
+        """A Trainer with the recipe's arguments that saves and logs nothing."""
+        import transformers
+
+        loop, session, recipe = self, self.session, self.session.recipe
+
+        class Asking(transformers.Trainer):  # type: ignore[misc]
+            loss_is_scaled_for_ga = False  # the Trainer divides by the number of micro-batches
+
+            def get_train_dataloader(self) -> Any:
+                return loop.micro_batches()
+
+            def training_step(self, *arguments: Any) -> Any:
+                with recipe.around():
+                    return super().training_step(*arguments)
+
+            def compute_loss(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
+                weight = inputs.pop("weight")
+                session.mark("forward")
+                loss = model(**inputs).loss * weight
+                loop.loss_sum += loss.detach() / len(loop.given)
+                session.mark("backward")
+                return loss
+
+        class Marking(transformers.TrainerCallback):  # type: ignore[misc]
+            def on_optimizer_step(self, *_: Any, **__: Any) -> None:
+                session.mark("end")
+
+        # The Trainer makes its folder at once, and never writes into it.
+        with as_launched(session), tempfile.TemporaryDirectory() as folder:
+            arguments = transformers.TrainingArguments(
+                output_dir=folder,
+                max_steps=ENDLESS,
+                per_device_train_batch_size=session.job.workload.micro_batch,
+                gradient_accumulation_steps=recipe.accumulation,
+                max_grad_norm=recipe.clip or 0.0,
+                learning_rate=recipe.learning_rate,
+                lr_scheduler_type="constant",
+                bf16=recipe.compute_dtype == "bfloat16" and not recipe.pure,
+                fp16=recipe.compute_dtype == "float16" and not recipe.pure,
+                use_cpu=session.job.device == "cpu",
+                seed=session.job.seed,
+                save_strategy="no",
+                logging_strategy="no",
+                report_to="none",
+                disable_tqdm=True,
+            )
+            arguments._n_gpu = min(arguments.n_gpu, 1)  # a lone rank is one device, although it may see others
+            optimizer = recipe.optimizer(self.parameter_groups(), recipe.learning_rate)
+            trainer = Asking(self.model, arguments, optimizers=(optimizer, None), callbacks=[Marking()])
+        norm_of = trainer.accelerator.clip_grad_norm_
+
+        def clip_grad_norm_(*parameters: Any) -> Any:
+            """The Trainer keeps the norm for its log, which is off: it is noted where Accelerate computes it."""
+            session.mark("optimizer")
+            self.norm = norm_of(*parameters)
+            return self.norm
+
+        trainer.accelerator.clip_grad_norm_ = clip_grad_norm_
+        return trainer

@@ -1,0 +1,75 @@
+"""Attention: which of transformers' implementations computes it."""
+
+from __future__ import annotations
+
+import functools
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Proposal, Technique
+from perfsuite.errors import RankError
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+PROCESSES = ("training", "inference")
+LOW_PRECISION = {"bf16", "fp16", "pure_bf16"}
+
+
+def choose(session: Session, model: torch.nn.Module, *, implementation: str) -> torch.nn.Module:
+    """Have transformers use that implementation. Raises RankError where it does not."""
+    choose: Any = getattr(model, "set_attn_implementation", None)
+    config: Any = getattr(model, "config", None)
+    if choose and config._attn_implementation != implementation:
+        choose(implementation)
+    if choose is None or config._attn_implementation != implementation:
+        raise RankError(f"{type(model).__name__} lets nobody choose its attention, so it is not {implementation}.")
+    return model
+
+
+def lacks(proposal: Proposal, *, implementation: str) -> str:
+    """The model must have the implementation; flash attention needs a GPU and low precision beside."""
+    model = proposal.model
+    if implementation not in model.attentions:
+        known = ", ".join(sorted(model.attentions))
+        return f"transformers has no {implementation} attention for {model.family}: it has {known}."
+    if implementation == "flash_attention_2":
+        if proposal.device is None:
+            return "flash attention is written for GPUs: on a CPU there is sdpa, whose kernel there is fused too."
+        if not LOW_PRECISION & proposal.techniques:
+            return "flash attention computes in bf16 or fp16 only: add +bf16 or +fp16."
+    return ""
+
+
+def _attention(name: str, implementation: str, meaning: str, **more: Any) -> Technique:
+    return Technique(
+        name=name,
+        slot="attention",
+        order=35,
+        meaning=meaning,
+        applies=functools.partial(choose, implementation=implementation),
+        why_not=functools.partial(lacks, implementation=implementation),
+        processes=PROCESSES,
+        **more,
+    )
+
+
+TECHNIQUES = (
+    Technique(
+        name="auto_attention",
+        slot="attention",
+        order=35,
+        meaning="The implementation that transformers chooses: sdpa where the model has it.",
+        default=True,
+        processes=PROCESSES,
+    ),
+    _attention("eager", "eager", "Matmul, softmax, matmul; the scores of all pairs of tokens are kept."),
+    _attention("sdpa", "sdpa", "torch's scaled_dot_product_attention, which fuses them where it can."),
+    _attention(
+        "flash",
+        "flash_attention_2",
+        "FlashAttention-2 of the package flash-attn (arXiv 2307.08691).",
+        packages=("flash_attn",),
+    ),
+)

@@ -1,0 +1,96 @@
+"""Activation checkpointing: recompute activations in backward instead of keeping them (arXiv 1604.06174)."""
+
+from __future__ import annotations
+
+import functools
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Proposal, Technique
+from perfsuite.errors import RankError
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+KEPT = (  # operators of aten; attention is one of these where it is fused
+    "mm",
+    "addmm",
+    "_scaled_dot_product_flash_attention_for_cpu",
+    "_scaled_dot_product_flash_attention",
+    "_scaled_dot_product_efficient_attention",
+    "_scaled_dot_product_cudnn_attention",
+)
+
+
+def checkpoint(session: Session, model: torch.nn.Module, **options: Any) -> torch.nn.Module:
+    """Checkpoint each layer as transformers does it. Raises RankError where the model cannot."""
+    enable: Any = getattr(model, "gradient_checkpointing_enable", None)
+    if enable is None:
+        raise RankError(f"{type(model).__name__} has no gradient_checkpointing_enable(), so it cannot run with ckpt.")
+    enable(gradient_checkpointing_kwargs={"use_reentrant": False, **options})
+    if not getattr(model, "is_gradient_checkpointing", True):
+        raise RankError(f"{type(model).__name__} does not checkpoint although it was told to.")
+    return model
+
+
+def checkpoint_selectively(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+    """Checkpoint each layer, but keep what is dear to compute (as torchtitan's selective checkpointing does).
+
+    Batched matmuls are not kept: in attention that is not fused their results grow with the square of the length.
+    """
+    import torch
+    from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+    kept = [getattr(torch.ops.aten, name).default for name in KEPT]
+    return checkpoint(session, model, context_fn=functools.partial(create_selective_checkpoint_contexts, kept))
+
+
+def save_on_host() -> AbstractContextManager[Any]:
+    """What autograd keeps is copied to pinned host memory and back; what a layer recomputes is not."""
+    import torch
+
+    return torch.autograd.graph.save_on_cpu(pin_memory=True)
+
+
+def needs_two_memories(proposal: Proposal) -> str:
+    """A CPU has nowhere to offload to."""
+    if proposal.device is None:
+        return "ckpt_offload moves activations to the host's memory, and on a CPU they are there already."
+    return ""
+
+
+TECHNIQUES = (
+    Technique(
+        name="no_ckpt",
+        slot="activation checkpointing",
+        order=30,
+        meaning="Every activation that backward needs is kept.",
+        default=True,
+    ),
+    Technique(
+        name="ckpt",
+        slot="activation checkpointing",
+        order=30,
+        meaning="Only each layer's input is kept; the layer is computed again in backward.",
+        applies=checkpoint,
+    ),
+    Technique(
+        name="ckpt_selective",
+        slot="activation checkpointing",
+        order=30,
+        meaning="Each layer's input and the results of its linear layers and fused attention are kept; the rest is "
+        "computed again in backward (arXiv 2205.05198, section 5).",
+        applies=checkpoint_selectively,
+    ),
+    Technique(
+        name="ckpt_offload",
+        slot="activation checkpointing",
+        order=30,
+        meaning="As ckpt, and what is kept waits for backward in pinned host memory.",
+        sets={"around": save_on_host},
+        applies=checkpoint,
+        why_not=needs_two_memories,
+    ),
+)

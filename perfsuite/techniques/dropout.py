@@ -1,0 +1,45 @@
+"""Dropout: on as the model defines it, or off, so that engines can be compared number by number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perfsuite.catalog.definitions import Technique
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+PROBABILITIES = ("attention_dropout", "hidden_dropout", "dropout")  # as the layers of transformers keep them
+
+
+def switch_off(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+    """Set every dropout probability to zero, those that functions are given included."""
+    import torch
+
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        for name in PROBABILITIES:
+            if isinstance(getattr(module, name, None), float):
+                setattr(module, name, 0.0)
+    return model
+
+
+TECHNIQUES = (
+    Technique(
+        name="dropout",
+        slot="dropout",
+        order=50,
+        meaning="Dropout as the model defines it.",
+        default=True,
+    ),
+    Technique(
+        name="nodrop",
+        slot="dropout",
+        order=50,
+        meaning="Every dropout probability is zero.",
+        applies=switch_off,
+    ),
+)

@@ -1,0 +1,25 @@
+"""Layout: how many ranks the dimensions have that are not the engine's own. The engine's own takes the rest."""
+
+from perfsuite.catalog.definitions import Technique
+from perfsuite.rank.tensor_parallel import why_not_divided
+
+PROCESSES = ("training", "inference", "communication")  # whose engines can say what they combine
+TECHNIQUES = (
+    Technique(
+        name="dp",
+        slot="replicas",
+        processes=PROCESSES,
+        order=1,
+        meaning="dp<n>: n replicas, each fed other data, whose gradients are averaged.",
+        parameter="replicas",
+    ),
+    Technique(
+        name="tp",
+        slot="tensor-parallel width",
+        processes=PROCESSES,
+        order=2,
+        meaning="tp<n>: every layer's matrices are divided over n ranks (arXiv 1909.08053).",
+        parameter="tensor",
+        why_not=why_not_divided,
+    ),
+)

@@ -1,0 +1,41 @@
+"""Loop: who calls forward, backward and the optimizer: perfsuite's own loop, or a library's."""
+
+from perfsuite.catalog.definitions import Proposal, Technique
+from perfsuite.techniques._accelerate import Accelerated
+from perfsuite.techniques._hf_trainer import HfTrained
+
+
+def why_not_fp16(proposal: Proposal) -> str:
+    """Accelerate drops fp16 where there is no GPU, and says nothing."""
+    if proposal.device is None and "fp16" in proposal.techniques:
+        return "on a CPU Accelerate turns fp16 into fp32 without a word"
+    return ""
+
+
+TECHNIQUES = (
+    Technique(
+        name="native",
+        slot="loop",
+        order=70,
+        meaning="The plain loop of the PyTorch documentation, or the engine's own.",
+        default=True,
+    ),
+    Technique(
+        name="accelerate",
+        slot="loop",
+        order=70,
+        meaning="Accelerate prepares model and optimizer, and runs backward, accumulation and clipping.",
+        loop=Accelerated,
+        why_not=why_not_fp16,
+        packages=("accelerate",),
+    ),
+    Technique(
+        name="hf_trainer",
+        slot="loop",
+        order=70,
+        meaning="transformers.Trainer.train() runs the steps, with its own calls of Accelerate.",
+        loop=HfTrained,
+        why_not=why_not_fp16,
+        packages=("accelerate", "greenlet"),
+    ),
+)

@@ -1,0 +1,55 @@
+"""LoRA (arXiv 2106.09685): the model is frozen, and each attention projection learns a difference of low rank."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from unittest import mock
+
+from perfsuite.catalog.definitions import Technique
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+TASKS = {"causal_lm": "CAUSAL_LM", "seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_classification": "SEQ_CLS"}
+
+
+def add_adapters(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+    """Freeze the model and add peft's default adapters: of rank 8, beside the projections that peft knows for it.
+
+    Returns the model itself, whose names stay as they are, and not peft's wrapper, which only passes on.
+    """
+    import peft
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    config = peft.LoraConfig(task_type=TASKS[session.job.model.task])
+    # peft moves each adapter to its layer's device, where it is already, and copies the head with its whole mode; torch
+    # can do neither with fake tensors.
+    stay = mock.patch.object(torch.nn.Module, "to", lambda module, *_, **__: module)
+    share = mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, memo: mode, create=True)
+    with next(model.parameters()).device, stay, share:
+        adapted: torch.nn.Module = peft.get_peft_model(model, config).get_base_model()
+    return adapted
+
+
+TECHNIQUES = (
+    Technique(
+        name="full",
+        slot="trained part",
+        order=6,
+        meaning="Every parameter is trained.",
+        default=True,
+    ),
+    Technique(
+        name="lora",
+        slot="trained part",
+        order=6,
+        meaning="Only adapters of rank 8 beside peft's choice of attention projections are trained, and a "
+        "classification head.",
+        applies=add_adapters,
+        counts=True,
+        packages=("peft",),
+    ),
+)

@@ -1,0 +1,192 @@
+"""Optimizers: what a rank keeps per parameter, and how it steps."""
+
+from __future__ import annotations
+
+import functools
+from typing import Any
+
+from perfsuite.catalog.definitions import Proposal, Technique
+from perfsuite.rank.extensions import build_lock
+
+STEPPED_ON_HOST = frozenset({"offload_optimizer", "offload", "nvme_optimizer", "nvme"})  # techniques/offload.py
+
+
+def adamw(parameters: Any, learning_rate: float, **options: Any) -> Any:
+    """torch's AdamW with its own default implementation (a loop on a CPU, foreach on CUDA)."""
+    import torch
+
+    return torch.optim.AdamW(parameters, lr=learning_rate, **options)
+
+
+def sgd(parameters: Any, learning_rate: float, **options: Any) -> Any:
+    """torch's SGD."""
+    import torch
+
+    return torch.optim.SGD(parameters, lr=learning_rate, **options)
+
+
+def adafactor(parameters: Any, learning_rate: float) -> Any:
+    """transformers' Adafactor as its Trainer builds it with optim="adafactor".
+
+    It is not torch.optim.Adafactor, which scales its step by the size of the parameter: transformers' is what people
+    get who set the option, and with these arguments its learning rate is the given one.
+    """
+    from transformers.optimization import Adafactor
+
+    return Adafactor(parameters, lr=learning_rate, scale_parameter=False, relative_step=False)
+
+
+def adamw8bit(parameters: Any, learning_rate: float) -> Any:
+    """bitsandbytes' AdamW8bit; tensors of less than 4,096 elements keep their state in fp32."""
+    import bitsandbytes
+
+    return bitsandbytes.optim.AdamW8bit(parameters, lr=learning_rate, weight_decay=1e-2)
+
+
+def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
+    """torchao's AdamW with a state of so many bits. It compiles its step for each shape of parameter, which takes
+    seconds per shape and cannot be done while a dispatch mode counts: it is stepped without, by the same operators.
+    """
+    import torch
+    import torchao.optim
+
+    kind: Any = getattr(torchao.optim, f"AdamW{bits}bit")
+
+    class Eager(kind):  # type: ignore[misc]
+        def step(self, closure: Any = None) -> Any:
+            with torch.compiler.set_stance("force_eager"):
+                return super().step(closure)
+
+    return Eager(parameters, lr=learning_rate, weight_decay=1e-2)
+
+
+def cpu_adam(parameters: Any, learning_rate: float) -> Any:
+    """DeepSpeed's AdamW for a CPU's vector instructions; its state is in fp32 unless it is told otherwise."""
+    import torch
+    from deepspeed.ops.adam import DeepSpeedCPUAdam
+
+    parameters = list(parameters)  # or groups of them
+    each = [one for group in parameters for one in (group["params"] if isinstance(group, dict) else [group])]
+    pure = all(parameter.dtype == torch.bfloat16 for parameter in each)
+    return DeepSpeedCPUAdam(parameters, lr=learning_rate, weight_decay=1e-2, fp32_optimizer_states=not pure)
+
+
+def build_cpu_adam() -> None:
+    """Compile the operator of DeepSpeedCPUAdam, half a minute the first time."""
+    from deepspeed.ops.op_builder import CPUAdamBuilder
+
+    with build_lock():
+        CPUAdamBuilder().load(verbose=False)
+
+
+def needs_matrices(proposal: Proposal, *, why: str) -> str:
+    """Some optimizers are others where the parameters come as pieces."""
+    if proposal.engine.keeps == "pieces":
+        return f"{proposal.engine.name} hands its optimizer pieces of parameters: {why}."
+    return ""
+
+
+def needs_plain(proposal: Proposal, *, why: str) -> str:
+    """Some optimizers cannot step DTensors, as FSDP2 and tensor parallelism keep their parameters."""
+    if proposal.engine.keeps == "dtensors" or "tp" in proposal.techniques:
+        return f"{proposal.engine.name} keeps parameters as DTensors: {why}."
+    return ""
+
+
+def lacks_for_adafactor(proposal: Proposal) -> str:
+    """Rows and columns, of plain tensors."""
+    return needs_matrices(
+        proposal, why="they have no rows and columns, so Adafactor would keep every second moment whole"
+    ) or needs_plain(
+        proposal, why='transformers\' Adafactor adds them to plain tensors ("got mixed torch.Tensor and DTensor")'
+    )
+
+
+def needs_host(proposal: Proposal) -> str:
+    """Parameters that live on a GPU cannot be stepped by a CPU."""
+    reason = needs_plain(proposal, why="DeepSpeed's kernel reads the memory of a plain tensor, which they have not")
+    if reason:
+        return reason
+    if proposal.device is not None and not proposal.techniques.intersection(STEPPED_ON_HOST):
+        return f"cpu_adam steps on the host, {proposal.engine.name} keeps parameters on the GPU: +offload_optimizer."
+    return ""
+
+
+def _optimizer(name: str, optimizer: Any, meaning: str, **more: Any) -> Technique:
+    return Technique(name=name, slot="optimizer", order=20, meaning=meaning, sets={"optimizer": optimizer}, **more)
+
+
+_QUANTIZED = "two moments per parameter (arXiv 2110.02861)"
+_AO = {
+    "packages": ("torchao",),
+    "why_not": functools.partial(
+        needs_matrices,
+        why="torchao quantizes only what is a multiple of its block long, which a piece is by chance, and leaves the "
+        "rest in fp32",
+    ),
+}
+
+TECHNIQUES = (
+    _optimizer("adamw", adamw, "AdamW, two fp32 moments per parameter (arXiv 1711.05101).", default=True),
+    _optimizer(
+        "adamw_loop",
+        functools.partial(adamw, foreach=False, fused=False),
+        "AdamW, one parameter after the other.",
+    ),
+    _optimizer(
+        "adamw_foreach",
+        functools.partial(adamw, foreach=True),
+        "AdamW, one operator for all parameters at a time; needs temporaries of the size of all parameters.",
+    ),
+    _optimizer("adamw_fused", functools.partial(adamw, fused=True), "AdamW, the whole step in one kernel."),
+    _optimizer(
+        "adafactor",
+        adafactor,
+        "Adafactor, a matrix's second moment kept as a row and a column (arXiv 1804.04235), by transformers.",
+        why_not=lacks_for_adafactor,
+    ),
+    _optimizer(
+        "adamw8bit",
+        adamw8bit,
+        f"AdamW by bitsandbytes, {_QUANTIZED} in 8 bits.",
+        packages=("bitsandbytes",),
+        why_not=functools.partial(
+            needs_plain, why='bitsandbytes\' operator refuses them ("got mixed torch.Tensor and DTensor")'
+        ),
+    ),
+    _optimizer(
+        "adamw8bit_ao",
+        functools.partial(adamw_ao, bits=8),
+        f"AdamW by torchao, {_QUANTIZED} in 8 bits.",
+        **_AO,
+    ),
+    _optimizer(
+        "adamw4bit_ao",
+        functools.partial(adamw_ao, bits=4),
+        "AdamW by torchao, two moments per parameter in 4 bits (arXiv 2309.01507).",
+        **_AO,
+    ),
+    _optimizer("sgd", sgd, "Stochastic gradient descent, which keeps nothing per parameter."),
+    _optimizer(
+        "sgd_momentum",
+        functools.partial(sgd, momentum=0.9),
+        "Stochastic gradient descent with a momentum of 0.9, one fp32 moment per parameter.",
+    ),
+    _optimizer(
+        "cpu_adam",
+        cpu_adam,
+        "AdamW by DeepSpeed for a CPU's vector instructions, two moments per parameter, fp32 but for pure_bf16.",
+        packages=("deepspeed",),
+        preload=("deepspeed",),
+        prepare=build_cpu_adam,
+        why_not=needs_host,
+    ),
+    Technique(
+        name="adamw_apex",
+        slot="optimizer",
+        order=20,
+        meaning="FusedAdam of NVIDIA's apex.",
+        refused="NVIDIA's apex is not on PyPI (the package of that name there is another one); adamw_fused is "
+        "the same step in torch",
+    ),
+)

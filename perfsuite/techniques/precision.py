@@ -1,0 +1,86 @@
+"""Precision: the dtype of the arithmetic, and how small gradients are kept from vanishing."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from perfsuite.catalog.definitions import Proposal, Technique
+
+if TYPE_CHECKING:
+    import torch
+
+    from perfsuite.rank.session import Session
+
+
+def allow_tf32(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+    """Let this rank's fp32 matmuls and convolutions use TF32 units."""
+    import torch
+
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.allow_tf32 = True
+    return model
+
+
+def lacks_tf32(proposal: Proposal) -> str:
+    """Only some GPUs have TF32 units."""
+    if proposal.device is None:
+        return "a CPU has no TF32 arithmetic, so tf32 would be fp32 there."
+    if "tf32" not in proposal.device.dense_flops:
+        return f"{proposal.device.name} has no TF32 arithmetic, so tf32 would be fp32 there."
+    return ""
+
+
+def cast(session: Session, model: torch.nn.Module) -> torch.nn.Module:
+    """Parameters and what else a checkpoint holds in the compute dtype, as transformers loads a model in it.
+
+    Not ``model.to(dtype)``, which rounds rotary frequencies too and cannot cast a module of fake tensors.
+    """
+    for tensor in model.state_dict(keep_vars=True).values():
+        if tensor.is_floating_point():
+            tensor.data = tensor.data.to(session.compute_dtype)
+    return model
+
+
+TECHNIQUES = (
+    Technique(
+        name="fp32",
+        slot="precision",
+        processes=("training", "inference"),
+        order=10,
+        meaning="Parameters, gradients and arithmetic in fp32.",
+        default=True,
+    ),
+    Technique(
+        name="tf32",
+        slot="precision",
+        order=10,
+        meaning="fp32, whose matmuls round their inputs to 10 bits of mantissa.",
+        sets={"tf32": True},
+        applies=allow_tf32,
+        why_not=lacks_tf32,
+    ),
+    Technique(
+        name="bf16",
+        slot="precision",
+        processes=("training", "inference"),
+        order=10,
+        meaning="Arithmetic in bf16 over fp32 parameters: autocast, or DeepSpeed's bf16 with fp32 master parameters.",
+        sets={"compute_dtype": "bfloat16"},
+    ),
+    Technique(
+        name="pure_bf16",
+        slot="precision",
+        order=10,
+        meaning="Parameters, gradients, optimizer state and arithmetic in bf16; nothing is kept in fp32.",
+        sets={"compute_dtype": "bfloat16", "pure": True},
+        applies=cast,
+    ),
+    Technique(
+        name="fp16",
+        slot="precision",
+        processes=("training", "inference"),
+        order=10,
+        meaning="Arithmetic in fp16 with dynamic loss scaling (arXiv 1710.03740).",
+        sets={"compute_dtype": "float16", "loss_scaling": True},
+    ),
+)

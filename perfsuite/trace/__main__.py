@@ -1,0 +1,85 @@
+"""Traces ranks, each in a process of its own:
+
+    python -m perfsuite.trace PROCESSES JOB.json OUT.json [JOB.json OUT.json …]
+
+A JOB is a TraceJob, its OUT becomes a Trace, or a Failure where there is none. The libraries are imported once, and
+every trace runs in a fork: what it changes in them dies with it. At most PROCESSES run at once.
+"""
+
+import contextlib
+import importlib
+import os
+import sys
+import traceback
+from pathlib import Path
+
+from perfsuite.errors import RankError, Unsupported
+from perfsuite.records import codec
+from perfsuite.records.measurement import Failure, TraceJob
+from perfsuite.wire.processes import end_with_parent
+
+
+def run(job: TraceJob, out: Path) -> None:
+    """Trace one rank and leave the Trace or the Failure."""
+    try:
+        from perfsuite.trace.run import trace
+
+        codec.write_bytes(out, codec.encode_line(trace(job)).encode())
+    except Exception as error:
+        if not isinstance(error, RankError):
+            traceback.print_exc()
+        kind = "unsupported" if isinstance(error, Unsupported) else "raised"
+        text = str(error) if isinstance(error, RankError) else f"{type(error).__name__}: {error}"
+        frames = traceback.extract_tb(error.__traceback__)
+        where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
+        codec.write(out, Failure(kind=kind, rank=job.rank, message=text.strip().split("\n\n")[0], tail=where))
+
+
+def preload(jobs: list[TraceJob]) -> None:
+    """Import what the forks share. What cannot be imported is told by the trace that needs it."""
+    for job in jobs:
+        with contextlib.suppress(Exception):
+            _import(job)
+
+
+def _import(job: TraceJob) -> None:
+    import torch
+    import transformers
+
+    from perfsuite.rank.session import Session
+
+    torch.set_num_threads(1)
+    strategy = Session.open(job.job, job.rank).strategy
+    for name in (*strategy.engine.preload, *(name for one in strategy.choices for name in one.technique.preload)):
+        importlib.import_module(name)
+    getattr(transformers, job.job.model.model_class or "T5Config")
+    if strategy.engine.prepare:
+        strategy.engine.prepare()
+
+
+def main() -> None:
+    """Fork a process per job."""
+    end_with_parent()
+    most, *paths = sys.argv[1:]
+    pairs = [(Path(paths[i]), Path(paths[i + 1])) for i in range(0, len(paths), 2)]
+    jobs = [codec.read(path, TraceJob) for path, _ in pairs]
+    preload(jobs)
+    running: set[int] = set()
+    for job, (_, out) in zip(jobs, pairs, strict=True):
+        if len(running) == int(most):
+            running.remove(os.wait()[0])
+        pid = os.fork()
+        if not pid:
+            try:
+                end_with_parent()
+                run(job, out)
+            finally:
+                sys.stderr.flush()
+                os._exit(0)  # the interpreter would take seconds to let go of all fake tensors
+        running.add(pid)
+    while running:
+        running.remove(os.wait()[0])
+
+
+if __name__ == "__main__":
+    main()

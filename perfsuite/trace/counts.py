@@ -1,0 +1,49 @@
+"""What a step computes and sends, counted on fake tensors by the meters that count it in a run."""
+
+from __future__ import annotations
+
+from perfsuite.meters.communication import Communication
+from perfsuite.meters.flops import Flops, count_model_flop
+from perfsuite.meters.operators import Operators
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
+from perfsuite.rank.trainer import Trainer
+from perfsuite.records.measurement import Reading
+
+PART = "arithmetic"  # the only one that FLOPs have: a part is what operators are told of
+
+
+class TracedFlops(Flops):
+    """FLOPs are those of all ranks that do the same: of all replicas for the model's, of the stage for the hardware's.
+
+    The model's are counted before anything is traced. No hardware is here to have a peak.
+    """
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.replicas, self.alike = session.layout.data_ranks, session.layout.data_ranks * session.layout.tensor
+        self.model_flop = count_model_flop(session) * self.replicas if session.leads_replica else 0
+
+    def prepared(self, trainer: Trainer) -> None:
+        self.trainer = trainer
+
+    def readings(self) -> dict[str, Reading]:
+        counts = self.counter.get_flop_counts().get("Global", {})
+        suspects = {f"{PART}: {operator}": int(count) * self.alike for operator, count in counts.items()}
+        total = sum(suspects.values())
+        hardware = Reading(value=total, parts={PART: total}, suspects=suspects)
+        return {"model_flop": Reading(value=self.model_flop), "hardware_flop": hardware}
+
+    def _peak(self) -> float:
+        return 0.0
+
+
+class TracedOperators(Operators):
+    """Names all: between two releases it is the rare ones that come and go."""
+
+    most = None
+
+
+def counters(session: Session) -> list[Meter]:
+    """In the order in which a run enters them."""
+    return [Communication(session), TracedFlops(session), TracedOperators(session)]

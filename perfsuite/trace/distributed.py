@@ -1,0 +1,147 @@
+"""A rank without its siblings: what torch.distributed does with fake tensors."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+
+from perfsuite.rank.session import Session
+
+
+def join(session: Session) -> None:
+    """Form a process group of the cell's size in which nobody else is, and nothing is sent."""
+    import torch.distributed as dist
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    rank, world_size = str(session.rank), str(session.world_size)
+    os.environ.update(RANK=rank, LOCAL_RANK=rank, WORLD_SIZE=world_size, LOCAL_WORLD_SIZE=world_size)
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    dist.init_process_group("fake", store=FakeStore(), rank=session.rank, world_size=session.world_size)
+
+
+@contextlib.contextmanager
+def dtensors_plan_apart(recorder: Any) -> Iterator[None]:
+    """DTensor learns the shape of a result from fakes of global shape, which no rank ever holds."""
+    from torch.distributed.tensor._sharding_prop import ShardingPropagator
+
+    propagate = ShardingPropagator._propagate_tensor_meta_non_cached
+
+    def apart(*arguments: Any) -> Any:
+        with recorder.paused():
+            return propagate(*arguments)
+
+    with mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", apart):
+        yield
+
+
+@contextlib.contextmanager
+def buckets_reduce_alone(recorder: Any) -> Iterator[None]:
+    """DistributedDataParallel's C++ reads the data of tensors to compare shapes over the ranks and to rebuild its
+    buckets in the order of the first backward, and awaits a result that the fake group does not give. None of it
+    changes how much there is: the buckets hold every gradient once, however they are cut.
+    """
+    from torch.nn.parallel import distributed as ddp
+
+    kept = ddp.DistributedDataParallel.__init__
+
+    def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch looks at the annotations
+        torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
+        done: Any = torch.futures.Future()
+        done.set_result(bucket.buffer())
+        return done
+
+    def initialize(module: Any, *arguments: Any, **options: Any) -> None:
+        kept(module, *arguments, **options | {"init_sync": False})
+        module.register_comm_hook(module.process_group, reduce)
+        module.reducer = _Unchanging(module.reducer)
+
+    with mock.patch.object(ddp.DistributedDataParallel, "__init__", initialize):
+        yield
+
+
+class _Unchanging:
+    """A Reducer that keeps its buckets."""
+
+    def __init__(self, reducer: Any) -> None:
+        self._reducer = reducer
+
+    def _rebuild_buckets(self) -> bool:
+        return False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._reducer, name)
+
+
+def wait(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Waiting for a functional collective returns the tensor itself; its meta function makes another one."""
+    return args[0]
+
+
+@contextlib.contextmanager
+def meshes_are_real(recorder: Any) -> Iterator[None]:
+    """A mesh is a tensor of ranks, which process groups are made from."""
+    from torch.distributed import device_mesh
+
+    def apart(function: Any) -> Any:
+        def run(*arguments: Any, **options: Any) -> Any:
+            with recorder.paused(), unset_fake_temporarily():
+                return function(*arguments, **options)
+
+        return run
+
+    kind = device_mesh.DeviceMesh
+    with (
+        mock.patch.object(device_mesh, "init_device_mesh", apart(device_mesh.init_device_mesh)),
+        mock.patch.object(kind, "__init__", apart(kind.__init__)),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def sends_hold_tensors(recorder: Any) -> Iterator[None]:
+    """What a pipeline sends is kept by the work until that is gone; the fake group's work keeps nothing."""
+    from torch.distributed.pipelining import schedules
+
+    send = schedules._batch_p2p
+
+    class Holding:
+        def __init__(self, work: Any, tensors: Any) -> None:
+            self.work, self.tensors = work, tensors
+
+        def wait(self, *arguments: Any) -> Any:
+            return self.work.wait(*arguments)
+
+    def hold(operations: Any, desc: Any = None) -> Any:
+        works, tensors = send(operations, desc), [one.tensor for one in operations]
+        if len(works) == len(tensors):
+            return [Holding(work, tensor) for work, tensor in zip(works, tensors, strict=True)]
+        return [Holding(work, tensors) for work in works]
+
+    with mock.patch.object(schedules, "_batch_p2p", hold):
+        yield
+
+
+@contextlib.contextmanager
+def stages_agree(recorder: Any) -> Iterator[None]:
+    """Pipeline stages vote whether all know the shapes of what they send. They are alike: one speaks for all."""
+    from torch.distributed.pipelining import stage as module
+
+    stage: Any = module
+
+    def vote(one: Any, has_backward: bool, received_acc: Any = None) -> torch.Tensor:
+        return torch.tensor([int(not stage.InferenceMode.needs_dynamic(one._user_meta, has_backward))])
+
+    def result(one: Any, received_result: Any = None) -> torch.Tensor:
+        return vote(one, True)
+
+    with (
+        mock.patch.object(stage.PipelineStage, "_warmup_forward_vote", vote),
+        mock.patch.object(stage.PipelineStage, "_warmup_backward_result", result),
+    ):
+        yield

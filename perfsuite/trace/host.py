@@ -1,0 +1,96 @@
+"""Offload: the host's memory told apart from the device's.
+
+Fake tensors are all on a CPU. Where a cell offloads, the device is "cpu:0" and the host "cpu": for torch these are two
+devices, so what libraries move is moved, and an operator on tensors of both fails as it would with a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+from torch.optim.optimizer import _default_to_fused_or_foreach
+
+from perfsuite.rank.session import Session
+
+MOVES = {"offload_optimizer", "offload_parameters", "around"}  # fields of a recipe that move tensors to the host
+DEVICE = torch.device("cpu", 0)
+
+
+def on_host(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is in the host's memory, in a trace that tells them apart."""
+    return tensor.device.index is None
+
+
+def _name(*_: Any) -> str:
+    return str(DEVICE)
+
+
+def _device(*_: Any) -> torch.device:
+    return DEVICE
+
+
+def _on_accelerator(_: Any, tensor: torch.Tensor) -> bool:
+    return not on_host(tensor)
+
+
+@contextlib.contextmanager
+def literals_reach_the_device(recorder: Any) -> Iterator[None]:
+    """``torch.tensor`` makes a real tensor and hands it to the fake mode, which asks it where it is: on "cpu"."""
+    plain: Any = torch.tensor
+
+    def tensor(*arguments: Any, device: Any = None, **options: Any) -> torch.Tensor:
+        made: torch.Tensor = plain(*arguments, device=device, **options)
+        return made.to(torch.device(device) if device is not None else torch.get_default_device())
+
+    with mock.patch.object(torch, "tensor", tensor):
+        yield
+
+
+@contextlib.contextmanager
+def hosts_step_one_by_one(recorder: Any) -> Iterator[None]:
+    """torch's optimizers take all parameters in one operator on devices alone (cuda.optimizers_step_at_once)."""
+    with contextlib.ExitStack() as stack:
+        for module in map(importlib.import_module, ("torch.optim.adam", "torch.optim.sgd")):
+            stack.enter_context(mock.patch.object(module, "_default_to_fused_or_foreach", _unless_on_host))
+        yield
+
+
+def _unless_on_host(params: list[torch.Tensor], *arguments: Any, **options: Any) -> tuple[bool, bool]:
+    if any(on_host(one) for one in params):
+        return False, False
+    return _default_to_fused_or_foreach(params, *arguments, **options)
+
+
+@contextlib.contextmanager
+def told_apart(recorder: Any) -> Iterator[None]:
+    """perfsuite and FSDP build on the device."""
+    from torch.distributed.fsdp._fully_shard import _fully_shard
+
+    recorder.on_host = on_host
+    with (
+        mock.patch.object(Session, "device", DEVICE),
+        mock.patch.object(_fully_shard, "_get_device_from_mesh", _device),
+    ):
+        yield
+
+
+@contextlib.contextmanager
+def accelerator_is_apart(recorder: Any) -> Iterator[None]:
+    """DeepSpeed asks its accelerator for the device's name and whether a tensor is on it."""
+    from deepspeed.accelerator import get_accelerator
+
+    kind = type(get_accelerator())
+    with (
+        mock.patch.object(kind, "current_device_name", _name),
+        mock.patch.object(kind, "device_name", _name),
+        mock.patch.object(kind, "on_accelerator", _on_accelerator),
+    ):
+        yield
+
+
+PATCHES = (told_apart, literals_reach_the_device, hosts_step_one_by_one)

@@ -1,0 +1,92 @@
+"""Everything in which a trace differs from a run, as lists: each is a function of its own that says why."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+from unittest import mock
+
+import torch
+
+from perfsuite.rank.session import Session
+from perfsuite.records.measurement import TraceJob
+from perfsuite.trace import attention, autograd, cuda, distributed, gloo, host, kernels, streams, values
+
+Patch = Callable[[Any], contextlib.AbstractContextManager[None]]
+AMPERE = 8.0  # compute capability, from which on torch has its flash kernel
+
+
+def _no(*_: Any) -> bool:
+    return False
+
+
+@contextlib.contextmanager
+def transformers_sees_tensors(recorder: Any) -> Iterator[None]:
+    """transformers takes a fake tensor for torch.export and builds masks that a run does not. Version 4 did not ask."""
+    from transformers.utils import import_utils
+
+    with mock.patch.object(import_utils, "is_fake_tensor", _no, create=True):
+        yield
+
+
+EVERYWHERE: tuple[Patch, ...] = (
+    transformers_sees_tensors,
+    autograd.modules_keep_parameters,
+    autograd.storages_resize,
+    autograd.many_tensors_at_once,
+    attention.scores_take_the_mask,
+    distributed.dtensors_plan_apart,
+    distributed.buckets_reduce_alone,
+    distributed.meshes_are_real,
+    distributed.sends_hold_tensors,
+    distributed.stages_agree,
+)
+CPU: tuple[Patch, ...] = (
+    autograd.random_states_count,
+    gloo.collectives_copy,
+    kernels.matmuls_repack,
+    kernels.elementwise_kernels_convert,
+)
+CUDA: tuple[Patch, ...] = (*cuda.PATCHES, streams.streams_have_pools)
+RULES = {
+    torch.ops.aten._local_scalar_dense.default: values.item,
+    torch.ops.aten.equal.default: values.equal,
+    torch.ops.aten.add.Tensor: autograd.add,
+    torch.ops.aten._safe_softmax.default: kernels.safe_softmax,
+    torch.ops._c10d_functional.wait_tensor.default: distributed.wait,
+    torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: values.no_overflow,
+}
+
+
+def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
+    """Those that the cell needs."""
+    yield from EVERYWHERE
+    yield from CPU if job.job.device == "cpu" else CUDA
+    if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them
+        newest = job.capability is None or job.capability >= AMPERE
+        yield functools.partial(attention.cuda_kernels, newest=newest)
+    sets = {field for choice in session.strategy.choices for field, value in choice.technique.sets.items() if value}
+    offloads = job.job.device != "cpu" and bool(sets & host.MOVES)
+    if offloads:
+        yield from host.PATCHES
+    if "deepspeed" in session.strategy.engine.packages:
+        from perfsuite.trace import deepspeed
+
+        yield from deepspeed.PATCHES
+        if job.job.device != "cpu":
+            yield deepspeed.devices_have_half_precision
+            yield deepspeed.devices_have_streams
+        if offloads:
+            yield host.accelerator_is_apart
+
+
+@contextlib.contextmanager
+def applied(recorder: Any, job: TraceJob, session: Session) -> Iterator[None]:
+    """Inside, the libraries treat fake tensors as they treat those of a run."""
+    recorder.rules.update(RULES)
+    with contextlib.ExitStack() as stack:
+        for patch in patches(job, session):
+            stack.enter_context(patch(recorder))
+        yield

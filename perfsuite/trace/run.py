@@ -1,0 +1,90 @@
+"""Runs the code of a rank on fake tensors, as rank/main.py runs it on real ones, and records what it would keep."""
+
+from __future__ import annotations
+
+import gc
+import resource
+import time
+from typing import Any
+
+import msgspec
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from perfsuite.rank.main import drive, versions
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.session import Session
+from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.measurement import Trace, TraceJob, TraceMark
+from perfsuite.trace import distributed, missing, overrides
+from perfsuite.trace import padding as batches
+from perfsuite.trace.counts import counters
+from perfsuite.trace.recorder import Recorder
+
+
+class Marks(Meter):
+    """Writes into the recorder's events where phases begin, and whose the storages are, as the memory meter does."""
+
+    def __init__(self, session: Session, recorder: Recorder) -> None:
+        super().__init__(session)
+        self.recorder = recorder
+        self.trainer: Any = None
+        self.marks: list[TraceMark] = []
+        self.traced = (0, 0)  # events and marks of the traced steps
+        session.listeners.append(self.mark)
+
+    def mark(self, phase: str) -> None:
+        """A phase begins."""
+        if self.trainer is None:
+            return
+        if phase == "batch":
+            gc.collect()  # what building and preparing left in circles; Python collects it at some time or other
+        named: dict[int, str] = {}
+        with self.recorder.paused():
+            for category, tensor in self.trainer.tensors():
+                number = self.recorder.known(tensor)
+                if number:
+                    named.setdefault(number, category)
+        self.recorder.events.append((-1, len(self.marks), 0, 0))
+        self.marks.append(TraceMark(phase=phase, named=named))
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        """What comes later, as a counted step with its dispatch modes, is no part of the trace."""
+        if kind == "traced":
+            self.traced = (len(self.recorder.events), len(self.marks))
+
+
+@missing.told()
+@missing.experts_refused()
+def trace(job: TraceJob) -> Trace:
+    """Trace the rank's first steps. Raises RankError (Unsupported, WrongEngine) where the cell cannot be had."""
+    begin = time.process_time()
+    # Fake tensors are on the CPU, and so is all that engines ask torch for: CUDA is a dress over it (overrides.py).
+    on_cpu = msgspec.structs.replace(job.job, device="cpu", capacity_bytes=None)
+    session = Session.open(on_cpu, job.rank)
+    torch.set_num_threads(1)
+    distributed.join(session)
+    _ = session.mesh  # made of real numbers
+    recorder = Recorder()
+    marks = Marks(session, recorder)
+    counting = counters(session) if job.counted else []
+    gc.disable()  # what is collected when would depend on how many objects there are
+    with (
+        overrides.applied(recorder, job, session),
+        recorder.places.followed(),
+        batches.filled(job),
+        FakeTensorMode(allow_non_fake_inputs=True),
+        recorder,
+    ):
+        kinds = ["traced"] * job.steps + ["counted"] * job.counted
+        drive(session, [marks, *counting], kinds, {}, [])
+    events, phases = marks.traced
+    return Trace(
+        events=recorder.events[:events],
+        labels=list(recorder.numbers),
+        marks=marks.marks[:phases],
+        versions=versions(session),
+        seconds=time.process_time() - begin,
+        rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        readings={name: reading for meter in counting for name, reading in meter.readings().items()},
+    )

@@ -1,0 +1,134 @@
+"""Starts the processes that trace, and reads what they leave. The caller stays free of torch."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell, make_job
+from perfsuite.errors import FileError, PerfsuiteError
+from perfsuite.kernels import PORTABLE, kernel_set, pinned
+from perfsuite.rank.cpu_allocator import cache_folder
+from perfsuite.rank.meter import TRACED_STEPS
+from perfsuite.records import codec
+from perfsuite.records.measurement import Failure, Job, Trace, TraceJob
+
+STEPS = 2  # the first has no optimizer state yet; where steps are cheap, on a CPU, as many as a run records
+PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
+PERFSUITE = Path(__file__).parents[1]
+
+
+class TraceFailed(PerfsuiteError):
+    """A cell could not be traced; ``failure`` says why. It may train all the same."""
+
+    def __init__(self, cell: str, failure: Failure) -> None:
+        super().__init__(f"The trace of {cell} failed: {failure.message}")
+        self.failure = failure
+
+
+def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted: bool = False) -> TraceJob:
+    """What the process is given that traces the rank."""
+    device = cell.hardware.device
+    return TraceJob(
+        job=make_job(cell, catalog, sys.path, steps=1, warmup=0, kernels="" if device else kernel_set(PORTABLE)),
+        rank=rank,
+        steps=TRACED_STEPS if device is None else STEPS,
+        capability=device.compute_capability if device else None,
+        padded=padded,
+        counted=counted,
+    )
+
+
+def kept_at(job: TraceJob) -> Path | None:
+    """Where what a trace found is kept; None where code that is the user's to edit takes part, which no key can know:
+    a catalog's, and what it imports, a model's from outside transformers, or a library's that is installed from a
+    folder.
+    """
+    if job.job.catalogs or not job.job.model.build.startswith("perfsuite."):
+        return None
+    origins = {name: _origin(name) for name in PACKAGES}
+    if any("dir_info" in origin for origin in origins.values()):
+        return None
+    return cache_folder() / "predictions" / f"{_key(job, origins)}.json"
+
+
+def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
+    """Of everything that a trace depends on: the cell and its kernels, Python, the libraries' versions and where they
+    come from, and perfsuite's own code.
+    """
+    versions = {name: _version(name) for name in PACKAGES}
+    whole = [msgspec.structs.replace(job, job=_portable(job.job)), sys.version, versions, origins]
+    # A set has another order in each process.
+    digest = hashlib.sha256(msgspec.json.encode(whole, order="deterministic"))
+    for path in sorted(PERFSUITE.rglob("*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            digest.update(f"{path.relative_to(PERFSUITE)} {path.stat().st_size}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:20]
+
+
+def _origin(name: str) -> dict[str, Any]:
+    """What pip notes of a package that comes from no index (packaging.python.org, direct_url.json); else nothing."""
+    try:
+        text = metadata.distribution(name).read_text("direct_url.json")
+    except metadata.PackageNotFoundError:
+        return {}
+    return msgspec.json.decode(text, type=dict[str, Any]) if text else {}
+
+
+def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]:
+    """The trace of every job or why it has none, each in a process of its own, at most so many at once."""
+    environment = pinned(os.environ, PORTABLE)
+    environment |= {
+        "CUDA_VISIBLE_DEVICES": "",
+        "DS_ACCELERATOR": "cpu",
+        "HF_HUB_OFFLINE": "1",
+        "OMP_NUM_THREADS": "1",
+        "PYTHONSAFEPATH": "1",
+        "PYTHONWARNINGS": "ignore",
+        "TOKENIZERS_PARALLELISM": "false",
+        "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
+    }
+    with tempfile.TemporaryDirectory(prefix="perfsuite-trace-") as name:
+        folder = Path(name)
+        pairs: list[str] = []
+        for number, job in enumerate(jobs):
+            codec.write(folder / f"{number}.json", job)
+            pairs += [str(folder / f"{number}.json"), str(folder / f"{number}.trace")]
+        command = [sys.executable, "-m", "perfsuite.trace", str(processes), *pairs]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+        return [_read(folder / f"{number}.trace", job, done.stderr) for number, job in enumerate(jobs)]
+
+
+def _read(path: Path, job: TraceJob, log: str) -> Trace | Failure:
+    if not path.exists():
+        message = f"The trace of rank {job.rank} of {job.job.cell} left no result."
+        return Failure(kind="killed", rank=job.rank, message=message, tail=log[-2000:])
+    text = path.read_bytes()
+    try:
+        return msgspec.json.decode(text, type=Trace)
+    except msgspec.ValidationError:
+        return codec.decode(text, Failure, str(path))
+    except msgspec.DecodeError as error:
+        raise FileError(f"{path} is torn: {error}.") from error
+
+
+def _portable(job: Job) -> Job:
+    """Without what differs between machines and says nothing about memory."""
+    return msgspec.structs.replace(job, import_path=[])
+
+
+def _version(name: str) -> str:
+    try:
+        return metadata.version(name)
+    except metadata.PackageNotFoundError:
+        return ""
