@@ -25,8 +25,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.predict.allocator import answers, smallest_capacity
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.measurement import Trace
 from perfsuite.trace.tracing import job_of, trace
+from perfsuite.wire.trace import Trace
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "docs" / "memory_allocator.md"

@@ -19,7 +19,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
 from perfsuite.predict.memory import predict
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.measurement import Prediction
+from perfsuite.records.prediction import Prediction
 
 MIB, GIB, GB = 2**20, 2**30, 10**9
 CONTEXT_2022 = 1343 * MIB  # "GPU memory occupied: 1343 MB" before anything but the kernels was loaded

@@ -27,7 +27,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
 from perfsuite.predict.memory import predict
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.measurement import Prediction
+from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import headroom
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_seeds.md"

@@ -21,8 +21,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.predict.memory import ranks_of
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.measurement import Trace
 from perfsuite.trace.tracing import job_of, trace
+from perfsuite.wire.trace import Trace
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_speed.md"
 GOALS = {  # CPU seconds of the trace of a rank

@@ -18,8 +18,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.measure.ab import RUNNING, Session, Side
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Record
+from perfsuite.records.formats import timestamp
+from perfsuite.wire.record import Record
 
 DATA = Path(__file__).parent / "data" / "trials.jsonl"
 CELLS = ("gpt2_tiny-single-cpu_x1", "bloom_tiny-ddp-cpu_x2")
@@ -49,7 +49,7 @@ def main(rounds: int) -> None:
     DATA.parent.mkdir(exist_ok=True)
     here = Side(RUNNING, Catalog())
     for number in range(rounds):
-        round_id = records.timestamp()
+        round_id = timestamp()
         for percent in random.sample(DELAYS, len(DELAYS)):
             keep(trial(here, CELLS[number % len(CELLS)], percent, round_id))
         print(f"round {number + 1} of {rounds}", flush=True)

@@ -14,7 +14,7 @@ import msgspec
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.measure.runner import Runner, Settings
-from perfsuite.records.measurement import RankSample
+from perfsuite.wire.sample import RankSample
 
 CELLS = (
     "t5_tiny-single-cpu_x1",

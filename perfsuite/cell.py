@@ -26,7 +26,7 @@ from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.errors import Refused, UnknownName, UsageError
-from perfsuite.records.measurement import Job
+from perfsuite.wire.job import Job
 
 _SUFFIXES = {"b": "micro_batch", "s": "sequence_length", "t": "target_length"}
 

@@ -26,7 +26,8 @@ from perfsuite.gate.paired import ERROR, LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interv
 from perfsuite.launch.environments import Environment, with_releases
 from perfsuite.measure import ab
 from perfsuite.measure.runner import Settings
-from perfsuite.records.measurement import Launch, Measurement, Reading
+from perfsuite.records.measurement import Launch, Measurement
+from perfsuite.wire.sample import Reading
 
 BADNESS = {"improved": 0, "same": 1, "undecided": 1, "regressed": 2}
 some_differences = st.lists(st.floats(-0.5, 0.5), min_size=LOOKS[0], max_size=MOST_PAIRS)

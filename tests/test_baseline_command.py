@@ -26,7 +26,7 @@ from perfsuite.launch import machine
 from perfsuite.launch.machine import Gpu, describe
 from perfsuite.measure.gatekeeper import commit_of
 from perfsuite.records import codec
-from perfsuite.records.measurement import Result
+from perfsuite.records.result import Result
 
 PYTHON = {"python": sys.version.split()[0]}
 CONSENT = Consent(how="a test", metrics=METRICS, reason="the first")

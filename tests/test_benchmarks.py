@@ -13,7 +13,9 @@ import pytest
 
 from perfsuite.history.ladder import Rung
 from perfsuite.history.results import Benchmark, Run, Value
-from perfsuite.records.measurement import FORMAT, Prediction, Trace
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.prediction import Prediction
+from perfsuite.wire.trace import Trace
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CELL = "gpt2_tiny-single-cpu_x1"

@@ -13,7 +13,7 @@ import pytest
 from perfsuite.launch import blame
 from perfsuite.launch.blame import TAIL_LINES, blame_exit, blame_hang, last_lines
 from perfsuite.records import codec
-from perfsuite.records.measurement import Failure
+from perfsuite.wire.failure import Failure
 from perfsuite.wire.progress import Progress
 
 RAISED = 1 << 8  # the wait status of exit(1)

@@ -12,7 +12,7 @@ from perfsuite.measure.runner import Runner
 from perfsuite.meters._cuda_history import events_of_history, last_refusal
 from perfsuite.rank.anatomy import Mark
 from perfsuite.rank.oom import last_with, parts_at_refusal
-from perfsuite.records.measurement import Result
+from perfsuite.records.result import Result
 from perfsuite.report.summary import HEADROOM, rows
 from perfsuite.report.verdict import render
 

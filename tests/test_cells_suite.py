@@ -15,8 +15,8 @@ from perfsuite.errors import Refused
 from perfsuite.history.cells import measured, traced
 from perfsuite.history.evidence import add, behind, read, told, why
 from perfsuite.predict.memory import PEAK, summarize
-from perfsuite.records.measurement import Reading
 from perfsuite.trace.tracing import job_of, trace
+from perfsuite.wire.sample import Reading
 
 CELL = "gpt2_tiny-ddp-cpu_x2"
 SUITES = Path(perfsuite.__file__).parent / "history" / "suites"

@@ -15,7 +15,8 @@ from perfsuite.errors import FileError, UsageError
 from perfsuite.gate.pool import run_of
 from perfsuite.measure.against import changes_to
 from perfsuite.measure.changes import Change, changes_since, code_change
-from perfsuite.records.measurement import Measurement, TimedRun
+from perfsuite.records.baseline import TimedRun
+from perfsuite.records.measurement import Measurement
 
 HERE = metadata.version("msgspec")
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@t"]

@@ -24,9 +24,11 @@ from perfsuite.meters.allocations import count_allocations
 from perfsuite.meters.flops import hfu, mfu
 from perfsuite.meters.python_calls import METRICS as CALLS
 from perfsuite.rank.anatomy import Mark
-from perfsuite.rank.meter import block_size, last_kinds
-from perfsuite.records.measurement import FORMAT, Baseline, Reading
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.formats import FORMAT
 from perfsuite.report.verdict import render
+from perfsuite.wire.sample import Reading
+from perfsuite.wire.steps import block_size, last_kinds
 
 GPT2 = "gpt2_tiny-single-cpu_x1"
 MODELING = "transformers.models.gpt2.modeling_gpt2"

@@ -11,10 +11,13 @@ from perfsuite.cell import parse_cell
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.judge import judge
 from perfsuite.measure.runner import Runner, Settings
-from perfsuite.records.measurement import FORMAT, Baseline, Launch, Reading
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.measurement import Launch
 from perfsuite.records.suspects import MOST, expand, fold
 from perfsuite.report.verdict import render
 from perfsuite.selftest.explained import EXPLAINED
+from perfsuite.wire.sample import Reading
 
 MIB = 2**20
 

@@ -10,7 +10,10 @@ from gate_samples import METRICS
 from perfsuite.errors import FileError
 from perfsuite.gate.judge import judge
 from perfsuite.gate.store import Store
-from perfsuite.records import measurement as records
+from perfsuite.records import formats
+from perfsuite.records.formats import FORMAT, FORMATS
+from perfsuite.records.measurement import Launch
+from perfsuite.wire.sample import Reading
 
 CELL = "gpt2_tiny-single-cpu_x1"
 # As git has it before launches and controls: baselines/cpu_x1/gpt2_tiny-single-cpu_x1.json at 32cc3a08c6b3, shortened.
@@ -47,9 +50,7 @@ def store(tmp_path: Path) -> Store:
 def judged(store, **fields):
     """The verdict on the same numbers, measured in three launches now."""
     old = store.load(CELL)
-    new = msgspec.structs.replace(
-        old.measurement, launches=[records.Launch(date="2026-11-21T10:00:00+00:00")], **fields
-    )
+    new = msgspec.structs.replace(old.measurement, launches=[Launch(date="2026-11-21T10:00:00+00:00")], **fields)
     return judge(new, old, METRICS, strategy="single")
 
 
@@ -74,12 +75,12 @@ def test_the_first_format_is_held(store):
 def test_the_first_format_still_finds_a_byte(store):
     """An exact metric is red against a baseline of any format that is read."""
     readings = store.load(CELL).measurement.readings
-    more = records.Reading(value=5338805, parts={"parameters": 564225, "activations": 4774580})
+    more = Reading(value=5338805, parts={"parameters": 564225, "activations": 4774580})
 
     assert judged(store, readings=readings | {"peak_memory_bytes": more}).status == "regressed"
 
 
-@pytest.mark.parametrize("newer", [records.FORMAT + 1, 99])
+@pytest.mark.parametrize("newer", [FORMAT + 1, 99])
 def test_a_newer_format_is_refused(store, newer):
     """Whatever else it holds: it asks for a newer perfsuite."""
     store.path(CELL).write_text(json.dumps(json.loads(FIRST) | {"format": newer, "surprise": 1}))
@@ -89,7 +90,7 @@ def test_a_newer_format_is_refused(store, newer):
 
 
 def test_every_format_that_is_read_stands_in_the_history(store):
-    """The format's history at the top of records.py names each, the one that is written last."""
-    assert records.FORMATS[-1] == records.FORMAT
-    for number in records.FORMATS:
-        assert f"\n    {number}   20" in records.__doc__
+    """The format's history at the top of records/formats.py names each, the one that is written last."""
+    assert FORMATS[-1] == FORMAT
+    for number in FORMATS:
+        assert f"\n    {number}   20" in formats.__doc__

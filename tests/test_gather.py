@@ -12,8 +12,9 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.gather import GatherError, failed, gather, is_number, ranks_of
-from perfsuite.records.measurement import Measurement, RankSample, Reading
+from perfsuite.records.measurement import Measurement
 from perfsuite.units import show_number
+from perfsuite.wire.sample import RankSample, Reading
 
 
 def fold(*samples: RankSample, metrics: tuple[Metric, ...] = METRICS) -> Measurement:

@@ -13,8 +13,11 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
 from perfsuite.gate.judge import OPEN, ORDER, RED, judge
 from perfsuite.gate.terms import Terms
-from perfsuite.records.measurement import Baseline, Line, Measurement, Reading, Verdict
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Line, Verdict
 from perfsuite.units import show_count
+from perfsuite.wire.sample import Reading
 
 BASELINE = baseline()
 NAN = float("nan")

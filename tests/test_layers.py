@@ -12,7 +12,7 @@ ROOT = Path(perfsuite.__file__).parent
 
 # From the ground up. A room may import the rooms below it and its neighbours on the same floor.
 FLOORS = (
-    {"errors", "kernels", "units"},
+    {"errors", "kernels", "paths", "units"},
     {"catalog", "wire", "records"},
     {"cell", "rank", "engines", "techniques", "meters", "trace", "gate", "report"},
     {"launch", "predict"},

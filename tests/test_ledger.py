@@ -15,7 +15,7 @@ from perfsuite.gate.drift import drifts
 from perfsuite.gate.ledger import Consent, magnitudes
 from perfsuite.gate.store import Store
 from perfsuite.records import codec
-from perfsuite.records.measurement import Reading
+from perfsuite.wire.sample import Reading
 
 CONSENT = Consent(how="--perf-update=regressed", metrics=METRICS, reason="a new kernel", commit="def")
 PEAK = "peak_memory_bytes"

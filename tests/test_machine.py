@@ -14,7 +14,7 @@ from perfsuite.launch import machine
 from perfsuite.launch.launcher import CellFailed, Launcher
 from perfsuite.launch.machine import Gpu, describe, device_indices, device_of, gpus, why_absent
 from perfsuite.measure.runner import Runner, Settings
-from perfsuite.records.measurement import Failure
+from perfsuite.wire.failure import Failure
 
 CATALOG = Catalog()
 H200 = "NVIDIA H200, 143771, 570.86.15, GPU-aaaa-1"

@@ -10,7 +10,11 @@ from perfsuite.errors import FileError
 from perfsuite.gate.judge import judge
 from perfsuite.gate.predicted import judge_prediction
 from perfsuite.records import codec
-from perfsuite.records.measurement import FORMAT, PredictedBaseline, PredictedResult, Prediction, Result, Verdict
+from perfsuite.records.baseline import PredictedBaseline
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.prediction import Prediction
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import Verdict
 from perfsuite.report.markdown import ROOM, code, fence, passes, render_markdown
 from perfsuite.report.verdict import render
 

@@ -8,7 +8,8 @@ from perfsuite.cell import parse_cell
 from perfsuite.cli import main
 from perfsuite.commands import memory
 from perfsuite.commands.fit import costs
-from perfsuite.records.measurement import FORMAT, Prediction
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.prediction import Prediction
 
 TINY = ["memory", "gpt2_tiny", "--strategy", "single+bf16", "--hardware", "rtx3090_x2"]
 

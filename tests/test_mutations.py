@@ -19,7 +19,7 @@ from perfsuite.gate.judge import RED, judge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
 from perfsuite.records import codec
-from perfsuite.records.measurement import RankSample
+from perfsuite.wire.sample import RankSample
 
 CONSENT = Consent(how="a test", metrics=METRICS)
 BASELINES, RESULTS, SETTINGS = 5000, 3000, 2000

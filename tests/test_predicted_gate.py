@@ -20,9 +20,13 @@ from perfsuite.gate.predicted import judge_prediction, load, path_of
 from perfsuite.predict import memory as memory_predict
 from perfsuite.predict.memory import predict
 from perfsuite.predict.overhead import overhead
+from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.codec import read, read_report, write
-from perfsuite.records.measurement import FORMAT, Failure, PredictedBaseline, Prediction, Trace, TraceMark
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.prediction import Prediction
 from perfsuite.trace import tracing
+from perfsuite.wire.failure import Failure
+from perfsuite.wire.trace import Trace, TraceMark
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(

@@ -11,7 +11,7 @@ from perfsuite.cli import main
 from perfsuite.commands import selftest
 from perfsuite.errors import UsageError
 from perfsuite.measure.gatekeeper import unwatched
-from perfsuite.records.measurement import Line, Verdict
+from perfsuite.records.verdict import Line, Verdict
 from perfsuite.selftest import trials
 from perfsuite.selftest.cases import ALIKE, CASES, DDP, Case
 from perfsuite.selftest.proof import Bench

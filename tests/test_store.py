@@ -18,8 +18,9 @@ from perfsuite.errors import FileError
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Baseline, Reading, TimedRun
+from perfsuite.records.baseline import Baseline, TimedRun
+from perfsuite.records.formats import FORMAT
+from perfsuite.wire.sample import Reading
 
 BASELINE = baseline()
 CONSENT = Consent(how="a test", metrics=METRICS)
@@ -100,7 +101,7 @@ def test_a_torn_file_is_an_error_at_every_length(saved):
 def test_a_newer_format_asks_to_upgrade(saved):
     """A file of a later perfsuite is told apart from a broken one, whatever else it contains."""
     change(saved, "surprise", value=1)
-    change(saved, "format", value=records.FORMAT + 1)
+    change(saved, "format", value=FORMAT + 1)
 
     with pytest.raises(FileError, match=r"\.json has format 4, written by a newer perfsuite: upgrade"):
         saved.load(CELL)

@@ -19,7 +19,7 @@ from perfsuite.cell import parse_cell
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records import codec
-from perfsuite.records.measurement import Failure, Machine, Measurement, Reading
+from perfsuite.records.measurement import Machine, Measurement
 from perfsuite.studies._cells import Bench, Workbench, plan
 from perfsuite.studies._code import _digest as digests
 from perfsuite.studies._plot import can_plot
@@ -27,6 +27,8 @@ from perfsuite.studies._report import StudyReport, answers
 from perfsuite.studies._rows import Length, Results, Row, apart, ratio, time_to_train
 from perfsuite.studies._run import Order, run_study
 from perfsuite.studies.scaling import columns
+from perfsuite.wire.failure import Failure
+from perfsuite.wire.sample import Reading
 
 MACHINE = Machine(identity="here", device="a CPU", cores=2, memory_bytes=2**30)
 

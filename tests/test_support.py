@@ -143,7 +143,8 @@ class FakeRunner:
         self.catalog, self.outcomes, self.asked = catalog, outcomes, []
 
     def measure(self, cell, watch):
-        from perfsuite.records.measurement import Failure, Machine, Measurement
+        from perfsuite.records.measurement import Machine, Measurement
+        from perfsuite.wire.failure import Failure
 
         self.asked.append(cell.id)
         said = next((value for part, value in self.outcomes.items() if part in cell.id), "fits")

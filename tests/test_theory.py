@@ -6,7 +6,8 @@ from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.predict.theory import model_state
-from perfsuite.records.measurement import FORMAT, Prediction
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import explain
 
 MINE = """

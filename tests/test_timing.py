@@ -16,7 +16,8 @@ from perfsuite.gate.noise import PRIOR_RUNS, Pool, student
 from perfsuite.gate.pool import WINDOW, run_of, runs_of, with_run
 from perfsuite.gate.terms import FALSE_ALARMS, FALSE_REDS, TIMED, Terms, terms_of
 from perfsuite.gate.timing import hold_time
-from perfsuite.records.measurement import Line, Measurement
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Line
 from perfsuite.units import show_number, show_seconds
 
 TIME = Metric(name="step_time_seconds", title="step time", show=show_seconds, hold="time")

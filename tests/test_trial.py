@@ -19,7 +19,10 @@ from perfsuite.measure.against import Against
 from perfsuite.measure.changes import Change
 from perfsuite.measure.runner import Settings
 from perfsuite.measure.trial import Trial
-from perfsuite.records.measurement import Measurement, Reading, Result, Verdict
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import Result
+from perfsuite.records.verdict import Verdict
+from perfsuite.wire.sample import Reading
 
 # Packages that are installed wherever these tests run.
 OLD = {"python": "3.11.2", "msgspec": "0.1", "packaging": "1.0"}

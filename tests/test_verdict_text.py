@@ -20,10 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.gate.judge import judge
-from perfsuite.records.measurement import Failure, Line, Measurement, Result, Verdict
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import Result
+from perfsuite.records.verdict import Line, Verdict
 from perfsuite.report.summary import asides, line, render_summary, rows, status, summary_table
 from perfsuite.report.verdict import render
 from perfsuite.units import parse_bytes
+from perfsuite.wire.failure import Failure
 
 BASELINE = baseline()
 

@@ -16,7 +16,8 @@ from gate_samples import measurement
 
 from perfsuite.history.ladder import read_suite, suite_folder
 from perfsuite.records import codec
-from perfsuite.records.measurement import Result, Verdict
+from perfsuite.records.result import Result
+from perfsuite.records.verdict import Verdict
 
 ROOT = Path(__file__).parents[1]
 WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))

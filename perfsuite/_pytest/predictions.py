@@ -14,8 +14,11 @@ from perfsuite.launch.machine import why_missing
 from perfsuite.measure.gatekeeper import commit_of
 from perfsuite.predict.memory import predict, unsupported
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import FORMAT, PredictedBaseline, PredictedResult, Verdict
+from perfsuite.records.baseline import PredictedBaseline
+from perfsuite.records.formats import FORMAT, timestamp
+from perfsuite.records.prediction import Prediction
+from perfsuite.records.result import PredictedResult
+from perfsuite.records.verdict import Verdict
 
 
 def predict_and_judge(
@@ -36,7 +39,7 @@ def predict_and_judge(
             PredictedBaseline(
                 format=FORMAT,
                 cell=cell.id,
-                date=records.timestamp(),
+                date=timestamp(),
                 commit=commit_of(root),
                 reason=reason,
                 prediction=lasting(prediction),
@@ -46,7 +49,7 @@ def predict_and_judge(
     return PredictedResult(prediction=lasting(prediction), verdict=verdict, updated=updated)
 
 
-def lasting(prediction: records.Prediction) -> records.Prediction:
+def lasting(prediction: Prediction) -> Prediction:
     """Without what differs from machine to machine, and without the curve, which would fill a diff."""
     return msgspec.structs.replace(prediction, curve=[], held=[], seconds=0.0, rss_bytes=0)
 

@@ -10,7 +10,9 @@ from perfsuite.gate.gather import failed
 from perfsuite.launch.machine import describe
 from perfsuite.records import codec
 from perfsuite.records.codec import T
-from perfsuite.records.measurement import Failure, PredictedResult, Result, Verdict
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import Verdict
+from perfsuite.wire.failure import Failure
 
 MEASURED = "perfsuite"
 PREDICTED = "perfsuite predicted"

@@ -33,7 +33,8 @@ from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
 from perfsuite.plugin import FIXTURE
 from perfsuite.records import codec
-from perfsuite.records.measurement import Measurement, PredictedResult, Result
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.life import moved
 from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import asides, line, render_summary

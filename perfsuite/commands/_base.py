@@ -3,7 +3,6 @@
 import argparse
 import math
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -115,20 +114,6 @@ def add_settings(parser: argparse.ArgumentParser, steps: int, warmup: int) -> No
 
 
 _TIMEOUT = "Seconds that a rank may take without progress {} its first step on."
-
-
-def check_output(option: str, path: Path | None, suffix: str = "") -> None:
-    """Raise UsageError now, and not after hours of work, if no file with that suffix can be written there."""
-    if not path:
-        return
-    folder, special = path.absolute().parent, path.exists() and not path.is_file()
-    if path.suffix != (suffix or path.suffix) or special or not folder.is_dir():
-        raise UsageError(f"{option} names {path}: it must be a file{suffix and ' *' + suffix} in a folder that exists.")
-    try:
-        with tempfile.NamedTemporaryFile(dir=folder, prefix=f".{path.name}.", suffix=".part"):  # as it will be written
-            pass
-    except OSError as error:
-        raise UsageError(f"{option} names {path}, where no file can be made: {error.strerror}.") from error
 
 
 def settings_of(arguments: argparse.Namespace, capacity: str | None = None) -> Settings:

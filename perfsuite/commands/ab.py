@@ -10,7 +10,7 @@ from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import make_cell, parse_cell
-from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, check_output, settings_of
+from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._cells import add_cells, cells_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
@@ -18,11 +18,12 @@ from perfsuite.gate.paired import LOOKS, MOST_PAIRS
 from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.launch.machine import why_absent
 from perfsuite.measure.ab import Session, kind_of, sides
+from perfsuite.paths import check_output
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Record
+from perfsuite.records.formats import timestamp
 from perfsuite.report.ab import render_ab
 from perfsuite.report.live import LiveLine
+from perfsuite.wire.record import Record
 
 FORMAT = 2
 EXIT = {"failed": 1, "regressed": 1, "undecided": 3}
@@ -97,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"\n{render_ab(comparison)}", flush=True)
             if arguments.report:
                 report = ABReport(
-                    date=records.timestamp(),
+                    date=timestamp(),
                     a=arguments.a,
                     b=arguments.b,
                     tolerance=arguments.tolerance,

@@ -7,7 +7,7 @@ from perfsuite.cell import Cell, parse_hardware
 from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.commands.memory import STRATEGIES, add_workload, possible, predict_each, workload_of
 from perfsuite.errors import UsageError
-from perfsuite.records.measurement import Prediction
+from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import headroom
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes

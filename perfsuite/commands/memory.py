@@ -9,14 +9,17 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, make_cell, parse_cell, parse_hardware, taken, why_too_long
-from perfsuite.commands._base import Command, add_catalog, catalog_of, check_output
+from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import Refused, UsageError
+from perfsuite.paths import check_output
 from perfsuite.predict.memory import attempt, predict
 from perfsuite.predict.timeline import draw, draw_sweep
-from perfsuite.records.measurement import FORMAT, Failure, Prediction
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import bar, explain, largest, parts, ranking
 from perfsuite.report.tables import print_table
 from perfsuite.units import show_bytes
+from perfsuite.wire.failure import Failure
 
 # What a sweep varies: the micro-batch and the length by doubling, the strategy over what people ask for.
 DOUBLINGS = 6

@@ -11,17 +11,18 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from perfsuite.commands._base import Command, add_catalog, catalog_of, check_output
+from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import UsageError
+from perfsuite.paths import check_output
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Record
+from perfsuite.records.formats import timestamp
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.selftest.cases import CASES, Case
 from perfsuite.selftest.proof import SETTINGS, Bench, chosen, prove_all
 from perfsuite.selftest.rows import Row
 from perfsuite.selftest.trials import TIME_FAULTS, TimeFault
+from perfsuite.wire.record import Record
 
 SAID = 100  # columns, at most
 _WRONG = {"control": "is not green without a fault", "time": "refutes what is claimed of: {name}, {where}"}
@@ -67,7 +68,7 @@ def run(arguments: argparse.Namespace) -> int:
         bench.close()
     print_table(table(rows))
     if arguments.json:
-        codec.write(arguments.json, Report(date=records.timestamp(), rows=rows))
+        codec.write(arguments.json, Report(date=timestamp(), rows=rows))
     return tell(rows, time.monotonic() - begin)
 
 

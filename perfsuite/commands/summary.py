@@ -8,7 +8,7 @@ from pathlib import Path
 from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.errors import FileError
 from perfsuite.records import codec
-from perfsuite.records.measurement import PredictedResult, Result
+from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.markdown import SUCCESS, passes, render_markdown
 
 _CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")

@@ -20,7 +20,8 @@ from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import missing_packages, why_absent
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.records import codec
-from perfsuite.records.measurement import Measurement, Record
+from perfsuite.records.measurement import Measurement
+from perfsuite.wire.record import Record
 
 FORMAT = 1
 LIBRARIES = ("torch", "transformers", "accelerate", "deepspeed")

@@ -6,8 +6,9 @@ import contextlib
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.errors import Unsupported, WrongEngine
+from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.native import evaluate
-from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+from perfsuite.rank.trainer import StepOutcome, Trainer
 
 if TYPE_CHECKING:
     import torch

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import RankError, WrongEngine
+from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.message_sizes import ELEMENT_BYTES, PERIOD, SIZES, SWEEP_BYTES, label, repeats
-from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+from perfsuite.rank.trainer import StepOutcome, Trainer
 
 if TYPE_CHECKING:
     import torch

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import WrongEngine
+from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.norms import local
-from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+from perfsuite.rank.trainer import StepOutcome, Trainer
 
 if TYPE_CHECKING:
     import torch

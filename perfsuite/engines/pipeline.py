@@ -18,11 +18,12 @@ from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.engines._stages import CUT_REFUSES, make_stage, tied_weights, why_not_cut
 from perfsuite.errors import WrongEngine
 from perfsuite.rank import tensor_parallel
+from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.blocks import elements, size
 from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import gradient_norm, local
 from perfsuite.rank.replicas import average_gradients, replicas
-from perfsuite.rank.trainer import MicroBatch, StepOutcome
+from perfsuite.rank.trainer import StepOutcome
 
 if TYPE_CHECKING:
     import torch

@@ -15,9 +15,10 @@ from perfsuite.engines._deepspeed import import_once
 from perfsuite.engines._stages import CUT_REFUSES, cut_out, why_not_cut
 from perfsuite.engines.zero import Zero
 from perfsuite.errors import WrongEngine
+from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.blocks import elements, size
 from perfsuite.rank.session import Session
-from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+from perfsuite.rank.trainer import StepOutcome, Trainer
 
 if TYPE_CHECKING:
     import torch

@@ -6,16 +6,18 @@ import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.pool import changed_since, run_of, runs_of, with_run
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Baseline, Measurement, Verdict
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.formats import FORMAT, timestamp
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Verdict
 
 
 def baseline_of(measurement: Measurement, commit: str, metrics: Iterable[Metric]) -> Baseline:
     """The measurement of the tree at that commit as a baseline, dated by its last launch."""
     return Baseline(
-        format=records.FORMAT,
+        format=FORMAT,
         cell=measurement.cell,
-        date=measurement.launches[-1].date if measurement.launches else records.timestamp(),
+        date=measurement.launches[-1].date if measurement.launches else timestamp(),
         commit=commit,
         measurement=measurement,
         times=[run_of(measurement, metrics, commit)] if measurement.outcome == "fits" else [],

@@ -23,8 +23,11 @@ from perfsuite.gate.lines import Scope, changes, say
 from perfsuite.gate.noise import level_of
 from perfsuite.gate.paired import ERROR, LOOKS, Interval, interval
 from perfsuite.gate.rules import hold
-from perfsuite.records.measurement import Line, Measurement, Reading, Record, Verdict
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Line, Verdict
 from perfsuite.units import show_change, show_ratio
+from perfsuite.wire.record import Record
+from perfsuite.wire.sample import Reading
 
 ORDER = ("failed", "regressed", "undecided", "improved", "same")
 _STATUS = {"ok": "same", "missing": "failed"}  # the judge's words, where they are not ours

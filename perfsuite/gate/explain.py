@@ -6,9 +6,10 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.records.measurement import Measurement, Reading
+from perfsuite.records.measurement import Measurement
 from perfsuite.records.suspects import AT, EXPOSED, PHASES, expand, layer_of, with_layers, without_module
 from perfsuite.units import show_seconds
+from perfsuite.wire.sample import Reading
 
 NAMED = 3  # at most so many operators
 SMALL = 0.1  # of the largest move: what moved by less is not named

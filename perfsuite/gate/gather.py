@@ -14,7 +14,9 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import PerfsuiteError
-from perfsuite.records.measurement import Failure, Machine, Measurement, RankSample, Reading
+from perfsuite.records.measurement import Machine, Measurement
+from perfsuite.wire.failure import Failure
+from perfsuite.wire.sample import RankSample, Reading
 
 Number = int | float
 _FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "sum": sum, "mean": statistics.fmean}

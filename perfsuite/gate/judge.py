@@ -29,7 +29,9 @@ from perfsuite.gate.lines import Scope, changes
 from perfsuite.gate.pool import changed_since, own_runs, runs_of
 from perfsuite.gate.rules import hold
 from perfsuite.gate.terms import Terms
-from perfsuite.records.measurement import Baseline, Line, Measurement, Verdict
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Line, Verdict
 from perfsuite.units import show_bytes, show_number
 
 ORDER = (

@@ -8,7 +8,9 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.gather import derived
 from perfsuite.gate.lines import agree, bound_of, low_precision
-from perfsuite.records.measurement import Failure, Measurement, Reading
+from perfsuite.records.measurement import Measurement
+from perfsuite.wire.failure import Failure
+from perfsuite.wire.sample import Reading
 
 
 def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Measurement:

@@ -20,8 +20,10 @@ from perfsuite.gate.judge import what_changed
 from perfsuite.gate.locks import locked
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Baseline, Measurement, Record
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.formats import timestamp
+from perfsuite.records.measurement import Measurement
+from perfsuite.wire.record import Record
 
 NAME = "ledger.jsonl"
 FORMAT = 1
@@ -85,7 +87,7 @@ def entry_of(old: Baseline | None, new: Baseline | None, consent: Consent) -> En
     one = new or old
     assert one is not None
     return Entry(
-        date=records.timestamp(),
+        date=timestamp(),
         cell=one.cell,
         change="removed" if new is None else "new" if old is None else "changed",
         consent=consent.how,

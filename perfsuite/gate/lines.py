@@ -6,8 +6,11 @@ from collections.abc import Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.terms import Terms, terms_of
-from perfsuite.records.measurement import Line, Measurement, Reading, TimedRun
+from perfsuite.records.baseline import TimedRun
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Line
 from perfsuite.units import show_bytes
+from perfsuite.wire.sample import Reading
 
 # Relative bound of "close" numbers in low precision; in fp32 it is the metric's own. Two orders of summation differ by
 # some units in the last place: fp32 has 1.2e-7, bf16 7.8e-3, and a loss averages them down. fp16 (9.8e-4) skips other

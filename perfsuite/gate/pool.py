@@ -7,7 +7,9 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import changes
 from perfsuite.gate.machines import why_other_machine
-from perfsuite.records.measurement import Baseline, Machine, Measurement, TimedRun, timestamp
+from perfsuite.records.baseline import Baseline, TimedRun
+from perfsuite.records.formats import timestamp
+from perfsuite.records.measurement import Machine, Measurement
 
 WINDOW = 20  # runs that a baseline keeps: a month of working nights
 

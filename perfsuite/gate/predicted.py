@@ -11,7 +11,10 @@ from pathlib import Path
 from perfsuite.errors import FileError
 from perfsuite.gate.lines import changes
 from perfsuite.records import codec
-from perfsuite.records.measurement import FORMATS, Line, PredictedBaseline, Prediction, Verdict
+from perfsuite.records.baseline import PredictedBaseline
+from perfsuite.records.formats import FORMATS
+from perfsuite.records.prediction import Prediction
+from perfsuite.records.verdict import Line, Verdict
 from perfsuite.units import show_bytes, show_change
 
 HELD = {  # a number, or numbers by name, which are held one by one and shown as their sum

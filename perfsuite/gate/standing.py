@@ -16,7 +16,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.pool import runs_of
 from perfsuite.gate.terms import Terms
 from perfsuite.gate.timing import pool_of, smallest_effect
-from perfsuite.records.measurement import Baseline
+from perfsuite.records.baseline import Baseline
 
 ORDER = ("refused", "orphaned", "unknown", "incomparable", "stale", "sound")
 

@@ -15,7 +15,10 @@ from perfsuite.gate.gather import is_number, ranks_of
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.locks import locked
 from perfsuite.records import codec
-from perfsuite.records.measurement import FORMATS, Baseline, Measurement, Reading, TimedRun
+from perfsuite.records.baseline import Baseline, TimedRun
+from perfsuite.records.formats import FORMATS
+from perfsuite.records.measurement import Measurement
+from perfsuite.wire.sample import Reading
 
 OUTCOMES = ("fits", "oom", "unsupported")  # a cell that failed has nothing to be held to
 # Whatever counts or lasts cannot be negative. A loss can, so a name without one of these units may be.

@@ -19,8 +19,9 @@ from perfsuite.gate.lines import Scope, say, text
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.noise import Pool, relative
 from perfsuite.gate.terms import Terms
-from perfsuite.records.measurement import Line, Reading
+from perfsuite.records.verdict import Line
 from perfsuite.units import show_change, show_ratio
+from perfsuite.wire.sample import Reading
 
 NO_TIMES = "no times of this machine: "
 RULED_OUT = 0.95  # how sure a stored time must be to acquit without a trial

@@ -26,7 +26,7 @@ from perfsuite.history.results import Key, Run, current, inherited, machine, mad
 from perfsuite.launch.environments import uv_command, uv_variables
 from perfsuite.launch.machine import cores, cpu_name
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
+from perfsuite.records.formats import timestamp
 from perfsuite.units import show_bytes
 
 CONFIGURATION, FRESH = "asv.conf.json", "asv.fresh.json"
@@ -111,7 +111,7 @@ def run(
 
     What asv says goes into ``logs/``, and its lines one by one to ``say``.
     """
-    started, date = time.monotonic(), records.timestamp()
+    started, date = time.monotonic(), timestamp()
     if not rung.commit:
         return made_here(ladder, Run(rung=rung.name, date=date, seconds=0.0, failure=rung.failure))
     results = folder / ("fresh" if fresh else "results")

@@ -13,7 +13,7 @@ from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.ladder import Ladder, Rung, read_ladder
 from perfsuite.history.results import Key, Run, Value
 from perfsuite.history.steps import ratio
-from perfsuite.records.measurement import Record
+from perfsuite.wire.record import Record
 
 Number = float | None  # None: the benchmark fails
 

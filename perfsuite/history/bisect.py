@@ -21,7 +21,7 @@ from perfsuite.history.ladder import Ladder
 from perfsuite.history.results import Key, show
 from perfsuite.history.steps import Step
 from perfsuite.history.story import show_move
-from perfsuite.records.measurement import Record
+from perfsuite.wire.record import Record
 
 P = TypeVar("P")
 

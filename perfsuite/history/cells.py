@@ -15,7 +15,9 @@ from perfsuite.measure.runner import Runner, Settings
 from perfsuite.predict.memory import attempt
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.anatomy import CATEGORIES
-from perfsuite.records.measurement import Failure, Measurement, Prediction
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.prediction import Prediction
+from perfsuite.wire.failure import Failure
 
 PEAK = "peak_memory_bytes"
 TERA = 1e12

@@ -19,8 +19,8 @@ from perfsuite.history.ladder import Ladder
 from perfsuite.history.results import Run, show
 from perfsuite.history.steps import Step, ratio
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Record
+from perfsuite.records.formats import timestamp
+from perfsuite.wire.record import Record
 
 ROUNDS = 4
 EXACT_ROUNDS = 2  # of what repeats itself
@@ -107,7 +107,7 @@ def _answers(recorded: float | None, value: float | None) -> bool:
 def _check(step: Step, old: Sequence[float | None], new: Sequence[float | None], rounds: int) -> Check:
     """What is known of an alarm after this many rounds."""
     return Check(
-        date=records.timestamp(),
+        date=timestamp(),
         benchmark=show(step.key),
         old_rung=step.old_rung,
         new_rung=step.new_rung,

@@ -18,7 +18,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError
 from perfsuite.gate.explain import explain
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.measurement import Reading
+from perfsuite.wire.sample import Reading
 
 Evidence = dict[str, dict[str, Any]]
 NAMED = 4  # of an object of numbers, those that moved most

@@ -20,7 +20,7 @@ from filelock import FileLock
 
 from perfsuite.errors import FileError, UnknownName, UsageError
 from perfsuite.records import codec
-from perfsuite.records.measurement import Record
+from perfsuite.wire.record import Record
 
 FORMAT = 1
 HOME = Path(".perfsuite", "ladders")

@@ -16,7 +16,7 @@ from perfsuite.history.ladder import Ladder, called
 from perfsuite.launch.environments import installed
 from perfsuite.launch.machine import cores, cpu_name
 from perfsuite.records import codec
-from perfsuite.records.measurement import Record
+from perfsuite.wire.record import Record
 
 _NOISY = re.compile(r"second|/s\b", re.IGNORECASE)
 _NOISY_TYPES = ("time", "timeraw", "peakmemory")

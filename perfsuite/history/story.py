@@ -9,9 +9,9 @@ from perfsuite.history.evidence import why
 from perfsuite.history.ladder import LOCK, Ladder, Rung
 from perfsuite.history.results import Benchmark, Run, show
 from perfsuite.history.steps import Step
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Record
+from perfsuite.records.formats import timestamp
 from perfsuite.units import show_bytes, show_change, show_count, show_time, show_whole
+from perfsuite.wire.record import Record
 
 FORMAT = 1
 FINE = 1.01  # below which a counter's difference is told too
@@ -186,7 +186,7 @@ def tell(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> S
             )
         )
     return Story(
-        date=records.timestamp(),
+        date=timestamp(),
         library=ladder.definition.library,
         about=ladder.suite.about,
         hold=ladder.definition.hold,

@@ -11,7 +11,7 @@ import msgspec
 
 from perfsuite.errors import FileError
 from perfsuite.records import codec
-from perfsuite.records.measurement import Failure
+from perfsuite.wire.failure import Failure
 from perfsuite.wire.progress import Progress
 
 TAIL_LINES = 15

@@ -39,7 +39,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.errors import UsageError
-from perfsuite.rank.cpu_allocator import cache_folder
+from perfsuite.paths import cache_folder
 
 CLAIM = "perfsuite"  # the INSTALLER of an inherited package's metadata
 INHERITS = "perfsuite_inherits.pth"  # names the folders that an environment inherits, one a line

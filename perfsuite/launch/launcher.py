@@ -20,12 +20,13 @@ from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.kernels import PORTABLE, VARIABLES, pinned
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
 from perfsuite.launch.environments import HERE, Environment
-from perfsuite.rank.cpu_allocator import cache_folder
+from perfsuite.paths import cache_folder
 from perfsuite.rank.flags import OWN
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Failure, Job, RankSample
+from perfsuite.wire.failure import Failure
+from perfsuite.wire.job import SCRATCH, Job
 from perfsuite.wire.progress import Progress, read_progress
+from perfsuite.wire.sample import RankSample
 
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 0.1
@@ -90,7 +91,7 @@ class Launcher:
             return [self._result(folder, rank) for rank in range(job.world_size)]
         finally:
             server.end(pids)
-            shutil.rmtree(folder / records.SCRATCH, ignore_errors=True)
+            shutil.rmtree(folder / SCRATCH, ignore_errors=True)
 
     def close(self) -> None:
         """End all servers and their ranks."""

@@ -19,7 +19,7 @@ from perfsuite.gate.judge import verdict_of
 from perfsuite.launch.environments import pinned
 from perfsuite.measure.changes import CODE, Change, revision
 from perfsuite.measure.trial import OUTCOME, Trial
-from perfsuite.records.measurement import Result
+from perfsuite.records.result import Result
 
 GREEN = ("same", "improved")  # where each cell is tried anew, what is better makes nothing stale
 

@@ -10,7 +10,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import UsageError
 from perfsuite.gate.pool import releases
-from perfsuite.records.measurement import Measurement, TimedRun
+from perfsuite.records.baseline import TimedRun
+from perfsuite.records.measurement import Measurement
 
 CODE = "your code"
 NONE = "none"  # the text of what one side lacks

@@ -14,7 +14,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 from perfsuite.cell import Cell
 from perfsuite.measure.runner import Runner, Watch
-from perfsuite.records.measurement import GONE, Measurement, Turns
+from perfsuite.records.measurement import Measurement
+from perfsuite.wire.job import GONE, Turns
 
 SIDES = (0, 1)
 

@@ -19,7 +19,10 @@ from perfsuite.gate.terms import terms_of
 from perfsuite.measure.changes import code_change
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.measure.trial import Trial
-from perfsuite.records.measurement import Baseline, Measurement, Result, Verdict
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import Result
+from perfsuite.records.verdict import Verdict
 
 NO_NEWS = {"ok", "unsupported", "times"}  # of which the consent "all" accepts nothing
 CALLS_FOR_A_TRIAL = ("alarm", "regressed")

@@ -21,10 +21,13 @@ from perfsuite.launch.environments import HERE, Environment
 from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
 from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices, why_missing
-from perfsuite.rank.meter import TRACED_STEPS, block_size, last_kinds
 from perfsuite.rank.recipe import resolve
-from perfsuite.records.measurement import SNAPSHOT, Failure, Job, Launch, Measurement, Turns, timestamp
+from perfsuite.records.formats import timestamp
+from perfsuite.records.measurement import Launch, Measurement
+from perfsuite.wire.failure import Failure
+from perfsuite.wire.job import SNAPSHOT, Job, Turns
 from perfsuite.wire.progress import Progress
+from perfsuite.wire.steps import TRACED_STEPS, block_size, last_kinds
 
 Watch = Callable[[Cell, list[Progress], float], None]
 

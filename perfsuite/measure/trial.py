@@ -26,7 +26,9 @@ from perfsuite.measure.ab import RUNNING, Session, Side, catalog_at
 from perfsuite.measure.changes import CODE, NONE, Change, changes_since, code_change, code_of, listed
 from perfsuite.measure.culprits import Found, culprits
 from perfsuite.measure.runner import Settings, Watch
-from perfsuite.records.measurement import Baseline, Line, Measurement, Verdict
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Line, Verdict
 
 ONE_LAUNCH = 0  # pairs: one launch of a side shows what repeats itself exactly
 SUSPECTED = ("alarm", "machine", "not held")  # times that a trial answers

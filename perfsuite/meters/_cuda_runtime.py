@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.whereabouts import watch
-from perfsuite.records.measurement import Reading
 from perfsuite.records.suspects import MOST, fold, locate
+from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

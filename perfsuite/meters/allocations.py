@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.anatomy import Mark
 from perfsuite.rank.meter import Meter
-from perfsuite.records.measurement import Reading
 from perfsuite.records.suspects import MOST, fold
 from perfsuite.units import show_whole
+from perfsuite.wire.sample import Reading
 
 PHASES = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", "end": "optimizer"}  # by their marks
 

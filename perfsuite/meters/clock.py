@@ -16,9 +16,10 @@ from collections.abc import Iterator, Mapping
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.batches import positions
-from perfsuite.rank.meter import Meter, block_size
-from perfsuite.records.measurement import Reading
+from perfsuite.rank.meter import Meter
 from perfsuite.units import show_count, show_seconds
+from perfsuite.wire.sample import Reading
+from perfsuite.wire.steps import block_size
 
 
 class Clock(Meter):

@@ -17,9 +17,9 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter, on_dtensors
 from perfsuite.rank.whereabouts import Whereabouts
-from perfsuite.records.measurement import Reading
 from perfsuite.records.suspects import fold, locate
 from perfsuite.units import show_bytes, show_whole
+from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
-from perfsuite.rank.meter import READS_NORM, Meter
+from perfsuite.rank.meter import Meter
 from perfsuite.rank.norms import local
 from perfsuite.rank.trainer import StepOutcome
-from perfsuite.records.measurement import Reading
 from perfsuite.units import show_number
+from perfsuite.wire.sample import Reading
+from perfsuite.wire.steps import READS_NORM
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

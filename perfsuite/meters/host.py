@@ -7,8 +7,8 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
-from perfsuite.records.measurement import Reading
 from perfsuite.units import show_bytes
+from perfsuite.wire.sample import Reading
 
 
 class Host(Meter):

@@ -18,13 +18,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.anatomy import Mark, dissect
-from perfsuite.rank.meter import TRACED_STEPS, Meter
+from perfsuite.rank.meter import Meter
 from perfsuite.rank.oom import parts_at_refusal
 from perfsuite.rank.trainer import Trainer
 from perfsuite.rank.whereabouts import watch
-from perfsuite.records.measurement import SNAPSHOT, Reading
 from perfsuite.records.suspects import fold
 from perfsuite.units import show_bytes
+from perfsuite.wire.job import SNAPSHOT
+from perfsuite.wire.sample import Reading
+from perfsuite.wire.steps import TRACED_STEPS
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.whereabouts import Whereabouts
-from perfsuite.records.measurement import Reading
 from perfsuite.records.suspects import MOST, fold, locate
 from perfsuite.units import show_whole
+from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

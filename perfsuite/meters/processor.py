@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
-from perfsuite.records.measurement import Reading
 from perfsuite.units import show_seconds
+from perfsuite.wire.sample import Reading
 
 
 class Processor(Meter):

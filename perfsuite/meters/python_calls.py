@@ -25,9 +25,9 @@ from typing import Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
-from perfsuite.records.measurement import Reading
 from perfsuite.records.suspects import AT, fold
 from perfsuite.units import show_whole
+from perfsuite.wire.sample import Reading
 
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed")
 OURS = ("perfsuite", "__main__")  # a rank's main module is the rank server

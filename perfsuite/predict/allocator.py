@@ -22,7 +22,7 @@ LARGE_SEGMENT = 20 * 2**20
 OWN_SEGMENT = 10 * 2**20  # requests from here on have one
 SEGMENT_MULTIPLE = 2 * 2**20
 
-Event = tuple[int, int, int, int]  # storage, bytes, label, stream: records.Trace
+Event = tuple[int, int, int, int]  # storage, bytes, label, stream: wire.trace.Trace
 
 
 class OutOfMemory(Exception):

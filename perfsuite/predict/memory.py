@@ -19,9 +19,13 @@ from perfsuite.predict.theory import model_state
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
 from perfsuite.records import codec
-from perfsuite.records.measurement import FORMAT, HOST, Failure, Held, Prediction, Reading, Trace
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.prediction import Held, Prediction
 from perfsuite.records.suspects import fold, locate
 from perfsuite.trace.tracing import TraceFailed, job_of, kept_at, trace
+from perfsuite.wire.failure import Failure
+from perfsuite.wire.sample import Reading
+from perfsuite.wire.trace import HOST, Trace
 
 MOST_HELD = 24
 PEAK = "peak_memory_bytes"

@@ -11,7 +11,7 @@ from typing import Any
 from perfsuite.errors import UsageError
 from perfsuite.rank.anatomy import CATEGORIES
 from perfsuite.records.codec import write_bytes
-from perfsuite.records.measurement import Prediction
+from perfsuite.records.prediction import Prediction
 from perfsuite.units import show_bytes
 
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}

@@ -7,10 +7,10 @@ each, and two accumulated micro-batches of two all see the same global batch.
 from __future__ import annotations
 
 import hashlib
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Model, Workload
-from perfsuite.rank.trainer import MicroBatch
 
 if TYPE_CHECKING:
     import torch
@@ -19,6 +19,18 @@ if TYPE_CHECKING:
 
 Sample = dict[str, list[int] | int]
 IGNORED = -100  # the label that transformers' losses leave out
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The keyword inputs of one forward, and the weight that makes the mean of all losses the global mean.
+
+    ``weight`` = labels here · micro-batches of the step in all ranks / labels of the step in all ranks. Ranks hold
+    different numbers of labels (padding), so a mean of means would depend on how the samples are divided.
+    """
+
+    inputs: dict[str, torch.Tensor]
+    weight: float
 
 
 def make_batch(session: Session, step: int) -> list[MicroBatch]:

@@ -14,6 +14,7 @@ from typing import Any
 from filelock import FileLock
 
 from perfsuite.errors import RankError, Unsupported
+from perfsuite.paths import cache_folder
 from perfsuite.rank.oom import last_with
 from perfsuite.records.suspects import locate
 
@@ -21,11 +22,6 @@ _SOURCE = Path(__file__).with_name("cpu_allocator.cpp")
 SETTLE_SECONDS = 30
 FIELDS = 4  # of an event: address, bytes, operator, module
 Event = tuple[int, int, str]  # address, bytes, "operator @ module": as the source file describes them
-
-
-def cache_folder() -> Path:
-    """Where perfsuite keeps what it compiled; ``XDG_CACHE_HOME`` moves it."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfsuite"
 
 
 def compiled() -> Path:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Workload
 from perfsuite.errors import Unsupported, WrongEngine
-from perfsuite.rank.batches import Sample, collate, make_sample
-from perfsuite.rank.trainer import MicroBatch
+from perfsuite.rank.batches import MicroBatch, Sample, collate, make_sample
 
 if TYPE_CHECKING:
     import torch

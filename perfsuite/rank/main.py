@@ -21,25 +21,21 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.errors import RankError, Unsupported
+from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.build import build_model, resolve
 from perfsuite.rank.cpu_allocator import refusal
 from perfsuite.rank.flags import flags
-from perfsuite.rank.meter import (
-    MOST_TRACED_STEPS,
-    READS_NORM,
-    TRACED_STEPS,
-    Meter,
-    block_size,
-    last_kinds,
-)
+from perfsuite.rank.meter import Meter
 from perfsuite.rank.process_group import join, leave
 from perfsuite.rank.session import Session
-from perfsuite.rank.trainer import MicroBatch, Trainer
+from perfsuite.rank.trainer import Trainer
 from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Failure, Job, RankSample
+from perfsuite.wire.failure import Failure
+from perfsuite.wire.job import SCRATCH, Job
 from perfsuite.wire.progress import ProgressWriter
+from perfsuite.wire.sample import RankSample, Reading
+from perfsuite.wire.steps import MOST_TRACED_STEPS, READS_NORM, TRACED_STEPS, block_size, last_kinds
 
 EVALUATED_BATCHES = 2
 FIRST_EVALUATED = 10**9  # no training step draws the samples from here on
@@ -55,7 +51,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     skipped: list[bool] = []
     evidence = drive(session, meters, _kinds(session, skipped), phases_seconds, skipped)
 
-    readings: dict[str, records.Reading] = {}
+    readings: dict[str, Reading] = {}
     for meter in meters:
         readings.update(meter.readings())
     return RankSample(
@@ -166,7 +162,7 @@ def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> i
             progress.mark("import")
             warm_up()
         job = codec.read(folder / "job.json", Job)
-        session = Session.open(job, rank, folder / records.SCRATCH)
+        session = Session.open(job, rank, folder / SCRATCH)
         session.listeners.append(progress.mark)
         session.waits = progress.wait
         with _timed("join", session, phases_seconds):

@@ -6,9 +6,10 @@ import contextlib
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.generation import generate, without_labels
 from perfsuite.rank.norms import clip, gradient_norm, local
-from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+from perfsuite.rank.trainer import StepOutcome, Trainer
 
 if TYPE_CHECKING:
     import torch

@@ -16,7 +16,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.rank.anatomy import Mark
 from perfsuite.rank.recipe import Recipe, resolve
-from perfsuite.records.measurement import Job
+from perfsuite.wire.job import Job
 
 if TYPE_CHECKING:
     import torch

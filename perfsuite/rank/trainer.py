@@ -8,22 +8,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.rank.batches import MicroBatch, make_batch
+
 if TYPE_CHECKING:
     import torch
 
     from perfsuite.rank.session import Session
-
-
-@dataclass(frozen=True)
-class MicroBatch:
-    """The keyword inputs of one forward, and the weight that makes the mean of all losses the global mean.
-
-    ``weight`` = labels here · micro-batches of the step in all ranks / labels of the step in all ranks. Ranks hold
-    different numbers of labels (padding), so a mean of means would depend on how the samples are divided.
-    """
-
-    inputs: dict[str, torch.Tensor]
-    weight: float
 
 
 @dataclass(frozen=True)
@@ -64,8 +54,6 @@ class Trainer:
 
     def batch(self, step: int) -> list[MicroBatch]:
         """This rank's micro-batches of a step, on its device."""
-        from perfsuite.rank.batches import make_batch
-
         return make_batch(self.session, step)
 
     def check(self) -> dict[str, str | int]:

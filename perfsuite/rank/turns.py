@@ -15,11 +15,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from perfsuite.records.measurement import GONE
+from perfsuite.wire.job import GONE
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
-    from perfsuite.records.measurement import Turns
+    from perfsuite.wire.job import Turns
 
 TELL_SECONDS = 1.0  # a rank that waits for its turn does not hang, and says so
 MOST_BYTES = 65536  # what a pipe holds

@@ -11,7 +11,9 @@ from typing import Any, TypeVar
 import msgspec
 
 from perfsuite.errors import FileError
-from perfsuite.records.measurement import FORMAT, PredictedResult, Record, Result
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.wire.record import Record
 
 T = TypeVar("T", bound=Record)
 

@@ -10,8 +10,8 @@ differ: transformers 4.48.3 -> 5.23.0
 """
 
 from perfsuite.gate.compare import Comparison
-from perfsuite.records.measurement import Failure
 from perfsuite.report.verdict import last_lines, table
+from perfsuite.wire.failure import Failure
 
 
 def render_ab(comparison: Comparison) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import OPEN, RED
-from perfsuite.records.measurement import PredictedResult, Result
+from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.summary import rows
 from perfsuite.report.verdict import render
 from perfsuite.units import show_bytes

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from perfsuite.records.measurement import Prediction
+from perfsuite.records.prediction import Prediction
 from perfsuite.report.tables import bare_table
 from perfsuite.units import show_bytes, show_change
 

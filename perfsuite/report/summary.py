@@ -18,7 +18,8 @@ from perfsuite.gate.capacity import headroom_of
 from perfsuite.gate.judge import NOT_HELD
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.timing import NO_TIMES
-from perfsuite.records.measurement import Line, Result
+from perfsuite.records.result import Result
+from perfsuite.records.verdict import Line
 from perfsuite.units import show_bytes, show_change
 
 ABSENT = "–"

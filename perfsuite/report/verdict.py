@@ -10,7 +10,8 @@ accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed --p
 from collections.abc import Callable, Sequence
 
 from perfsuite.gate.judge import NEED_A_REASON, NOT_HELD, RED
-from perfsuite.records.measurement import Failure, Line, Verdict
+from perfsuite.records.verdict import Line, Verdict
+from perfsuite.wire.failure import Failure
 
 GAP = "   "
 

@@ -13,7 +13,8 @@ from unittest import mock
 
 import msgspec
 
-from perfsuite.records.measurement import Measurement, Reading
+from perfsuite.records.measurement import Measurement
+from perfsuite.wire.sample import Reading
 
 Edit = Callable[[bytes], bytes]
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from perfsuite.records import codec
-from perfsuite.records.measurement import RankSample, Reading
+from perfsuite.wire.sample import RankSample, Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 
-from perfsuite.records.measurement import Record
+from perfsuite.wire.record import Record
 
 CONFIDENCE = 0.95
 HALVINGS = 50  # of the interval in which an end is looked for: to fifteen digits

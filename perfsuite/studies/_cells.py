@@ -19,10 +19,12 @@ from perfsuite.gate.launches import merge
 from perfsuite.launch.machine import describe, missing_packages, other_versions, why_absent
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Job, Measurement, Record
+from perfsuite.records.formats import timestamp
+from perfsuite.records.measurement import Measurement
 from perfsuite.studies._code import digest_of
 from perfsuite.studies._rows import Row, rounds_of
+from perfsuite.wire.job import Job
+from perfsuite.wire.record import Record
 
 FORMAT = 1
 CELLS = "cells"
@@ -169,7 +171,7 @@ class Bench:
         job = self._runner.job(cell)
         kept = Kept(
             format=FORMAT,
-            date=records.timestamp(),
+            date=timestamp(),
             code=digest_of(job),
             job=_comparable(job),
             measurements=[*before, measurement],

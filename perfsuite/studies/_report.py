@@ -5,8 +5,8 @@ import io
 from collections.abc import Sequence
 
 from perfsuite.catalog.definitions import Metric, Study
-from perfsuite.records.measurement import Record
 from perfsuite.studies._rows import Length, Results, Row, ratio, time_to_train
+from perfsuite.wire.record import Record
 
 FORMAT = 1
 Number = int | float | None

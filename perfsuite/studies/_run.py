@@ -11,7 +11,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, UsageError
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
+from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import print_fitting
@@ -104,7 +104,7 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], sa
         study=study.name,
         question=study.question,
         asked=study.asked,
-        date=records.timestamp(),
+        date=timestamp(),
         hardware=order.bench.hardware,
         steps=order.settings.steps,
         warmup=order.settings.warmup,

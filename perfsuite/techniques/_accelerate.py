@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.errors import WrongEngine
+from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import gradient_norm
-from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+from perfsuite.rank.trainer import StepOutcome, Trainer
 
 if TYPE_CHECKING:
     import torch

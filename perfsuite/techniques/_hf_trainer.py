@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.errors import RankError, Unsupported, WrongEngine
+from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.native import LoopTrainer
-from perfsuite.rank.trainer import MicroBatch, StepOutcome, Trainer
+from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.techniques._accelerate import as_launched, prove
 
 if TYPE_CHECKING:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.records import codec
-from perfsuite.records.measurement import Failure, TraceJob
+from perfsuite.wire.failure import Failure
 from perfsuite.wire.processes import end_with_parent
+from perfsuite.wire.trace import TraceJob
 
 
 def run(job: TraceJob, out: Path) -> None:

@@ -8,7 +8,7 @@ from perfsuite.meters.operators import Operators
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import Trainer
-from perfsuite.records.measurement import Reading
+from perfsuite.wire.sample import Reading
 
 PART = "arithmetic"  # the only one that FLOPs have: a part is what operators are told of
 

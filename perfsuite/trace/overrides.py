@@ -11,8 +11,8 @@ from unittest import mock
 import torch
 
 from perfsuite.rank.session import Session
-from perfsuite.records.measurement import TraceJob
 from perfsuite.trace import attention, autograd, cuda, distributed, gloo, host, kernels, streams, values
+from perfsuite.wire.trace import TraceJob
 
 Patch = Callable[[Any], contextlib.AbstractContextManager[None]]
 AMPERE = 8.0  # compute capability, from which on torch has its flash kernel

@@ -8,7 +8,7 @@ from unittest import mock
 
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.rank import batches
-from perfsuite.records.measurement import TraceJob
+from perfsuite.wire.trace import TraceJob
 
 
 @contextlib.contextmanager

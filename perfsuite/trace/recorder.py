@@ -12,9 +12,9 @@ from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from perfsuite.records.measurement import HOST
 from perfsuite.trace import values
 from perfsuite.trace.places import Places
+from perfsuite.wire.trace import HOST
 
 COLLECTIVES = ("c10d", "_c10d_functional")
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)

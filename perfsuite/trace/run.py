@@ -15,11 +15,11 @@ from perfsuite.rank.main import drive, versions
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import StepOutcome
-from perfsuite.records.measurement import Trace, TraceJob, TraceMark
 from perfsuite.trace import distributed, missing, overrides
 from perfsuite.trace import padding as batches
 from perfsuite.trace.counts import counters
 from perfsuite.trace.recorder import Recorder
+from perfsuite.wire.trace import Trace, TraceJob, TraceMark
 
 
 class Marks(Meter):

@@ -18,10 +18,12 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_job
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.kernels import PORTABLE, kernel_set, pinned
-from perfsuite.rank.cpu_allocator import cache_folder
-from perfsuite.rank.meter import TRACED_STEPS
+from perfsuite.paths import cache_folder
 from perfsuite.records import codec
-from perfsuite.records.measurement import Failure, Job, Trace, TraceJob
+from perfsuite.wire.failure import Failure
+from perfsuite.wire.job import Job
+from perfsuite.wire.steps import TRACED_STEPS
+from perfsuite.wire.trace import Trace, TraceJob
 
 STEPS = 2  # the first has no optimizer state yet; where steps are cheap, on a CPU, as many as a run records
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")

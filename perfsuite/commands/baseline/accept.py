@@ -21,7 +21,9 @@ from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import OUTCOMES, Store
 from perfsuite.gate.terms import terms_of
 from perfsuite.records import codec
-from perfsuite.records.measurement import Baseline, Measurement, Result
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import Result
 from perfsuite.report.life import moved
 from perfsuite.report.verdict import render
 

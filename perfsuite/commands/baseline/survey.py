@@ -28,7 +28,7 @@ from perfsuite.gate.store import Store
 from perfsuite.gate.terms import terms_of
 from perfsuite.launch.machine import describe, local_hardware, other_versions, why_absent
 from perfsuite.measure.gatekeeper import commit_of
-from perfsuite.records.measurement import Baseline
+from perfsuite.records.baseline import Baseline
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes, show_ratio, show_seconds
 

@@ -7,7 +7,6 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from perfsuite.commands._base import check_output
 from perfsuite.commands.ladder.rungs import add_ladder
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import asv, confirm, results
@@ -16,11 +15,12 @@ from perfsuite.history.bisect import Answer, bisect, other_held
 from perfsuite.history.ladder import Ladder, find_ladder, held_by, read_built
 from perfsuite.history.results import Key, Run, show
 from perfsuite.history.story import show_value
+from perfsuite.paths import check_output
 from perfsuite.records import codec
-from perfsuite.records import measurement as records
-from perfsuite.records.measurement import Record
+from perfsuite.records.formats import timestamp
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
+from perfsuite.wire.record import Record
 
 NAME = "bisect"
 HELP = "Name the release with which a series changed, or the two releases that only together change it."
@@ -98,7 +98,7 @@ def run(arguments: argparse.Namespace) -> int:
         console.print(f"\n[bold]{escape(series)}[/bold]\n[red]{escape(why)}[/red]", soft_wrap=True)
     console.print(f"{show_cost(seconds)} of runs")
     if arguments.json:
-        done = Answers(date=records.timestamp(), seconds=seconds, answers=tuple(answers), refused=refused)
+        done = Answers(date=timestamp(), seconds=seconds, answers=tuple(answers), refused=refused)
         codec.write(arguments.json, done)
     return 0 if all(answer.confirmed and not answer.unpaired for answer in answers) and not refused else 1
 

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from perfsuite.commands._base import check_output
 from perfsuite.commands.ladder.rungs import add_ladder, summary
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, site, story
@@ -19,6 +18,7 @@ from perfsuite.history.ladder import Ladder, called, find_ladder, held_by, read_
 from perfsuite.history.results import Run, machine
 from perfsuite.history.steps import Step
 from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
+from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost

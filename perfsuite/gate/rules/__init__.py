@@ -14,8 +14,9 @@ from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.gather import is_number
 from perfsuite.gate.lines import Scope, agree, bound_of, changes, say, text
 from perfsuite.gate.timing import hold_time
-from perfsuite.records.measurement import Line, Reading
+from perfsuite.records.verdict import Line
 from perfsuite.units import show_change
+from perfsuite.wire.sample import Reading
 
 
 def hold(metric: Metric, scope: Scope) -> Line | None:

@@ -1,0 +1,40 @@
+"""Stored measurements and predictions, each with its provenance."""
+
+from perfsuite.records.measurement import Machine, Measurement
+from perfsuite.records.prediction import Prediction
+from perfsuite.wire.record import Record
+
+
+class TimedRun(Record, frozen=True, kw_only=True):
+    """The times of one run, on one machine and in one environment: ``values`` are the medians of its timed metrics."""
+
+    date: str
+    machine: Machine
+    versions: dict[str, str]
+    flags: dict[str, str] = {}
+    commit: str = ""
+    values: dict[str, float]
+
+
+class Baseline(Record, frozen=True, kw_only=True):
+    """A stored measurement with where it comes from. ``times`` are those of several runs, the oldest first; where there
+    are none, the measurement's own are the only ones.
+    """
+
+    format: int
+    cell: str
+    date: str
+    commit: str
+    measurement: Measurement
+    times: list[TimedRun] = []
+
+
+class PredictedBaseline(Record, frozen=True, kw_only=True):
+    """A stored prediction with where it comes from, and why it was accepted; of another kind than a measurement's."""
+
+    format: int
+    cell: str
+    date: str
+    commit: str
+    reason: str = ""
+    prediction: Prediction

@@ -1,0 +1,61 @@
+"""The predicted memory of a cell that was not run."""
+
+from perfsuite.wire.record import Record
+from perfsuite.wire.sample import Reading
+
+
+class Held(Record, frozen=True, kw_only=True):
+    """What is alive at a predicted peak by one operator in one module: ``count`` storages of together ``bytes``."""
+
+    category: str
+    operator: str
+    module: str
+    count: int
+    bytes: int
+
+
+class Prediction(Record, frozen=True, kw_only=True):
+    """The memory of a cell that was not run: of its fullest rank, by a trace of its code. Never a Measurement.
+
+    ``peak_bytes`` are live tensors, as requested, and the sum of ``parts``; ``ranks`` are those of all traced ranks.
+    ``allocated_bytes`` and ``reserved_bytes`` are what the device's caching allocator would count, ``smallest_bytes``
+    the least capacity in which it finds room; all three are 0 for a CPU, whose allocator keeps nothing back.
+    ``setup_bytes`` is the most that building and preparing needed before the first step, ``host_bytes`` the most that
+    a rank of a GPU has offloaded to the host's memory from then on.
+    ``overhead`` is what a device needs beside all tensors. ``outcome`` is "fits", "oom" or "unsupported", with its
+    ``reason``; on a CPU it is "fits" where no capacity is given. ``theory`` are the closed forms of the model state.
+    ``curve`` is live memory over the last traced step: (phase, bytes by category in the order of ``categories``).
+    ``readings`` are the peak and what a step computes and sends, with the operators behind it, where that was counted.
+    """
+
+    format: int
+    cell: str
+    outcome: str
+    reason: str = ""
+    world_size: int
+    rank: int = 0
+    phase: str = ""
+    peak_bytes: int = 0
+    parts: dict[str, int] = {}
+    largest: dict[str, int] = {}
+    ranks: dict[int, int] = {}
+    allocated_bytes: int = 0
+    reserved_bytes: int = 0
+    smallest_bytes: int = 0
+    setup_bytes: int = 0
+    host_bytes: int = 0
+    overhead: dict[str, int] = {}
+    capacity_bytes: int | None = None
+    theory: dict[str, int] = {}
+    held: list[Held] = []
+    categories: list[str] = []
+    curve: list[tuple[str, list[int]]] = []
+    readings: dict[str, Reading] = {}
+    versions: dict[str, str] = {}
+    seconds: float = 0.0
+    rss_bytes: int = 0
+
+    @property
+    def needed_bytes(self) -> int:
+        """Of the device, without which the cell does not run."""
+        return (self.smallest_bytes or self.peak_bytes) + sum(self.overhead.values())

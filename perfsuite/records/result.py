@@ -1,0 +1,31 @@
+"""The result of one cell in a run: one line of the report."""
+
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.prediction import Prediction
+from perfsuite.records.verdict import Verdict
+from perfsuite.wire.record import Record
+
+
+class Result(Record, frozen=True, kw_only=True):
+    """One cell of a run: a line of the report. ``baseline`` is what the cell was judged by, ``updated`` the file that
+    its measurement was accepted into, with consent.
+    """
+
+    format: int = FORMAT
+    measurement: Measurement
+    baseline: Baseline | None
+    verdict: Verdict
+    updated: str = ""
+
+
+class PredictedResult(Record, frozen=True, kw_only=True):
+    """One predicted cell of a run: a line of the report, told from a Result by its ``prediction``. ``updated`` is the
+    file that it was accepted into, with consent.
+    """
+
+    format: int = FORMAT
+    prediction: Prediction
+    verdict: Verdict
+    updated: str = ""

@@ -1,0 +1,34 @@
+"""The verdict on one cell."""
+
+from perfsuite.wire.record import Record
+
+
+class Line(Record, frozen=True, kw_only=True, gc=False):
+    """One metric of a verdict, ready to print: ``old`` and ``new`` are texts in human units, ``detects`` the smallest
+    effect that would be seen.
+    """
+
+    metric: str
+    title: str
+    status: str
+    old: str
+    new: str
+    change: str
+    allowed: str
+    note: str = ""
+    detects: str = ""
+
+
+class Verdict(Record, frozen=True, kw_only=True, gc=False):
+    """What the judge says of one cell: ``status`` is the worst of its lines', ``headroom`` what is left of memory.
+    ``trial`` says what was tried, and which change did it.
+    """
+
+    cell: str
+    status: str
+    headline: str
+    lines: list[Line] = []
+    changed: list[str] = []
+    trial: list[str] = []
+    accept: str = ""
+    headroom: str = ""

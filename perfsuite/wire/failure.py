@@ -1,0 +1,20 @@
+"""The failure of one rank."""
+
+from perfsuite.wire.record import Record
+
+
+class Failure(Record, frozen=True, kw_only=True):
+    """Why a cell has no measurement: which rank failed first, how, and its last lines.
+
+    Out of memory, ``parts`` are what was alive on that rank by category, with what was asked for then; empty where
+    that is not known, as before the first step.
+    """
+
+    kind: str  # "oom", "unsupported", "raised", "killed", "hung", "result"
+    rank: int | None
+    message: str
+    tail: str = ""
+    missing_bytes: int | None = None
+    parts: dict[str, int] = {}
+    versions: dict[str, str] = {}
+    flags: dict[str, str] = {}

@@ -1,0 +1,49 @@
+"""The job that the parent hands to every rank of a cell, and the files beside it."""
+
+from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.wire.record import Record
+
+SNAPSHOT = "{cell}-rank{rank}.pickle"  # a CUDA rank's memory snapshot, for docs.pytorch.org/memory_viz
+SCRATCH = "scratch"  # in a cell's working folder: what its ranks write there is removed when the cell ends
+GONE = 255  # through a pipe of Turns, where any other byte is the number of a rank: the other side has ended
+
+
+class Turns(Record, frozen=True, kw_only=True):
+    """A cell that takes turns with another: the named pipes of its ranks, those of the other side's, and whether it
+    begins.
+    """
+
+    inboxes: list[str]
+    outboxes: list[str]
+    first: bool
+
+
+class Job(Record, frozen=True, kw_only=True):
+    """One cell as the ranks receive it. Written once to ``job.json``; every rank of the cell reads the same file.
+
+    ``capacity_bytes`` limits the tensors of each rank, ``snapshots`` is the folder into which CUDA ranks write their
+    memory snapshots, empty for none. ``kernels`` is the set of a CPU's kernels (perfsuite/kernels.py), empty for any;
+    ``model_flop`` is what an earlier launch has counted of a replica. A rank runs ``warmup`` steps, then ``steps``
+    timed ones.
+    ``faults`` are ``"module:function"`` names, called with the rank's session after the engine is prepared: the way in
+    which tests break a real cell on purpose.
+    """
+
+    cell: str
+    model: Model
+    strategy: str
+    workload: Workload
+    device: str  # "cpu" or "cuda"
+    world_size: int
+    steps: int
+    warmup: int
+    seed: int = 0
+    capacity_bytes: int | None = None
+    dense_flops: dict[str, float] = {}  # the hardware's dense peak by dtype; empty for a CPU
+    catalogs: list[str] = []
+    import_path: list[str] = []
+    snapshots: str = ""
+    kernels: str = ""
+    model_flop: int | None = None
+    turns: Turns | None = None
+    faults: list[str] = []

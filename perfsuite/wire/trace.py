@@ -1,0 +1,48 @@
+"""The job of the process that traces a rank, and its result."""
+
+from perfsuite.wire.job import Job
+from perfsuite.wire.record import Record
+from perfsuite.wire.sample import Reading
+
+HOST = -1
+
+
+class TraceJob(Record, frozen=True, kw_only=True):
+    """One rank of a cell as the process receives it that traces its memory.
+
+    ``job.device`` is that of the cell; fake tensors are on a CPU, dressed as CUDA where the cell is. ``capability`` is
+    the compute capability of an NVIDIA device, by which torch chooses attention kernels. ``padded`` says whether the
+    batches have padding, as perfsuite's own do, ``counted`` whether a step more is made whose operators are counted.
+    """
+
+    job: Job
+    rank: int
+    steps: int
+    capability: float | None = None
+    padded: bool = True
+    counted: bool = False
+
+
+class TraceMark(Record, frozen=True, kw_only=True):
+    """A phase begins; ``named`` are the storages whose category the trainer knows, by number."""
+
+    phase: str
+    named: dict[int, str]
+
+
+class Trace(Record, frozen=True, kw_only=True):
+    """The life of every storage of one rank, in order.
+
+    ``events`` are (storage, bytes, label, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark
+    has storage -1 and its number in place of the bytes. What lies in the host's memory, where a cell offloads to it,
+    has the stream HOST. ``labels`` are "operator" or "operator<tab>module", ``readings`` what the counted step says,
+    where there was one.
+    """
+
+    events: list[tuple[int, int, int, int]]
+    labels: list[str]
+    marks: list[TraceMark]
+    versions: dict[str, str]
+    seconds: float
+    rss_bytes: int
+    readings: dict[str, Reading] = {}
