@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from perfsuite._pytest.settings import FIXTURE, SETTINGS
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cell import Cell, grid, make_cell, move, named_whole, parse_cell, parse_hardware, taken, why_not
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import local_hardware
-from perfsuite.plugin import FIXTURE, SETTINGS
 
 LOCAL_GPUS = "gpus"  # in a marker's hardware: every kind of GPU that this machine has, one rank and all ranks
 _CATALOG = pytest.StashKey[Catalog]()

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from perfsuite._pytest.cells import setting
+from perfsuite._pytest.settings import TRIALS
 from perfsuite.errors import UsageError
 from perfsuite.gate.judge import NEED_A_REASON
 from perfsuite.gate.noise import LAUNCHES
 from perfsuite.measure.runner import Settings, check_settings
 from perfsuite.paths import check_output
-from perfsuite.plugin import TRIALS
 from perfsuite.units import parse_bytes
 
 

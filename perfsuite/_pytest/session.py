@@ -18,6 +18,7 @@ from perfsuite._pytest.cells import catalog_of, cell_of
 from perfsuite._pytest.clock import give_clock, replay
 from perfsuite._pytest.options import Options
 from perfsuite._pytest.results import is_told, leave, measured, predicted, without_measurement
+from perfsuite._pytest.settings import FIXTURE
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
@@ -31,7 +32,6 @@ from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
-from perfsuite.plugin import FIXTURE
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
