@@ -17,7 +17,7 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite.history import asv, building, confirm, ladder, locks, results, steps, story
+from perfsuite.history import asv, building, confirm, ladder, lockfile, results, steps, story
 from perfsuite.history.ladder import Definition, Ladder, Rung
 from perfsuite.history.results import Benchmark, Key, Run, Value, show
 from perfsuite.history.steps import Step
@@ -101,7 +101,7 @@ def _times(run: Run, factor: float) -> dict[str, dict[str, Value]]:
 
 def build(folder: Path, count: int) -> Ladder:
     """A ladder of equal rungs, a day apart."""
-    version, python = locks.find_python(sys.executable)
+    version, python = lockfile.find_python(sys.executable)
     definition = Definition(library="packaging", first="24.0", suite=str(SUITE), python=python)
     start = datetime(2024, 3, 10, tzinfo=UTC)
     wanted = [

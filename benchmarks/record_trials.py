@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.measure.ab import RUNNING, Session, Side
+from perfsuite.measure.ab import RUNNING, Experiment, Side
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -57,7 +57,7 @@ def main(rounds: int) -> None:
 
 def trial(side: Side, cell: str, percent: int, round_id: str) -> Recorded:
     """One trial of a cell against itself; side B has the delay."""
-    session = Session(side, side, [cell], SETTINGS, interleave="steps")
+    session = Experiment(side, side, [cell], SETTINGS, interleave="steps")
     delay = (f"perfsuite.selftest.delays:slow_{percent}",) if percent else ()
     with contextlib.closing(Runner(side.catalog, SETTINGS)) as runner:  # the measurement that calls for a trial
         alarmed = runner.measure(session.cells[0][1], lambda *_: None)

@@ -11,7 +11,7 @@ PerfsuiteError            base; its text is one sentence that says what was wron
 
 Where they are raised stand CellFailed (launch/launcher.py: the ranks left no result), GatherError (gate/gather.py: what
 they left makes no measurement), NotAccepted (gatekeeper.py: a FileError of a baseline that is not written) and, for
-pytest, PerfVerdict (_pytest/session.py: the verdict is red).
+pytest, PerfVerdict (_pytest/run.py: the verdict is red).
 """
 
 import difflib

@@ -15,7 +15,7 @@ import pytest
 from perfsuite._pytest.settings import FIXTURE, SETTINGS, UPDATES
 
 if TYPE_CHECKING:
-    from perfsuite._pytest.session import PerfCell
+    from perfsuite._pytest.run import PerfCell
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,9 +98,9 @@ def pytest_configure(config: pytest.Config) -> None:
             require_linux("--perf")
         except UsageError as error:
             raise pytest.UsageError(str(error)) from error
-        from perfsuite._pytest.session import PerfSession
+        from perfsuite._pytest.run import PerfRun
 
-        config.pluginmanager.register(PerfSession(config), "perfsuite.session")
+        config.pluginmanager.register(PerfRun(config), "perfsuite.session")
     elif config.getoption("--perf-predict"):
         raise pytest.UsageError("--perf-predict needs --perf: without it no cell is looked at.")
     elif config.getoption("--perf-update") or config.getoption("--perf-reason"):

@@ -128,12 +128,12 @@ def test_a_quiet_machine_says_the_same() -> None:
     assert verdicts["same"] >= 380
 
 
-def session(monkeypatch: pytest.MonkeyPatch, runner: type, pairs: int, tolerance: float) -> ab.Session:
+def session(monkeypatch: pytest.MonkeyPatch, runner: type, pairs: int, tolerance: float) -> ab.Experiment:
     """Of a side with itself, in two environments that are not started."""
     monkeypatch.setattr(ab, "Runner", runner)
     catalog = Catalog()
     side = ab.Side("here", catalog)
-    return ab.Session(side, side, ["gpt2_tiny-single-cpu_x1"], Settings(), tolerance, pairs)
+    return ab.Experiment(side, side, ["gpt2_tiny-single-cpu_x1"], Settings(), tolerance, pairs)
 
 
 def test_what_a_server_makes_of_times_is_noise(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -428,7 +428,7 @@ def test_all_that_was_installed_is_told() -> None:
         ab.Side("a", Catalog(), Environment(installed=(("forced", "2.0"), ("msgspec", "0.1")))),
         ab.Side("b", Catalog()),
     ]
-    one = ab.Session(*sides, [], Settings(), 0.02, 0)
+    one = ab.Experiment(*sides, [], Settings(), 0.02, 0)
     found = compare(
         launched(1), launched(1), samples.METRICS, strategies=("ddp", "ddp"), tolerance=0.02, installed=one.installed
     )

@@ -110,7 +110,7 @@ def test_steps_alternate_on_cpus_unless_asked_otherwise(monkeypatch, capsys, har
         heard.append(arguments[-1])
         raise UsageError("heard")
 
-    monkeypatch.setattr(ab, "Session", session)
+    monkeypatch.setattr(ab, "Experiment", session)
     monkeypatch.setattr(ab, "why_absent", lambda *_: "")
     asking = ["--interleave", asked] if asked else []
     main(["ab", "--a", "single", "--b", "single+ckpt", "--model", "gpt2_tiny", "--hardware", hardware, *asking])

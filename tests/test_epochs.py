@@ -5,7 +5,7 @@ import pytest
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.errors import RankError
 from perfsuite.meters.epochs import check_reserved
-from perfsuite.rank.recipe import resolve
+from perfsuite.rank.recipe import recipe_of
 
 LOGITS = 2 * 2 * 64 * 512 * 4  # bytes of an epoch: batches, samples, tokens, vocabulary, fp32
 ZERO3 = "zero3-cpu_x2"
@@ -99,4 +99,4 @@ def test_every_training_engine_can_evaluate_or_says_why_not(catalog):
     for engine in catalog.all("engine").values():
         if engine.process == "training" and not engine.refused and "epochs" not in engine.refuses:
             assert engine.trainer.evaluate is not Trainer.evaluate, engine.name
-            assert resolve(parse_strategy(f"{engine.name}+epochs2", catalog)).epochs == 2
+            assert recipe_of(parse_strategy(f"{engine.name}+epochs2", catalog)).epochs == 2

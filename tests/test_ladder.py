@@ -25,7 +25,7 @@ from package_index import Index, Upload
 from perfsuite.cli import main
 from perfsuite.commands.ladder.publish import markdown
 from perfsuite.errors import UsageError
-from perfsuite.history import asv, confirm, index, locks, results, site, steps, story
+from perfsuite.history import asv, confirm, index, lockfile, results, site, steps, story
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.bench import Bench, Grid, Judge, Seen
 from perfsuite.history.bisect import Found, _told, bisect, first_bad, other_held
@@ -162,7 +162,7 @@ def test_a_release_is_a_commit(rungs):
 def test_a_commit_has_the_full_lock(rungs):
     """The release, what is held, what it needs as of its time, and what asv needs to run there."""
     folder = rungs[0]
-    lock = locks.versions("\n".join(_git(folder, "show", "21.3:lock.txt")))
+    lock = lockfile.versions("\n".join(_git(folder, "show", "21.3:lock.txt")))
 
     assert lock.keys() == {"packaging", "pyparsing", "six", "asv-runner", "pip", "pympler"}
     assert (lock["packaging"], lock["six"], lock["pyparsing"]) == ("21.3", "1.16.0", "3.0.6")
@@ -1006,11 +1006,11 @@ def test_only_what_cannot_be_solved_fails_for_good(said, for_good, tmp_path, mon
     """By uv's own words; everything else may pass."""
     (tmp_path / "uv").write_text(f"#!/bin/sh\ncat >&2 <<'END'\n{said}\nEND\nexit 2\n")
     (tmp_path / "uv").chmod(0o755)
-    monkeypatch.setattr(locks, "uv_command", lambda: [str(tmp_path / "uv")])
+    monkeypatch.setattr(lockfile, "uv_command", lambda: [str(tmp_path / "uv")])
 
     with pytest.raises(UsageError) as ended:
-        locks.lock(["six"], "python", None)
-    assert isinstance(ended.value, locks.Unsolvable) is for_good
+        lockfile.lock(["six"], "python", None)
+    assert isinstance(ended.value, lockfile.Unsolvable) is for_good
 
 
 @pytest.mark.parametrize("command", [["run"], ["publish"], ["bisect", "--cell", "x"]])
@@ -1134,7 +1134,7 @@ def _grid(folder, monkeypatch):
 
     def make(_, __, rung, *___):
         if refused:
-            raise locks.Unsolvable(refused[0])
+            raise lockfile.Unsolvable(refused[0])
         return msgspec.structs.replace(rung, commit=f"{rung.name:c<40}")
 
     monkeypatch.setattr("perfsuite.history.building._make", make)

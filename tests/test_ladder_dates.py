@@ -14,7 +14,7 @@ from test_ladder import _git, _ladder, _story, _suite
 from perfsuite.cli import main
 from perfsuite.commands.ladder.publish import markdown
 from perfsuite.errors import FileError, UsageError
-from perfsuite.history import cutoff, dates, index, locks, site
+from perfsuite.history import cutoff, dates, index, lockfile, site
 from perfsuite.history.dates import read_dates
 from perfsuite.history.ladder import Rung, read_ladder
 from perfsuite.launch import environments
@@ -45,7 +45,9 @@ def _build(folder, *options, library="packaging"):
 
 
 def _locks(folder, ladder):
-    return [locks.versions("\n".join(_git(folder / "one", "show", f"{rung.name}:lock.txt"))) for rung in ladder.rungs]
+    return [
+        lockfile.versions("\n".join(_git(folder / "one", "show", f"{rung.name}:lock.txt"))) for rung in ladder.rungs
+    ]
 
 
 def test_a_ladder_is_the_same_without_upload_dates(serve, packages, tmp_path, capsys):
@@ -132,8 +134,8 @@ def test_the_cut_off(built, found, serve, packages, tmp_path):
         for version, year in built.items()
     ]
     serve([*packages, *(Upload(path, DAY) for path in (old, new, *libs))])
-    text, _ = cutoff.lock(["needy"], locks.find_python("3")[1], datetime(2020, 1, 1, tzinfo=UTC), "", {})
-    lock = locks.versions(text)
+    text, _ = cutoff.lock(["needy"], lockfile.find_python("3")[1], datetime(2020, 1, 1, tzinfo=UTC), "", {})
+    lock = lockfile.versions(text)
 
     assert lock.get("lib") == found
     assert lock["needy"] == ("2.0" if found else "1.0")
@@ -144,8 +146,8 @@ def test_a_release_that_needs_what_was_not_there_cannot_be_locked(serve, package
     needy = wheel(tmp_path, "needy", "1.0", needs=["six"], built=datetime(2010, 1, 1, 1, tzinfo=UTC))
     serve([*packages, Upload(needy, DAY)])
 
-    with pytest.raises(locks.Unsolvable, match="six<0"):
-        cutoff.lock(["needy==1.0"], locks.find_python("3")[1], datetime(2010, 1, 1, tzinfo=UTC), "", {})
+    with pytest.raises(lockfile.Unsolvable, match="six<0"):
+        cutoff.lock(["needy==1.0"], lockfile.find_python("3")[1], datetime(2010, 1, 1, tzinfo=UTC), "", {})
 
 
 @pytest.mark.parametrize("ranges", [True, False])

@@ -84,7 +84,7 @@ def tried(monkeypatch):
             verdict = Verdict(cell=DDP, status=status, headline=outcome if status == "failed" else "", lines=lines)
             return SimpleNamespace(verdict=verdict)
 
-        monkeypatch.setattr(trials.Session, "compare", compare)
+        monkeypatch.setattr(trials.Experiment, "compare", compare)
         return try_fault(TimeFault(name="a delay", where="somewhere", **fault), Catalog(), unwatched)
 
     return tried

@@ -17,7 +17,7 @@ from perfsuite.gate.compare import Comparison
 from perfsuite.gate.paired import LOOKS, MOST_PAIRS
 from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.launch.machine import why_absent
-from perfsuite.measure.ab import Session, kind_of, sides
+from perfsuite.measure.ab import Experiment, kind_of, sides
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -86,7 +86,7 @@ def run(arguments: argparse.Namespace) -> int:
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
     on_cpu = all(one.kind == "cpu" for one in hardware)
     interleave = arguments.interleave or ("steps" if on_cpu else "launches")
-    session = Session(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
+    session = Experiment(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
     live = LiveLine(settings.all_steps_of)
     print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
     found: list[Comparison] = []

@@ -17,8 +17,8 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import FileError
 from perfsuite.gate.judge import what_changed
-from perfsuite.gate.locks import locked
 from perfsuite.gate.machines import why_other_machine
+from perfsuite.gate.mutex import locked
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import timestamp

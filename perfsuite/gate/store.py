@@ -13,7 +13,7 @@ from perfsuite.errors import FileError
 from perfsuite.gate import ledger
 from perfsuite.gate.gather import is_number, ranks_of
 from perfsuite.gate.ledger import Consent
-from perfsuite.gate.locks import locked
+from perfsuite.gate.mutex import locked
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.formats import FORMATS

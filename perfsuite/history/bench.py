@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.errors import UsageError
-from perfsuite.history import asv, building, locks
+from perfsuite.history import asv, building, lockfile
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.ladder import Ladder, Rung, read_ladder
 from perfsuite.history.results import Key, Run, Value
@@ -132,7 +132,7 @@ class Grid:
     def __init__(self, bench: Bench, other: str, dates: dict[str, datetime]) -> None:
         self.other, self.dates, self.main = other, dates, bench.ladder
         definition = bench.ladder.definition
-        hold = tuple(text for text in definition.hold if locks.pinned(text)[0] != other)
+        hold = tuple(text for text in definition.hold if lockfile.pinned(text)[0] != other)
         self.folder = bench.folder / "pairs" / other
         self.held = building.dates_held(msgspec.structs.replace(definition, hold=hold), bench.ladder.suite)
         rungs = read_ladder(self.folder).rungs if (self.folder / "ladder.json").is_file() else ()
@@ -147,7 +147,7 @@ class Grid:
         if name not in self.bench.known and name not in {rung.name for rung in known.rungs if rung.commit}:
             main = self.main.rung(library)
             date = max(datetime.fromisoformat(main.date), self.dates[other])
-            held = (text for text in main.releases if locks.pinned(text)[0] != self.other)
+            held = (text for text in main.releases if lockfile.pinned(text)[0] != self.other)
             rung = Rung(name=name, date=date.isoformat(), releases=(*held, f"{self.other}=={other}"))
             others = tuple(rung for rung in known.rungs if rung.name != name)
             self.bench.ladder = building.add(

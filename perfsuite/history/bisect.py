@@ -15,7 +15,7 @@ import msgspec
 from packaging.version import Version
 
 from perfsuite.errors import PerfsuiteError, UsageError
-from perfsuite.history import confirm, index, locks, results
+from perfsuite.history import confirm, index, lockfile, results
 from perfsuite.history.bench import Bench, Grid, Judge, Number, Seen
 from perfsuite.history.ladder import Ladder
 from perfsuite.history.results import Key, show
@@ -70,8 +70,8 @@ class Other:
 
 def other_held(ladder: Ladder, text: str) -> Other:
     """What ``--with NAME==V`` asks of a ladder. Raises UsageError for what the ladder does not hold, or not newer."""
-    name, low = locks.pinned(text, "--with")
-    held = dict(locks.pinned(held) for held in ladder.definition.hold)
+    name, low = lockfile.pinned(text, "--with")
+    held = dict(lockfile.pinned(held) for held in ladder.definition.hold)
     if name not in held:
         holds = f"no {name}, but {', '.join(held)}" if held else "nothing"
         raise UsageError(f"--with {text}: the ladder holds {holds}.")

@@ -10,7 +10,7 @@ import msgspec
 from packaging.version import Version
 
 from perfsuite.errors import UsageError
-from perfsuite.history import cutoff, index, locks, repository
+from perfsuite.history import cutoff, index, lockfile, repository
 from perfsuite.history.ladder import INHERIT, LOCK, Definition, Ladder, Rung, Suite, read_ladder
 from perfsuite.launch.machine import gpus
 from perfsuite.records import codec
@@ -35,7 +35,7 @@ def build(
     known = read_ladder(folder).rungs if (folder / "ladder.json").is_file() else ()
     had = [index.Release(rung.name, datetime.fromisoformat(rung.date), by=rung.dated_by) for rung in known]
     asked = index.chosen(definition.library, definition.first, definition.last, definition.only, had, definition.dates)
-    if definition.library in dict(map(locks.pinned, definition.hold)):
+    if definition.library in dict(map(lockfile.pinned, definition.hold)):
         raise UsageError(f"--hold names {definition.library}, whose releases are the rungs.")
     dates = dates_held(definition, suite)
     wanted = [
@@ -59,7 +59,7 @@ def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
     """When the releases came out that are held, or that the suite pins, yanked or not. Raises UsageError for what is
     none.
     """
-    known = [*map(locks.pinned, definition.hold), *locks.exact(suite.requires)]
+    known = [*map(lockfile.pinned, definition.hold), *lockfile.exact(suite.requires)]
     found = []
     for name, version in known:
         release = index.one(name, version, index.releases(name, yanked=True))
@@ -84,7 +84,7 @@ def add(
             continue
         try:
             rungs[rung.name] = _make(folder, ladder, rung, below[-1] if below else None, dates)
-        except locks.Unsolvable as error:
+        except lockfile.Unsolvable as error:
             rungs[rung.name] = _with(rung, failure=str(error))
         ladder = msgspec.structs.replace(ladder, rungs=tuple(rungs.values()))
         _write(folder, ladder)
@@ -134,7 +134,7 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
     undated: tuple[str, ...] = ()
     files = {"rung.json": json.dumps({"name": rung.name, "releases": rung.releases}, indent=1) + "\n"}
     if definition.inherit:
-        files[LOCK] = locks.lock([], definition.python, None)
+        files[LOCK] = lockfile.lock([], definition.python, None)
         files[INHERIT] = "\n".join(rung.releases) + "\n"
     else:
         known = repository.show(path, below.commit, LOCK) + "\n" if below else ""
@@ -143,9 +143,9 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
         if definition.dates or not index.tells_dates(definition.library):
             files[LOCK], undated = cutoff.lock(required, definition.python, newest, known, definition.dates)
         else:
-            files[LOCK] = locks.lock(required, definition.python, newest, known)
+            files[LOCK] = lockfile.lock(required, definition.python, newest, known)
         if definition.stand_ins:
-            files[LOCK] = locks.with_files(files[LOCK], _stand_ins(files[LOCK], definition.python))
+            files[LOCK] = lockfile.with_files(files[LOCK], _stand_ins(files[LOCK], definition.python))
     commit = repository.commit(path, rung.name, rung.date, files, " ".join(rung.releases))
     return _with(rung, commit=commit, undated=undated)
 
@@ -154,7 +154,7 @@ def _stand_ins(lock: str, python: str) -> list[Path]:
     """The stand-in CUDA wheels for the torch of a lock; none where it needs none."""
     if gpus():
         raise UsageError("--stand-ins are for machines without a GPU, and this one has one: leave it out.")
-    locked = locks.versions(lock)
+    locked = lockfile.versions(lock)
     if "torch" not in locked or not any(name.startswith("nvidia-") for name in locked):
         return []
     from perfsuite.history.standins import stand_ins

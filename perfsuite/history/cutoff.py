@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from perfsuite.history import index, locks
+from perfsuite.history import index, lockfile
 
 _END = datetime.max.replace(tzinfo=UTC)
 
@@ -22,20 +22,20 @@ def lock(
 ) -> tuple[str, tuple[str, ...]]:
     """The lock, and the packages in it of which no date is known: they may be newer. ``given`` are dates of --dates.
 
-    Raises Unsolvable and UsageError as `locks.lock` does.
+    Raises Unsolvable and UsageError as `lockfile.lock` does.
     """
-    free = {*map(canonicalize_name, locks.RUNNER), *dict(locks.exact(requirements))}
+    free = {*map(canonicalize_name, lockfile.RUNNER), *dict(lockfile.exact(requirements))}
     limits: dict[str, str] = {}
     while True:
-        text = locks.lock(requirements, python, None, below, list(limits.values()))
+        text = lockfile.lock(requirements, python, None, below, list(limits.values()))
         late, undated = {}, []
-        for name, version in locks.versions(text).items():
+        for name, version in lockfile.versions(text).items():
             if name in free:
                 continue
             date = _date(name, version, given)
             if date is None:
                 undated.append(name)
-            elif date > newest + locks.MARGIN:
+            elif date > newest + lockfile.MARGIN:
                 late[name] = version
         if not late:
             return text, tuple(sorted(undated))
@@ -60,7 +60,7 @@ def _limit(name: str, version: str, newest: datetime, given: Mapping[str, str]) 
         return index.try_dated(name, one, given).date
 
     older = [one for one in index.releases(name) if Version(one.version) < Version(version)]
-    at = bisect_right(older, newest + locks.MARGIN, key=lambda one: date(one) or _END)
+    at = bisect_right(older, newest + lockfile.MARGIN, key=lambda one: date(one) or _END)
     undated = (one for one in reversed(older) if date(one) is None)
     found = older[at - 1] if at else next(undated, None)
     return f"<={found.version}" if found else "<0"

@@ -1,7 +1,7 @@
 """A ladder: the releases of one library, each with an environment of its own, in a folder that asv can run.
 
 ladder.json      what was asked for, and the rungs (this module; building.py)
-repo/            one commit per rung with its lock (repository.py, locks.py)
+repo/            one commit per rung with its lock (repository.py, lockfile.py)
 asv.conf.json    asv's configuration, and install-rung, which it calls (asv.py)
 results/ runs/   what asv measured, and every run of a rung as it ended (asv.py)
 checks/          alarms that were run again (confirm.py)

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from perfsuite.history import confirm, locks, repository, results, steps
+from perfsuite.history import confirm, lockfile, repository, results, steps
 from perfsuite.history.evidence import why
 from perfsuite.history.ladder import LOCK, Ladder, Rung
 from perfsuite.history.results import Benchmark, Run, show
@@ -278,4 +278,4 @@ def _beside(folder: Path, ladder: Ladder, below: Rung | None, rung: Rung) -> tup
     if below is None or not rung.commit:
         return ()
     old, new = (repository.show(folder / "repo", one.commit, LOCK) for one in (below, rung))
-    return tuple(text for text in locks.differences(old, new) if text.split()[0] != ladder.definition.library)
+    return tuple(text for text in lockfile.differences(old, new) if text.split()[0] != ladder.definition.library)

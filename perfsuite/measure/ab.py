@@ -114,7 +114,7 @@ def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catal
     return Catalog(tuple(folders), catalog.extra_models)
 
 
-class Session:
+class Experiment:
     """An A/B of some cells. ``interleave`` says what of the two sides alternates, "launches" or "steps"; ``tolerance``
     is the smallest relative difference of a time that must not go unseen, that of the hardware's class by default.
     With no pairs one launch of each side is compared, and no times. ``run_size`` is the number of cells of the whole

@@ -21,7 +21,7 @@ from perfsuite.launch.environments import HERE, Environment
 from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
 from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices, why_missing
-from perfsuite.rank.recipe import resolve
+from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.wire.failure import Failure
@@ -52,7 +52,7 @@ class Settings:
         process, device = cell.strategy.engine.process, cell.hardware.torch_device
         last = last_kinds(self.steps, process, device, self.capacity_bytes is not None)
         unfenced = last.count("unfenced") * (block_size(self.steps) - 1)
-        return TRACED_STEPS + self.warmup + self.steps * resolve(cell.strategy).epochs + len(last) + unfenced
+        return TRACED_STEPS + self.warmup + self.steps * recipe_of(cell.strategy).epochs + len(last) + unfenced
 
 
 class Runner:

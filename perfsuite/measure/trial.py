@@ -22,7 +22,7 @@ from perfsuite.gate.compare import Comparison
 from perfsuite.gate.judge import COMMAND, verdict_of, with_command
 from perfsuite.gate.pool import runs_of
 from perfsuite.launch.environments import HERE, at_revision, with_releases
-from perfsuite.measure.ab import RUNNING, Session, Side, catalog_at
+from perfsuite.measure.ab import RUNNING, Experiment, Side, catalog_at
 from perfsuite.measure.changes import CODE, NONE, Change, changes_since, code_change, code_of, listed
 from perfsuite.measure.culprits import Found, culprits
 from perfsuite.measure.runner import Settings, Watch
@@ -116,7 +116,7 @@ class Trial:
         b = self.side(cell, [one for one in reverted if one not in kept]) if kept else Side(RUNNING, self.catalog)
         interleave = "steps" if cell.hardware.device is None else "launches"
         options = {} if pairs is None else {"pairs": pairs}
-        session = Session(
+        session = Experiment(
             a, b, [cell.id], self.settings, self.tolerance, interleave=interleave, run_size=self.cells, **options
         )
         step = here.readings.get("step_time_seconds") if here else None

@@ -70,7 +70,7 @@ def check_parameters(definition: Model, model: torch.nn.Module) -> None:
         )
 
 
-def resolve(reference: str) -> Callable[..., Any]:
+def load_function(reference: str) -> Callable[..., Any]:
     """The function that ``package.module:function`` names. Raises RankError if there is none."""
     module_name, _, function_name = reference.partition(":")
     try:
@@ -81,6 +81,6 @@ def resolve(reference: str) -> Callable[..., Any]:
 
 
 def _construct(definition: Model, **options: Any) -> torch.nn.Module:
-    function = resolve(definition.build)
+    function = load_function(definition.build)
     model: torch.nn.Module = function(definition, **options) if function is from_transformers else function(definition)
     return model

@@ -22,7 +22,7 @@ from typing import Any
 
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.rank.batches import MicroBatch
-from perfsuite.rank.build import build_model, resolve
+from perfsuite.rank.build import build_model, load_function
 from perfsuite.rank.cpu_allocator import refusal
 from perfsuite.rank.flags import flags
 from perfsuite.rank.meter import Meter
@@ -81,7 +81,7 @@ def drive(
         trainer = session.strategy.trainer(session, model)
         evidence: dict[str, str | int] = trainer.check()
         for fault in session.job.faults:
-            resolve(fault)(session, trainer, meters)
+            load_function(fault)(session, trainer, meters)
         for meter in meters:
             meter.prepared(trainer)
 

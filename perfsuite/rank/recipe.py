@@ -27,7 +27,7 @@ class Recipe:
     offload_parameters: str | None = None
 
 
-def resolve(strategy: Strategy) -> Recipe:
+def recipe_of(strategy: Strategy) -> Recipe:
     """The recipe of a strategy: every technique's fields, with its number where it takes one."""
     fields: dict[str, Any] = {}
     for choice in strategy.choices:

@@ -15,7 +15,7 @@ from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.rank.anatomy import Mark
-from perfsuite.rank.recipe import Recipe, resolve
+from perfsuite.rank.recipe import Recipe, recipe_of
 from perfsuite.wire.job import Job
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Session:
                 sys.path.append(entry)
         catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
         strategy = parse_strategy(job.strategy, catalog)
-        return cls(job, rank, catalog, strategy, resolve(strategy), lay_out(strategy, job.world_size), scratch)
+        return cls(job, rank, catalog, strategy, recipe_of(strategy), lay_out(strategy, job.world_size), scratch)
 
     @property
     def world_size(self) -> int:

@@ -1,8 +1,8 @@
 """Faults in time: real trials of a cell against itself, with a delay on side B or with none.
 
-A trial is the one that decides in a run (perfsuite/measure/trial.py): a Session with the tolerance of the cell's class.
-The sizes of the delays, the number of trials and the number of steps are fixed, whatever the machine. What is claimed
-of trials is a share: it is refuted only if the interval of the share that was counted excludes it.
+A trial is the one that decides in a run (perfsuite/measure/trial.py): an Experiment with the tolerance of the cell's
+class. The sizes of the delays, the number of trials and the number of steps are fixed, whatever the machine. What is
+claimed of trials is a share: it is refuted only if the interval of the share that was counted excludes it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.compare import Comparison
-from perfsuite.measure.ab import RUNNING, Session, Side
+from perfsuite.measure.ab import RUNNING, Experiment, Side
 from perfsuite.measure.runner import Settings, Watch
 from perfsuite.selftest.rows import CONFIDENCE, Row, interval_of
 from perfsuite.units import show_ratio
@@ -85,7 +85,7 @@ def compare(fault: TimeFault, catalog: Catalog, watch: Watch) -> Comparison:
     """One trial: pairs of launches until it has decided."""
     side = Side(RUNNING, catalog)
     delays = [f"perfsuite.selftest.delays:{fault.delay}"] if fault.delay else []
-    session = Session(side, side, [fault.cell], SETTINGS, interleave="steps")
+    session = Experiment(side, side, [fault.cell], SETTINGS, interleave="steps")
     try:
         return session.compare(session.cells[0], watch, STEPS_AS_SET, ((), delays))
     finally:

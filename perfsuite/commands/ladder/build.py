@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from perfsuite.errors import UsageError
-from perfsuite.history import asv, building, ladder, locks
+from perfsuite.history import asv, building, ladder, lockfile
 from perfsuite.history.dates import read_dates
 from perfsuite.history.ladder import HOME, Definition, Rung
 
@@ -52,7 +52,7 @@ def run(arguments: argparse.Namespace) -> int:
     inherit = arguments.inherit or suite.inherits
     if inherit and (arguments.python or arguments.stand_ins):
         raise UsageError("Rungs that inherit have the running Python and torch: leave --python and --stand-ins out.")
-    version, python = locks.find_python(sys.executable if inherit else arguments.python or suite.python or _RUNNING)
+    version, python = lockfile.find_python(sys.executable if inherit else arguments.python or suite.python or _RUNNING)
     definition = Definition(
         library=canonicalize_name(arguments.library),
         first=arguments.first,

@@ -52,7 +52,7 @@ class PerfCell:
     """What a test gets: one cell that it can measure and hold to its baseline."""
 
     cell: Cell
-    session: PerfSession
+    session: PerfRun
     request: pytest.FixtureRequest
 
     @property
@@ -80,7 +80,7 @@ class PerfCell:
         return measurement
 
 
-class PerfSession:
+class PerfRun:
     """A plugin object that lives for one pytest run with ``--perf``."""
 
     def __init__(self, config: pytest.Config) -> None:
