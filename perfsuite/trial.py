@@ -18,11 +18,12 @@ from perfsuite.ab import RUNNING, Session, Side, catalog_at
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.changes import CODE, NONE, Change, changes_since, code_change, code_of, listed
+from perfsuite.changes import CODE, Change, changes_since, code_change, code_of, listed
 from perfsuite.culprits import Found, culprits
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.compare import Comparison
 from perfsuite.gate.judge import COMMAND, verdict_of, with_command
+from perfsuite.gate.lines import NONE
 from perfsuite.gate.pool import runs_of
 from perfsuite.launch.environments import HERE, at_revision, with_releases
 from perfsuite.records import Baseline, Line, Measurement, Verdict
