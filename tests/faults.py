@@ -220,6 +220,24 @@ moments_a = functools.partial(_moments, "a")
 moments_b = functools.partial(_moments, "b")
 
 
+def _cores(name, session, trainer, meters):
+    """The cores that the rank's threads may use, of each step a line, in a file of that name beside the leases."""
+    step, file = trainer.step, Path(tempfile.gettempdir(), f"cores-{name}{session.rank}")
+    file.write_text("")
+
+    def noted(batch):
+        cores = set().union(*(os.sched_getaffinity(int(thread)) for thread in os.listdir("/proc/self/task")))
+        with file.open("a") as lines:
+            lines.write(f"{sorted(cores)}\n")
+        return step(batch)
+
+    trainer.step = noted
+
+
+cores_a = functools.partial(_cores, "a")
+cores_b = functools.partial(_cores, "b")
+
+
 def traces_memory(session, trainer, meters):
     """A library has Python note where each of its objects comes from."""
     import tracemalloc

@@ -1,6 +1,7 @@
 """Two launches whose steps alternate: which of them runs when, and what becomes of one whose other side ends."""
 
 import dataclasses
+import os
 import tempfile
 from itertools import pairwise
 from pathlib import Path
@@ -46,6 +47,20 @@ def test_timed_steps_alternate(in_turns, runner, first):
 
     assert [one.outcome for one in both] == ["fits", "fits"]
     assert all(before[1] <= after[0] for before, after in pairwise(order))
+
+
+def test_ranks_of_one_number_take_turns_on_one_core(in_turns):
+    """Cores are not alike: neither side may have the better ones."""
+    in_turns(["faults:cores_a"], ["faults:cores_b"])
+    a, b = (
+        [Path(tempfile.gettempdir(), f"cores-{name}{rank}").read_text().splitlines() for rank in (0, 1)]
+        for name in "ab"
+    )
+    cores = sorted(os.sched_getaffinity(0))
+    expected = [str([cores[rank % len(cores)]]) for rank in (0, 1)]
+
+    assert [rank[-1] for rank in a] == [rank[-1] for rank in b] == expected
+    assert a[0][0] == str(cores)  # until its turns begin a rank may go where it likes
 
 
 def test_exact_metrics_are_those_of_a_launch_alone(in_turns, measure):

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 MESSAGES = "messages"  # the task of what has no weights: cells of the process "communication" have it alone
+DEDICATED_TIME_TOLERANCE = 0.02  # an accelerator that nobody else uses, its clocks locked
 CPU_TIME_TOLERANCE = 0.03  # a CPU has no clocks to lock, and neighbours that share its caches
 TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification", MESSAGES)
 
@@ -99,7 +100,7 @@ class Device:
     compute_capability: float | None = None  # NVIDIA's, by which torch chooses its kernels
     measured_matmul_flops: float | None = None  # the best bf16 (fp16 before Ampere) matmul that anyone published
     reserved_bytes: int = 0
-    time_tolerance: float = 0.02
+    time_tolerance: float = DEDICATED_TIME_TOLERANCE
     excludes: tuple[str, ...] = ()
 
     @property
@@ -242,6 +243,11 @@ class Metric:
     processes: tuple[str, ...] = ("training", "inference")
     depends_on: tuple[str, ...] = ()
     every_part: bool = False
+
+    @property
+    def sign(self) -> int:
+        """Times the sign, more is worse: -1 for a rate."""
+        return -1 if self.worse == "lower" else 1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,7 +149,7 @@ def _time(
     metric: Metric, old: Measurement, new: Measurement, tolerance: float, error: float
 ) -> tuple[Line, Paired | None]:
     """The ratio's line. Of a rate more is better, so it is held by its reciprocal and shown as it is."""
-    sign = -1 if metric.worse == "lower" else 1
+    sign = metric.sign
     found = differences([old], [new], metric.name)
     before, after = (metric.show(one.readings[metric.name].value) for one in (old, new))
     here = interval([sign * one for one in found], error)

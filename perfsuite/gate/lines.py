@@ -20,6 +20,7 @@ LOW_PRECISION = frozenset({"fp16", "bf16", "pure_bf16"})
 # Numbers below this count as this large: a gradient norm near zero is what remains of terms around 1, and their own
 # rounding, 1e-7, is all that it consists of.
 FLOOR = 1e-3
+NONE = "none"  # the text of a name that one side lacks
 
 
 class Scope:
@@ -52,9 +53,14 @@ class Scope:
 
 
 def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """``torch 2.12 -> 2.13`` for each name that has another text on the other side; "none" where a side lacks it."""
-    pairs = [(name, old.get(name, "none"), new.get(name, "none")) for name in {**old, **new}]
-    return [f"{name} {before} -> {after}" for name, before, after in pairs if before != after]
+    """``torch 2.12 -> 2.13`` for each name that differs."""
+    return [f"{name} {before} -> {after}" for name, before, after in differing(old, new)]
+
+
+def differing(old: Mapping[str, str], new: Mapping[str, str]) -> list[tuple[str, str, str]]:
+    """Name, text before and text after of each name whose texts differ; NONE for a side that lacks the name."""
+    pairs = [(name, old.get(name, NONE), new.get(name, NONE)) for name in {**old, **new}]
+    return [(name, before, after) for name, before, after in pairs if before != after]
 
 
 def low_precision(strategy: str) -> bool:

@@ -46,8 +46,16 @@ def changed_since(run: TimedRun, measurement: Measurement) -> list[str]:
     """``torch 2.12 -> 2.13``: what else differs than the machine."""
     if not measurement.versions:
         return []  # a cell without a measurement knows none
-    flags = changes(run.flags, measurement.flags) if run.flags and measurement.flags else []  # older runs have none
-    return changes(releases(run.versions), releases(measurement.versions)) + flags
+    return [text for _, old, new in compared(run, measurement) for text in changes(old, new)]
+
+
+def compared(run: TimedRun, measurement: Measurement) -> list[tuple[str, Mapping[str, str], Mapping[str, str]]]:
+    """Kind of change, names before and names after: of the releases, and of the variables where both know them."""
+    found: list[tuple[str, Mapping[str, str], Mapping[str, str]]]
+    found = [("release", releases(run.versions), releases(measurement.versions))]
+    if run.flags and measurement.flags:  # older runs have none
+        found.append(("variable", run.flags, measurement.flags))
+    return found
 
 
 def releases(versions: Mapping[str, str]) -> dict[str, str]:

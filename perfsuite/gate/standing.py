@@ -58,6 +58,6 @@ def standing(
     for metric in metrics:
         values = [run.values[metric.name] for run in runs if metric.hold == "time" and metric.name in run.values]
         if values and min(values) > 0:
-            sign = -1 if metric.worse == "lower" else 1
+            sign = metric.sign
             effects.append(smallest_effect(pool_of(values, sign, terms), terms))
     return Standing(reasons, len(runs), max(effects, default=None))

@@ -6,7 +6,7 @@ most what stands here, however the numbers depend on one another. `python benchm
 
 from dataclasses import dataclass, replace
 
-from perfsuite.catalog.definitions import CPU_TIME_TOLERANCE
+from perfsuite.catalog.definitions import CPU_TIME_TOLERANCE, DEDICATED_TIME_TOLERANCE
 
 FALSE_ALARMS = 0.5  # expected in a run of any size without a cause: each is one trial, or one time called "machine"
 MOST_ALARM_RATE = 0.05  # of a single time
@@ -41,7 +41,7 @@ class Terms:
 
 
 SHARED = Terms(tolerance=CPU_TIME_TOLERANCE, spread=0.10)  # CPUs, with neighbours
-DEDICATED = Terms(tolerance=0.02, spread=0.01)  # accelerators that nobody else uses
+DEDICATED = Terms(tolerance=DEDICATED_TIME_TOLERANCE, spread=0.01)  # accelerators that nobody else uses
 
 
 def terms_of(cell_id: str, tolerance: float | None = None) -> Terms:

@@ -41,7 +41,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         return text(metric, status, old, new, note=f"{NO_TIMES}{why}")
     if not min(values) > 0:
         return text(metric, "failed", old, new, note="the baseline has a time that is not positive")
-    sign = -1 if metric.worse == "lower" else 1
+    sign = metric.sign
     pool = pool_of(values, sign, scope.terms)
     slower = sign * math.log(new.value) - pool.mean
     usual, unlucky = statistics.median(values), pool.reach(RULED_OUT)

@@ -249,8 +249,7 @@ def _ended(launches: Launches, timed: Sequence[Metric], terms: Terms) -> bool:
 
 
 def _decision(launches: Launches, metric: Metric, terms: Terms) -> str:
-    sign = -1 if metric.worse == "lower" else 1
-    return decision([sign * one for one in differences(*launches, metric.name)], terms.tolerance, terms.red_rate)
+    return decision([metric.sign * one for one in differences(*launches, metric.name)], terms.tolerance, terms.red_rate)
 
 
 def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:

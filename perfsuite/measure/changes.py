@@ -9,12 +9,12 @@ from pathlib import Path
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import UsageError
-from perfsuite.gate.pool import releases
+from perfsuite.gate.lines import NONE, differing
+from perfsuite.gate.pool import compared
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.measurement import Measurement
 
 CODE = "your code"
-NONE = "none"  # the text of what one side lacks
 UNCOMMITTED = "-dirty"  # after the commit of a tree with more in it
 COMPILED = ":(exclude,glob)**/__pycache__/**"
 
@@ -42,16 +42,9 @@ def listed(things: Iterable[object]) -> str:
 def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) -> list[Change]:
     """Every difference between the environments of a baseline's run and of a measurement."""
     found = [code] if code else []
-    old, new = releases(run.versions), releases(measurement.versions)
-    for name in {**old, **new}:
-        before, after = old.get(name, NONE), new.get(name, NONE)
-        if before != after:
-            found.append(Change(name, before, after, "release", _why_no_release(name, before)))
-    for name in {**run.flags, **measurement.flags} if run.flags and measurement.flags else ():  # older runs have none
-        before, after = run.flags.get(name, NONE), measurement.flags.get(name, NONE)
-        if before != after:
-            fixed = "" if name.isupper() and "_" in name else "your code or a library sets it"
-            found.append(Change(name, before, after, "variable", fixed))
+    for kind, old, new in compared(run, measurement):
+        for name, before, after in differing(old, new):
+            found.append(Change(name, before, after, kind, WHY_FIXED[kind](name, before)))
     return found
 
 
@@ -63,6 +56,13 @@ def _why_no_release(name: str, before: str) -> str:
     except metadata.PackageNotFoundError:
         return "it is no package that uv could install"
     return ""
+
+
+def _why_no_variable(name: str, before: str) -> str:
+    return "" if name.isupper() and "_" in name else "your code or a library sets it"
+
+
+WHY_FIXED = {"release": _why_no_release, "variable": _why_no_variable}
 
 
 def code_change(commit: str, cell: Cell, catalog: Catalog, repository: Path) -> Change | None:

@@ -20,10 +20,11 @@ from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.compare import Comparison
 from perfsuite.gate.judge import COMMAND, verdict_of, with_command
+from perfsuite.gate.lines import NONE
 from perfsuite.gate.pool import runs_of
 from perfsuite.launch.environments import HERE, at_revision, with_releases
 from perfsuite.measure.ab import RUNNING, Experiment, Side, catalog_at
-from perfsuite.measure.changes import CODE, NONE, Change, changes_since, code_change, code_of, listed
+from perfsuite.measure.changes import CODE, Change, changes_since, code_change, code_of, listed
 from perfsuite.measure.culprits import Found, culprits
 from perfsuite.measure.runner import Settings, Watch
 from perfsuite.records.baseline import Baseline
