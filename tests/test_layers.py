@@ -1,7 +1,9 @@
-"""The house: imports go down only, and no process but a rank and its server ever imports torch."""
+"""The code is as docs/architecture.md says: imports go down only, and no process but a rank's imports torch."""
 
 import ast
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -9,33 +11,41 @@ import pytest
 import perfsuite
 
 ROOT = Path(perfsuite.__file__).parent
-
-# From the ground up. A room may import the rooms below it and its neighbours on the same floor.
-FLOORS = (
-    {"errors", "kernels", "paths", "units"},
-    {"catalog", "wire", "records"},
-    {"cell", "rank", "engines", "techniques", "meters", "trace", "gate", "report"},
-    {"launch", "predict"},
-    {"measure", "history"},
-    {"studies", "compatibility", "selftest"},
-    {"_pytest", "commands"},
-    {"plugin", "cli"},  # plain pytest imports plugin alone
-)
-# What a floor does not say: neighbours, and rooms above one another, that must not know each other.
-STRANGERS = {
-    "gate": {"rank", "report"},
-    "launch": {"gate", "predict", "report"},
-    "predict": {"gate", "history", "launch", "report"},
-    "report": {"rank"},
-    "studies": {"compatibility", "rank"},
-    "compatibility": {"studies", "rank"},
-    "rank": {"cell", "gate", "report"},
-}
-TRACE = "perfsuite.trace"
-TRACING = "perfsuite.trace.tracing"  # starts the process that traces
-TORCH = {"rank", "engines", "techniques", "meters", "trace"}
+PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
+TRACE = "trace"
+TRACING = "perfsuite.trace.tracing"  # the parent's part of it
 HEAVY = {"accelerate", "deepspeed", "numpy", "torch", "transformers"}
+USES_TORCH = (
+    "perfsuite.launch.server",
+    "perfsuite.selftest.faults",
+    "perfsuite.history.suites.",
+)  # in the parent's rooms
+SHARE = 1 / 5  # of the lines, which no room exceeds
 FILES = sorted(ROOT.rglob("*.py"))
+
+
+@dataclass(frozen=True)
+class Room:
+    """One line of the map. ``floor`` counts from the ground up."""
+
+    name: str
+    is_folder: bool
+    floor: int
+    in_ranks: bool
+    never: frozenset[str]
+
+
+def rooms() -> dict[str, Room]:
+    """The map of the page, by name."""
+    found = {}
+    lines = re.findall(r"^\| `(\w+)(/|\.py)` \|[^|\n]*\| (\w+) \|([^|\n]*)\|$", PAGE, re.MULTILINE)
+    for floor, (name, kind, process, never) in enumerate(lines):
+        assert process in ("both", "parent", "rank"), f"{name} runs in {process!r}"
+        found[name] = Room(name, kind == "/", floor, process == "rank", frozenset(re.findall(r"`(\w+)`", never)))
+    return found
+
+
+ROOMS = rooms()
 
 
 def room(module: str) -> str:
@@ -47,6 +57,9 @@ def name_of(path: Path) -> str:
     """The module's dotted name."""
     parts = ("perfsuite", *path.relative_to(ROOT).with_suffix("").parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+KNOWN = {name_of(path): path for path in FILES}
 
 
 def imports(path: Path, *, top_level: bool = False) -> Iterator[tuple[int, str]]:
@@ -63,8 +76,9 @@ def imports(path: Path, *, top_level: bool = False) -> Iterator[tuple[int, str]]
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0
-            for alias in node.names:  # `from perfsuite import records` imports perfsuite.records.measurement
-                yield node.lineno, f"{node.module}.{alias.name}" if node.module == "perfsuite" else str(node.module)
+            for alias in node.names:  # `from perfsuite import records` imports perfsuite.records
+                whole = f"{node.module}.{alias.name}"
+                yield node.lineno, whole if whole in KNOWN else str(node.module)
         waiting += ast.iter_child_nodes(node)
 
 
@@ -73,21 +87,40 @@ every_file = pytest.mark.parametrize("path", FILES, ids=[str(path.relative_to(RO
 
 @every_file
 def test_imports_go_down(path: Path) -> None:
-    """A module imports its own room, its neighbours and the rooms below, in functions too."""
-    here = room(name_of(path))
-    if not here:
+    """A module imports its own room and rooms below it that it may know, in functions too."""
+    name = room(name_of(path))
+    if not name:
         return  # perfsuite/__init__.py names what users import; nothing in the house may import it
-    floor = {name: number for number, names in enumerate(FLOORS) for name in names}
-    assert here in floor, f"Give the room {here!r} a floor in {Path(__file__).name}."
+    assert name in ROOMS, f"Give the room {name!r} a line in docs/architecture.md."
+    here = ROOMS[name]
     wrong = [
         f"{path}:{line} imports {module}"
         for line, module in imports(path)
         if module.split(".")[0] == "perfsuite"
-        and room(module) != here
-        and (floor.get(room(module), len(FLOORS)) > floor[here] or room(module) in STRANGERS.get(here, set()))
+        and room(module) != name
+        and (room(module) not in ROOMS or ROOMS[room(module)].floor > here.floor or room(module) in here.never)
     ]
 
     assert wrong == []
+
+
+def test_the_map_is_whole() -> None:
+    """Every room has a line, every line a room, and what a room never imports is below it."""
+    there = {path.stem if path.is_file() else path.name for path in ROOT.iterdir() if path.suffix in ("", ".py")}
+
+    assert there - {"__init__", "__pycache__"} == ROOMS.keys()
+    assert [one.name for one in ROOMS.values() if one.is_folder != (ROOT / one.name).is_dir()] == []
+    assert [one.name for one in ROOMS.values() if any(ROOMS[name].floor >= one.floor for name in one.never)] == []
+
+
+@pytest.mark.parametrize("name", [one.name for one in ROOMS.values() if one.is_folder])
+def test_no_room_is_too_small_or_too_large(name: str) -> None:
+    """At least two files beside an empty __init__.py, and at most a fifth of all lines."""
+    lines = {path: len(path.read_bytes().splitlines()) for path in FILES}
+    inside = [path for path in FILES if (ROOT / name) in path.parents and lines[path]]
+
+    assert len(inside) >= 2
+    assert sum(lines[path] for path in inside) <= SHARE * sum(lines.values())
 
 
 @every_file
@@ -96,7 +129,7 @@ def test_no_heavy_import_at_module_level(path: Path) -> None:
 
     A trace does nothing without torch, and runs in a process of its own, which alone imports it.
     """
-    if name_of(path).startswith(f"{TRACE}.") and name_of(path) != TRACING:
+    if room(name_of(path)) == TRACE and name_of(path) != TRACING:
         return
     wrong = [
         f"{path}:{line} imports {module}"
@@ -110,12 +143,12 @@ def test_no_heavy_import_at_module_level(path: Path) -> None:
 @every_file
 def test_only_the_process_that_traces_imports_the_trace(path: Path) -> None:
     """Nothing outside of trace/ imports more of it than what starts it, in functions neither."""
-    if name_of(path).startswith(TRACE) and name_of(path) != TRACING:
+    if room(name_of(path)) == TRACE and name_of(path) != TRACING:
         return
     wrong = [
         f"{path}:{line} imports {module}"
         for line, module in imports(path)
-        if module.startswith(TRACE) and module != TRACING
+        if module.startswith(f"perfsuite.{TRACE}") and module != TRACING
     ]
 
     assert wrong == []
@@ -123,24 +156,21 @@ def test_only_the_process_that_traces_imports_the_trace(path: Path) -> None:
 
 @every_file
 def test_only_ranks_use_torch(path: Path) -> None:
-    """Functions that import torch are in the rooms that run in ranks, in the server that forks them, faults, or the
-    suites that asv runs in a rung's environment.
+    """Functions that import torch are in rooms that run in ranks, in the server that forks them, faults, or the suites
+    that asv runs in a rung's environment.
     """
-    elsewhere = ("perfsuite.launch.server", "perfsuite.selftest.faults", "perfsuite.history.suites.")
-    if room(name_of(path)) in TORCH or name_of(path).startswith(elsewhere):
+    name = name_of(path)
+    if name.startswith(USES_TORCH) or (room(name) in ROOMS and ROOMS[room(name)].in_ranks):
         return
     wrong = [f"{path}:{line} imports {module}" for line, module in imports(path) if module.split(".")[0] in HEAVY]
 
     assert wrong == []
 
 
-def test_no_cycles() -> None:
-    """Modules that import each other at module level form no circle, so that any of them may be imported first."""
-    known = {name_of(path): path for path in FILES}
+def test_no_circles() -> None:
+    """Modules that import each other form no circle, in functions neither. A package may import its own modules."""
     waits_for = {
-        # A package imports modules of its own.
-        name: {module for _, module in imports(path, top_level=True) if module in known and module != name}
-        for name, path in known.items()
+        name: {module for _, module in imports(path) if module in KNOWN} - {name} for name, path in KNOWN.items()
     }
     while True:
         free = {name for name, others in waits_for.items() if not others & waits_for.keys()}
@@ -149,3 +179,38 @@ def test_no_cycles() -> None:
         waits_for = {name: others for name, others in waits_for.items() if name not in free}
 
     assert waits_for == {}
+
+
+def hops() -> list[list[tuple[str, str]]]:
+    """File and name of everything that each numbered hop of the page names, in order."""
+    path = PAGE[PAGE.index("## The path of one cell") :]
+    numbered = re.split(r"^(\d+)\. ", path, flags=re.MULTILINE)[1:]
+    assert [int(number) for number in numbered[::2]] == list(range(1, len(numbered) // 2 + 1))
+    return [re.findall(r"`([\w/]+\.py): ([\w.]+)`", text) for text in numbered[1::2]]
+
+
+@pytest.mark.parametrize(("file", "name"), [one for hop in hops() for one in hop])
+def test_the_path_of_a_cell_exists(file: str, name: str) -> None:
+    """Every name on it is defined in the file that the page says."""
+    body = ast.parse((ROOT / file).read_bytes()).body
+    for part in name.split("."):
+        found = [one for one in body if isinstance(one, ast.ClassDef | ast.FunctionDef) and one.name == part]
+        assert found, f"{file} defines no {name}"
+        body = found[0].body
+
+
+def test_the_path_of_a_cell_is_one() -> None:
+    """Every file on it but the first is imported by a file before it, or named there: by the dotted name of its module
+    or, of a definition file, of its folder.
+    """
+    files = list(dict.fromkeys(file for hop in hops() for file, _ in hop))
+    reached = [files[0]]
+    for file in files[1:]:
+        module = name_of(ROOT / file)
+        names = (f'"{module}"', f'"{module.rpartition(".")[0]}"')
+        assert any(
+            module in {found for _, found in imports(ROOT / before)}
+            or any(name in (ROOT / before).read_text() for name in names)
+            for before in [*reached, "catalog/registry.py"]
+        ), f"nothing before {file} leads there"
+        reached.append(file)
