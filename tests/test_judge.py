@@ -1,6 +1,7 @@
 """The judge: one line per metric, the worst of them is the verdict, and no NaN passes."""
 
 import math
+from typing import get_args
 
 import msgspec
 import pytest
@@ -8,14 +9,15 @@ from gate_samples import CELL, GIB, METRICS, PARTS, baseline, measurement, memor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import Hold, Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import UsageError
-from perfsuite.gate.judge import OPEN, ORDER, RED, judge
+from perfsuite.gate.judge import NOT_HELD, OPEN, ORDER, RED, judge
+from perfsuite.gate.rules import RULES
 from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.units import show_count
 from perfsuite.wire.sample import Reading
 
@@ -465,3 +467,13 @@ def test_no_reading_breaks_the_judge(value, samples, name):
 
     assert said.status in ORDER
     assert finite or said.status == "failed"
+
+
+def test_every_hold_has_a_rule():
+    """The type that mypy checks and the rules name the same kinds."""
+    assert set(get_args(Hold)) == RULES.keys()
+
+
+def test_every_status_has_a_place():
+    """What the judge may say is a status that a record may hold."""
+    assert set(ORDER) | {NOT_HELD} <= set(get_args(Status))

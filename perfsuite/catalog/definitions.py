@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 MESSAGES = "messages"  # the task of what has no weights: cells of the process "communication" have it alone
 DEDICATED_TIME_TOLERANCE = 0.02  # an accelerator that nobody else uses, its clocks locked
 CPU_TIME_TOLERANCE = 0.03  # a CPU has no clocks to lock, and neighbours that share its caches
+Hold = Literal["exact", "close", "time", "shown", "undefined"]  # gate/rules has a rule of each
 TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification", MESSAGES)
 
 
@@ -233,9 +234,9 @@ class Metric:
     name: str
     title: str
     show: Callable[[float], str]
-    fold: str = "max"
-    hold: str = "shown"
-    worse: str = "higher"
+    fold: Literal["max", "sum", "mean"] = "max"
+    hold: Hold = "shown"
+    worse: Literal["higher", "lower", "different"] = "higher"
     bound: float = 1e-4  # relative, of a "close" metric in fp32
     column: int | None = None  # its place in the summary table; None: not there
     optional: bool = False  # may be missing where the device cannot tell it

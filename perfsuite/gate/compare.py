@@ -24,13 +24,13 @@ from perfsuite.gate.noise import level_of
 from perfsuite.gate.paired import ERROR, LOOKS, Interval, interval
 from perfsuite.gate.rules import hold
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.units import show_change, show_ratio
 from perfsuite.wire.record import Record
 from perfsuite.wire.sample import Reading
 
-ORDER = ("failed", "regressed", "undecided", "improved", "same")
-_STATUS = {"ok": "same", "missing": "failed"}  # the judge's words, where they are not ours
+ORDER: tuple[Status, ...] = ("failed", "regressed", "undecided", "improved", "same")
+_STATUS: dict[Status, Status] = {"ok": "same", "missing": "failed"}  # the judge's words, where they are not ours
 
 
 class Paired(Record, frozen=True, kw_only=True):
@@ -116,7 +116,7 @@ def _difference(before: Sequence[float], after: Sequence[float]) -> float:
     return statistics.median(math.log(new / old) for old, new in zip(before, after, strict=True))
 
 
-def _outcomes(old: Measurement, new: Measurement) -> tuple[str, str]:
+def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, str]:
     """Where a side did not fit the outcome is all there is to compare."""
     reasons = [one.failure.message if one.failure else "" for one in (old, new)]
     for side, one, reason in zip("AB", (old, new), reasons, strict=True):
@@ -125,7 +125,7 @@ def _outcomes(old: Measurement, new: Measurement) -> tuple[str, str]:
     if old.outcome == new.outcome == "unsupported":
         return "failed", f"failed: nothing was compared: neither side can run it: {reasons[1] or reasons[0]}"
     by = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
-    status = "same" if by == 0 else "improved" if by > 0 else "regressed"
+    status: Status = "same" if by == 0 else "improved" if by > 0 else "regressed"
     return status, f"{status}: {old.outcome} -> {new.outcome}: {reasons[1] or reasons[0]}"
 
 

@@ -31,10 +31,10 @@ from perfsuite.gate.rules import hold
 from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.units import show_bytes, show_number
 
-ORDER = (
+ORDER: tuple[Status, ...] = (
     "failed",
     "incomparable",
     "missing",
@@ -130,9 +130,9 @@ def verdict_of(
         return _verdict(measurement, baseline, "missing", "no metric is defined, so nothing was held")
     timed = {metric.name for metric in metrics if metric.hold == "time"}
     faster = [line.status == "improved" and (line.metric in timed or not stale) for line in lines]
-    statuses = ["ok" if good else line.status for line, good in zip(lines, faster, strict=True)]
+    statuses: list[Status] = ["ok" if good else line.status for line, good in zip(lines, faster, strict=True)]
     held = [status for status in statuses if status != NOT_HELD]
-    worst = min(held, key=ORDER.index, default="ok")
+    worst: Status = min(held, key=ORDER.index, default="ok")
     verdict = _verdict(measurement, baseline, worst, _count(lines, statuses, worst), lines)
     if code and worst in RED | OPEN:
         return msgspec.structs.replace(verdict, changed=[*verdict.changed, code])
@@ -146,7 +146,7 @@ def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) 
     return known + [Metric(name=name, title=name, show=show_number, hold="undefined") for name in sorted(lost)]
 
 
-def _count(lines: list[Line], statuses: list[str], worst: str) -> str:
+def _count(lines: list[Line], statuses: list[Status], worst: Status) -> str:
     """``1 of 4 metrics regressed, 1 improved``; the metrics that are not held do not count."""
     not_held = [line.title for line in lines if line.status == NOT_HELD]
     parts = [f"{statuses.count(worst)} of {len(lines) - len(not_held)} metrics {worst}"]
@@ -195,7 +195,7 @@ def _judge_outcome(new: Measurement, baseline: Baseline) -> Verdict:
     old = baseline.measurement
     difference = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
     if difference == 0:
-        status = "unsupported" if new.outcome == "unsupported" else "ok"
+        status: Status = "unsupported" if new.outcome == "unsupported" else "ok"
         return _verdict(new, baseline, status, f"{_ending(new)}, like its baseline: {_reason(new)}")
     status = "improved" if difference > 0 else "regressed"
     reason = f": {_reason(new)}" if new.failure else ""
@@ -215,7 +215,7 @@ def _judge_outcome(new: Measurement, baseline: Baseline) -> Verdict:
 def _verdict(
     measurement: Measurement,
     baseline: Baseline | None,
-    status: str,
+    status: Status,
     headline: str,
     lines: Iterable[Line] = (),
 ) -> Verdict:

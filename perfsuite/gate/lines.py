@@ -8,7 +8,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.terms import Terms, terms_of
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Line
+from perfsuite.records.verdict import Line, Status
 from perfsuite.units import show_bytes
 from perfsuite.wire.sample import Reading
 
@@ -82,7 +82,7 @@ def agree(before: float | None, after: float | None, bound: float) -> bool:
 
 def text(
     metric: Metric,
-    status: str,
+    status: Status,
     old: Reading | None,
     new: Reading | None,
     change: str = "",
@@ -99,7 +99,7 @@ def text(
 
 
 def say(
-    metric: Metric, status: str, old: str, new: str, change: str, allowed: str, note: str = "", detects: str = ""
+    metric: Metric, status: Status, old: str, new: str, change: str, allowed: str, note: str = "", detects: str = ""
 ) -> Line:
     return Line(
         metric=metric.name,

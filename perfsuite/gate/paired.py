@@ -25,6 +25,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from perfsuite.gate.noise import student
 
@@ -34,6 +35,7 @@ PRIOR_PAIRS = 1  # more of them convict equal sides where pairs spread by more t
 PRIOR_SPREAD = 0.01  # of a pair's difference: benchmarks/detection.py measures it
 HARMLESS = 0.25  # of the tolerance: a change that nobody needs to hear of
 MISSED = 0.02  # the chance, at each look, to call a change as large as the tolerance the same
+Conclusion = Literal["regressed", "improved", "same", "undecided"]
 ERROR = 0.01  # the chance to convict or to praise an equal side, where nothing else is asked for
 
 
@@ -59,8 +61,8 @@ class Interval:
     def high(self) -> float:
         return self.estimate + self.half
 
-    def conclude(self, tolerance: float) -> str:
-        """ "regressed", "improved", "same" or "undecided"."""
+    def conclude(self, tolerance: float) -> Conclusion:
+        """What the interval says of a change as large as the tolerance."""
         limit = math.log1p(tolerance)
         if self.low > limit * HARMLESS:
             return "regressed"
@@ -80,7 +82,7 @@ def interval(differences: Sequence[float], error: float = ERROR) -> Interval | N
     return Interval(mean, math.sqrt(squares / freedom / count), freedom, error / len(LOOKS))
 
 
-def decision(differences: Sequence[float], tolerance: float, error: float = ERROR) -> str:
+def decision(differences: Sequence[float], tolerance: float, error: float = ERROR) -> Conclusion:
     """What the pairs say so far; "undecided" where no look is due, since a look has its price."""
     found = interval(differences, error) if len(differences) in LOOKS else None
     return found.conclude(tolerance) if found else "undecided"

@@ -7,6 +7,7 @@ never stands for. It names the libraries' versions: what an upgrade changes is a
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from perfsuite.errors import FileError
 from perfsuite.gate.lines import changes
@@ -14,7 +15,7 @@ from perfsuite.records import codec
 from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.formats import FORMATS
 from perfsuite.records.prediction import Prediction
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.units import show_bytes, show_change
 
 HELD = {  # a number, or numbers by name, which are held one by one and shown as their sum
@@ -26,7 +27,8 @@ HELD = {  # a number, or numbers by name, which are held one by one and shown as
     "host_bytes": "on the host",
     "overhead": "beside tensors",
 }
-WORSE, BETTER = "regressed", "improved"
+WORSE: Final = "regressed"
+BETTER: Final = "improved"
 
 
 def path_of(root: Path, cell_id: str) -> Path:
@@ -75,7 +77,7 @@ def judge_prediction(
     compared = HELD if before.outcome != "unsupported" else {}
     lines = [_line(metric, title, before, prediction) for metric, title in compared.items()]
     statuses = {line.status for line in lines}
-    status = next((one for one in (WORSE, BETTER) if one in statuses), "ok")
+    status: Status = next((one for one in (WORSE, BETTER) if one in statuses), "ok")
     wrong = sum(line.status != "ok" for line in lines)
     headline = f"{wrong} of {len(lines)} predicted numbers {status}" if status != "ok" else "as predicted"
     if before.outcome != prediction.outcome:

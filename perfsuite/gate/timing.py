@@ -19,7 +19,7 @@ from perfsuite.gate.lines import Scope, say, text
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.noise import Pool, relative
 from perfsuite.gate.terms import Terms
-from perfsuite.records.verdict import Line
+from perfsuite.records.verdict import Line, Status
 from perfsuite.units import show_change, show_ratio
 from perfsuite.wire.sample import Reading
 
@@ -36,7 +36,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         return text(metric, "failed" if new.samples else "missing", old, new, note=f"the measurement {problem}")
     values = [run.values[metric.name] for run in scope.runs if metric.name in run.values]
     if not values:
-        status = "alarm" if scope.changed else "not held"
+        status: Status = "alarm" if scope.changed else "not held"
         why = why_other_machine(scope.old.machine, scope.new.machine) or "the baseline has none"
         return text(metric, status, old, new, note=f"{NO_TIMES}{why}")
     if not min(values) > 0:
@@ -47,7 +47,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     usual, unlucky = statistics.median(values), pool.reach(RULED_OUT)
     sure = pool.reach(1 - scope.terms.alarm_rate)
 
-    def line(status: str, allowed: float, note: str = "", detects: float | None = None) -> Line:
+    def line(status: Status, allowed: float, note: str = "", detects: float | None = None) -> Line:
         shown, change = metric.show(usual), show_change(usual, new.value)
         limit = ("-" if sign < 0 else "+") + show_ratio(allowed)
         seen = "" if detects is None else show_ratio(detects)

@@ -31,7 +31,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import Trainer
 from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
-from perfsuite.wire.failure import Failure
+from perfsuite.wire.failure import Failure, FailureKind
 from perfsuite.wire.job import SCRATCH, Job
 from perfsuite.wire.progress import ProgressWriter
 from perfsuite.wire.sample import RankSample, Reading
@@ -189,7 +189,7 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
     out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
         sign in str(error) for sign in OUT_OF_MEMORY
     )
-    kind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
+    kind: FailureKind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
     refused = refusal(message)  # CUDA's message does not tell it exactly
     failure = Failure(

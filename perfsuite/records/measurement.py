@@ -1,8 +1,12 @@
 """The measurement of one cell: its machine, its launches and its readings."""
 
+from typing import Literal
+
 from perfsuite.wire.failure import Failure
 from perfsuite.wire.record import Record
 from perfsuite.wire.sample import Reading
+
+Outcome = Literal["fits", "oom", "unsupported", "failed"]
 
 
 class Machine(Record, frozen=True, kw_only=True):
@@ -29,14 +33,14 @@ class Launch(Record, frozen=True, kw_only=True):
 
 
 class Measurement(Record, frozen=True, kw_only=True):
-    """A cell measured on real hardware. ``outcome`` is "fits", "oom", "unsupported" or "failed".
+    """A cell measured on real hardware.
 
     The samples of a time are those of all ``launches``, one launch behind the other, equally many of each. ``flags``
     are a RankSample's; records from before there were any have none.
     """
 
     cell: str
-    outcome: str
+    outcome: Outcome
     world_size: int
     readings: dict[str, Reading] = {}
     versions: dict[str, str] = {}

@@ -1,5 +1,7 @@
 """The predicted memory of a cell that was not run."""
 
+from typing import Literal
+
 from perfsuite.wire.record import Record
 from perfsuite.wire.sample import Reading
 
@@ -30,7 +32,7 @@ class Prediction(Record, frozen=True, kw_only=True):
 
     format: int
     cell: str
-    outcome: str
+    outcome: Literal["fits", "oom", "unsupported"]
     reason: str = ""
     world_size: int
     rank: int = 0

@@ -1,6 +1,30 @@
 """The verdict on one cell."""
 
+from typing import Literal
+
 from perfsuite.wire.record import Record
+
+# gate/judge.py says what each means; "same" and "differs" are those of an A/B, "not held" is of a line alone.
+Status = Literal[
+    "failed",
+    "incomparable",
+    "missing",
+    "regressed",
+    "improved",
+    "alarm",
+    "undecided",
+    "machine",
+    "unheld",
+    "ok",
+    "unsupported",
+    "not held",
+    "same",
+    "differs",
+    # In reports of format 2 and before, which are still read.
+    "suspected",
+    "unstable",
+    "excused",
+]
 
 
 class Line(Record, frozen=True, kw_only=True, gc=False):
@@ -10,7 +34,7 @@ class Line(Record, frozen=True, kw_only=True, gc=False):
 
     metric: str
     title: str
-    status: str
+    status: Status
     old: str
     new: str
     change: str
@@ -25,7 +49,7 @@ class Verdict(Record, frozen=True, kw_only=True, gc=False):
     """
 
     cell: str
-    status: str
+    status: Status
     headline: str
     lines: list[Line] = []
     changed: list[str] = []

@@ -55,7 +55,7 @@ def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]
 
 def status(result: Result) -> str:
     """``regressed``; ``oom, ok`` where the outcome is not the usual one; ``new``, ``improved, accepted`` if updated."""
-    outcome, verdict = result.measurement.outcome, result.verdict.status
+    outcome, verdict = result.measurement.outcome, str(result.verdict.status)
     if result.updated:
         verdict = f"{verdict}, accepted" if result.baseline else "new"
     return verdict if outcome in ("fits", verdict) else f"{outcome}, {verdict}"

@@ -97,7 +97,7 @@ class Bench:
             with case.disk() if case.disk else contextlib.nullcontext():
                 gatekeeper = self._gatekeeper(store, runner, case.consent)
                 result = gatekeeper.hold(parse_cell(case.cell, runner.catalog), faults)
-            status, text = result.verdict.status, render(result.verdict, result.measurement.failure)
+            status, text = str(result.verdict.status), render(result.verdict, result.measurement.failure)
         except PerfsuiteError as error:
             status, text = REFUSED, str(error)
         except Exception as error:  # the other faults shall be tried all the same

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.records import codec
-from perfsuite.wire.failure import Failure
+from perfsuite.wire.failure import Failure, FailureKind
 from perfsuite.wire.processes import end_with_parent
 from perfsuite.wire.trace import TraceJob
 
@@ -29,7 +29,7 @@ def run(job: TraceJob, out: Path) -> None:
     except Exception as error:
         if not isinstance(error, RankError):
             traceback.print_exc()
-        kind = "unsupported" if isinstance(error, Unsupported) else "raised"
+        kind: FailureKind = "unsupported" if isinstance(error, Unsupported) else "raised"
         text = str(error) if isinstance(error, RankError) else f"{type(error).__name__}: {error}"
         frames = traceback.extract_tb(error.__traceback__)
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""

@@ -1,6 +1,10 @@
 """The failure of one rank."""
 
+from typing import Literal
+
 from perfsuite.wire.record import Record
+
+FailureKind = Literal["oom", "unsupported", "raised", "killed", "hung", "result"]
 
 
 class Failure(Record, frozen=True, kw_only=True):
@@ -10,7 +14,7 @@ class Failure(Record, frozen=True, kw_only=True):
     that is not known, as before the first step.
     """
 
-    kind: str  # "oom", "unsupported", "raised", "killed", "hung", "result"
+    kind: FailureKind
     rank: int | None
     message: str
     tail: str = ""

@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 import msgspec
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import Hold, Metric
 from perfsuite.errors import UsageError
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.gather import is_number
 from perfsuite.gate.lines import Scope, agree, bound_of, changes, say, text
 from perfsuite.gate.timing import hold_time
-from perfsuite.records.verdict import Line
+from perfsuite.records.verdict import Line, Status
 from perfsuite.units import show_change
 from perfsuite.wire.sample import Reading
 
@@ -74,8 +74,8 @@ def _exact(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
             metric=metric.name, title=metric.title, status="ok", old=value, new=value, change=change, allowed="0"
         )
     better = (new.value < old.value and metric.worse == "higher") or (new.value > old.value and metric.worse == "lower")
-    status, change = "improved" if better else "regressed", show_change(old.value, new.value)
-    return text(metric, status, old, new, change, "0", explain(metric, new, old))
+    status: Status = "improved" if better else "regressed"
+    return text(metric, status, old, new, show_change(old.value, new.value), "0", explain(metric, new, old))
 
 
 def _close(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
@@ -107,7 +107,7 @@ def _undefined(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line
     return text(metric, "missing", old, new, note="no Metric defines it")
 
 
-RULES: dict[str, Callable[[Metric, Reading, Reading, Scope], Line | None]] = {
+RULES: dict[Hold, Callable[[Metric, Reading, Reading, Scope], Line | None]] = {
     "exact": _exact,
     "close": _close,
     "time": _time,
