@@ -26,7 +26,7 @@ def join(session: Session, folder: Path) -> None:
     """
     import torch
     import torch.distributed as dist
-    from torch._C._distributed_c10d import TCPStore
+    from torch.distributed import TCPStore  # type: ignore[attr-defined]  # documented, but not in __all__
 
     rank, world_size = session.rank, session.world_size
     if session.job.device == "cuda":

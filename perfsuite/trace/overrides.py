@@ -10,6 +10,7 @@ from unittest import mock
 
 import torch
 
+from perfsuite.errors import Unsupported
 from perfsuite.rank.session import Session
 from perfsuite.trace import attention, autograd, cuda, distributed, gloo, host, kernels, streams, values
 from perfsuite.wire.trace import TraceJob
@@ -40,9 +41,8 @@ EVERYWHERE: tuple[Patch, ...] = (
     distributed.dtensors_plan_apart,
     distributed.buckets_reduce_alone,
     distributed.meshes_are_real,
-    distributed.sends_hold_tensors,
-    distributed.stages_agree,
 )
+PIPELINES: tuple[Patch, ...] = (distributed.sends_hold_tensors, distributed.stages_agree)
 CPU: tuple[Patch, ...] = (
     autograd.random_states_count,
     gloo.collectives_copy,
@@ -63,6 +63,8 @@ RULES = {
 def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
     """Those that the cell needs."""
     yield from EVERYWHERE
+    if session.strategy.engine.dimension == "pipeline":
+        yield from PIPELINES
     yield from CPU if job.job.device == "cpu" else CUDA
     if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them
         newest = job.capability is None or job.capability >= AMPERE
@@ -88,5 +90,10 @@ def applied(recorder: Any, job: TraceJob, session: Session) -> Iterator[None]:
     recorder.rules.update(RULES)
     with contextlib.ExitStack() as stack:
         for patch in patches(job, session):
-            stack.enter_context(patch(recorder))
+            try:
+                stack.enter_context(patch(recorder))
+            except (AttributeError, ImportError) as error:  # rank/compat.py lists the private names
+                raise Unsupported(
+                    f"These releases cannot be traced: {error}. Measure the cell in a run instead."
+                ) from error
         yield
