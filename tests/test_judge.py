@@ -273,7 +273,7 @@ def test_an_unknown_rule_is_refused():
     """A metric of one's own with a misspelt rule is told the known ones."""
     metric = Metric(name="tokens", title="tokens", show=show_count, hold="equal")
 
-    with pytest.raises(UsageError, match=r"holds by 'equal'\. Known: exact, close, time, shown"):
+    with pytest.raises(UsageError, match=r"holds by 'equal'\. Known: close, exact, shown, time"):
         verdict(measurement(), metrics=(metric,))
 
 

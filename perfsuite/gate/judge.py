@@ -1,7 +1,7 @@
 """Holds a measurement to its baseline: one line per metric, the worst of them is the verdict.
 
 Small on purpose, and replaceable: whatever returns a Verdict can be the judge. How a metric's numbers are compared is
-in rules.py.
+in rules/.
 
 Statuses, worst first
     failed        the cell ended without a measurement, or a number is not finite

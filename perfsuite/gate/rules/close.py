@@ -1,0 +1,28 @@
+"""Held closely: losses and gradient norms, step by step, within the bound of the precision."""
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.lines import Scope, agree, bound_of, say, text
+from perfsuite.records.verdict import Line
+from perfsuite.units import show_change
+from perfsuite.wire.sample import Reading
+
+
+def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """Every step that both have: within the bound of the precision, and overflowed in both or in none."""
+    bound = bound_of(metric, scope.low_precision)
+    pairs = list(zip(old.samples, new.samples, strict=False))
+    allowed = f"±{bound * 100:g} %"
+    if old.samples != new.samples and not all(agree(before, after, bound) for before, after in pairs):
+        differing = [step for step, (before, after) in enumerate(pairs) if not agree(before, after, bound)]
+        before, after = pairs[differing[0]]
+        note = f"differs in step {differing[0]} first, in {len(differing)} of {len(pairs)} steps"
+        change = "" if before is None or after is None else show_change(before, after)
+        return say(metric, "regressed", _step(metric, before), _step(metric, after), change, allowed, note)
+    for before, after in reversed(pairs):
+        if before is not None and after is not None:
+            return say(metric, "ok", metric.show(before), metric.show(after), show_change(before, after), allowed)
+    return text(metric, "missing", old, new, note="no step in common")
+
+
+def _step(metric: Metric, sample: float | None) -> str:
+    return "overflow" if sample is None else metric.show(sample)

@@ -1,0 +1,22 @@
+"""Held exactly: a number that repeats itself, and each of its parts."""
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.explain import explain
+from perfsuite.gate.lines import Scope, text
+from perfsuite.records.verdict import Line, Status
+from perfsuite.units import show_change
+from perfsuite.wire.sample import Reading
+
+
+def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """Equality of the value and of its parts. Parts that shift under an equal value are red too: what grew is hidden
+    by what shrank, and the next change may uncover it.
+    """
+    if new.value == old.value and new.parts == old.parts:
+        value, change = metric.show(old.value), "+0.0 %" if old.value else "0 %"
+        return Line(
+            metric=metric.name, title=metric.title, status="ok", old=value, new=value, change=change, allowed="0"
+        )
+    better = (new.value < old.value and metric.worse == "higher") or (new.value > old.value and metric.worse == "lower")
+    status: Status = "improved" if better else "regressed"
+    return text(metric, status, old, new, show_change(old.value, new.value), "0", explain(metric, new, old))

@@ -1,0 +1,17 @@
+"""A time, or a rate: gate/timing.py decides, and the phases of a step explain what is slower."""
+
+import msgspec
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.explain import explain_time
+from perfsuite.gate.lines import Scope
+from perfsuite.gate.timing import hold_time
+from perfsuite.records.verdict import Line
+from perfsuite.wire.sample import Reading
+
+
+def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """The line of gate/timing.py, with the phases that explain what is slower."""
+    line = hold_time(metric, new, old, scope)
+    explained = explain_time(scope.new, scope.old) if line.status in ("alarm", "machine") and line.change else ""
+    return msgspec.structs.replace(line, note="; ".join(filter(None, (line.note, explained))))

@@ -1,0 +1,11 @@
+"""A reading of both sides whose Metric is gone: nobody can say what it should be."""
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.lines import Scope, text
+from perfsuite.records.verdict import Line
+from perfsuite.wire.sample import Reading
+
+
+def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """A reading of both sides whose Metric is gone: nobody can say what it should be."""
+    return text(metric, "missing", old, new, note="no Metric defines it")
