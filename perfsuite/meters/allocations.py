@@ -29,7 +29,7 @@ class Allocations(Meter):
 
 
 def count_allocations(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Reading:
-    """The allocations of the last whole step of a log, as anatomy.py describes it."""
+    """The allocations of the last whole step of a log, as rank/anatomy.py describes it."""
     steps: list[Counter[tuple[str, str]]] = [Counter()]
     phase = ""
     for address, size, operation in events:

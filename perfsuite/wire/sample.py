@@ -6,8 +6,9 @@ from perfsuite.wire.record import Record
 class Reading(Record, frozen=True, kw_only=True):
     """One metric's value, with the parts that add up to it and the raw samples that it summarizes, where it has them.
 
-    ``suspects`` are what a part is made of, the largest only, as suspects.py writes them: evidence, not held to
-    anything.
+    ``suspects`` are what a part is made of, the largest only, as records/suspects.py writes them: evidence,
+    not held to anything.
+
     A sample is None where an fp16 step overflowed and was skipped. ``ranks`` holds each rank's value.
     """
 
