@@ -23,7 +23,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.gate.compare import Comparison, compare
 from perfsuite.gate.launches import merge
-from perfsuite.gate.paired import ERROR, LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
+from perfsuite.gate.paired import LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
+from perfsuite.gate.terms import MOST_RED_RATE, TIMED, Terms
 from perfsuite.launch.environments import Environment, with_releases
 from perfsuite.records import Launch, Measurement, Reading
 from perfsuite.runner import Settings
@@ -193,7 +194,7 @@ def launched(count: int, **readings: Reading | None) -> list[Measurement]:
 def compared(a: list[Measurement], b: list[Measurement], *strategies: str) -> Comparison:
     """What is said of the sides."""
     names = (strategies[0], strategies[-1]) if strategies else ("zero3", "zero3")
-    return compare(a, b, samples.METRICS, strategies=names, tolerance=0.01)
+    return compare(a, b, samples.METRICS, strategies=names, terms=Terms(tolerance=0.01, spread=0.01))
 
 
 def status_of(comparison: Comparison, metric: str) -> str:
@@ -215,7 +216,7 @@ def test_a_slower_side_regresses() -> None:
 
     assert found.verdict.status == "regressed"
     assert found.times[0].low <= 1.05 <= found.times[0].high + 1e-9
-    assert found.times[0].error == ERROR / len(LOOKS)
+    assert found.times[0].error == MOST_RED_RATE / TIMED / len(LOOKS)
 
 
 def test_one_launch_says_nothing_of_time() -> None:
@@ -429,7 +430,12 @@ def test_all_that_was_installed_is_told() -> None:
     ]
     one = ab.Session(*sides, [], Settings(), 0.02, 0)
     found = compare(
-        launched(1), launched(1), samples.METRICS, strategies=("ddp", "ddp"), tolerance=0.02, installed=one.installed
+        launched(1),
+        launched(1),
+        samples.METRICS,
+        strategies=("ddp", "ddp"),
+        terms=Terms(tolerance=0.02, spread=0.01),
+        installed=one.installed,
     )
 
     assert sorted(found.verdict.changed) == ["forced 2.0 -> none", f"msgspec 0.1 -> {msgspec.__version__}"]

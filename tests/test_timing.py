@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.registry import Catalog
 from perfsuite.gate.judge import OPEN, RED, judge
 from perfsuite.gate.lines import Scope
 from perfsuite.gate.noise import PRIOR_RUNS, Pool, student
 from perfsuite.gate.pool import WINDOW, run_of, runs_of, with_run
-from perfsuite.gate.terms import FALSE_ALARMS, FALSE_REDS, TIMED, Terms, terms_of
+from perfsuite.gate.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED, TIMED, Terms, terms_of
 from perfsuite.gate.timing import hold_time
 from perfsuite.records import Line, Measurement
 from perfsuite.units import show_number, show_seconds
@@ -230,3 +231,12 @@ def test_python_s_patch_and_a_build_are_no_change():
 
     assert judge(of(0.4, versions=here), baseline(), METRICS, strategy="zero3").status == "ok"
     assert judge(of(0.4, versions=here, machine=ELSEWHERE), baseline(), METRICS, strategy="zero3").status == "ok"
+
+
+def test_only_a_shared_machine_widens_a_coarse_time():
+    """Blocks of unfenced steps see fewer of its slow spells; the fenced step has the tolerance of the class."""
+    metrics = {metric.name: metric for metric in Catalog().metrics("training")}
+    unfenced, fenced = metrics["unfenced_step_time_seconds"], metrics["step_time_seconds"]
+
+    assert SHARED.tolerance_of(unfenced) == 3 * SHARED.tolerance == 3 * SHARED.tolerance_of(fenced)
+    assert DEDICATED.tolerance_of(unfenced) == DEDICATED.tolerance

@@ -53,7 +53,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         return say(metric, status, shown, metric.show(new.value), change, limit, note, seen)
 
     if scope.changed:
-        tolerance = scope.terms.tolerance
+        tolerance = scope.terms.tolerance_of(metric)
         if not slower + unlucky <= math.log1p(tolerance):
             note = f"{_of(values)} cannot rule out {show_ratio(tolerance)}"
             return line("alarm", tolerance, note)
