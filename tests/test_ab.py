@@ -393,6 +393,17 @@ def test_an_environment_differs_in_what_was_asked_for(tmp_path: Path, monkeypatc
     assert with_releases([wheel(tmp_path, "iniconfig", "0.1")]).python != environment.python
 
 
+def test_a_module_of_this_folder_does_not_hide_the_revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may be one file beside the tests, where pytest runs; ranks import the copy's."""
+    here, copy = tmp_path / "here", tmp_path / "copy"
+    for folder in (here, copy):
+        folder.mkdir()
+        (folder / "my_model.py").touch()
+    monkeypatch.chdir(here)
+
+    assert Environment(path=(str(copy),)).origins(["my_model"]) == [str(copy / "my_model.py")]
+
+
 NESTED = """
 from perfsuite.launch.environments import installed, with_releases
 import json, sys
