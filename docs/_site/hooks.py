@@ -54,7 +54,8 @@ def _section(one: argparse.ArgumentParser, level: int) -> Iterator[str]:
     yield f"{_text(one.description or '')}\n"
     inner = list(children(one))
     if not inner:
-        usage = one.format_usage().removeprefix("usage: ").strip()
+        one.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=112)
+        usage = one.format_usage().removeprefix("usage: ").strip().replace("\n       ", "\n")
         yield f"```text\n{usage}\n```\n"
     shown = [action for action in one._actions if not isinstance(action, (argparse._HelpAction, _SUBPARSERS))]
     yield from _table("argument", [(_spelled(action), action.help or "") for action in shown])
