@@ -14,7 +14,7 @@ import yaml
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-# Written by a command: their sentences are that command's, and their tables as wide as what they list.
+# Written by a command: tables as wide as what they list.
 GENERATED = {
     "dataloader_datasets.md": "perfsuite ladder publish",
     "dataloader_torch.md": "perfsuite ladder publish",
@@ -28,8 +28,11 @@ GENERATED = {
     "support.md": "perfsuite support run",
     "transformers_ladder.md": "perfsuite ladder publish",
 }
+# Their sentences are lists of what was found, or errors that others' packages raise.
+LISTS = ("dataloader_datasets.md", "dataloader_torch.md", "detection.md", "support.md", "transformers_ladder.md")
 EVERY = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 WRITTEN = [path for path in EVERY if path.name not in GENERATED]
+PROSE = [path for path in EVERY if path.name not in LISTS]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
 NOT_CHECKED = re.compile(r"<!-- not checked: \S.*? -->\n+( *)```\w*\n.*?^\1```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
@@ -45,6 +48,7 @@ PLAIN = {  # what STYLE.md names, and what to write for it
 }
 
 every_page = pytest.mark.parametrize("path", EVERY, ids=lambda path: str(path.relative_to(ROOT)))
+prose_page = pytest.mark.parametrize("path", PROSE, ids=lambda path: str(path.relative_to(ROOT)))
 written_page = pytest.mark.parametrize("path", WRITTEN, ids=lambda path: str(path.relative_to(ROOT)))
 
 
@@ -278,7 +282,7 @@ def words(sentence: str) -> int:
     return sum(any(letter.isalnum() for letter in word) for word in sentence.split())
 
 
-@written_page
+@prose_page
 def test_sentences_are_short(path):
     """At most 25 words."""
     assert [one for one in sentences(text_of(path)) if words(one) > MOST_WORDS] == []
@@ -290,7 +294,7 @@ def test_lines_are_short(path):
     assert [line for line in path.read_text().splitlines() if len(line) > MOST_COLUMNS] == []
 
 
-@written_page
+@prose_page
 def test_words_are_plain(path):
     """None that STYLE.md replaces, outside of code."""
     text = re.sub(r"`[^`\n]*`", "", FENCE.sub("", text_of(path)))
