@@ -60,9 +60,9 @@ before the first step. The device then gets its capacity.
 Settings are torch's defaults. Outside it: PYTORCH_CUDA_ALLOC_CONF (expandable segments, splitting, garbage collection),
 tensors that several streams use (record_stream), CUDA graphs' pools.
 
-A cell's requests are those of two traced steps. They run on three devices: one of any size, the smallest in which the
-model says that they find room, and one that is a tenth smaller. The most reserved includes building the model,
-which the device's capacity does not bound.
+A cell's requests are those of two traced steps. They run on three devices: one of any size, the smallest that the
+model says is enough, and one a tenth smaller. The most reserved includes building the model, which the device's
+capacity does not bound.
 
 | requests | how many | streams | device | most reserved | out of memory | answers that differ |
 |---|---|---|---|---|---|---|"""

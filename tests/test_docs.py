@@ -1,5 +1,6 @@
 """The README and docs/: links and anchors exist, commands parse, sentences and lines are short, words are plain."""
 
+import functools
 import importlib.util
 import re
 import shlex
@@ -61,6 +62,7 @@ def hooks():
 
 
 HOOKS = hooks()
+parser = functools.cache(HOOKS.parser)
 
 
 def text_of(path: Path) -> str:
@@ -172,19 +174,19 @@ def perfsuite(words: list[str], whole: bool) -> None:
     """By its own parser. Of a command within a sentence, which may lack arguments, the subcommand and the flags."""
     if whole:
         try:
-            HOOKS.parser().parse_args(words)
+            parser().parse_args(words)
         except SystemExit as ended:
             if ended.code:
                 raise Wrong(f"perfsuite {shlex.join(words)} does not parse") from None
         return
-    parser = HOOKS.parser()
-    while words and (children := {child.prog.split()[-1]: child for child in HOOKS.children(parser)}):
+    one = parser()
+    while words and (children := {child.prog.split()[-1]: child for child in HOOKS.children(one)}):
         if words[0].isupper():
             return  # perfsuite COMMAND
         one_of(words[0], children)
-        parser, words = children[words[0]], words[1:]
+        one, words = children[words[0]], words[1:]
     for flag in (word.partition("=")[0] for word in words if word.startswith("-")):
-        one_of(flag, parser._option_string_actions)
+        one_of(flag, one._option_string_actions)
 
 
 def pytest_words(words: list[str], known: set[str]) -> None:
@@ -321,8 +323,8 @@ def test_every_page_is_in_the_site():
 def test_the_reference_has_every_command():
     """A heading for each command and each of its actions."""
     page = "\n".join(HOOKS.command_line())
-    parsers = list(HOOKS.children(HOOKS.parser()))
-    every = [one.prog for parser in parsers for one in (parser, *HOOKS.children(parser))]
+    parsers = list(HOOKS.children(parser()))
+    every = [inner.prog for one in parsers for inner in (one, *HOOKS.children(one))]
 
     assert len(every) > len(parsers) > 10
     assert [name for name in every if f" {name}\n" not in page] == []
