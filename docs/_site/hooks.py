@@ -86,19 +86,15 @@ def _table(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     rows = list(rows)
     if rows:
         yield f"| {title} | meaning |\n|---|---|"
-        yield from (f"| `{_cell(name)}` | {_text(text)} |" for name, text in rows)
+        yield from (f"| `{name}` | {_text(text)} |" for name, text in rows)
         yield ""
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
 
 
 def _text(text: str) -> str:
     """A help text as Markdown: argparse's own %% is %, and nothing in it is markup but backticks."""
     text = " ".join(text.replace("%%", "%").split())
     parts = text.split("`")
-    plain = [re.sub(r"([<>*_\[\]|])", r"\\\1", part) if n % 2 == 0 else _cell(part) for n, part in enumerate(parts)]
+    plain = [re.sub(r"([<>*_\[\]|])", r"\\\1", part) if n % 2 == 0 else part for n, part in enumerate(parts)]
     return "`".join(plain)
 
 
