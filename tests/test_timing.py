@@ -71,6 +71,15 @@ def test_nothing_changed_and_slower_is_the_machine():
     assert line.status in OPEN and line.status not in RED
 
 
+def test_nothing_changed_and_slower_by_less_than_matters_is_ok():
+    """Runs that are alike to a thousandth would else tell of every half percent."""
+    quiet, terms = [0.4, 0.4004] * 50, Terms(tolerance=0.02, spread=0.001)
+
+    assert held(0.406, quiet, terms=terms).status == "ok"
+    assert held(0.41, quiet, terms=terms).status == "machine"
+    assert held(0.406, quiet, terms=Terms(tolerance=0.005, spread=0.001)).status == "machine"
+
+
 def test_a_change_calls_for_a_trial_unless_a_slow_down_is_ruled_out():
     """Runs that spread by 10 % rule out nothing as small as 3 %; a run that is much faster does."""
     changed = ["transformers 5.22.0 -> 5.23.0"]
