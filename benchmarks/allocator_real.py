@@ -47,20 +47,22 @@ KEPT_RANDOM = 4
 RANDOM = 200
 REQUESTS = 400
 MIB = 2**20
-HEAD = f"""# The model of the caching allocator beside the real one
+HEAD = f"""# The model of the caching allocator and the real one
 
-Written by `python benchmarks/allocator_real.py`, on a machine without a GPU: the real one is the compiled allocator of
-torch {TORCH} for CUDA (libc10_cuda.so of its wheel on PyPI), driven over a stand-in for libcudart that has nothing but
-a capacity and addresses. After every request four numbers are compared: the address of the block, the bytes allocated,
-the bytes reserved, and how many segments there are; and whether memory ran out. At a place in each sequence the
-cache is emptied, as a prediction does before the first step, and the device gets its capacity.
+Written by `python benchmarks/allocator_real.py`, on a machine without a GPU. The real one is the compiled allocator of
+torch {TORCH} for CUDA (libc10_cuda.so of its wheel on PyPI). It runs over a stand-in for libcudart that only has a
+capacity and addresses.
+
+After every request, four numbers are compared: the address of the block, the bytes allocated and reserved, and the
+number of segments. So is whether memory ran out. At a place in each sequence the cache is emptied, as a prediction does
+before the first step. The device then gets its capacity.
 
 Settings are torch's defaults. Outside it: PYTORCH_CUDA_ALLOC_CONF (expandable segments, splitting, garbage collection),
 tensors that several streams use (record_stream), CUDA graphs' pools.
 
-A cell's requests are those of two traced steps, on a device of any size, on the smallest in which the model says that
-they find room, and on one that is a tenth smaller. The most reserved is that of building the model too, which the
-device's capacity does not bound.
+A cell's requests are those of two traced steps. They run on three devices: one of any size, the smallest that the
+model says is enough, and one a tenth smaller. The most reserved includes building the model, which the device's
+capacity does not bound.
 
 | requests | how many | streams | device | most reserved | out of memory | answers that differ |
 |---|---|---|---|---|---|---|"""

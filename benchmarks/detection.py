@@ -11,6 +11,7 @@ from pathlib import Path
 
 from record_trials import DATA, Recorded
 
+from perfsuite.catalog.registry import Catalog
 from perfsuite.gate.paired import LOOKS, decision
 from perfsuite.gate.terms import SHARED
 from perfsuite.records import codec
@@ -83,13 +84,14 @@ def spreads(trials: Sequence[Recorded]) -> list[str]:
 def shifted(trials: Sequence[Recorded]) -> str:
     """What the rule would have said of the recorded pairs without a delay, if every one were slower by so much."""
     null = [one for one in trials if not one.delay]
+    tolerances = {metric.name: SHARED.tolerance_of(metric) for metric in Catalog().metrics("training")}
     told = []
     for effect in (0.03, 0.05):
         red = sum(
             any(
-                decision([d + math.log1p(effect) for d in found[:look]], SHARED.tolerance, SHARED.red_rate)
+                decision([d + math.log1p(effect) for d in found[:look]], tolerances[name], SHARED.red_rate)
                 == "regressed"
-                for found in one.differences.values()
+                for name, found in one.differences.items()
                 for look in LOOKS
                 if look <= len(found)
             )

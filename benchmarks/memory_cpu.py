@@ -64,8 +64,8 @@ def main() -> int:
     head = [
         "# Predicted and measured memory on a CPU",
         "",
-        "Live tensors of the fullest rank at the peak, in bytes: measured by the allocator of a run, predicted",
-        "by a trace of the same code under fake tensors. Written by `python benchmarks/memory_cpu.py`.",
+        "Live tensors of the fullest rank at the peak, in bytes. The allocator of a run measures them. A trace of the",
+        "same code under fake tensors predicts them. Written by `python benchmarks/memory_cpu.py`.",
         "",
         f"{versions}.",
         f"Worst of one rank {100 * worst[True]:.4f} %, of several {100 * worst[False]:.4f} %.",

@@ -80,8 +80,8 @@ def deep(layers: int) -> Model:
 CATALOG = Catalog((), (GATED, *map(deep, LAYERS)))
 HEAD = """# What people asked
 
-Predicted, not measured; written by `python benchmarks/memory_seeds.py`. What a cell needs is the smallest capacity in
-which its two traced steps find room, and what the GPU holds beside all tensors (perfsuite/predict/overhead.py).
+Predicted, not measured. Written by `python benchmarks/memory_seeds.py`. A cell needs the smallest capacity in which its
+two traced steps find room, and what the GPU holds in addition to all tensors.
 """
 LENGTHS = (512, 1024, 2048, 2560, 2688, 2816, 2944, 3072)
 ASKED_SINGLE, ASKED_BOTH = 17, 27  # GB, of the baseline on one GPU and on two
@@ -121,9 +121,9 @@ def say(cells: Sequence[Cell]) -> Iterator[tuple[Cell, Prediction]]:
 def t5_base() -> Iterator[str]:
     """Find the length, then predict every row at it."""
     yield "The note names neither the length of its samples nor how both GPUs were used. Started by hand, its Trainer"
-    yield "takes torch.nn.DataParallel, and 27 GB are more than one of the GPUs has, so they are taken for the sum of"
-    yield "both. The second GPU has a replica's parameters, activations and gradients and no optimizer state; it is not"
-    yield "traced: both together are told as twice the one, less the optimizer's state."
+    yield "takes torch.nn.DataParallel. One of the GPUs has less than 27 GB, so this page takes 27 GB for the sum of"
+    yield "both. The second GPU has a replica's parameters, activations and gradients, and no optimizer state. It is"
+    yield "not traced. The sum of both is twice the first, less the optimizer's state."
     yield ""
     yield "| length | one GPU, GB | both, GB |"
     yield "|---|---|---|"
@@ -136,12 +136,12 @@ def t5_base() -> Iterator[str]:
     length = min(off, key=off.__getitem__)
     yield ""
     yield (
-        f"Told were {ASKED_SINGLE} GB on one GPU and {ASKED_BOTH} GB on two: samples of {length} tokens come nearest, "
-        "and no length gives both. So 27 GB and not 4, because samples are long: attention keeps its scores of all "
-        "pairs of tokens. At that length:"
+        f"The note reports {ASKED_SINGLE} GB on one GPU and {ASKED_BOTH} GB on two. Samples of {length} tokens come "
+        "nearest, and no length gives both. So it is 27 GB and not 4 because samples are long: attention keeps its "
+        "scores of all pairs of tokens. At that length:"
     )
     yield ""
-    yield "| tried | told, GB | both, GB | off | one GPU, GB | activations at the peak, GB |"
+    yield "| tried | reported, GB | both, GB | off | one GPU, GB | activations at the peak, GB |"
     yield "|---|---|---|---|---|---|"
     cells = [parse_cell(f"t5_base-{strategy}-rtx3090_x1-s{length}", CATALOG) for _, strategy, _ in ROWS]
     for (title, _, told), (_, one) in zip(ROWS, say(cells), strict=True):

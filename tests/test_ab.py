@@ -22,7 +22,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.gate.compare import Comparison, compare
 from perfsuite.gate.launches import merge
-from perfsuite.gate.paired import ERROR, LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
+from perfsuite.gate.paired import LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
+from perfsuite.gate.terms import MOST_RED_RATE, TIMED, Terms
 from perfsuite.launch.environments import Environment, with_releases
 from perfsuite.measure import ab
 from perfsuite.measure.runner import Settings
@@ -194,7 +195,7 @@ def launched(count: int, **readings: Reading | None) -> list[Measurement]:
 def compared(a: list[Measurement], b: list[Measurement], *strategies: str) -> Comparison:
     """What is said of the sides."""
     names = (strategies[0], strategies[-1]) if strategies else ("zero3", "zero3")
-    return compare(a, b, samples.METRICS, strategies=names, tolerance=0.01)
+    return compare(a, b, samples.METRICS, strategies=names, terms=Terms(tolerance=0.01, spread=0.01))
 
 
 def status_of(comparison: Comparison, metric: str) -> str:
@@ -216,7 +217,7 @@ def test_a_slower_side_regresses() -> None:
 
     assert found.verdict.status == "regressed"
     assert found.times[0].low <= 1.05 <= found.times[0].high + 1e-9
-    assert found.times[0].error == ERROR / len(LOOKS)
+    assert found.times[0].error == MOST_RED_RATE / TIMED / len(LOOKS)
 
 
 def test_one_launch_says_nothing_of_time() -> None:
@@ -393,6 +394,17 @@ def test_an_environment_differs_in_what_was_asked_for(tmp_path: Path, monkeypatc
     assert with_releases([wheel(tmp_path, "iniconfig", "0.1")]).python != environment.python
 
 
+def test_a_module_of_this_folder_does_not_hide_the_revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model may be one file beside the tests, where pytest runs; ranks import the copy's."""
+    here, copy = tmp_path / "here", tmp_path / "copy"
+    for folder in (here, copy):
+        folder.mkdir()
+        (folder / "my_model.py").touch()
+    monkeypatch.chdir(here)
+
+    assert Environment(path=(str(copy),)).origins(["my_model"]) == [str(copy / "my_model.py")]
+
+
 NESTED = """
 from perfsuite.launch.environments import installed, with_releases
 import json, sys
@@ -430,7 +442,12 @@ def test_all_that_was_installed_is_told() -> None:
     ]
     one = ab.Experiment(*sides, [], Settings(), 0.02, 0)
     found = compare(
-        launched(1), launched(1), samples.METRICS, strategies=("ddp", "ddp"), tolerance=0.02, installed=one.installed
+        launched(1),
+        launched(1),
+        samples.METRICS,
+        strategies=("ddp", "ddp"),
+        terms=Terms(tolerance=0.02, spread=0.01),
+        installed=one.installed,
     )
 
     assert sorted(found.verdict.changed) == ["forced 2.0 -> none", f"msgspec 0.1 -> {msgspec.__version__}"]

@@ -188,12 +188,12 @@ def test_a_utilization_that_only_the_baseline_has_is_not_red(measure, catalog):
     assert held_to(with_measurement(old, readings=without).measurement, here, catalog).status == "ok"
 
 
-def test_blocks_are_as_many_steps_as_are_timed():
+def test_blocks_are_as_many_steps_as_are_timed_or_twenty():
     """Five samples where there are enough steps."""
     blocks = [last_kinds(steps, "training", "cpu", capped=False).count("unfenced") for steps in (1, 3, 10, 50, 200)]
 
-    assert blocks == [1, 3, 5, 5, 20]
-    assert [block_size(steps) for steps in (1, 3, 10, 50, 200)] == [1, 1, 2, 10, 10]
+    assert blocks == [1, 3, 5, 10, 20]
+    assert [block_size(steps) for steps in (1, 3, 10, 50, 200)] == [1, 1, 2, 5, 5]
 
 
 def test_nothing_fences_the_steps_of_a_block(catalog, pytestconfig):

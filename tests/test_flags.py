@@ -8,6 +8,7 @@ from perfsuite.gate.compare import compare
 from perfsuite.gate.gather import failed, gather
 from perfsuite.gate.judge import what_changed
 from perfsuite.gate.lines import changes
+from perfsuite.gate.terms import DEDICATED
 from perfsuite.rank.flags import OWN, variables
 
 RING = {"NCCL_ALGO": "Ring", "torch threads": "1"}
@@ -86,6 +87,6 @@ def test_flags_are_suspects(old: dict[str, str], new: dict[str, str], changed: l
     """A verdict and an A/B name those that changed, where both sides know theirs."""
     before, after = (msgspec.structs.replace(measurement(), flags=flags) for flags in (old, new))
     judged = what_changed(after, with_measurement(baseline(), flags=old).measurement)
-    compared = compare([before], [after], METRICS, strategies=("zero3", "zero3"), tolerance=0.02)
+    compared = compare([before], [after], METRICS, strategies=("zero3", "zero3"), terms=DEDICATED)
 
     assert judged == compared.verdict.changed == changed

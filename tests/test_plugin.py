@@ -16,7 +16,8 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 CELL = "gpt2_tiny-single-cpu_x1"
-FEW = ("--perf-steps=3", "--perf-warmup=1", "--perf-launches=1")
+# Times of two runs on a shared machine differ as they like: without that tolerance a cell would be "machine" at times.
+FEW = ("--perf-steps=3", "--perf-warmup=1", "--perf-launches=1", "--perf-time-tolerance=1000")
 TEST = """
 import pytest
 

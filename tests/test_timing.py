@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.registry import Catalog
 from perfsuite.gate.judge import OPEN, RED, judge
 from perfsuite.gate.lines import Scope
 from perfsuite.gate.noise import PRIOR_RUNS, Pool, student
 from perfsuite.gate.pool import WINDOW, run_of, runs_of, with_run
-from perfsuite.gate.terms import FALSE_ALARMS, FALSE_REDS, TIMED, Terms, terms_of
+from perfsuite.gate.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED, TIMED, Terms, terms_of
 from perfsuite.gate.timing import hold_time
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Line
@@ -69,6 +70,15 @@ def test_nothing_changed_and_slower_is_the_machine():
 
     assert line.status == "machine" and "nothing but the machine differs" in line.note
     assert line.status in OPEN and line.status not in RED
+
+
+def test_nothing_changed_and_slower_by_less_than_matters_is_ok():
+    """Runs that are alike to a thousandth would else tell of every half percent."""
+    quiet, terms = [0.4, 0.4004] * 50, Terms(tolerance=0.02, spread=0.001)
+
+    assert held(0.406, quiet, terms=terms).status == "ok"
+    assert held(0.41, quiet, terms=terms).status == "machine"
+    assert held(0.406, quiet, terms=Terms(tolerance=0.005, spread=0.001)).status == "machine"
 
 
 def test_a_change_calls_for_a_trial_unless_a_slow_down_is_ruled_out():
@@ -231,3 +241,12 @@ def test_python_s_patch_and_a_build_are_no_change():
 
     assert judge(of(0.4, versions=here), baseline(), METRICS, strategy="zero3").status == "ok"
     assert judge(of(0.4, versions=here, machine=ELSEWHERE), baseline(), METRICS, strategy="zero3").status == "ok"
+
+
+def test_only_a_shared_machine_widens_a_coarse_time():
+    """Blocks of unfenced steps see fewer of its slow spells; the fenced step has the tolerance of the class."""
+    metrics = {metric.name: metric for metric in Catalog().metrics("training")}
+    unfenced, fenced = metrics["unfenced_step_time_seconds"], metrics["step_time_seconds"]
+
+    assert SHARED.tolerance_of(unfenced) == 3 * SHARED.tolerance == 3 * SHARED.tolerance_of(fenced)
+    assert DEDICATED.tolerance_of(unfenced) == DEDICATED.tolerance

@@ -15,6 +15,7 @@ from perfsuite.cell import Cell, parse_cell
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison, compare
 from perfsuite.gate.judge import judge
+from perfsuite.gate.terms import SHARED
 from perfsuite.measure.against import Against
 from perfsuite.measure.changes import Change
 from perfsuite.measure.runner import Settings
@@ -56,7 +57,7 @@ class Tried(Trial):
         new = frozenset(change.name for change in kept or reverted)
         self.asked.append((new, pairs))
         sides = [self._launched(which, 1 if pairs == 0 else 3) for which in (frozenset(), new)]
-        return compare(*sides, samples.METRICS, strategies=("zero3", "zero3"), tolerance=0.03)
+        return compare(*sides, samples.METRICS, strategies=("zero3", "zero3"), terms=SHARED)
 
     def _launched(self, new: frozenset[str], count: int) -> list[Measurement]:
         readings = self.world(new)

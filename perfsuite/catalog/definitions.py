@@ -228,7 +228,8 @@ class Metric:
     ``derive`` computes the number from the other folded readings and the world size, instead of from the ranks.
     ``processes`` are the kinds of cells (Engine.process) that have it. ``depends_on`` names the versions ("python") of
     which both sides must have the same minor release, or the metric is not held. ``every_part`` explains a difference
-    by all parts that moved, where a part that moved less may be the cause of one that moved more.
+    by all parts that moved, where a part that moved less may be the cause of one that moved more. ``coarse`` is a time
+    of which a launch has few samples: a shared machine, whose slow spells outlast a step, gets a wider tolerance.
     """
 
     name: str
@@ -244,6 +245,7 @@ class Metric:
     processes: tuple[str, ...] = ("training", "inference")
     depends_on: tuple[str, ...] = ()
     every_part: bool = False
+    coarse: bool = False
 
     @property
     def sign(self) -> int:

@@ -21,8 +21,9 @@ from perfsuite.gate.judge import OUTCOMES
 from perfsuite.gate.launches import merge
 from perfsuite.gate.lines import Scope, changes, say
 from perfsuite.gate.noise import level_of
-from perfsuite.gate.paired import ERROR, LOOKS, Interval, interval
+from perfsuite.gate.paired import LOOKS, Interval, interval
 from perfsuite.gate.rules import hold
+from perfsuite.gate.terms import Terms
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.units import show_change, show_ratio
@@ -60,14 +61,13 @@ def compare(
     metrics: Iterable[Metric],
     *,
     strategies: tuple[str, str],
-    tolerance: float,
-    error: float = ERROR,
+    terms: Terms,
     installed: tuple[dict[str, str], dict[str, str]] = ({}, {}),
 ) -> Comparison:
     """Compare all launches of both sides, in their order. One launch of each compares no times.
 
-    ``tolerance`` is the smallest relative difference of a time that must not go unseen, ``error`` the chance that an
-    equal time is called worse. ``installed`` are versions of packages of A and of B that its ranks may not tell of.
+    ``terms`` say which difference of a time must not go unseen, and how often an equal time may be called worse.
+    ``installed`` are versions of packages of A and of B that its ranks may not tell of.
     """
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
@@ -87,7 +87,7 @@ def compare(
         if before is None and after is None and metric.optional:
             continue
         if metric.hold == "time" and before and after:
-            line, paired = _time(metric, old, new, tolerance, error)
+            line, paired = _time(metric, old, new, terms)
             times += [paired] if paired else []
         else:
             found = hold(metric, scope)
@@ -145,14 +145,12 @@ def _ours(line: Line, metric: Metric, rivals: bool) -> Line:
     )
 
 
-def _time(
-    metric: Metric, old: Measurement, new: Measurement, tolerance: float, error: float
-) -> tuple[Line, Paired | None]:
+def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> tuple[Line, Paired | None]:
     """The ratio's line. Of a rate more is better, so it is held by its reciprocal and shown as it is."""
-    sign = metric.sign
+    sign, tolerance = metric.sign, terms.tolerance_of(metric)
     found = differences([old], [new], metric.name)
     before, after = (metric.show(one.readings[metric.name].value) for one in (old, new))
-    here = interval([sign * one for one in found], error)
+    here = interval([sign * one for one in found], terms.red_rate)
     if here is None:
         note = f"{len(found)} of {LOOKS[0]} pairs that an interval needs"
         return say(metric, "not held", before, after, "", "", note), None

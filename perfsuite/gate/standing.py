@@ -58,6 +58,5 @@ def standing(
     for metric in metrics:
         values = [run.values[metric.name] for run in runs if metric.hold == "time" and metric.name in run.values]
         if values and min(values) > 0:
-            sign = metric.sign
-            effects.append(smallest_effect(pool_of(values, sign, terms), terms))
+            effects.append(smallest_effect(metric, pool_of(values, metric.sign, terms), terms))
     return Standing(reasons, len(runs), max(effects, default=None))

@@ -6,7 +6,7 @@ most what stands here, however the numbers depend on one another. `python benchm
 
 from dataclasses import dataclass, replace
 
-from perfsuite.catalog.definitions import CPU_TIME_TOLERANCE, DEDICATED_TIME_TOLERANCE
+from perfsuite.catalog.definitions import CPU_TIME_TOLERANCE, DEDICATED_TIME_TOLERANCE, Metric
 
 FALSE_ALARMS = 0.5  # expected in a run of any size without a cause: each is one trial, or one time called "machine"
 MOST_ALARM_RATE = 0.05  # of a single time
@@ -18,12 +18,18 @@ TIMED = 4  # timed metrics of a cell: fenced, unfenced and iteration time, proce
 @dataclass(frozen=True, kw_only=True)
 class Terms:
     """``tolerance`` is the smallest relative slow-down that must not go unseen, ``spread`` the relative spread of runs
-    on such hardware as it is known beforehand, ``cells`` the number of cells in the run.
+    on such hardware as it is known beforehand, ``cells`` the number of cells in the run. ``coarse`` widens the
+    tolerance of a time that has few samples.
     """
 
     tolerance: float
     spread: float
     cells: int = 1
+    coarse: float = 1.0
+
+    def tolerance_of(self, metric: Metric) -> float:
+        """The smallest relative slow-down of this time that must not go unseen."""
+        return self.tolerance * (self.coarse if metric.coarse else 1.0)
 
     def of_run(self, cells: int) -> "Terms":
         """The same in a run of so many cells."""
@@ -40,7 +46,7 @@ class Terms:
         return min(MOST_RED_RATE, FALSE_REDS / self.cells) / TIMED
 
 
-SHARED = Terms(tolerance=CPU_TIME_TOLERANCE, spread=0.10)  # CPUs, with neighbours
+SHARED = Terms(tolerance=CPU_TIME_TOLERANCE, spread=0.10, coarse=3.0)  # CPUs, with neighbours
 DEDICATED = Terms(tolerance=DEDICATED_TIME_TOLERANCE, spread=0.01)  # accelerators that nobody else uses
 
 

@@ -6,8 +6,8 @@ what slows a library may slow whatever is measured beside it. So a stored time a
 Something changed    Can a slow-down that matters be ruled out? The time is ok only if it can, with RULED_OUT, beside
                      the spread of the baseline's runs. Otherwise it is an alarm, and the trial decides: both
                      environments, in turn, in this run.
-Nothing changed      Is the time one that such runs have? If not, only the machine can have changed: "machine", which
-                     is neither good nor bad, for there is no second environment to try.
+Nothing changed      Is the time one that such runs have, or slower by less than matters? If not, only the machine can
+                     have changed: "machine", which is neither good nor bad, for there is no second environment to try.
 """
 
 import math
@@ -46,6 +46,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     slower = sign * math.log(new.value) - pool.mean
     usual, unlucky = statistics.median(values), pool.reach(RULED_OUT)
     sure = pool.reach(1 - scope.terms.alarm_rate)
+    tolerance = scope.terms.tolerance_of(metric)
 
     def line(status: Status, allowed: float, note: str = "", detects: float | None = None) -> Line:
         shown, change = metric.show(usual), show_change(usual, new.value)
@@ -54,14 +55,14 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         return say(metric, status, shown, metric.show(new.value), change, limit, note, seen)
 
     if scope.changed:
-        tolerance = scope.terms.tolerance
         if not slower + unlucky <= math.log1p(tolerance):
             note = f"{_of(values)} cannot rule out {show_ratio(tolerance)}"
             return line("alarm", tolerance, note)
         return line("improved" if slower < -sure else "ok", tolerance, detects=tolerance)
-    if not slower <= sure:
-        return line("machine", relative(sure), f"beyond {_of(values)}, and nothing but the machine differs")
-    return line("ok", relative(sure), detects=smallest_effect(pool, scope.terms))
+    allowed = limit_of(metric, pool, scope.terms)
+    if not slower <= allowed:
+        return line("machine", relative(allowed), f"beyond {_of(values)}, and nothing but the machine differs")
+    return line("ok", relative(allowed), detects=smallest_effect(metric, pool, scope.terms))
 
 
 def pool_of(values: Sequence[float], sign: int, terms: Terms) -> Pool:
@@ -69,9 +70,14 @@ def pool_of(values: Sequence[float], sign: int, terms: Terms) -> Pool:
     return Pool.of([sign * math.log(value) for value in values], terms.spread)
 
 
-def smallest_effect(pool: Pool, terms: Terms) -> float:
-    """The relative slow-down that is beyond these runs in 95 of 100 cases, while nothing but the machine differs."""
-    return relative(pool.reach(1 - terms.alarm_rate) + pool.reach(RULED_OUT))
+def limit_of(metric: Metric, pool: Pool, terms: Terms) -> float:
+    """The slow-down, as a logarithm, up to which a time is ok while nothing but the machine differs."""
+    return max(pool.reach(1 - terms.alarm_rate), math.log1p(terms.tolerance_of(metric)))
+
+
+def smallest_effect(metric: Metric, pool: Pool, terms: Terms) -> float:
+    """The relative slow-down that is beyond that limit in 95 of 100 cases."""
+    return relative(limit_of(metric, pool, terms) + pool.reach(RULED_OUT))
 
 
 def _of(values: Sequence[float]) -> str:

@@ -70,8 +70,8 @@ class Environment:
         return {name: value for name, value in variables.items() if value is not None}
 
     def origins(self, modules: Sequence[str]) -> list[str]:
-        """The file that each module is imported from there; empty where there is none."""
-        found: list[str] = json.loads(output([self.python, "-c", _ORIGINS, *modules], self.variables()))
+        """The file that each module is imported from there, as a rank does, not from this folder; empty for none."""
+        found: list[str] = json.loads(output([self.python, "-P", "-c", _ORIGINS, *modules], self.variables()))
         return found
 
 

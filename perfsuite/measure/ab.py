@@ -175,8 +175,7 @@ class Experiment:
             *launches,
             metrics,
             strategies=(cells[0].strategy.name, cells[1].strategy.name),
-            tolerance=terms.tolerance,
-            error=terms.red_rate,
+            terms=terms,
             installed=self.installed,
         )
 
@@ -249,7 +248,8 @@ def _ended(launches: Launches, timed: Sequence[Metric], terms: Terms) -> bool:
 
 
 def _decision(launches: Launches, metric: Metric, terms: Terms) -> str:
-    return decision([metric.sign * one for one in differences(*launches, metric.name)], terms.tolerance, terms.red_rate)
+    found = [metric.sign * one for one in differences(*launches, metric.name)]
+    return decision(found, terms.tolerance_of(metric), terms.red_rate)
 
 
 def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:

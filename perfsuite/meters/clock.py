@@ -101,6 +101,7 @@ METRICS = (
         hold="time",
         worse="higher",
         optional=True,  # a cell under a capacity has none
+        coarse=True,
     ),
     Metric(name="tokens", title="tokens/step", show=show_count, fold="sum", hold="exact", worse="different"),
     Metric(

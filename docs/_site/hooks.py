@@ -1,0 +1,147 @@
+"""What mkdocs takes from the repository: the README, the changelog and others as pages, the reference from the code.
+
+Nothing here imports torch: the parsers of perfsuite/commands and the catalog do not.
+"""
+
+import argparse
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from perfsuite import plugin
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli import commands
+
+ROOT = Path(__file__).parents[2]
+PAGES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+MARK = "<!-- generated -->"
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """The text of a page, with what is generated in the place of the mark."""
+    path = page.file.src_uri
+    if path in PAGES:
+        return as_page((ROOT / PAGES[path]).read_text())
+    made = {"reference/cli.md": command_line, "reference/pytest.md": pytest_options, "reference/names.md": names}
+    return markdown.replace(MARK, "\n".join(made[path]())) if path in made else markdown
+
+
+def as_page(text: str) -> str:
+    """A text at the root of the repository, with its links as a page of docs/ has them."""
+    text = re.sub(r"\]\(docs/", "](", text)
+    for page, source in PAGES.items():
+        text = re.sub(rf"\]\({re.escape(source)}", f"]({page}", text)
+    return text
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of `perfsuite`, as perfsuite.cli.main builds it."""
+    made = argparse.ArgumentParser(prog="perfsuite")
+    subparsers = made.add_subparsers(metavar="COMMAND", required=True)
+    for command in commands():
+        command.arguments(subparsers.add_parser(command.name, help=command.help, description=command.help))
+    return made
+
+
+def command_line() -> Iterator[str]:
+    """A section for each command, and one for each of its actions."""
+    yield from (line for child in children(parser()) for line in _section(child, 2))
+
+
+def _section(one: argparse.ArgumentParser, level: int) -> Iterator[str]:
+    yield f"\n{'#' * level} {one.prog}\n"
+    yield f"{_text(one.description or '')}\n"
+    inner = list(children(one))
+    if not inner:
+        one.formatter_class = lambda prog: argparse.HelpFormatter(prog, width=112)
+        usage = one.format_usage().removeprefix("usage: ").strip().replace("\n       ", "\n")
+        yield f"```text\n{usage}\n```\n"
+    shown = [action for action in one._actions if not isinstance(action, (argparse._HelpAction, _SUBPARSERS))]
+    yield from _table("argument", [(_spelled(action), action.help or "") for action in shown])
+    for child in inner:
+        yield from _section(child, level + 1)
+
+
+_SUBPARSERS = argparse._SubParsersAction
+
+
+def children(one: argparse.ArgumentParser) -> Iterable[argparse.ArgumentParser]:
+    """The parsers of a parser's subcommands. argparse has no public way to ask for them."""
+    found = [action.choices for action in one._actions if isinstance(action, _SUBPARSERS)]
+    return [child for choices in found for child in choices.values()]
+
+
+def _spelled(action: argparse.Action) -> str:
+    """``--model M``, ``-k EXPR``, ``MODEL``."""
+    value = action.metavar or (
+        "{" + ",".join(map(str, action.choices)) + "}" if action.choices else action.dest.upper()
+    )
+    if not action.option_strings:
+        return str(value)
+    return ", ".join(action.option_strings) + ("" if action.nargs == 0 else f" {value}")
+
+
+def _table(title: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
+    rows = list(rows)
+    if rows:
+        yield f"| {title} | meaning |\n|---|---|"
+        yield from (f"| `{name}` | {_text(text)} |" for name, text in rows)
+        yield ""
+
+
+def _text(text: str) -> str:
+    """A help text as Markdown: argparse's own %% is %, and nothing in it is markup but backticks."""
+    text = " ".join(text.replace("%%", "%").split())
+    parts = text.split("`")
+    plain = [re.sub(r"([<>*_\[\]|])", r"\\\1", part) if n % 2 == 0 else part for n, part in enumerate(parts)]
+    return "`".join(plain)
+
+
+class _Options:
+    """Takes what plugin.pytest_addoption adds, in the place of pytest's parser."""
+
+    def __init__(self) -> None:
+        self.options: list[tuple[str, str]] = []
+        self.settings: list[tuple[str, str]] = []
+
+    def getgroup(self, *_: str) -> "_Options":
+        return self
+
+    def addoption(self, name: str, help: str = "", metavar: str = "", **_: Any) -> None:
+        self.options.append((f"{name}={metavar}" if metavar else name, help))
+
+    def addini(self, name: str, help: str, **_: Any) -> None:
+        self.settings.append((name, help))
+
+
+def pytest_options() -> Iterator[str]:
+    """Two tables: the options, and the settings of pytest's ini."""
+    taken = _Options()
+    plugin.pytest_addoption(taken)  # type: ignore[arg-type]
+    yield "\n## Options\n"
+    yield from _table("option", taken.options)
+    yield "## Settings of the ini file\n"
+    yield from _table("setting", taken.settings)
+
+
+def names() -> Iterator[str]:
+    """A table for each kind of name in the catalog."""
+    catalog = Catalog()
+    kinds: tuple[tuple[str, str, Any], ...] = (
+        ("Models", "model", lambda one: f"{one.family}, {one.task}, {one.parameters:,} parameters"),
+        ("Engines", "engine", lambda one: _or_refused(one, f"{one.process}. Source: {one.source}")),
+        ("Techniques", "technique", lambda one: _or_refused(one, f"{one.slot}: {one.meaning}")),
+        ("Hardware", "device", lambda one: f"{one.memory_bytes / 2**30:.1f} GiB"),
+        ("Studies", "study", lambda one: one.question),
+    )
+    for title, kind, told in kinds:
+        yield f"\n## {title}\n"
+        every = sorted(catalog.all(kind).values(), key=lambda one: getattr(one, "order", 0))
+        yield from _table(
+            "name", [(one.name + ("<n>" if getattr(one, "parameter", "") else ""), told(one)) for one in every]
+        )
+
+
+def _or_refused(one: Any, text: str) -> str:
+    return f"refused: {one.refused}" if one.refused else text
