@@ -89,6 +89,15 @@ def test_a_baseline_of_this_machine_and_these_versions_is_sound(store, run):
     assert reasons == ""
 
 
+def test_another_patch_release_of_python_is_no_other_version(store, run):
+    """Nor is another build of a release: both are the machine's, and change nothing that is measured."""
+    parts = PYTHON["python"].split(".")
+    versions = {"python": ".".join([*parts[:2], "99"]), "pytest": f"{pytest.__version__}+cpu"}
+    row, _ = shown(store, run, with_measurement(here(baseline()), versions=versions))
+
+    assert row[1] == "sound"
+
+
 def test_other_versions_make_it_stale(store, run):
     """What is installed here is named beside what recorded it; what only a rank can tell is left out."""
     versions = {"python": "3.9.0", "cpu kernels": "AVX2", "no-such-library": "1.0"}

@@ -9,7 +9,7 @@ from perfsuite.gate.lines import changes
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.formats import timestamp
-from perfsuite.records.measurement import Machine, Measurement
+from perfsuite.records.measurement import Machine, Measurement, releases
 
 WINDOW = 20  # runs that a baseline keeps: a month of working nights
 
@@ -56,16 +56,6 @@ def compared(run: TimedRun, measurement: Measurement) -> list[tuple[str, Mapping
     if run.flags and measurement.flags:  # older runs have none
         found.append(("variable", run.flags, measurement.flags))
     return found
-
-
-def releases(versions: Mapping[str, str]) -> dict[str, str]:
-    """What makes two environments differ: neither Python's patch release nor the build of a release, ``2.13.0+cpu``,
-    which are another machine's and cannot be taken back on this one.
-    """
-    return {
-        name: ".".join(version.split(".")[:2]) if name == "python" else version.partition("+")[0]
-        for name, version in versions.items()
-    }
 
 
 def with_run(baseline: Baseline, run: TimedRun, metrics: Iterable[Metric]) -> Baseline:

@@ -20,7 +20,7 @@ from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.cell import Hardware
-from perfsuite.records.measurement import Machine
+from perfsuite.records.measurement import Machine, releases
 
 MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
 KERNELS = "cpu kernels"  # beside the versions of a measurement
@@ -155,17 +155,18 @@ def other_versions(recorded: Mapping[str, str]) -> list[str]:
 
     Which kernels torch chooses is the machine's, and only a rank can ask for it.
     """
-    differing = []
-    for name, version in recorded.items():
-        if name == KERNELS:
-            continue
-        try:
-            here = sys.version.split()[0] if name == "python" else importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            here = "none"
-        if here != version:
-            differing.append(f"{name} {version} -> {here}")
-    return differing
+    here = {name: _version(name) for name in recorded if name != KERNELS}
+    before, now = releases(recorded), releases(here)
+    return [f"{name} {recorded[name]} -> {here[name]}" for name in here if before[name] != now[name]]
+
+
+def _version(package: str) -> str:
+    if package == "python":
+        return platform.python_version()
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "none"
 
 
 def local_hardware(catalog: Catalog) -> list[str]:

@@ -1,5 +1,6 @@
 """The measurement of one cell: its machine, its launches and its readings."""
 
+from collections.abc import Mapping
 from typing import Literal
 
 from perfsuite.wire.failure import Failure
@@ -59,3 +60,13 @@ class Measurement(Record, frozen=True, kw_only=True):
         size = len(samples) // (len(self.launches) or 1)
         parts = [samples[at : at + size] for at in range(0, len(samples), size)] if size else []
         return parts if all(samples) else [[one for one in part if one is not None] for part in parts]
+
+
+def releases(versions: Mapping[str, str]) -> dict[str, str]:
+    """What makes two environments differ: neither Python's patch release nor the build of a release, ``2.13.0+cpu``,
+    which are another machine's and cannot be taken back on this one.
+    """
+    return {
+        name: ".".join(version.split(".")[:2]) if name == "python" else version.partition("+")[0]
+        for name, version in versions.items()
+    }
