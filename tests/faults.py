@@ -19,7 +19,7 @@ def named(fault):
 
 def overflows(session, trainer, meters):
     """The loss scale starts so high that the first steps overflow and are skipped, as real fp16 training does."""
-    trainer.scaler._init_scale = 2.0**26
+    trainer.loop.scaler._init_scale = 2.0**26
 
 
 def keeps_evaluations(session, trainer, meters):
@@ -280,7 +280,7 @@ def own_norm_forbidden(session, trainer, meters):
         return norm() if trainer.reads_norm else _raise(RuntimeError("a norm in a timed step"))
 
     trainer.gradient_norm = gradient_norm
-    trainer.scaler.get_scale = _raise_when_called("the loss scale was read")
+    trainer.loop.scaler.get_scale = _raise_when_called("the loss scale was read")
 
 
 def tells_order(session, trainer, meters):

@@ -192,7 +192,7 @@ class Technique:
     whole number behind its name (``acc8``) that becomes the value of that field, or, where it names a field of
     Layout, the width of that dimension. ``applies`` is called in the rank with the session and the model that was
     just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
-    ``loop`` is a class that takes the place of the engine's own loop, as in ``perfsuite/techniques/_accelerate.py``.
+    ``loop`` is a class that takes the place of the engine's own loop, as in ``techniques/_accelerate.py``.
 
     ``packages`` must be installed; ``preload`` and ``prepare`` are what they are of an Engine. ``why_not`` says what a
     Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that

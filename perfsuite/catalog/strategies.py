@@ -52,14 +52,9 @@ class Strategy:
         return tuple(dict.fromkeys(name for part in parts for name in part.packages))
 
     @property
-    def trainer(self) -> Any:
-        """The class that a rank instantiates: the engine's, in the loop of a technique that brings one.
-
-        The loop stands before the engine, whose ``check`` thus proves what the loop made of the model.
-        """
-        loops = [choice.technique.loop for choice in self.choices if choice.technique.loop]
-        bases: Any = (*loops, self.engine.trainer)
-        return type(bases[-1].__name__, bases, {}) if loops else self.engine.trainer
+    def loop(self) -> Any:
+        """The class of the loop that a technique brings; None for the engine's own."""
+        return next((choice.technique.loop for choice in self.choices if choice.technique.loop), None)
 
 
 def parse_strategy(text: str, catalog: Catalog) -> Strategy:

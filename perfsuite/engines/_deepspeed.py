@@ -36,7 +36,12 @@ class DeepSpeedTrainer(Trainer):
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         super().__init__(session, model)
         self.refuse_unsupported()
-        self.initialize(model)
+        self.model = self.arrange(model)
+        self.initialize(self.model)
+
+    def arrange(self, model: torch.nn.Module) -> Any:
+        """The model as DeepSpeed is given it."""
+        return model
 
     def initialize(self, model: Any) -> Any:
         """Hand the model to DeepSpeed with the recipe's optimizer, which is returned."""

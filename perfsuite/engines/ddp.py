@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 class DistributedDataParallel(LoopTrainer):
     """torch.nn.parallel.DistributedDataParallel with its own defaults."""
 
-    module: Any
-
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         from torch.nn.parallel import DistributedDataParallel as DDP
 

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 class Fsdp1(LoopTrainer):
     """FULL_SHARD, every layer a unit; with ``dp<n>`` HYBRID_SHARD over n replicas."""
 
-    module: Any
-
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         from torch.distributed.fsdp import CPUOffload, FullyShardedDataParallel, ShardingStrategy
         from torch.distributed.fsdp.wrap import ModuleWrapPolicy

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 class Fsdp2(LoopTrainer):
     """fully_shard on every layer and on the model; with ``dp<n>`` n replicas of a sharded model (hybrid sharding)."""
 
-    module: Any
-
     def wrap(self, model: torch.nn.Module) -> Any:
         from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
@@ -56,9 +54,8 @@ class Fsdp2(LoopTrainer):
             return MixedPrecisionPolicy()
         return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
 
-    def kept_parameters(self) -> Iterable[torch.nn.Parameter]:
-        parameters: Iterable[torch.nn.Parameter] = self.module.parameters()
-        return parameters  # the shards: from the first forward on, gathered ones may stand in for them
+    def kept_parameters(self, module: torch.nn.Module) -> Iterable[torch.nn.Parameter]:
+        return module.parameters()  # the shards: from the first forward on, gathered ones may stand in for them
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()  # the precision policy casts

@@ -11,7 +11,7 @@ The micro-batches of a step are those of ``acc<n>``.
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
@@ -61,8 +61,8 @@ class Pipeline(LoopTrainer):
             {str(number): make_stage(one, self.cut, number, self.stages, self.autocast) for one, number in pairs}
         )
 
-    def kept_parameters(self) -> Iterable[torch.nn.Parameter]:
-        return self.module.parameters()
+    def kept_parameters(self, module: torch.nn.Module) -> Iterable[torch.nn.Parameter]:
+        return module.parameters()
 
     def parameter_groups(self) -> list[Any]:
         return tensor_parallel.parameter_groups(self.trainable())
@@ -123,7 +123,7 @@ class Pipeline(LoopTrainer):
         size: int = self.model.config.hidden_size  # type: ignore[union-attr, assignment]
         return size
 
-    def forward_backward(self, batch: list[MicroBatch]) -> torch.Tensor:
+    def forward_backward(self, batch: list[MicroBatch], scale: Callable[[Any], Any]) -> torch.Tensor:
         import torch
 
         session = self.session

@@ -17,8 +17,7 @@ from perfsuite.engines.zero import Zero
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.blocks import elements, size
-from perfsuite.rank.session import Session
-from perfsuite.rank.trainer import StepOutcome, Trainer
+from perfsuite.rank.trainer import StepOutcome
 
 if TYPE_CHECKING:
     import torch
@@ -31,26 +30,23 @@ class DeepSpeedPipeline(Zero):
 
     stage = 1  # of ZeRO: the most that DeepSpeed's pipeline takes
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
-        import deepspeed
+    def initialize(self, model: Any) -> Any:
+        mark, optimizer = self.session.mark, super().initialize(model)
+        optimizer.register_step_pre_hook(lambda *_: mark("optimizer"))
+        return optimizer
 
-        Trainer.__init__(self, session, model)
-        self.refuse_unsupported()
-        assert session.job.model.cut
-        self.cut = session.job.model.cut
-        self.stages = session.layout.pipeline
-        self.whole = elements([model])
-        self.hidden_size = int(model.config.hidden_size)  # type: ignore[union-attr, arg-type]
-        deepspeed.comm.init_distributed(dist_init_required=False)
-        self.model = self.pipeline(model)
-        optimizer = self.initialize(self.model)
-        optimizer.register_step_pre_hook(lambda *_: session.mark("optimizer"))
-
-    def pipeline(self, model: torch.nn.Module) -> Any:
+    def arrange(self, model: torch.nn.Module) -> Any:
         """The model as a PipelineModule; DeepSpeed builds the layers of this rank's stage alone."""
+        import deepspeed
         import torch
         from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
 
+        assert self.session.job.model.cut
+        self.cut = self.session.job.model.cut
+        self.stages = self.session.layout.pipeline
+        self.whole = elements([model])
+        self.hidden_size = int(model.config.hidden_size)  # type: ignore[union-attr, arg-type]
+        deepspeed.comm.init_distributed(dist_init_required=False)
         cut, stages, mark = self.cut, self.stages, self.session.mark
         whole: Any = model
         embedding: Any = model.get_submodule(cut.first[0])

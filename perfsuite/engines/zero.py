@@ -24,12 +24,9 @@ SHARDS = ("optimizer", "gradients", "parameters")
 
 
 class Zero(DeepSpeedTrainer):
-    """One rank's part of what the stage shards."""
+    """One rank's part of what the ZeRO stage shards."""
 
-    @property
-    def stage(self) -> int:
-        """The ZeRO stage that the engine's name asks for."""
-        return int(self.session.strategy.engine.name.removeprefix("zero"))
+    stage: int
 
     def config(self) -> dict[str, Any]:
         hidden = getattr(getattr(self.model, "config", None), "hidden_size", None)
@@ -136,18 +133,36 @@ class Zero(DeepSpeedTrainer):
             )
 
 
+class Zero1(Zero):
+    """Shards the optimizer state."""
+
+    stage = 1
+
+
+class Zero2(Zero):
+    """Shards the gradients too."""
+
+    stage = 2
+
+
+class Zero3(Zero):
+    """Shards the parameters too."""
+
+    stage = 3
+
+
 ENGINES = tuple(
     Engine(
-        name=f"zero{stage}",
-        trainer=Zero,
+        name=f"zero{trainer.stage}",
+        trainer=trainer,
         keeps="pieces",
         casts=True,
-        shards=frozenset(SHARDS[:stage]),
-        refuses=offload.BEFORE_STAGE_3 if stage < 3 else {},
+        shards=frozenset(SHARDS[: trainer.stage]),
+        refuses=offload.BEFORE_STAGE_3 if trainer.stage < 3 else {},
         why_not=offload.why_not,
         packages=("deepspeed",),
         prepare=import_once,
         source="arXiv 1910.02054, section 5",
     )
-    for stage in (1, 2, 3)
+    for trainer in (Zero1, Zero2, Zero3)
 )

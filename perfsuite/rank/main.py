@@ -77,8 +77,9 @@ def drive(
     """
     with _timed("build", session, phases_seconds):
         model = build_model(session)
+    prepare: Any = session.strategy.engine.trainer
     with _timed("prepare", session, phases_seconds):
-        trainer = session.strategy.trainer(session, model)
+        trainer: Trainer = prepare(session, model)
         evidence: dict[str, str | int] = trainer.check()
         for fault in session.job.faults:
             load_function(fault)(session, trainer, meters)

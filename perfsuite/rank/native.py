@@ -1,14 +1,15 @@
-"""The plain PyTorch loop that all native engines share, with a place for everything in which they differ."""
+"""What all native engines share, with a place for everything in which they differ. A loop makes their steps."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.generation import generate, without_labels
-from perfsuite.rank.norms import clip, gradient_norm, local
+from perfsuite.rank.norms import gradient_norm, local
+from perfsuite.rank.plain_loop import PlainLoop
 from perfsuite.rank.trainer import StepOutcome, Trainer
 
 if TYPE_CHECKING:
@@ -20,22 +21,28 @@ EVALUATED_TOKENS = 8  # new ones per sample, of a sequence-to-sequence model's e
 
 
 class LoopTrainer(Trainer):
-    """Autocast for low precision, GradScaler for fp16, gradients freed after every step."""
+    """An engine that any loop can step: autocast for low precision, gradients that stay with their parameters."""
+
+    module: Any
+    optimizer: Any
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         super().__init__(session, model)
-        self.module = self.wrap(model)
-        self.parameters = list(self.kept_parameters())
-        self.optimizer = session.recipe.optimizer(self.parameter_groups(), session.recipe.learning_rate)
-        self.scaler = self.make_scaler()
+        self.loop = (session.strategy.loop or PlainLoop)(self)
+        self.module, self.optimizer = self.loop.prepare(model)
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
         """What the forward goes through."""
         return model
 
-    def kept_parameters(self) -> Iterable[torch.nn.Parameter]:
-        """The parameters as this rank keeps them between steps; asked once, when the model is wrapped."""
+    def kept_parameters(self, module: torch.nn.Module) -> Iterable[torch.nn.Parameter]:
+        """The parameters as this rank keeps them between steps, of the module that wraps the model."""
         return self.model.parameters()
+
+    def make_optimizer(self, module: torch.nn.Module) -> Any:
+        """The recipe's optimizer of the kept parameters; called once, when the model is wrapped."""
+        self.parameters = list(self.kept_parameters(module))
+        return self.session.recipe.optimizer(self.parameter_groups(), self.session.recipe.learning_rate)
 
     def trainable(self) -> list[torch.nn.Parameter]:
         """The parameters that the optimizer steps."""
@@ -55,8 +62,8 @@ class LoopTrainer(Trainer):
         """Around forward and backward of every micro-batch but the last."""
         return contextlib.nullcontext()
 
-    def forward_backward(self, batch: list[MicroBatch]) -> torch.Tensor:
-        """Forward and backward of all micro-batches; returns this rank's share of the loss."""
+    def forward_backward(self, batch: list[MicroBatch], scale: Callable[[Any], Any]) -> torch.Tensor:
+        """Forward and backward of all micro-batches, of the scaled loss; returns this rank's share of the loss."""
         import torch
 
         session = self.session
@@ -71,7 +78,7 @@ class LoopTrainer(Trainer):
                 loss_sum += loss.detach()
                 del output
                 session.mark("backward")
-                self.scaler.scale(loss).backward()
+                scale(loss).backward()
                 del loss
         return loss_sum
 
@@ -86,30 +93,9 @@ class LoopTrainer(Trainer):
         """The norm of the whole model's gradient."""
         return gradient_norm(self.gradients(), self.session.device)
 
-    def overflows(self) -> list[torch.Tensor]:
-        """What the scaler found out about the gradients of this step and forgets in its update: not 0 is an overflow.
-        To ask for the scale would wait for the device.
-        """
-        found = self.scaler._found_inf_per_device(self.optimizer) if self.session.recipe.loss_scaling else {}
-        return list(found.values())
-
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
-        with self.session.recipe.around():
-            loss_sum = self.forward_backward(batch)
-        self.reduce_gradients()
-        self.session.mark("optimizer")
-        largest, norm = self.session.recipe.clip, None
-        if largest or self.reads_norm:
-            self.scaler.unscale_(self.optimizer)
-            norm = self.gradient_norm()
-            if largest:
-                clip(self.gradients(), norm, largest)
-        self.scaler.step(self.optimizer)
-        skipped = self.overflows()
-        self.scaler.update()
-        self.session.mark("end")
-        self.optimizer.zero_grad(set_to_none=True)
-        return StepOutcome(loss_sum, norm, skipped)
+        outcome: StepOutcome = self.loop.step(batch)
+        return outcome
 
     def evaluate(self, batch: list[MicroBatch]) -> Any:
         return evaluate(self, self.module, batch)
@@ -126,7 +112,8 @@ class LoopTrainer(Trainer):
 
     def evidence(self, **more: str | int) -> dict[str, str | int]:
         """What ``check`` returns: who really ran."""
-        return {"module": type(self.module).__name__, "optimizer": type(self.optimizer).__name__, **more}
+        names = {"module": type(self.module).__name__, "optimizer": type(self.optimizer).__name__}
+        return {**names, **more, **self.loop.check()}
 
 
 def evaluate(trainer: Trainer, module: torch.nn.Module, batch: list[MicroBatch]) -> Any:

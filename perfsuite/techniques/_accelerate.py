@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.batches import MicroBatch
-from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import gradient_norm
-from perfsuite.rank.trainer import StepOutcome, Trainer
+from perfsuite.rank.plain_loop import Loop
+from perfsuite.rank.trainer import StepOutcome
 
 if TYPE_CHECKING:
     import torch
@@ -21,37 +21,38 @@ if TYPE_CHECKING:
 MIXED_PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 
 
-class Accelerated(LoopTrainer):
-    """Stands before an engine's class: Accelerate chooses the wrapper, the engine's ``check`` proves which it chose."""
+class Accelerated(Loop):
+    """Accelerate chooses the wrapper, and the engine's ``check`` proves which it chose."""
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    accelerator: Any
+
+    def prepare(self, model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
         from accelerate import Accelerator
 
-        Trainer.__init__(self, session, model)
-        with as_launched(session):
-            self.accelerator: Any = Accelerator(
+        recipe = self.session.recipe
+        with as_launched(self.session):
+            self.accelerator = Accelerator(
                 # Without it Accelerate takes ranks without a GPU for programs that have nothing to do with each other.
-                cpu=session.job.device == "cpu",
-                mixed_precision="no" if session.recipe.pure else MIXED_PRECISION[session.recipe.compute_dtype],
-                gradient_accumulation_steps=session.recipe.accumulation,
+                cpu=self.session.job.device == "cpu",
+                mixed_precision="no" if recipe.pure else MIXED_PRECISION[recipe.compute_dtype],
+                gradient_accumulation_steps=recipe.accumulation,
             )
-        self.parameters = list(model.parameters())
-        optimizer = session.recipe.optimizer(self.parameter_groups(), session.recipe.learning_rate)
-        self.module, self.optimizer = self.accelerator.prepare(model, optimizer)
+        module, optimizer = self.accelerator.prepare(model, self.engine.make_optimizer(model))
+        return module, optimizer
 
     def check(self) -> dict[str, str | int]:
-        return super().check() | prove(self.session, self.accelerator)
+        return prove(self.session, self.accelerator)
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         import torch
 
-        mark, clip = self.session.mark, self.session.recipe.clip
+        engine, mark, clip = self.engine, self.session.mark, self.session.recipe.clip
         loss_sum = torch.zeros((), device=self.session.device)
         norm = None
         for micro_batch in batch:
-            with self.accelerator.accumulate(self.module), self.session.recipe.around():
+            with self.accelerator.accumulate(engine.module), self.session.recipe.around():
                 mark("forward")
-                output = self.module(**micro_batch.inputs)
+                output = engine.module(**micro_batch.inputs)
                 loss = output.loss * micro_batch.weight
                 loss_sum += loss.detach() / len(batch)
                 del output
@@ -61,14 +62,14 @@ class Accelerated(LoopTrainer):
                 if self.accelerator.sync_gradients:
                     mark("optimizer")
                     if clip:
-                        norm = self.accelerator.clip_grad_norm_(self.trainable(), clip)
-                    elif self.reads_norm:
+                        norm = self.accelerator.clip_grad_norm_(engine.trainable(), clip)
+                    elif engine.reads_norm:
                         self.accelerator.unscale_gradients()
-                        norm = gradient_norm(self.gradients(), self.session.device)
-                self.optimizer.step()
+                        norm = gradient_norm(engine.gradients(), self.session.device)
+                engine.optimizer.step()
                 if self.accelerator.sync_gradients:
                     mark("end")
-                self.optimizer.zero_grad()
+                engine.optimizer.zero_grad()
         return StepOutcome(loss_sum, norm, self.accelerator.optimizer_step_was_skipped)
 
 

@@ -12,34 +12,30 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.errors import RankError, Unsupported, WrongEngine
 from perfsuite.rank.batches import MicroBatch
-from perfsuite.rank.native import LoopTrainer
-from perfsuite.rank.trainer import StepOutcome, Trainer
+from perfsuite.rank.plain_loop import Loop
+from perfsuite.rank.trainer import StepOutcome
 from perfsuite.techniques._accelerate import as_launched, prove
 
 if TYPE_CHECKING:
     import torch
 
-    from perfsuite.rank.session import Session
-
 ENDLESS = 2**31  # steps; the rank stops asking for them
 
 
-class HfTrained(LoopTrainer):
-    """Stands before an engine's class: the Trainer chooses the wrapper, the engine's ``check`` proves which."""
+class HfTrained(Loop):
+    """The Trainer chooses the wrapper, and the engine's ``check`` proves which."""
 
-    def __init__(self, session: Session, model: torch.nn.Module) -> None:
+    def prepare(self, model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
         import greenlet
 
-        Trainer.__init__(self, session, model)
         self.given: list[MicroBatch] = []
         self.loss_sum: Any = None
         self.norm: Any = None
-        self.parameters = list(model.parameters())
-        self.hf = self.make_trainer()
+        self.hf = self.make_trainer(model)
         self.training = greenlet.greenlet(self.hf.train)
         self.training.gr_context = contextvars.copy_context()
         self.resume()  # up to the first batch: the Trainer wraps the model in train()
-        self.module, self.optimizer = self.hf.model_wrapped, self.hf.optimizer
+        return self.hf.model_wrapped, self.hf.optimizer
 
     def resume(self) -> None:
         """Let train() run until it asks for a batch. Raises RankError if it returns instead."""
@@ -60,7 +56,7 @@ class HfTrained(LoopTrainer):
         if train is not transformers.Trainer.train:
             raise WrongEngine(f"transformers.Trainer.train must run, this is {train.__module__}.{train.__qualname__}.")
         evidence: dict[str, str | int] = {"loop": f"{train.__module__}.{transformers.Trainer.__name__}"}
-        return super().check() | evidence | prove(self.session, self.hf.accelerator)
+        return evidence | prove(self.session, self.hf.accelerator)
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         import torch
@@ -73,7 +69,7 @@ class HfTrained(LoopTrainer):
             raise Unsupported("This Trainer computes no gradient norm unless it clips: add +clip.")
         return StepOutcome(self.loss_sum, self.norm, self.hf.accelerator.optimizer_step_was_skipped)
 
-    def make_trainer(self) -> Any:
+    def make_trainer(self, model: torch.nn.Module) -> Any:
         """A Trainer with the recipe's arguments that saves and logs nothing."""
         import transformers
 
@@ -121,8 +117,8 @@ class HfTrained(LoopTrainer):
                 disable_tqdm=True,
             )
             arguments._n_gpu = min(arguments.n_gpu, 1)  # a lone rank is one device, although it may see others
-            optimizer = recipe.optimizer(self.parameter_groups(), recipe.learning_rate)
-            trainer = Asking(self.model, arguments, optimizers=(optimizer, None), callbacks=[Marking()])
+            optimizer = self.engine.make_optimizer(model)
+            trainer = Asking(model, arguments, optimizers=(optimizer, None), callbacks=[Marking()])
         norm_of = trainer.accelerator.clip_grad_norm_
 
         def clip_grad_norm_(*parameters: Any) -> Any:
