@@ -7,7 +7,6 @@ from typing import Any, Literal
 MESSAGES = "messages"  # the task of what has no weights: cells of the process "communication" have it alone
 DEDICATED_TIME_TOLERANCE = 0.02  # an accelerator that nobody else uses, its clocks locked
 CPU_TIME_TOLERANCE = 0.03  # a CPU has no clocks to lock, and neighbours that share its caches
-Hold = Literal["exact", "close", "time", "shown", "undefined"]  # gate/rules has a rule of each
 TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification", MESSAGES)
 
 
@@ -222,9 +221,9 @@ class Metric:
     """One number that is measured, what it means and how it is held.
 
     ``fold`` joins the ranks' values: "max" (the fullest rank dies, the slowest rank sets the pace), "sum" or "mean".
-    ``hold`` is the rule that the judge applies: "exact" (equality of the value and its parts), "close" (every sample
-    within the precision's bound), "time" (the median, on the machine that recorded it) or "shown" (must be there and
-    finite, has no limit). ``worse`` says which way is bad: "higher", "lower" or "different".
+    ``hold`` names the rule of ``gate/rules`` that the judge applies: "exact" (equality of the value and its parts),
+    "close" (every sample within the precision's bound), "time" (the median, on the machine that recorded it) or "shown"
+    (must be there and finite, has no limit). ``worse`` says which way is bad: "higher", "lower" or "different".
     ``derive`` computes the number from the other folded readings and the world size, instead of from the ranks.
     ``processes`` are the kinds of cells (Engine.process) that have it. ``depends_on`` names the versions ("python") of
     which both sides must have the same minor release, or the metric is not held. ``every_part`` explains a difference
@@ -236,7 +235,7 @@ class Metric:
     title: str
     show: Callable[[float], str]
     fold: Literal["max", "sum", "mean"] = "max"
-    hold: Hold = "shown"
+    hold: str = "shown"
     worse: Literal["higher", "lower", "different"] = "higher"
     bound: float = 1e-4  # relative, of a "close" metric in fp32
     column: int | None = None  # its place in the summary table; None: not there

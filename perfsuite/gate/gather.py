@@ -1,29 +1,25 @@
 """Folds what every rank measured into one Measurement: each metric in its own way, nothing missing, nothing not finite.
 
-A metric's value summarizes its folded samples where it is held by them: the median of a "time" (its folded
+A metric's value is the summary of its folded samples if its rule has one: the median of a "time" (its folded
 sample is the slowest rank's), the last step of a "close" one. All others fold the ranks' values. Every rank's
 value is kept.
 """
 
 import re
 import statistics
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import PerfsuiteError
+from perfsuite.gate.rules import Summary, rule_of
 from perfsuite.records.measurement import Machine, Measurement
 from perfsuite.wire.failure import Failure
-from perfsuite.wire.sample import RankSample, Reading
+from perfsuite.wire.sample import RankSample, Reading, is_number
 
 Number = int | float
 _FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "sum": sum, "mean": statistics.fmean}
-_SUMMARIES: dict[str, Callable[[list[float]], float]] = {
-    "time": statistics.median,
-    "close": lambda numbers: numbers[-1],
-}
 
 
 class GatherError(PerfsuiteError):
@@ -97,13 +93,6 @@ def ranks_of(cell_id: str) -> int:
     return int(match[1]) * int(match[2] or 1)
 
 
-def is_number(value: object) -> bool:
-    """True for a finite number; a bool is none, and neither is a whole number beyond every float."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return -sys.float_info.max <= value <= sys.float_info.max  # False for NaN
-
-
 def _in_order(samples: Sequence[RankSample], world_size: int) -> list[RankSample]:
     by_rank = Counter(sample.rank for sample in samples)
     for rank in range(world_size):
@@ -144,7 +133,8 @@ def _fold(metric: Metric, ranks: Sequence[RankSample]) -> Reading | None:
         _check(metric, rank, reading)
     samples = _fold_samples(metric, readings)
     values = [reading.value for reading in readings]
-    value = _summary(metric, samples, readings) if metric.hold in _SUMMARIES else _apply(metric, values)
+    summary = rule_of(metric).summary
+    value = _summary(metric, summary, samples, readings) if summary else _apply(metric, values)
     parts = _fold_parts(metric, readings)
     if parts and sum(parts.values()) != value:
         raise GatherError(f"{metric.name} is {value:,} over all ranks, but its parts sum to {sum(parts.values()):,}.")
@@ -180,10 +170,10 @@ def _fold_samples(metric: Metric, readings: Sequence[Reading]) -> list[float | N
     return folded
 
 
-def _summary(metric: Metric, samples: Sequence[float | None], readings: Sequence[Reading]) -> float:
+def _summary(metric: Metric, summary: Summary, samples: Sequence[float | None], readings: Sequence[Reading]) -> float:
     numbers = [sample for sample in samples if sample is not None]
     if numbers:
-        return _SUMMARIES[metric.hold](numbers)
+        return summary(numbers)
     for rank, reading in enumerate(readings):
         if all(sample is None for sample in reading.samples):
             raise GatherError(f"{metric.name} has no sample on rank {rank}.")

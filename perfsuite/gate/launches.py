@@ -7,7 +7,7 @@ import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.gather import derived
-from perfsuite.gate.lines import agree, bound_of, low_precision
+from perfsuite.gate.rules import rule_of
 from perfsuite.records.measurement import Measurement
 from perfsuite.wire.failure import Failure
 from perfsuite.wire.sample import Reading
@@ -53,20 +53,11 @@ def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric]) 
     """The first number that had to repeat itself and did not, as a sentence; empty if all did."""
     for metric in metrics:
         old, new = first.readings.get(metric.name), other.readings.get(metric.name)
-        if (old is None) != (new is None) or (
-            old and new and metric.hold == "time" and len(old.samples) != len(new.samples)
-        ):
+        if (old is None) != (new is None):
             return f"{metric.title} has other samples in launch {{number}} than in the first."
-        if old and new and metric.hold == "close":
-            bound = bound_of(metric, low_precision(first.cell.split("-")[1]))
-            if not all(agree(*pair, bound) for pair in zip(old.samples, new.samples, strict=False)):
-                return f"{metric.title} takes another course in launch {{number}} than in the first."
-        if old and new and metric.hold == "exact" and (old.value, old.parts) != (new.value, new.parts):
-            return (
-                f"{metric.title} is {metric.show(old.value)} ({old.value:,}) in the first launch and "
-                f"{metric.show(new.value)} ({new.value:,}) in launch {{number}}: it does not repeat itself, so nothing "
-                "can be held to it."
-            )
+        reason = rule_of(metric).differs(metric, old, new, first.cell.split("-")[1]) if old and new else ""
+        if reason:
+            return reason
     return ""
 
 

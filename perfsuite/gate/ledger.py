@@ -19,6 +19,7 @@ from perfsuite.errors import FileError
 from perfsuite.gate.judge import what_changed
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.mutex import locked
+from perfsuite.gate.rules import rule_of
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import timestamp
@@ -27,7 +28,6 @@ from perfsuite.wire.record import Record
 
 NAME = "ledger.jsonl"
 FORMAT = 1
-HELD = ("exact", "close", "time")  # rules whose metrics are held to the baseline
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +73,7 @@ def magnitudes(old: Measurement | None, new: Measurement | None, metrics: Iterab
     found = {}
     for metric in metrics:
         before, after = (one.readings.get(metric.name) if one else None for one in (old, new))
-        if metric.hold in HELD and (before or after):
+        if rule_of(metric).has_limit and (before or after):
             told = (
                 old is None or new is None or metric.hold != "time" or not why_other_machine(old.machine, new.machine)
             )

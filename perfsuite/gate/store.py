@@ -11,14 +11,14 @@ from pathlib import Path
 
 from perfsuite.errors import FileError
 from perfsuite.gate import ledger
-from perfsuite.gate.gather import is_number, ranks_of
+from perfsuite.gate.gather import ranks_of
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.mutex import locked
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.formats import FORMATS
 from perfsuite.records.measurement import Measurement
-from perfsuite.wire.sample import Reading
+from perfsuite.wire.sample import Reading, is_number
 
 OUTCOMES = ("fits", "oom", "unsupported")  # a cell that failed has nothing to be held to
 # Whatever counts or lasts cannot be negative. A loss can, so a name without one of these units may be.

@@ -1,5 +1,7 @@
 """The measurement of one rank."""
 
+import sys
+
 from perfsuite.wire.record import Record
 
 
@@ -30,3 +32,10 @@ class RankSample(Record, frozen=True, kw_only=True):
     versions: dict[str, str]
     flags: dict[str, str] = {}
     phases_seconds: dict[str, float]
+
+
+def is_number(value: object) -> bool:
+    """True for a finite number; a bool is none, and neither is a whole number beyond every float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -sys.float_info.max <= value <= sys.float_info.max  # False for NaN

@@ -1,33 +1,34 @@
-"""The rules by which a metric's new reading is held to its old one; each returns a line of the verdict.
-
-One file per ``Metric.hold``, named like it, with a function ``hold``. Every comparison asks whether a number is good,
-never whether it is bad, so that NaN is red.
-"""
+"""The rules by which a metric's new reading is held to its old one: one file per ``Metric.hold``, named like it."""
 
 import importlib
 import pkgutil
-from collections.abc import Callable
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import UsageError
-from perfsuite.gate.gather import is_number
 from perfsuite.gate.lines import Scope, changes, text
+from perfsuite.gate.rules._rule import Rule, Summary
 from perfsuite.records.verdict import Line
-from perfsuite.wire.sample import Reading
+from perfsuite.wire.sample import Reading, is_number
 
-Rule = Callable[[Metric, Reading, Reading, Scope], Line | None]
+__all__ = ["RULES", "Rule", "Summary", "hold", "rule_of"]
 RULES: dict[str, Rule] = {
-    name: importlib.import_module(f"{__name__}.{name}").hold
+    name: importlib.import_module(f"{__name__}.{name}").RULE
     for name in sorted(found.name for found in pkgutil.iter_modules(__path__))
+    if not name.startswith("_")
 }
+
+
+def rule_of(metric: Metric) -> Rule:
+    """The rule that the metric names. Raises UsageError if there is none of that name."""
+    if metric.hold not in RULES:
+        raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
+    return RULES[metric.hold]
 
 
 def hold(metric: Metric, scope: Scope) -> Line | None:
     """Hold one metric; it must be on both sides and finite, whatever its rule; None where that is all that is asked."""
     new, old = scope.new.readings.get(metric.name), scope.old.readings.get(metric.name)
-    rule = RULES.get(metric.hold)
-    if rule is None:
-        raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
+    rule = rule_of(metric).hold
     if new and old and (other := _another(metric, scope)):
         return text(metric, "not held", old, new, note=f"counts differ with the release: {other}")
     if new and old and scope.finite:

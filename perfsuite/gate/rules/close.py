@@ -1,7 +1,8 @@
 """Held closely: losses and gradient norms, step by step, within the bound of the precision."""
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.lines import Scope, agree, bound_of, say, text
+from perfsuite.gate.lines import Scope, agree, bound_of, low_precision, say, text
+from perfsuite.gate.rules._rule import Rule
 from perfsuite.records.verdict import Line
 from perfsuite.units import show_change
 from perfsuite.wire.sample import Reading
@@ -26,3 +27,14 @@ def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
 
 def _step(metric: Metric, sample: float | None) -> str:
     return "overflow" if sample is None else metric.show(sample)
+
+
+def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> str:
+    """Why two launches did not train the same way."""
+    bound = bound_of(metric, low_precision(strategy))
+    if all(agree(*pair, bound) for pair in zip(first.samples, other.samples, strict=False)):
+        return ""
+    return f"{metric.title} takes another course in launch {{number}} than in the first."
+
+
+RULE = Rule(hold=hold, summary=lambda numbers: numbers[-1], differs=differs)

@@ -3,6 +3,7 @@
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.explain import explain
 from perfsuite.gate.lines import Scope, text
+from perfsuite.gate.rules._rule import Rule
 from perfsuite.records.verdict import Line, Status
 from perfsuite.units import show_change
 from perfsuite.wire.sample import Reading
@@ -20,3 +21,17 @@ def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     better = (new.value < old.value and metric.worse == "higher") or (new.value > old.value and metric.worse == "lower")
     status: Status = "improved" if better else "regressed"
     return text(metric, status, old, new, show_change(old.value, new.value), "0", explain(metric, new, old))
+
+
+def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> str:
+    """Why nothing can be held to a number that does not repeat itself."""
+    if (first.value, first.parts) == (other.value, other.parts):
+        return ""
+    return (
+        f"{metric.title} is {metric.show(first.value)} ({first.value:,}) in the first launch and "
+        f"{metric.show(other.value)} ({other.value:,}) in launch {{number}}: it does not repeat itself, so nothing "
+        "can be held to it."
+    )
+
+
+RULE = Rule(hold=hold, differs=differs)

@@ -2,6 +2,7 @@
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, text
+from perfsuite.gate.rules._rule import Rule
 from perfsuite.records.verdict import Line
 from perfsuite.wire.sample import Reading
 
@@ -9,3 +10,6 @@ from perfsuite.wire.sample import Reading
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """A reading of both sides whose Metric is gone: nobody can say what it should be."""
     return text(metric, "missing", old, new, note="no Metric defines it")
+
+
+RULE = Rule(hold=hold, has_limit=False)

@@ -1,0 +1,28 @@
+"""What a rule is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.lines import Scope
+from perfsuite.records.verdict import Line
+from perfsuite.wire.sample import Reading
+
+Summary = Callable[[list[float]], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """How a metric is compared with its baseline.
+
+    ``hold`` takes the metric, its new and its old reading, both finite, and returns a line of the verdict; None if
+    there is nothing to say. Every comparison asks whether a number is good, never whether it is bad, so that NaN is
+    red. ``summary`` makes the metric's value of its samples; without it the value is that of the ranks. ``differs``
+    says why two launches of one cell contradict each other, in a sentence with {number} for the second launch's;
+    it returns "" if they do not. ``has_limit`` says that the metric can be red by its value.
+    """
+
+    hold: Callable[[Metric, Reading, Reading, Scope], Line | None]
+    summary: Summary | None = None
+    differs: Callable[[Metric, Reading, Reading, str], str] = lambda metric, first, other, strategy: ""
+    has_limit: bool = True
