@@ -48,7 +48,7 @@ def install(
     failing: Iterable[str] = (),
     set_attribute: Callable[[Any, str, Any], None] = setattr,
 ) -> None:
-    """Put the driver in pynvml's place. ``ancestors`` are levels of the topology by pairs, ``failing`` calls that fail."""
+    """Put the driver in pynvml's place. ``ancestors`` are levels of the topology by pairs; ``failing`` calls fail."""
 
     def of_gpu(read: Callable[[FakeGpu], Any]) -> Callable[..., Any]:
         return lambda index, *_: known(read(gpus[index]))

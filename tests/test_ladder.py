@@ -12,7 +12,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +20,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from package_index import Index, Upload
+from scipy.stats import kendalltau
 
 from perfsuite.cli import main
 from perfsuite.commands.ladder.publish import markdown
@@ -749,19 +749,13 @@ def test_noise_is_no_climb_and_no_drift(numbers):
     assert [steps._drift(("b", ""), newest) for newest in some] == [None] * len(some)
 
 
-@pytest.mark.parametrize("count", [2, 5, 6])
-def test_order_by_chance_is_counted_exactly(count):
-    """As many orders of so many numbers pass as the probability allows, up and down."""
-    orders = [[*order] for order in itertools.permutations(range(count))]
-    by_inversions = Counter(min(_inversions(order), _inversions(order[::-1])) for order in orders)
-    chance = (by_inversions[0] + by_inversions[1]) / len(orders)
+@pytest.mark.parametrize("chance", [0.01, 0.02, 0.1])
+def test_order_by_chance_is_kendall_s(chance):
+    """As scipy's exact test of both sides decides for every order of six numbers, and of a few of ten."""
+    orders = [*itertools.permutations(range(6)), *itertools.islice(itertools.permutations(range(10)), 500)]
+    chances = [kendalltau(range(len(order)), order, method="exact").pvalue for order in orders]
 
-    assert sum(steps.in_order(order, chance) for order in orders) == chance * len(orders)
-    assert sum(steps.in_order(order, 0.99 * by_inversions[0] / len(orders)) for order in orders) == 0
-
-
-def _inversions(order):
-    return sum(a > b for a, b in itertools.combinations(order, 2))
+    assert [steps.in_order(order, chance) for order in orders] == [one <= chance for one in chances]
 
 
 UP = Step(("b", ""), True, "1", "2", 1.0, 2.0)
