@@ -153,7 +153,8 @@ def resumed(rungs, interrupted):
 def published(resumed, tmp_path_factory):
     """The ladder, published on a machine without npm: its folder, the story and what was printed."""
     folder, _ = resumed
-    variables = os.environ | {"PATH": _without_npm(tmp_path_factory.mktemp("bin"))}
+    cache = str(tmp_path_factory.mktemp("cache"))  # npm's packages may lie in the user's
+    variables = os.environ | {"PATH": _without_npm(tmp_path_factory.mktemp("bin")), "XDG_CACHE_HOME": cache}
     words = ["--markdown", folder / "story.md", "--rounds", "2"]
     done = _perfsuite("ladder", "publish", folder, *words, env=variables)
     return folder, json.loads((folder / "html" / "story.json").read_text()), done
