@@ -32,7 +32,7 @@ EMPTY = re.compile(r"(steps|inputs|env)\..*")  # what GitHub fills with nothing:
 ALWAYS, ON_SUCCESS, ON_FAILURE = ("always()", "!cancelled()"), ("", "success()"), ("failure()",)
 NOT_OURS = re.compile(r"PYTHON.*|VIRTUAL_ENV|PYTEST_.*|GITHUB_.*|TOX_.*|PERFSUITE_.*")  # must not reach a job
 SHELLS = {None: ["bash", "-e"], "bash": ["bash", "--noprofile", "--norc", "-eo", "pipefail"]}  # as GitHub calls them
-FILES = ("GITHUB_OUTPUT", "GITHUB_ENV", "GITHUB_PATH")
+INDEXES = ("PIP_EXTRA_INDEX_URL",)  # a machine has its own
 RAN, FAILED = "ran", "FAILED"
 
 
@@ -96,24 +96,16 @@ class Job:
         shell, script = step.get("shell", defaults.get("shell")), self.folder / "step.sh"
         if shell not in SHELLS:
             raise NotRun(f"its shell is {shell}")
-        files = {file: self.folder / file for file in FILES}
-        for path in files.values():
-            path.write_text("")
+        (output := self.folder / "output").write_text("")
         environment = self.environment | {key: self.fill(value) for key, value in step.get("env", {}).items()}
-        environment |= {file: str(path) for file, path in files.items()}
+        environment["GITHUB_OUTPUT"] = str(output)
         script.write_text(self.fill(step["run"]))
         cwd = self.workspace / self.fill(step.get("working-directory", defaults.get("working-directory")))
         print(f"\n=== {name}", flush=True)
         done = subprocess.run([*SHELLS[shell], script], cwd=cwd, env=environment, check=False)
-        for key, value in assignments(files["GITHUB_OUTPUT"].read_text()):
+        for key, value in assignments(output.read_text()):
             self.context[f"steps.{step.get('id')}.outputs.{key}"] = value
-        self.environment |= dict(assignments(files["GITHUB_ENV"].read_text()))
-        for folder in files["GITHUB_PATH"].read_text().splitlines():
-            self._prepend(folder)
         return FAILED if done.returncode else RAN
-
-    def _prepend(self, folder: str) -> None:
-        self.environment["PATH"] = f"{folder}{os.pathsep}{self.environment['PATH']}"
 
     def _action(self, step: dict[str, Any], name: str) -> str:
         given = {key: self.fill(value) for key, value in step.get("with", {}).items()}
@@ -149,7 +141,7 @@ class Job:
         if version != ".".join(map(str, sys.version_info[:2])):
             raise SystemExit(f"run_job.py: the job asks for Python {version}: run this with python{version}.")
         subprocess.run([sys.executable, "-m", "venv", self.folder / "python"], check=True)
-        self._prepend(str(self.folder / "python" / "bin"))
+        self.environment["PATH"] = f"{self.folder / 'python' / 'bin'}{os.pathsep}{self.environment['PATH']}"
         return "a new virtual environment"
 
     def _upload(self, name: str, path: str) -> str:
@@ -188,7 +180,7 @@ def text_of(value: Any) -> str:
 
 
 def assignments(text: str) -> Iterator[tuple[str, str]]:
-    """``name=value`` and ``name<<END … END``, as steps write them to GITHUB_OUTPUT and GITHUB_ENV."""
+    """``name=value`` and ``name<<END … END``, as steps write them to GITHUB_OUTPUT."""
     lines = iter(text.splitlines())
     for line in lines:
         name, mark, end = line.partition("<<")
@@ -231,7 +223,8 @@ def main() -> int:
             parser.error(f"the job asks for a machine of its own, {job['runs-on']}: on one, give --self-hosted")
         artifacts = arguments.artifacts.absolute() if arguments.artifacts else None
         here = Job(Path(folder), artifacts, dict(one.split("=", 1) for one in arguments.set))
-        here.environment |= {key: here.fill(one) for key, one in (workflow.get("env", {}) | job.get("env", {})).items()}
+        variables = workflow.get("env", {}) | job.get("env", {})
+        here.environment |= {key: here.fill(one) for key, one in variables.items() if key not in INDEXES}
         defaults = (workflow.get("defaults", {}) | job.get("defaults", {})).get("run", {})
         here.run(job["steps"], defaults)
         print(f"\n=== what became of {arguments.workflow}: {arguments.job}")

@@ -1,6 +1,5 @@
 """Folders and files outside of the repository: the cache, and the files that options name."""
 
-import os
 import tempfile
 from pathlib import Path
 
@@ -9,7 +8,9 @@ from perfsuite.errors import UsageError
 
 def cache_folder() -> Path:
     """Where perfsuite keeps what it compiled; ``XDG_CACHE_HOME`` moves it."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "perfsuite"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("perfsuite", appauthor=False)
 
 
 def check_output(option: str, path: Path | None, suffix: str = "") -> None:

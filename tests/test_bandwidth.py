@@ -1,5 +1,6 @@
 """Communication cells: messages of every size arrive as they should, and what they cost adds up."""
 
+import numpy
 import pytest
 
 from perfsuite.cell import parse_cell
@@ -57,6 +58,15 @@ def test_fit_finds_what_it_was_made_of():
     assert alpha == pytest.approx(50e-6)
     assert beta == pytest.approx(1e-9)
     assert residual < 1e-9
+
+
+def test_the_fit_is_numpy_s():
+    """Least squares with weights 1/t, which numpy squares."""
+    random = numpy.random.default_rng(0)
+    points = {size: (50e-6 + 1e-9 * size) * random.uniform(0.8, 1.2) for size in SIZES}
+    seconds = list(points.values())
+
+    assert fit(points)[1::-1] == pytest.approx(numpy.polyfit(list(points), seconds, 1, w=numpy.divide(1, seconds)))
 
 
 def test_small_messages_count_in_the_fit():

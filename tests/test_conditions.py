@@ -1,6 +1,8 @@
 """What the machine did while a cell ran."""
 
+import fake_driver
 import pytest
+from fake_driver import FakeGpu
 
 from perfsuite.launch import conditions
 from perfsuite.launch.conditions import Conditions
@@ -16,15 +18,21 @@ def test_shares_are_shares():
     assert all(0 <= told.get(name, 0) <= 1 for name in ("busy_share", "stolen_share"))
 
 
-def test_the_lowest_clock_and_every_reason_are_told(monkeypatch):
-    """A GPU that was throttled for a moment was throttled."""
-    samples = iter([[(1980.0, 60.0, 0x0)], [(1200.0, 83.0, 0x20)], [(1980.0, 70.0, 0x4)]])
-    monkeypatch.setattr(conditions, "_gpu", lambda index: next(samples))
+def watch(monkeypatch, *samples):
+    """What is told of a GPU that is in these states, one after the other."""
     monkeypatch.setattr(conditions, "PERIOD_SECONDS", 0.0)
     watched = Conditions([0])
-    for _ in range(3):
+    for sample in samples:
+        fake_driver.install([sample], set_attribute=monkeypatch.setattr)
         watched.look()
-    told = watched.told()
+    fake_driver.forget()
+    return watched.told()
+
+
+def test_the_lowest_clock_and_every_reason_are_told(monkeypatch):
+    """A GPU that was throttled for a moment was throttled."""
+    states = [(1980, 60, 0x0), (1200, 83, 0x20), (1980, 70, 0x4)]
+    told = watch(monkeypatch, *(FakeGpu(clock=mhz, temperature=heat, reasons=mask) for mhz, heat, mask in states))
 
     assert (told["sm_clock_mhz"], told["temperature_celsius"], told["throttle_reasons"]) == (1200.0, 83.0, "0x24")
 
@@ -32,34 +40,21 @@ def test_the_lowest_clock_and_every_reason_are_told(monkeypatch):
 @pytest.mark.parametrize(
     ("masks", "applications", "clocks"),
     [
-        (["0x0", "0x0"], "1980, 1980", "not locked"),
-        (["0x4", "0x20"], "1980, 1980", "not locked"),
-        (["0x0", "0x2"], "1980, 1980", "locked"),  # nvidia-smi -lgc 1500
-        (["0x0", "0x0"], "1500, 1980", "locked"),  # nvidia-smi -ac, under no load that would reach it
-        (["0x0", "0x0"], "[N/A], [N/A]", "not locked"),
-        (["0x0", "0x0"], 'Field "clocks.applications.graphics" is not a valid field to query.', "not locked"),
-        (["[N/A]"], "[N/A], [N/A]", None),
+        ([0x0, 0x0], (1980, 1980), "not locked"),
+        ([0x4, 0x20], (1980, 1980), "not locked"),
+        ([0x0, 0x2], (1980, 1980), "locked"),  # nvidia-smi -lgc 1500
+        ([0x0, 0x0], (1500, 1980), "locked"),  # nvidia-smi -ac, under no load that would reach it
+        ([0x0, 0x0], (None, None), "not locked"),
+        ([0x0, 0x0], (1500, None), "not locked"),
+        ([None], (None, None), None),
     ],
 )
-def test_whether_clocks_are_locked(monkeypatch, tmp_path, masks, applications, clocks):
+def test_whether_clocks_are_locked(monkeypatch, masks, applications, clocks):
     """By the reason that the driver gives, or by a setting that is not the driver's own; if it tells of clocks."""
-    for number, mask in enumerate(masks):
-        (tmp_path / f"mask{number}").write_text(mask)
-    (tmp_path / "applications").write_text(applications)
-    program = tmp_path / "nvidia-smi"
-    program.write_text(
-        f"#!/bin/sh\ncd {tmp_path}\n"
-        'case "$*" in *applications.graphics*) cat applications; exit;; esac\n'
-        'for mask in mask*; do echo "1500, 40, $(cat $mask)"; rm $mask; exit; done\n'
-    )
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    monkeypatch.setattr(conditions, "PERIOD_SECONDS", 0.0)
-    watched = Conditions([0])
-    for _ in masks:
-        watched.look()
+    now, own = applications
+    told = watch(monkeypatch, *(FakeGpu(reasons=mask, application_clock=now, default_clock=own) for mask in masks))
 
-    assert watched.told().get("clocks") == clocks
+    assert told.get("clocks") == clocks
 
 
 def test_a_launch_keeps_its_conditions(measure):
@@ -70,14 +65,7 @@ def test_a_launch_keeps_its_conditions(measure):
     assert launch.conditions["busy_share"] > 0
 
 
-@pytest.mark.parametrize("text", ["", "[N/A], 40, 0x0", "no device"])
-def test_a_gpu_that_tells_nothing_is_left_out(monkeypatch, tmp_path, text):
-    """nvidia-smi may be old or broken."""
-    program = tmp_path / "nvidia-smi"
-    program.write_text(f"#!/bin/sh\necho '{text}'\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    watched = Conditions([0])
-    watched.look()
-
-    assert "sm_clock_mhz" not in watched.told()
+@pytest.mark.parametrize("missing", ["clock", "temperature", "reasons"])
+def test_a_gpu_that_tells_nothing_is_left_out(monkeypatch, missing):
+    """A driver may be old or broken."""
+    assert "sm_clock_mhz" not in watch(monkeypatch, FakeGpu(**{missing: None}))

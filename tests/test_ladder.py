@@ -5,6 +5,7 @@ The releases are wheels that package_index.py builds and serves.
 
 import itertools
 import json
+import os
 import re
 import shutil
 import signal
@@ -12,7 +13,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections import Counter
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
@@ -21,6 +22,7 @@ from pathlib import Path
 import msgspec
 import pytest
 from package_index import Index, Upload
+from scipy.stats import kendalltau
 
 from perfsuite.cli import main
 from perfsuite.commands.ladder.publish import markdown
@@ -94,6 +96,13 @@ def _git(folder, *arguments):
     return subprocess.check_output(["git", "-C", folder / "repo", *arguments], text=True).split("\n")[:-1]
 
 
+def _without_npm(folder):
+    """A PATH whose npm reaches no registry."""
+    (folder / "npm").write_text("#!/bin/sh\necho no registry >&2\nexit 1\n")
+    (folder / "npm").chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
 @pytest.fixture(scope="module")
 def rungs(own_index, tmp_path_factory):
     """A ladder of packaging up to 22.0, then of one release more; and how its second building ended."""
@@ -141,10 +150,13 @@ def resumed(rungs, interrupted):
 
 
 @pytest.fixture(scope="module")
-def published(resumed):
-    """The ladder, published: its folder, the story and what was printed."""
+def published(resumed, tmp_path_factory):
+    """The ladder, published on a machine without npm: its folder, the story and what was printed."""
     folder, _ = resumed
-    done = _perfsuite("ladder", "publish", folder, "--markdown", folder / "story.md", "--rounds", "2")
+    cache = str(tmp_path_factory.mktemp("cache"))  # npm's packages may lie in the user's
+    variables = os.environ | {"PATH": _without_npm(tmp_path_factory.mktemp("bin")), "XDG_CACHE_HOME": cache}
+    words = ["--markdown", folder / "story.md", "--rounds", "2"]
+    done = _perfsuite("ladder", "publish", folder, *words, env=variables)
     return folder, json.loads((folder / "html" / "story.json").read_text()), done
 
 
@@ -319,7 +331,13 @@ def test_bisect_names_the_pair(bisected):
 @pytest.fixture(scope="module")
 def served(published):
     """The published site on a port of its own."""
-    handler = partial(SimpleHTTPRequestHandler, directory=published[0] / "html")
+    with _serving(published[0] / "html") as address:
+        yield address
+
+
+@contextmanager
+def _serving(folder):
+    handler = partial(SimpleHTTPRequestHandler, directory=folder)
     handler.log_message = lambda *_: None
     with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
@@ -346,11 +364,43 @@ def test_the_front_page_in_a_browser(served, tmp_path):
     assert "confirmed by 2 fresh runs of both releases" in page
 
 
-def test_the_graph_in_a_browser(served, published, tmp_path):
-    """asv's page, without any other server, draws the series that the front page links to."""
-    front = (published[0] / "html" / "index.html").read_text()
+def test_without_npm_the_graphs_have_asv_s_own_links(published):
+    """With their hashes; the output says so."""
+    folder, _, done = published
+    graphs = (folder / "html" / "graphs.html").read_text()
+
+    assert "The graphs take their scripts from other servers, since npm did not install them: npm ci" in done.stdout
+    assert len(re.findall(r'(?:src|href)="https://[^>]* integrity="sha', graphs)) == len(site.SCRIPTS)
+
+
+def test_the_packages_take_the_place_of_every_other_server(published, tmp_path):
+    """Their files lie in the site, with the licenses."""
+    shutil.copy(published[0] / "html" / "graphs.html", tmp_path / "index.html")
+    for path in (*site.SCRIPTS, "jquery/LICENSE.txt"):
+        (tmp_path / "packages" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "packages" / path).write_text(path)
+    site._graphs(tmp_path, tmp_path / "packages")
+    graphs = (tmp_path / "graphs.html").read_text()
+    linked = re.findall(r'(?:src|href)="www/([^"]*)"', graphs)
+
+    assert sorted(linked) == sorted(site.SCRIPTS)
+    assert all((tmp_path / "www" / path).read_text() == path for path in (*linked, "jquery/LICENSE.txt"))
+    assert not re.search(r'<(script|link)[^>]*"https:', graphs)
+
+
+@pytest.mark.index
+def test_the_graph_in_a_browser(published, tmp_path, monkeypatch):
+    """asv's page, with npm's scripts and without any other server, draws the series that the front page links to."""
+    if shutil.which("npm") is None:
+        pytest.skip("npm is not installed")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    html = shutil.copytree(published[0] / "html", tmp_path / "html")
+    front = (html / "index.html").read_text()
+    shutil.copy(html / "graphs.html", html / "index.html")
+    site._graphs(html, site.npm_packages())
     link = re.search(rf'href="(graphs\.html#{re.escape(NAMES)}[^"]*)"', front)[1].replace("&amp;", "&")
-    page = _dom(f"{served}/{link}", tmp_path)
+    with _serving(html) as address:
+        page = _dom(f"{address}/{link}", tmp_path / "profile")
 
     assert "error.html" not in re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
     assert re.search(r'<canvas class="flot-base"', page)
@@ -749,19 +799,13 @@ def test_noise_is_no_climb_and_no_drift(numbers):
     assert [steps._drift(("b", ""), newest) for newest in some] == [None] * len(some)
 
 
-@pytest.mark.parametrize("count", [2, 5, 6])
-def test_order_by_chance_is_counted_exactly(count):
-    """As many orders of so many numbers pass as the probability allows, up and down."""
-    orders = [[*order] for order in itertools.permutations(range(count))]
-    by_inversions = Counter(min(_inversions(order), _inversions(order[::-1])) for order in orders)
-    chance = (by_inversions[0] + by_inversions[1]) / len(orders)
+@pytest.mark.parametrize("chance", [0.01, 0.02, 0.1])
+def test_order_by_chance_is_kendall_s(chance):
+    """As scipy's exact test of both sides decides for every order of six numbers, and of a few of ten."""
+    orders = [*itertools.permutations(range(6)), *itertools.islice(itertools.permutations(range(10)), 500)]
+    chances = [kendalltau(range(len(order)), order, method="exact").pvalue for order in orders]
 
-    assert sum(steps.in_order(order, chance) for order in orders) == chance * len(orders)
-    assert sum(steps.in_order(order, 0.99 * by_inversions[0] / len(orders)) for order in orders) == 0
-
-
-def _inversions(order):
-    return sum(a > b for a, b in itertools.combinations(order, 2))
+    assert [steps.in_order(order, chance) for order in orders] == [one <= chance for one in chances]
 
 
 UP = Step(("b", ""), True, "1", "2", 1.0, 2.0)

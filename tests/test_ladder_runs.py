@@ -6,7 +6,10 @@ import math
 import re
 import shlex
 import shutil
+import tomllib
 from collections import namedtuple
+from pathlib import Path
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -16,7 +19,7 @@ from test_ladder import _benchmarks, _gave, _git, _ladder, _perfsuite, _story, _
 from perfsuite.cli import main
 from perfsuite.commands.ladder import publish as _ladder_publish
 from perfsuite.commands.ladder.rungs import summary
-from perfsuite.errors import FileError
+from perfsuite.errors import FileError, UsageError
 from perfsuite.history import _asv, asv, confirm, files, ladder, results, site
 from perfsuite.history.confirm import Check
 from perfsuite.history.ladder import called
@@ -24,6 +27,7 @@ from perfsuite.history.results import Value
 from perfsuite.history.steps import Step
 from perfsuite.records import codec
 
+ROOT = Path(__file__).parents[1]
 UP = Step(("b", ""), True, "1", "2", 1.0, 2.0)
 EXACT = Step(("b", ""), False, "1", "2", 1.0, 2.0)
 BROKE = Step(("b", ""), False, "1", "2", 1.0, None)
@@ -402,6 +406,32 @@ def test_what_others_wrote_is_no_html_in_markdown():
 
     assert page.count("TypeError: &lt;lambda&gt;() takes &lt;img src=x onerror=alert(1)&gt; \\| no") == 2
     assert "<img" not in page
+
+
+@pytest.mark.parametrize(
+    ("release", "found"), [("0.6.5", "asv 0.6.5 is"), ("0.7.0", "asv 0.7.0 is"), ("0.7.0rc1", "asv 0.7.0rc1 is")]
+)
+def test_another_asv_is_refused(release, found, tmp_path, monkeypatch):
+    """A ladder uses private functions of asv, so it needs a release that is known to have them."""
+    monkeypatch.setattr(asv.metadata, "version", lambda _: release)
+
+    with pytest.raises(UsageError, match=re.escape(f"Ladders need asv{asv.RELEASES}, and {found} installed here: pip")):
+        asv.configure(tmp_path, _ladder(tmp_path))
+
+
+def test_no_asv_is_refused(tmp_path, monkeypatch):
+    """In the same sentence."""
+    monkeypatch.setattr(asv.metadata, "version", Mock(side_effect=asv.metadata.PackageNotFoundError))
+
+    with pytest.raises(UsageError, match="and none is installed here"):
+        asv.configure(tmp_path, _ladder(tmp_path))
+
+
+def test_the_extras_ask_for_the_releases_of_asv_that_are_known():
+    """pip installs one of them."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+
+    assert all(f"asv{asv.RELEASES}" in extras[name] for name in ("history", "test"))
 
 
 def test_a_suite_that_is_gone_is_named(tmp_path):

@@ -1,58 +1,44 @@
-"""The machine at hand, with a driver's program of our own: what it says, what it is in the catalog, what is absent."""
+"""The machine at hand, with a driver of our own: what it says, what it is in the catalog, what is absent."""
 
 import os
 from collections.abc import Callable, Iterator
-from pathlib import Path
+from dataclasses import replace
 from unittest.mock import Mock
 
+import fake_driver
 import pytest
+from fake_driver import SWITCH, FakeGpu
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell, parse_hardware
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.launch import machine
 from perfsuite.launch.launcher import CellFailed, Launcher
-from perfsuite.launch.machine import Gpu, describe, device_indices, device_of, gpus, why_absent
+from perfsuite.launch.machine import Gpu, describe, device_indices, device_of, gpus, links_between, why_absent
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.wire.failure import Failure
 
 CATALOG = Catalog()
-H200 = "NVIDIA H200, 143771, 570.86.15, GPU-aaaa-1"
-T4 = "Tesla T4, 15360, 570.86.15, GPU-bbbb-2"
+H200 = FakeGpu()
+T4 = FakeGpu("Tesla T4", 15_360, "GPU-bbbb-2")
 
 Driver = Callable[..., None]
 
 
 @pytest.fixture
-def driver(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    """Put an nvidia-smi on PATH that prints these lines; without a call there is none."""
-    (tmp_path / "bin").mkdir()
-    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}")
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """``driver(H200, T4)`` makes a machine with these GPUs; without a call there is no driver."""
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    forget()
 
-    def install(*lines: str, status: int = 0, topology: str = "") -> None:
-        (tmp_path / "out").write_text("".join(f"{line}\n" for line in lines))
-        (tmp_path / "topo").write_text(topology)
-        stub = tmp_path / "bin" / "nvidia-smi"
-        stub.write_text(
-            f'#!/bin/sh\necho "$@" > {tmp_path}/asked\nout=out; [ "$1" = topo ] && out=topo\n'
-            f'while IFS= read -r l; do echo "$l"; done < {tmp_path}/$out\nexit {status}\n'
-        )
-        stub.chmod(0o755)
-        forget()
+    def install(*gpus: FakeGpu, ancestors: dict[tuple[int, int], int] | None = None, failing: str = "") -> None:
+        fake_driver.install(gpus, ancestors, [failing], monkeypatch.setattr)
 
+    install(failing="nvmlInit")
     yield install
-    forget()
+    fake_driver.forget()
 
 
-def forget() -> None:
-    """What was asked of another driver."""
-    gpus.cache_clear()
-    machine._topology.cache_clear()
-
-
-def test_gpus(driver: Driver, tmp_path: Path) -> None:
+def test_gpus(driver: Driver) -> None:
     """Every accelerator is read with its name, its memory in bytes and its driver."""
     driver(H200, T4)
 
@@ -60,27 +46,22 @@ def test_gpus(driver: Driver, tmp_path: Path) -> None:
         Gpu(0, "NVIDIA H200", 143_771 * 2**20, "570.86.15", "GPU-aaaa-1"),
         Gpu(1, "Tesla T4", 15_360 * 2**20, "570.86.15", "GPU-bbbb-2"),
     )
-    assert (
-        "--query-gpu=name,memory.total,driver_version,uuid --format=csv,noheader,nounits"
-        in (tmp_path / "asked").read_text()
-    )
 
 
-@pytest.mark.parametrize("lines", [None, ["NVIDIA-SMI has failed because it couldn't communicate with the driver."]])
-def test_no_gpu(driver: Driver, lines: list[str] | None) -> None:
-    """Without nvidia-smi, or with one that fails, the machine has no GPU."""
-    if lines:
-        driver(*lines, status=9)
+@pytest.mark.parametrize("failing", ["nvmlInit", "nvmlDeviceGetCount", "nvmlSystemGetDriverVersion"])
+def test_no_gpu(driver: Driver, failing: str) -> None:
+    """Without a driver, or with one that fails, the machine has no GPU."""
+    driver(H200, failing=failing)
 
     assert gpus() == ()
     assert why_absent(parse_hardware("h200_x1", CATALOG), CATALOG) == "h200_x1 is not here: this machine has no GPU."
 
 
 def test_a_gpu_without_memory_of_its_own(driver: Driver) -> None:
-    """A GPU that shares the host's memory, for which nvidia-smi says [N/A], does not stop cells on the others."""
-    driver("NVIDIA GB10, [N/A], 580.95.05, GPU-cccc-3", H200)
+    """A GPU that shares the host's memory, whose memory the driver does not know, does not stop cells on the others."""
+    driver(FakeGpu("NVIDIA GB10", None, "GPU-cccc-3"), H200)
 
-    assert Gpu(1, "NVIDIA H200", 143_771 * 2**20, "570.86.15", "GPU-aaaa-1") in gpus()
+    assert gpus() == (Gpu(1, "NVIDIA H200", 143_771 * 2**20, "570.86.15", "GPU-aaaa-1"),)
 
 
 @pytest.mark.parametrize(
@@ -152,7 +133,7 @@ def test_hidden_devices_stay_hidden(
     driver: Driver, monkeypatch: pytest.MonkeyPatch, shown: str, indices: list[int]
 ) -> None:
     """A GPU that the caller's CUDA_VISIBLE_DEVICES leaves out is not used, by whatever it names GPUs."""
-    driver(H200, H200.replace("aaaa-1", "bbbb-9"))
+    driver(H200, replace(H200, uuid="GPU-bbbb-9"))
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", shown)
 
     assert device_indices(parse_hardware("h200_x1", CATALOG), CATALOG) == indices
@@ -176,49 +157,55 @@ def test_a_machine_is_known_by_its_gpus(driver: Driver, monkeypatch: pytest.Monk
     here = describe(hardware, CATALOG).identity
     monkeypatch.setattr(machine.platform, "node", lambda: "another container")
     renamed = describe(hardware, CATALOG).identity
-    driver(H200.replace("aaaa", "dddd"), T4)
+    driver(replace(H200, uuid="GPU-dddd-1"), T4)
 
     assert here == renamed != describe(hardware, CATALOG).identity
 
 
-# As nvidia-smi 570 prints it: the header is underlined, network cards and cores stand behind the GPUs.
-TOPOLOGY = """\t\x1b[4mGPU0\tGPU1\tGPU2\tGPU3\tNIC0\tCPU Affinity\tNUMA Affinity\tGPU NUMA ID\x1b[0m
-GPU0\t X \tNV18\tSYS\tSYS\tPXB\t0-47\t0\t\tN/A
-GPU1\tNV18\t X \tSYS\tSYS\tNODE\t0-47\t0\t\tN/A
-GPU2\tSYS\tSYS\t X \tPHB\tSYS\t48-95\t1\t\tN/A
-GPU3\tSYS\tSYS\tPHB\t X \tSYS\t48-95\t1\t\tN/A
-NIC0\tPXB\tNODE\tSYS\tSYS\t X
-
-Legend:
-
-  X    = Self
-  SYS  = Connection traversing PCIe as well as the SMP interconnect between NUMA nodes (e.g., QPI/UPI)
-"""
-FOUR = tuple(H200.replace("aaaa-1", f"aaaa-{number}") for number in range(4))
+# The first two are linked, two hang at one host bridge, and the sockets are far from each other.
+FOUR = [replace(H200, uuid=f"GPU-aaaa-{number}", nvlinks={1 - number: 4} if number < 2 else {}) for number in range(4)]
+ANCESTORS = {(0, 1): 40, (2, 3): 30, (0, 2): 50, (0, 3): 50, (1, 2): 50, (1, 3): 50}
 
 
 @pytest.mark.parametrize(
     ("devices", "links"),
     [
-        ([0, 1], {"0-1": "NV18"}),
+        ([0, 1], {"0-1": "NV4"}),
         ([2, 3], {"0-1": "PHB"}),
         ([1, 2], {"0-1": "SYS"}),
         ([3], {}),
-        ([0, 1, 2], {"0-1": "NV18", "0-2": "SYS", "1-2": "SYS"}),
+        ([0, 1, 2], {"0-1": "NV4", "0-2": "SYS", "1-2": "SYS"}),
     ],
 )
 def test_links_are_those_of_the_leased_gpus(driver: Driver, devices: list[int], links: dict[str, str]) -> None:
     """Each two of them, by rank, in nvidia-smi's words."""
-    driver(*FOUR, topology=TOPOLOGY)
+    driver(*FOUR, ancestors=ANCESTORS)
     record = describe(parse_hardware(f"h200_x{len(devices)}", CATALOG), CATALOG, devices)
 
     assert (record.gpus, record.links) == ([f"GPU-aaaa-{number}" for number in devices], links)
 
 
-@pytest.mark.parametrize("topology", ["", "No devices were found\n", "GPU0\n", "\tGPU0\tGPU1\nGPU0\t X \n"])
-def test_a_driver_that_tells_no_links(driver: Driver, topology: str) -> None:
+@pytest.mark.parametrize(("links", "word"), [((18, 18), "NV18"), ((18, 17), "NV17"), ((18, 0), "SYS")])
+def test_links_through_a_switch(driver: Driver, links: tuple[int, int], word: str) -> None:
+    """As many as both GPUs have into it."""
+    driver(*(replace(H200, nvlinks={SWITCH: count}) for count in links), ancestors={(0, 1): 50})
+
+    assert links_between([0, 1]) == {"0-1": word}
+
+
+@pytest.mark.parametrize(
+    ("level", "word"), [(0, "PIX"), (10, "PIX"), (20, "PXB"), (30, "PHB"), (40, "NODE"), (50, "SYS")]
+)
+def test_ways_over_pcie(driver: Driver, level: int, word: str) -> None:
+    """The driver's levels have the words of nvidia-smi topo -m."""
+    driver(H200, H200, ancestors={(0, 1): level})
+
+    assert links_between([0, 1]) == {"0-1": word}
+
+
+def test_a_driver_that_tells_no_links(driver: Driver) -> None:
     """The GPUs alone tell the machines apart."""
-    driver(*FOUR, topology=topology)
+    driver(H200, H200)
 
     assert describe(parse_hardware("h200_x2", CATALOG), CATALOG, [0, 1]).links == {}
 
@@ -226,9 +213,9 @@ def test_a_driver_that_tells_no_links(driver: Driver, topology: str) -> None:
 def test_a_pair_is_known_by_its_gpus_and_their_link(driver: Driver) -> None:
     """Two pairs of one machine do not compare in time, nor does one that lost its NVLink; one GPU needs no link."""
     hardware = parse_hardware("h200_x2", CATALOG)
-    driver(*FOUR, topology=TOPOLOGY)
+    driver(*FOUR, ancestors=ANCESTORS)
     here, again, other = (describe(hardware, CATALOG, pair).identity for pair in ([0, 1], [0, 1], [2, 3]))
-    driver(*FOUR, topology=TOPOLOGY.replace("NV18", "NODE"))
+    driver(*(replace(one, nvlinks={}) for one in FOUR), ancestors=ANCESTORS)
     bridgeless = describe(hardware, CATALOG, [0, 1]).identity
 
     assert here == again
@@ -238,14 +225,14 @@ def test_a_pair_is_known_by_its_gpus_and_their_link(driver: Driver) -> None:
 def test_before_a_lease_the_gpus_are_those_that_it_takes_first(driver: Driver) -> None:
     """A baseline's machine is looked for among them."""
     hardware = parse_hardware("h200_x2", CATALOG)
-    driver(*FOUR, topology=TOPOLOGY)
+    driver(*FOUR, ancestors=ANCESTORS)
 
     assert describe(hardware, CATALOG) == describe(hardware, CATALOG, [0, 1])
 
 
 def test_a_measurement_is_of_the_gpus_that_it_leased(driver: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whichever were free."""
-    driver(*FOUR, topology=TOPOLOGY)
+    driver(*FOUR, ancestors=ANCESTORS)
     failure = Failure(kind="raised", rank=0, message="nothing was run")
     monkeypatch.setattr(Launcher, "run", Mock(side_effect=CellFailed(failure)))
     runner = Runner(CATALOG, Settings())
@@ -258,12 +245,12 @@ def test_a_measurement_is_of_the_gpus_that_it_leased(driver: Driver, monkeypatch
 def test_other_gpus_are_named(driver: Driver) -> None:
     """A baseline of another pair says which, and how it was linked."""
     hardware = parse_hardware("h200_x2", CATALOG)
-    driver(*FOUR, topology=TOPOLOGY)
+    driver(*FOUR, ancestors=ANCESTORS)
     recorded, here = (describe(hardware, CATALOG, pair) for pair in ([0, 1], [2, 3]))
 
     assert why_other_machine(recorded, recorded) == ""
     assert why_other_machine(recorded, here) == (
-        "recorded on other GPUs (GPU-aaaa-0 and GPU-aaaa-1 by NV18), here: GPU-aaaa-2 and GPU-aaaa-3 by PHB"
+        "recorded on other GPUs (GPU-aaaa-0 and GPU-aaaa-1 by NV4), here: GPU-aaaa-2 and GPU-aaaa-3 by PHB"
     )
 
 

@@ -1,5 +1,7 @@
 """``perfsuite summary``: what GitHub shows of a run. A red gate is red, and a stranger's text is only text."""
 
+import shutil
+
 import msgspec
 import pytest
 from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
@@ -191,6 +193,17 @@ def test_the_command_prints_and_fails(report, capsys):
     assert (good, bad) == (0, 1)
     assert Catalog().all("metric")["peak_memory_bytes"].title in table
     assert CELL in capsys.readouterr().out
+
+
+def test_a_folder_stands_for_its_reports(report, capsys, tmp_path):
+    """As artifacts lie there; a link is left out, since a stranger's may point anywhere."""
+    whole = report(result())
+    (tmp_path / "artifacts" / "one").mkdir(parents=True)
+    shutil.copy(whole, tmp_path / "artifacts" / "one" / "report.jsonl")
+    (tmp_path / "artifacts" / "linked.jsonl").symlink_to(whole)
+
+    assert main(["summary", str(tmp_path / "artifacts")]) == 0
+    assert "1 cell" in capsys.readouterr().out
 
 
 def test_without_a_report_the_command_fails(capsys):

@@ -487,15 +487,14 @@ def test_hardware_option_moves_the_grid(repository, options, cells):
     assert sorted(collected) == sorted(cells)
 
 
-def test_grid_on_gpus_that_are_not_here(repository, monkeypatch):
+def test_grid_on_gpus_that_are_not_here(repository):
     """A grid on ``gpus`` collects on a machine without one, or with one that no catalog knows, and says so."""
     pytester = repository(CELL)
     marker = 'perf_cell(models=["t5_base"], strategies=["single"], hardware=["gpus"])'
-    pytester.makepyfile(test_perf=f"import pytest\n@pytest.mark.{marker}\ndef test_it(perf_cell): perf_cell.check()")
-    stub = pytester.mkdir("bin") / "nvidia-smi"
-    stub.write_text("#!/bin/sh\necho 'NVIDIA GeForce GTX 1080, 8192, 1, GPU-1'\n")
-    stub.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{stub.parent}:{os.environ['PATH']}")
+    driver = f"sys.path.append({str(Path(__file__).parent)!r})\nfrom fake_driver import FakeGpu, install\n"
+    gpu = "install([FakeGpu('NVIDIA GeForce GTX 1080', 8192)])\n"
+    test = f"@pytest.mark.{marker}\ndef test_it(perf_cell): perf_cell.check()"
+    pytester.makepyfile(test_perf=f"import sys\nimport pytest\n{driver}{gpu}{test}")
     result = perf(pytester, "-rs")
 
     result.assert_outcomes(skipped=1)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import msgspec
 import pytest
+import scipy.stats
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
@@ -147,13 +148,10 @@ def test_a_delay_is_found_by_a_real_trial():
     assert (row.red, row.trials) == (1, 1), row.said
 
 
-@pytest.mark.parametrize(
-    ("count", "of", "low", "high"),
-    [(0, 10, 0, 0.3085), (10, 10, 0.6915, 1), (1, 10, 0.0025, 0.4450), (8, 10, 0.4439, 0.9748), (3, 3, 0.2924, 1)],
-)
-def test_the_interval_is_that_of_clopper_and_pearson(count, of, low, high):
-    """To four digits, as scipy.stats.binomtest(count, of).proportion_ci(method="exact") has it."""
-    assert interval_of(count, of) == pytest.approx((low, high), abs=5e-5)
+@pytest.mark.parametrize(("count", "of"), [(0, 10), (10, 10), (1, 10), (8, 10), (3, 3)])
+def test_the_interval_is_that_of_clopper_and_pearson(count, of):
+    """As scipy has it."""
+    assert interval_of(count, of) == pytest.approx(scipy.stats.binomtest(count, of).proportion_ci(method="exact"))
 
 
 def test_a_baseline_that_is_overwritten_is_lost(bench):

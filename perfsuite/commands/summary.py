@@ -1,6 +1,7 @@
 """``perfsuite summary``: reports of ``pytest --perf-report`` as Markdown, for a job's summary or a comment."""
 
 import argparse
+import itertools
 import re
 import sys
 from pathlib import Path
@@ -16,7 +17,7 @@ _CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    text = "What pytest --perf-report has written, measured and predicted cells; none where a run left none."
+    text = "What pytest --perf-report has written, measured and predicted cells, or a folder that may hold such files."
     parser.add_argument("reports", type=Path, nargs="*", metavar="REPORT.jsonl", help=text)
     text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red whatever the reports say."
     parser.add_argument("--conclusion", default=SUCCESS, metavar="WORD", help=text)
@@ -28,7 +29,7 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = catalog_of(arguments)
     measured: list[Result] = []
     predicted: list[PredictedResult] = []
-    for report in arguments.reports:
+    for report in itertools.chain.from_iterable(map(_files, arguments.reports)):
         here, not_here = codec.read_report(report)
         for name in [*(one.measurement.cell for one in here), *(one.prediction.cell for one in not_here)]:
             if not _CELL.fullmatch(name):  # the model may be of a conftest that is not here, the form may not be
@@ -38,6 +39,13 @@ def run(arguments: argparse.Namespace) -> int:
     metrics = catalog.all("metric").values()
     sys.stdout.write(render_markdown(measured, predicted, metrics, arguments.conclusion))
     return 0 if passes(measured, predicted, arguments.conclusion) else 1
+
+
+def _files(path: Path) -> list[Path]:
+    """The file, or all reports below the folder. A link in a stranger's artifact may point anywhere."""
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.rglob("*.jsonl") if file.is_file() and not file.is_symlink())
 
 
 COMMAND = Command(

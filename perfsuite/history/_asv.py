@@ -3,6 +3,8 @@
 asv keeps what it knows of the machine in the home folder and asks for it on a terminal; a ladder keeps it beside its
 results. asv takes NaN for a benchmark that says it does not apply, also where one, as by a training whose loss is lost,
 counted to NaN: that is a failure here. And asv ends with whoever started it, however that ends.
+
+For these three it replaces private functions of asv, so `asv.py` refuses releases of asv that it does not know.
 """
 
 import math

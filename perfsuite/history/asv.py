@@ -6,7 +6,6 @@ ladder goes on with the next. asv drops PYTHONPATH and lets every other environm
 """
 
 import hashlib
-import importlib.util
 import json
 import os
 import platform
@@ -16,7 +15,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from importlib import metadata
 from pathlib import Path
+
+from packaging.specifiers import SpecifierSet
 
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history.files import result_file, values_of, was_run
@@ -29,6 +31,7 @@ from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.units import show_bytes
 
+RELEASES = ">=0.6.6,<0.7"  # of asv, as in pyproject.toml: 0.6.6 brought environments by uv; see _asv.py and steps.py
 CONFIGURATION, FRESH = "asv.conf.json", "asv.fresh.json"
 THRESHOLD = 0.1  # relative change of a time from which on it may be a step
 SOURCE = Path(__file__).parents[2]  # from where perfsuite is imported
@@ -38,11 +41,16 @@ PATIENCE_SECONDS = 20.0  # that asv may take to end what it has started
 
 
 def configure(folder: Path, ladder: Ladder) -> None:
-    """Write asv's configuration and ``install-rung``. Raises UsageError where asv is not installed, and FileError where
-    the suite is gone.
+    """Write asv's configuration and ``install-rung``. Raises UsageError if asv is missing or another release than those
+    whose private modules are known, and FileError if the suite is gone.
     """
-    if importlib.util.find_spec("asv") is None:
-        raise UsageError("asv, which keeps the history, is not installed here: pip install 'perfsuite[history]'.")
+    try:
+        release = metadata.version("asv")
+    except metadata.PackageNotFoundError:
+        release = ""
+    if not release or not SpecifierSet(RELEASES).contains(release, prereleases=True):
+        found = f"asv {release} is" if release else "none is"
+        raise UsageError(f"Ladders need asv{RELEASES}, and {found} installed here: pip install 'perfsuite[history]'.")
     if not Path(ladder.definition.suite, "__init__.py").is_file():
         raise FileError(f"{ladder.definition.suite}, the suite of this ladder, is gone: it has no __init__.py.")
     common = {

@@ -1,17 +1,13 @@
 """What the machine did while a cell ran: load, stolen time, clocks, reasons of throttling. Shown, never held."""
 
+import functools
 import os
-import re
-import shutil
-import statistics
-import subprocess
 import time
-from collections.abc import Sequence
-from pathlib import Path
+from typing import Any
 
-PERIOD_SECONDS = 2.0  # between two looks at the clocks; nvidia-smi takes a tenth of one
-_GPU_FIELDS = ("clocks.sm", "temperature.gpu", "clocks_event_reasons.active")
-_SET_FIELDS = ("clocks.applications.graphics", "clocks.default_applications.graphics")
+from perfsuite.launch.machine import ask_driver
+
+PERIOD_SECONDS = 2.0  # between two looks at the clocks
 SET_BY_USER = 0x2  # of the reasons' mask: nvmlClocksEventReasonApplicationsClocksSetting, for -ac and -lgc alike
 
 
@@ -20,11 +16,11 @@ class Conditions:
 
     def __init__(self, devices: list[int]) -> None:
         self._devices = devices
-        self._ticks = _ticks()
+        self._begin = _cpu_seconds()
         self._looked = -PERIOD_SECONDS
         self._cpu_mhz: list[float] = []
         self._gpu: list[tuple[float, float, int]] = []  # clock in MHz, temperature in °C, mask of reasons
-        self._applications: list[str] = []  # the clock that is set, and the one that the driver would set
+        self._applications: set[int] = set()  # the clock that is set, and the one that the driver would set
 
     def look(self) -> None:
         """Sample the clocks; of leased GPUs the first's, which all ranks wait for."""
@@ -32,27 +28,27 @@ class Conditions:
         if now - self._looked < PERIOD_SECONDS:
             return
         self._looked = now
-        clocks = re.findall(r"^cpu MHz\s*:\s*([\d.]+)", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
-        if clocks:
-            self._cpu_mhz.append(statistics.fmean(map(float, clocks)))
+        import psutil
+
+        if clock := psutil.cpu_freq():
+            self._cpu_mhz.append(clock.current)
         if self._devices:
             if not self._gpu:
-                self._applications = _asked(self._devices[0], _SET_FIELDS)
-            self._gpu += _gpu(self._devices[0])
+                self._applications = ask_driver(functools.partial(_applications, self._devices[0]), set())
+            self._gpu += ask_driver(functools.partial(_gpu, self._devices[0]), [])
 
     def told(self) -> dict[str, float | str]:
         """Until now. ``stolen_share`` is the share of the machine's CPU time that the hypervisor gave to others
         (proc(5), steal), ``busy_share`` what anything here used, this cell included. Of the clocks the lowest, of the
-        reasons to throttle all that were given, as nvidia-smi's bit mask (nvidia-smi --help-query-gpu). ``clocks`` are
+        reasons to throttle all that were given, as NVML's bit mask (nvmlClocksEventReasons). ``clocks`` are
         "locked" where somebody has set other application clocks than the driver's, or a set clock held the GPU back.
         """
         found: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
-        ticks = _ticks()
-        spent = [after - before for before, after in zip(self._ticks, ticks, strict=False)]
-        if sum(spent) > 0:
-            idle, stolen = spent[3] + spent[4], spent[7]
-            found["busy_share"] = round(1 - (idle + stolen) / sum(spent), 3)
-            found["stolen_share"] = round(stolen / sum(spent), 3)
+        end = _cpu_seconds()
+        spent = {kind: end[kind] - self._begin[kind] for kind in end}
+        if (whole := sum(spent.values())) > 0:
+            found["busy_share"] = round(1 - (spent["idle"] + spent["iowait"] + spent["steal"]) / whole, 3)
+            found["stolen_share"] = round(spent["steal"] / whole, 3)
         if self._cpu_mhz:
             found["cpu_clock_mhz"] = round(min(self._cpu_mhz))
         if self._gpu:
@@ -62,38 +58,28 @@ class Conditions:
                 reasons |= mask
             found |= {"sm_clock_mhz": min(clocks), "temperature_celsius": max(temperatures)}
             found["throttle_reasons"] = f"{reasons:#x}"
-            changed = len(set(filter(str.isdigit, self._applications))) > 1
-            locked = reasons & SET_BY_USER or changed
+            locked = reasons & SET_BY_USER or len(self._applications) > 1
             found["clocks"] = "locked" if locked else "not locked"
         return found
 
 
-def _ticks() -> list[int]:
-    """The kernel's counters of CPU time; empty where it has none."""
-    try:
-        head = Path("/proc/stat").read_text().split("\n", 1)[0]
-    except OSError:
-        return []
-    return [int(field) for field in head.split()[1:9]]
+def _cpu_seconds() -> dict[str, float]:
+    """CPU time of the whole machine since its start, by kind. A guest's is part of ``user`` and ``nice``."""
+    import psutil
+
+    return {kind: spent for kind, spent in psutil.cpu_times()._asdict().items() if not kind.startswith("guest")}
 
 
-def _gpu(index: int) -> list[tuple[float, float, int]]:
-    """One sample of a GPU; none where nvidia-smi tells none."""
-    try:
-        clock, temperature, mask = _asked(index, _GPU_FIELDS)
-        return [(float(clock), float(temperature), int(mask, 16))]
-    except ValueError:  # "[N/A]", or no such GPU
-        return []
+def _gpu(index: int, nvml: Any) -> list[tuple[float, float, int]]:
+    """One sample of a GPU."""
+    device = nvml.nvmlDeviceGetHandleByIndex(index)
+    clock = nvml.nvmlDeviceGetClockInfo(device, nvml.NVML_CLOCK_SM)
+    temperature = nvml.nvmlDeviceGetTemperature(device, nvml.NVML_TEMPERATURE_GPU)
+    return [(float(clock), float(temperature), nvml.nvmlDeviceGetCurrentClocksEventReasons(device))]
 
 
-def _asked(index: int, fields: Sequence[str]) -> list[str]:
-    """What nvidia-smi says of a GPU, field by field; empty where it says nothing."""
-    command = shutil.which("nvidia-smi")
-    if not command:
-        return []
-    query = [command, f"--id={index}", f"--query-gpu={','.join(fields)}", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=20)
-    except subprocess.TimeoutExpired:
-        return []
-    return [value.strip() for value in done.stdout.split(",")]
+def _applications(index: int, nvml: Any) -> set[int]:
+    """The application clock and the driver's own; one number if nobody has set another."""
+    device = nvml.nvmlDeviceGetHandleByIndex(index)
+    asked = nvml.nvmlDeviceGetApplicationsClock, nvml.nvmlDeviceGetDefaultApplicationsClock
+    return {ask(device, nvml.NVML_CLOCK_GRAPHICS) for ask in asked}

@@ -1,5 +1,6 @@
 """The machine at hand, without importing torch: its CPU, its accelerators, its driver."""
 
+import contextlib
 import functools
 import hashlib
 import importlib.metadata
@@ -7,14 +8,12 @@ import importlib.util
 import itertools
 import os
 import platform
-import re
-import shutil
-import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.registry import Catalog
@@ -26,7 +25,8 @@ MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
 KERNELS = "cpu kernels"  # beside the versions of a measurement
 RANKS_PER_CORE = 4  # more ranks than this per core say nothing about anything
 SHOWN_OF_UUID = 12  # characters: "GPU-8932f937"
-_GPU = re.compile(r"GPU\d+")  # of a row or a column of nvidia-smi topo
+_LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}  # NVML's nearest common ancestors
+_SWITCH = "switch"
 
 
 @dataclass(frozen=True)
@@ -40,55 +40,67 @@ class Gpu:
     uuid: str
 
 
+def ask_driver(question: Callable[[Any], Any], otherwise: Any) -> Any:
+    """What NVIDIA's driver answers, through pynvml; ``otherwise`` if there is no driver or it has no answer."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+        try:
+            return question(pynvml)
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return otherwise
+
+
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
-    """The accelerators that this process may see, by nvidia-smi; empty where there is none."""
-    if not shutil.which("nvidia-smi"):
-        return ()
-    query = ["nvidia-smi", "--query-gpu=name,memory.total,driver_version,uuid", "--format=csv,noheader,nounits"]
-    try:
-        done = subprocess.run(query, capture_output=True, text=True, check=False, timeout=60)
-    except subprocess.TimeoutExpired:
-        return ()
-    if done.returncode:
-        return ()
-    found = []
-    for index, line in enumerate(done.stdout.splitlines()):
-        name, memory, driver, uuid = (part.strip() for part in line.split(","))
-        if memory.isdigit() and _visible(index, uuid):  # "[N/A]" where a chip shares the host's memory
-            found.append(Gpu(index, name, int(memory) * 2**20, driver, uuid))
-    return tuple(found)
+    """The accelerators that this process may see; empty where NVIDIA has no driver."""
+    count = ask_driver(lambda nvml: nvml.nvmlDeviceGetCount(), 0)
+    found = (ask_driver(functools.partial(_gpu, index), None) for index in range(count))
+    return tuple(gpu for gpu in found if gpu and _visible(gpu.index, gpu.uuid))
+
+
+def _gpu(index: int, nvml: Any) -> Gpu:
+    """Raises an NVMLError for a chip that shares the host's memory and so has none of its own."""
+    device = nvml.nvmlDeviceGetHandleByIndex(index)
+    memory, driver = nvml.nvmlDeviceGetMemoryInfo(device).total, nvml.nvmlSystemGetDriverVersion()
+    return Gpu(index, nvml.nvmlDeviceGetName(device), memory, driver, nvml.nvmlDeviceGetUUID(device))
 
 
 def links_between(devices: Sequence[int]) -> dict[str, str]:
     """What connects each two of these GPUs, by their places in the list: {"0-1": "NV18"}. NV# are NVLinks, PIX, PXB,
-    PHB, NODE and SYS ever longer ways over PCIe (nvidia-smi topo -m). Empty where nvidia-smi does not tell.
+    PHB, NODE and SYS ever longer ways over PCIe, as nvidia-smi topo -m has them. Empty where the driver does not tell.
     """
-    table = _topology() if len(devices) > 1 else {}
-    return {
-        f"{a}-{b}": table[one, other]
-        for (a, one), (b, other) in itertools.combinations(enumerate(devices), 2)
-        if (one, other) in table
-    }
+    pairs = itertools.combinations(enumerate(devices), 2)
+    return {f"{a}-{b}": link for (a, one), (b, other) in pairs if (link := _link(one, other))}
 
 
 @functools.cache
-def _topology() -> dict[tuple[int, int], str]:
-    """By the numbers of two GPUs. The columns of the GPUs come before those of network cards and cores."""
-    try:
-        done = subprocess.run(["nvidia-smi", "topo", "-m"], capture_output=True, text=True, check=False, timeout=60)
-    except (OSError, subprocess.TimeoutExpired):
-        return {}
-    rows = [re.sub(r"\x1b\[[\d;]*m", "", line).split() for line in done.stdout.splitlines()]
-    header = next((row for row in rows if row[:1] == ["GPU0"] and row[1:2] != ["X"]), [])
-    columns = list(itertools.takewhile(_GPU.fullmatch, header))
-    return {
-        (int(row[0][3:]), int(column[3:])): link
-        for row in rows
-        if row is not header and row and _GPU.fullmatch(row[0])
-        for column, link in zip(columns, row[1:], strict=False)
-        if link != "X"
-    }
+def _link(one: int, other: int) -> str:
+    return str(ask_driver(functools.partial(_link_by, one, other), ""))
+
+
+def _link_by(one: int, other: int, nvml: Any) -> str:
+    """Direct NVLinks count, and those into a switch that both reach, as torch's NVLink detection counts them."""
+    a, b = (nvml.nvmlDeviceGetHandleByIndex(index) for index in (one, other))
+    ours, theirs = _ends_of_links(a, nvml), _ends_of_links(b, nvml)
+    if links := ours[nvml.nvmlDeviceGetPciInfo(b).busId] + min(ours[_SWITCH], theirs[_SWITCH]):
+        return f"NV{links}"
+    return _LEVELS.get(nvml.nvmlDeviceGetTopologyCommonAncestor(a, b), "")
+
+
+def _ends_of_links(device: Any, nvml: Any) -> Counter[Any]:
+    """How many active NVLinks of a GPU end at a switch, and at which other device by its PCI bus."""
+    ends: Counter[Any] = Counter()
+    for link in range(nvml.NVML_NVLINK_MAX_LINKS):
+        with contextlib.suppress(nvml.NVMLError):  # no such link
+            if nvml.nvmlDeviceGetNvLinkState(device, link) == nvml.NVML_FEATURE_ENABLED:
+                kind = nvml.nvmlDeviceGetNvLinkRemoteDeviceType(device, link)
+                is_switch = kind == nvml.NVML_NVLINK_DEVICE_TYPE_SWITCH
+                ends[_SWITCH if is_switch else nvml.nvmlDeviceGetNvLinkRemotePciInfo(device, link).busId] += 1
+    return ends
 
 
 def _visible(index: int, uuid: str) -> bool:
@@ -216,9 +228,11 @@ def describe(hardware: Hardware, catalog: Catalog, devices: Sequence[int] = ()) 
             gpus=[gpu.uuid[:SHOWN_OF_UUID] for gpu in mine],
             links=links,
         )
+    import psutil
+
     machine_id = Path("/etc/machine-id")
     who = [platform.node(), *who, machine_id.read_text().strip() if machine_id.exists() else ""]
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    memory = psutil.virtual_memory().total
     return Machine(identity=_digest(who), device=cpu_name(), cores=cores(), memory_bytes=memory)
 
 

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.rank.batches import MicroBatch
@@ -39,7 +39,11 @@ from perfsuite.wire.steps import MOST_TRACED_STEPS, READS_NORM, TRACED_STEPS, bl
 
 EVALUATED_BATCHES = 2
 FIRST_EVALUATED = 10**9  # no training step draws the samples from here on
-OUT_OF_MEMORY = ("DefaultCPUAllocator: can't allocate", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
+T = TypeVar("T")
+OUT_OF_MEMORY = (
+    *("DefaultCPUAllocator: can't allocate", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory"),
+    "OutOfMemoryError",  # torch's, which need not be there to report a failure
+)
 
 
 def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
@@ -184,36 +188,31 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
         print(error, file=sys.stderr)  # it says all that there is to say
     else:
         traceback.print_exception(error)
-    import torch
-
     text = f"{type(error).__name__} {where}: {error}" if not isinstance(error, RankError) else str(error)
-    out_of_memory = isinstance(error, torch.OutOfMemoryError | MemoryError) or any(
-        sign in str(error) for sign in OUT_OF_MEMORY
-    )
+    out_of_memory = isinstance(error, MemoryError) or any(sign in text for sign in OUT_OF_MEMORY)
     kind: FailureKind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
     refused = refusal(message)  # CUDA's message does not tell it exactly
+    alive = session.at_refusal if session and out_of_memory else None
     failure = Failure(
         kind=kind,
         rank=rank,
         message=message,
         missing_bytes=sum(refused[:2]) - refused[2] if refused else None,
-        parts=_alive(session, message) if out_of_memory else {},
+        parts=_evidence(lambda: alive(message), {}) if alive else {},
         versions=versions(session),
         flags=flags(session.job.device) if session else {},
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
 
 
-def _alive(session: Session | None, message: str) -> dict[str, int]:
-    """What was alive when memory ran out. Evidence only: whatever goes wrong here must not hide the real failure."""
-    if session is None or session.at_refusal is None:
-        return {}
+def _evidence(ask: Callable[[], T], otherwise: T) -> T:
+    """What is only evidence of a failure: an exception here must not hide the failure itself."""
     try:
-        return session.at_refusal(message)
+        return ask()
     except Exception:
         traceback.print_exc()
-        return {}
+        return otherwise
 
 
 def seed_steps(session: Session) -> None:
@@ -236,17 +235,22 @@ def _timed(phase: str, session: Session, phases_seconds: dict[str, float]) -> An
 
 
 def versions(session: Session | None) -> dict[str, str]:
-    """The versions of the libraries and of what strategy and model name, and the set of the CPU's kernels."""
-    import torch
-
-    kernels = session.job.kernels if session else ""
-    kernels = kernels or torch.backends.cpu.get_cpu_capability().lower()
+    """The versions of the libraries and of what strategy and model name, and the set of the CPU's kernels. It raises
+    nothing: a failure names them, too.
+    """
+    kernels = (session.job.kernels if session else "") or _evidence(_cpu_capability, "unknown")
     packages = (*session.strategy.packages, *session.job.model.packages) if session else ()
     versions = {"python": sys.version.split()[0], "cpu kernels": kernels}
     for name in dict.fromkeys(("torch", "transformers", "accelerate", "deepspeed", *packages)):
-        with contextlib.suppress(metadata.PackageNotFoundError):
+        with contextlib.suppress(Exception):  # not installed, or its metadata are broken
             versions[name] = metadata.version(name)
     return versions
+
+
+def _cpu_capability() -> str:
+    import torch
+
+    return torch.backends.cpu.get_cpu_capability().lower()
 
 
 if __name__ == "__main__":

@@ -52,7 +52,10 @@ def is_sharded(tensor: Any, dimension: str) -> bool:
 
 
 def clip(gradients: Iterable[torch.Tensor], norm: torch.Tensor, largest: float) -> None:
-    """Scale all gradients so that their norm is at most ``largest``, as torch.nn.utils.clip_grad_norm_ does."""
+    """Scale all gradients so that their norm is at most ``largest``, as torch.nn.utils.clip_grads_with_norm_ does.
+
+    That one multiplies DTensors, not their shards: torch 2.13 refuses DTensors beside plain tensors or of two meshes.
+    """
     import torch
 
     factor = torch.clamp(largest / (norm + 1e-6), max=1.0)
