@@ -1,4 +1,4 @@
-"""Several launches of one cell as one measurement: the noise of time is that of launches, not of steps."""
+"""Several launches of one cell as one measurement: times vary from launch to launch, more than from step to step."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,10 @@ from perfsuite.wire.sample import Reading
 
 
 def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Measurement:
-    """One measurement of all launches: times pooled, what is derived from them made again, the rest of the first.
+    """One measurement of all launches: times pooled, derived metrics computed again, the rest from the first launch.
 
-    A launch that did not fit is the result as it is. An exact metric that is another in another launch makes the
-    result a failure that names it: nothing can be held to a number that does not repeat itself.
+    A launch that did not fit is the result. An exact metric that differs between launches makes the result a failure
+    that names it: nothing can be compared with a number that does not repeat itself.
     """
     first, metrics = measurements[0], list(metrics)
     for one in measurements:
@@ -50,7 +50,7 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
 
 
 def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric]) -> str:
-    """The first number that had to repeat itself and did not, as a sentence; empty if all did."""
+    """The first number that should repeat itself and did not, as a sentence; empty if all did."""
     for metric in metrics:
         old, new = first.readings.get(metric.name), other.readings.get(metric.name)
         if (old is None) != (new is None) or (
@@ -60,12 +60,12 @@ def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric]) 
         if old and new and metric.hold == "close":
             bound = bound_of(metric, low_precision(first.cell.split("-")[1]))
             if not all(agree(*pair, bound) for pair in zip(old.samples, new.samples, strict=False)):
-                return f"{metric.title} takes another course in launch {{number}} than in the first."
+                return f"{metric.title} develops differently in launch {{number}} than in the first."
         if old and new and metric.hold == "exact" and (old.value, old.parts) != (new.value, new.parts):
             return (
                 f"{metric.title} is {metric.show(old.value)} ({old.value:,}) in the first launch and "
-                f"{metric.show(new.value)} ({new.value:,}) in launch {{number}}: it does not repeat itself, so nothing "
-                "can be held to it."
+                f"{metric.show(new.value)} ({new.value:,}) in launch {{number}}. It does not repeat itself, so "
+                "it cannot be compared."
             )
     return ""
 

@@ -1,4 +1,4 @@
-"""Held closely: losses and gradient norms, step by step, within the bound of the precision."""
+"""Compared closely: losses and gradient norms, step by step, within the bound of the precision."""
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, agree, bound_of, say, text
@@ -8,7 +8,7 @@ from perfsuite.wire.sample import Reading
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """Every step that both have: within the bound of the precision, and overflowed in both or in none."""
+    """Every common step: within the bound of the precision, and overflowed on both sides or on neither."""
     bound = bound_of(metric, scope.low_precision)
     pairs = list(zip(old.samples, new.samples, strict=False))
     allowed = f"±{bound * 100:g} %"

@@ -1,4 +1,4 @@
-"""Held exactly: a number that repeats itself, and each of its parts."""
+"""Compared exactly: a number that repeats itself, and each of its parts."""
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.explain import explain
@@ -9,8 +9,8 @@ from perfsuite.wire.sample import Reading
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """Equality of the value and of its parts. Parts that shift under an equal value are red too: what grew is hidden
-    by what shrank, and the next change may uncover it.
+    """Equality of the value and of its parts. Parts that shift under an equal value are red too: one part's growth is
+    hidden by another's shrinking, and the next change may uncover it.
     """
     if new.value == old.value and new.parts == old.parts:
         value, change = metric.show(old.value), "+0.0 %" if old.value else "0 %"
