@@ -55,7 +55,7 @@ class Hardware:
 
     @property
     def time_tolerance(self) -> float:
-        """The smallest relative slow-down that must not go unseen."""
+        """The smallest relative slow-down that must be detected."""
         return CPU_TIME_TOLERANCE if self.device is None else self.device.time_tolerance
 
 
@@ -81,7 +81,7 @@ class Cell:
 def parse_hardware(text: str, catalog: Catalog) -> Hardware:
     """Return the hardware that ``cpu_x2``, ``h200_x1`` or ``v100_32g_x4n16`` (16 nodes of 4) names.
 
-    Raises UnknownName for an unknown device, UsageError where the count is missing or zero.
+    Raises UnknownName for an unknown device, UsageError if the number of ranks is missing or zero.
     """
     match = re.fullmatch(r"(.+?)(?:_x(\d{1,6})(?:n(\d{1,6}))?)?", text)
     kind, ranks, nodes = match.groups() if match else (text, None, None)
@@ -91,12 +91,12 @@ def parse_hardware(text: str, catalog: Catalog) -> Hardware:
         raise UnknownName("hardware", kind, known, "To add one, create perfsuite/catalog/hardware/<family>.py.")
     if ranks is None or int(ranks) < 1 or int(nodes or 1) < 1:
         way_out = f"write {kind}_x1, or {kind}_x4n2 for 2 nodes of 4"
-        raise UsageError(f"Hardware {text!r} lacks a number of ranks of 1 or more: {way_out}.")
+        raise UsageError(f"Hardware {text!r} needs a number of ranks of 1 or more: {way_out}.")
     return Hardware(kind, int(ranks), int(nodes or 1), devices.get(kind))
 
 
 def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffixes: Iterable[str] = ()) -> Cell:
-    """Compose a cell from names. Raises UsageError (UnknownName, Refused) for what cannot be."""
+    """Compose a cell from names. Raises UsageError (UnknownName, Refused) for an invalid cell."""
     chosen_model: Model = catalog.get("model", model)
     chosen_strategy = parse_strategy(strategy, catalog)
     chosen_hardware = parse_hardware(hardware, catalog)
@@ -110,7 +110,7 @@ def make_cell(model: str, strategy: str, hardware: str, catalog: Catalog, suffix
 
 
 def parse_cell(text: str, catalog: Catalog) -> Cell:
-    """Return the cell of an id. Raises UsageError (UnknownName, Refused) for what cannot be."""
+    """Return the cell of an id. Raises UsageError (UnknownName, Refused) for an invalid one."""
     parts = text.split("-")
     if len(parts) < 3:
         raise UsageError(f"{text!r} is not a cell: write model-strategy-hardware, e.g. t5_tiny-zero3+bf16-cpu_x2.")
@@ -118,10 +118,10 @@ def parse_cell(text: str, catalog: Catalog) -> Cell:
 
 
 def named_whole(expression: str, ids: Container[str], catalog: Catalog) -> set[str]:
-    """The cells that ``-k`` means alone, since it names them by their whole ids, ``A`` or ``A or B``: consent to a cell
-    is none to its neighbours, whose ids may contain its own. Empty for any other expression.
+    """The cells that ``-k`` names by their whole ids, ``A`` or ``A or B``. Only those are selected: accepting one cell
+    does not accept others whose ids contain its own. Empty for any other expression.
 
-    ``ids`` are known ones beside the catalog's: their model may be a conftest's.
+    ``ids`` are known in addition to the catalog's: their model may be a conftest's.
     """
     words = set(expression.split(" or "))
     return words if all(word in ids or _is_id(word, catalog) for word in words) else set()
@@ -135,13 +135,13 @@ def _is_id(text: str, catalog: Catalog) -> bool:
 
 
 def cells_meant(expression: str, ids: Container[str], catalog: Catalog) -> Matcher:
-    """Whether a cell's id is meant by ``-k``. Raises UsageError for what is no expression."""
+    """Whether ``-k`` selects a cell's id. Raises UsageError for an invalid expression."""
     whole = named_whole(expression, ids, catalog)
     return whole.__contains__ if whole else matcher(expression)
 
 
 def make_job(cell: Cell, catalog: Catalog, import_path: Iterable[str], **how: Any) -> Job:
-    """The cell as its ranks receive it, or who traces one; ``how`` are the fields that say how it is run."""
+    """The cell as a job for its ranks, or for a trace of one; ``how`` are the fields about how it runs."""
     return Job(
         cell=cell.id,
         model=cell.model,
@@ -156,12 +156,12 @@ def make_job(cell: Cell, catalog: Catalog, import_path: Iterable[str], **how: An
 
 
 def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
-    """The reason why the strategy cannot do its work with the model on that hardware; empty if it can."""
+    """The reason why the strategy cannot run the model on that hardware; empty if it can."""
     engine = strategy.engine
     if model.task == MESSAGES and engine.process != "communication":
         return f"{model.name} has no weights, so {engine.name} has nothing to do."
     if model.task != MESSAGES and engine.process == "communication":
-        return f"{engine.name} sends messages that belong to no model: write wire-{engine.name}-{hardware.name}."
+        return f"{engine.name} sends messages without a model: write wire-{engine.name}-{hardware.name}."
     try:
         return objection(model, strategy, hardware, lay_out(strategy, hardware.world_size, hardware.name))
     except Refused as error:
@@ -169,7 +169,7 @@ def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
 
 
 def objection(model: Model, strategy: Strategy, hardware: Hardware, layout: Layout) -> str:
-    """What engine and techniques have against it in that layout, which is the strategy's own; empty if nothing."""
+    """The objection of engine or techniques to the model in that layout, the strategy's own; empty if there is none."""
     proposal = Proposal(
         model=model,
         engine=strategy.engine,
@@ -182,14 +182,14 @@ def objection(model: Model, strategy: Strategy, hardware: Hardware, layout: Layo
     return next((reason for rule in rules if rule and (reason := rule(proposal))), "")
 
 
-MOST_TOKENS = 2**24  # of a micro-batch, whose ids are made for real in a prediction too
+MOST_TOKENS = 2**24  # of a micro-batch; even a prediction allocates their ids
 
 
 def why_too_long(model: Model, workload: Workload) -> str:
-    """The reason why the model cannot read or write as many tokens, or no batch has them; empty if it can."""
+    """The reason why the model cannot read or write so many tokens, or no batch has them; empty if it can."""
     tokens = workload.micro_batch * (workload.sequence_length + (workload.target_length or 0))
     if tokens > MOST_TOKENS:
-        return f"A forward of {tokens:,} tokens is more than any device holds, and than the {MOST_TOKENS:,} made here."
+        return f"A forward of {tokens:,} tokens exceeds every device, and perfsuite's limit of {MOST_TOKENS:,}."
     longest = max(workload.sequence_length, workload.target_length or 0)
     if model.positions is None or longest <= model.positions:
         return ""
@@ -197,22 +197,22 @@ def why_too_long(model: Model, workload: Workload) -> str:
 
 
 def taken(engine: Engine, hardware: str) -> str:
-    """What an engine takes of some hardware: one device of several where it trains on a single rank."""
+    """The part of the hardware that an engine uses: one device of several if it trains on a single rank."""
     device, several, _ = hardware.rpartition("_x")
     return f"{device}_x1" if several and engine.max_ranks == 1 else hardware
 
 
 def move(cell: Cell, hardware: str, catalog: Catalog) -> Cell | None:
-    """The same cell on other hardware, or on what its engine takes of it; None if it cannot have that many ranks."""
+    """The same cell on other hardware, or on the part that its engine uses; None if it cannot have that many ranks."""
     there = parse_hardware(taken(cell.strategy.engine, hardware), catalog)
     return None if why_not(cell.model, cell.strategy, there) else dataclasses.replace(cell, hardware=there)
 
 
 def grid(models: Iterable[str], strategies: Iterable[str], hardware: Iterable[str], catalog: Catalog) -> list[Cell]:
-    """Every combination that makes sense, in order, each once.
+    """Every valid combination, in order, each once.
 
-    A strategy that cannot have that many ranks is left out (``single`` has no cell on two ranks); a strategy that
-    fits none of the hardware is Refused, and unknown names raise UnknownName: a grid never shrinks by a typo.
+    A strategy that cannot have that many ranks is left out (``single`` has no cell on two ranks). A strategy that fits
+    none of the hardware is Refused, and unknown names raise UnknownName, so a typo never shrinks a grid.
     """
     names = list(hardware)
     cells: dict[str, Cell] = {}
@@ -235,9 +235,9 @@ def _apply(suffixes: Iterable[str], model: Model) -> Workload:
         match = re.fullmatch(r"([a-z])([1-9]\d{0,8})", suffix)
         if not match or match[1] not in _SUFFIXES or match[1] in seen:
             known = ", ".join(f"-{letter}<n> ({field.replace('_', ' ')})" for letter, field in _SUFFIXES.items())
-            raise UsageError(f"{suffix!r} is not a workload suffix, or stands twice. Known: {known}.")
+            raise UsageError(f"{suffix!r} is not a workload suffix, or occurs twice. Known: {known}.")
         if not getattr(model.workload, _SUFFIXES[match[1]]) and model.task == MESSAGES:
-            raise Refused(f"-{suffix}: {model.name} is no model, its messages have sizes of their own.")
+            raise Refused(f"-{suffix}: {model.name} is not a model; its messages have sizes of their own.")
         if match[1] == "t" and model.workload.target_length is None:
             raise Refused(f"-{suffix}: {model.name} has no decoder of its own, so it has no target length.")
         seen.add(match[1])

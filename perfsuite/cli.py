@@ -22,7 +22,7 @@ BROKEN_PIPE = 141  # 128 + SIGPIPE
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong in one sentence, without the usage."""
+    """Prints an error as one sentence, without the usage."""
 
     def error(self, message: str) -> NoReturn:
         self.exit(BAD_INPUT, f"{self.prog}: {message.rstrip('.')}. See {self.prog} --help.\n")
@@ -58,9 +58,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("perfsuite: stopped.", file=sys.stderr)
         return INTERRUPTED
     except BrokenPipeError:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains again as it ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python reports it again at its end
         return BROKEN_PIPE
-    except OSError as error:  # a path that the user named, or a disk that is full: which of them is in the message
+    except OSError as error:  # a path that the user named, or a full disk: the message says which
         print(f"perfsuite: {error}", file=sys.stderr)
         return BAD_INPUT
 

@@ -1,17 +1,17 @@
 """Every error of perfsuite, drawn once.
 
-PerfsuiteError            base; its text is one sentence that says what was wrong and the way out
-├── UsageError            what the user asked for cannot be had: an option's value, a cell id
-│   ├── UnknownName       a name that no definition carries
-│   └── Refused           names that are known, in a combination that makes no sense
+PerfsuiteError            base; its text says what was wrong and what to do
+├── UsageError            the request cannot be satisfied: an option's value, a cell id
+│   ├── UnknownName       a name that no definition has
+│   └── Refused           known names in an invalid combination
 ├── FileError             a file that is torn, malformed or of another format
 └── RankError             something went wrong inside a rank
     ├── WrongEngine       the engine that runs is not the one that the cell names
     └── Unsupported       this machine or these library versions cannot run the cell
 
-Where they are raised stand CellFailed (launch/launcher.py: the ranks left no result), GatherError (gate/gather.py: what
-they left makes no measurement), NotAccepted (gatekeeper.py: a FileError of a baseline that is not written) and, for
-pytest, PerfVerdict (_pytest/run.py: the verdict is red).
+Defined where they are raised: CellFailed (launch/launcher.py: the ranks left no result), GatherError (gate/gather.py:
+their results do not make a measurement), NotAccepted (gatekeeper.py: a FileError for a baseline that was not written)
+and, for pytest, PerfVerdict (_pytest/run.py: the verdict is red).
 """
 
 import difflib
@@ -19,15 +19,15 @@ from collections.abc import Iterable
 
 
 class PerfsuiteError(Exception):
-    """Base of every error that perfsuite raises on purpose; the text is written for the user."""
+    """Base of every error that perfsuite raises deliberately; the text is for the user."""
 
 
 class UsageError(PerfsuiteError):
-    """What was asked for cannot be had."""
+    """The request cannot be satisfied."""
 
 
 class UnknownName(UsageError):
-    """A name that no definition carries; the text names the nearest, the known ones and the file to add."""
+    """A name that no definition has; the text gives the nearest name, the known names and the file to add."""
 
     def __init__(self, kind: str, name: str, known: Iterable[str], add: str) -> None:
         known = sorted(known)
@@ -37,7 +37,7 @@ class UnknownName(UsageError):
 
 
 class Refused(UsageError):
-    """A combination of known names that makes no sense, with the reason."""
+    """An invalid combination of known names, with the reason."""
 
 
 class FileError(PerfsuiteError):

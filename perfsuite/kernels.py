@@ -29,7 +29,7 @@ _ARM = {"sve": "sve", "bf16": "bf16", "i8mm": "i8mm"}
 
 
 def kernel_set(choice: str) -> str:
-    """The name of the set that the choice means on this machine: ``avx2``, ``avx512_bf16``, ``aarch64_sve``."""
+    """The name of the set for that choice on this machine: ``avx2``, ``avx512_bf16``, ``aarch64_sve``."""
     flags, machine = _flags(), platform.machine().lower()
     if machine not in ("x86_64", "amd64"):
         return "_".join([machine, *(short for flag, short in _ARM.items() if flag in flags)])
@@ -42,19 +42,19 @@ def kernel_set(choice: str) -> str:
 
 
 def kernels_key(choice: str) -> str:
-    """What stands in the names of the set's folders; empty for the portable set."""
+    """The part of the names of the set's folders; empty for the portable set."""
     name = kernel_set(choice)
     return "" if name == PORTABLE_SET else name
 
 
 def pinned(variables: Mapping[str, str], choice: str) -> dict[str, str]:
-    """The environment variables of a process whose kernels are of that choice; what they said of kernels is gone."""
+    """The environment variables for a process with that choice of kernels; the variables' old values are dropped."""
     rest = {key: value for key, value in variables.items() if key not in VARIABLES}
     return rest | (VARIABLES if kernel_set(choice) == PORTABLE_SET else {})
 
 
 def why_others(expected: str, capability: str, half_precision: bool) -> str:
-    """Why the kernels of this process are not of the expected set; empty if they are, and for a set without a check.
+    """Why the kernels of this process differ from the expected set; empty if they do not, or if it has no check.
 
     ``capability`` is torch's word, ``half_precision`` whether oneDNN multiplies bf16 or fp16.
     """
@@ -67,7 +67,7 @@ def why_others(expected: str, capability: str, half_precision: bool) -> str:
 
 @functools.cache
 def _flags() -> frozenset[str]:
-    """What Linux says that the first processor can do; empty elsewhere."""
+    """The features of the first processor, from Linux; empty on other systems."""
     try:
         lines = CPUINFO.read_text().partition("\n\n")[0].splitlines()
     except OSError:

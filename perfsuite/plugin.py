@@ -1,7 +1,7 @@
-"""pytest's door to perfsuite: options, markers, parametrization. Hooks only.
+"""pytest's entry point to perfsuite: options, markers, parametrization. Hooks only.
 
-Everything that costs time to import is imported when a perf cell is collected or ``--perf`` is given, so that plain
-pytest with this plugin installed is as fast as without.
+Modules that are slow to import are imported when a perf cell is collected or ``--perf`` is given. So plain pytest is as
+fast with this plugin as without.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Options default to None, so that an ini setting counts where no option is given."""
+    """Options default to None, so that the ini setting counts if no option is given."""
     group = parser.getgroup("perfsuite", "training performance")
     group.addoption("--perf", action="store_true", help="Train the perf cells, and only them.")
     group.addoption("--perf-predict", action="store_true", help=_PREDICT_HELP)
@@ -33,38 +33,38 @@ def pytest_addoption(parser: pytest.Parser) -> None:
             f"--perf-{name.replace('_', '-')}", type=kind, metavar=metavar, help=f"{text} Ini: perf_{name}."
         )
     parser.addini("perf_baselines", "Folder of the baselines, relative to the rootdir.", default="baselines")
-    parser.addini("perf_catalog", "Folders with models, engines, … of your own.", type="paths", default=[])
-    parser.addini("perf_testpaths", "What --perf collects in place of testpaths.", type="args", default=[])
+    parser.addini("perf_catalog", "Folders with your own models, engines, …", type="paths", default=[])
+    parser.addini("perf_testpaths", "Paths that --perf collects instead of testpaths.", type="args", default=[])
 
 
-_PREDICT_HELP = "Predict the memory of cells whose hardware is not here, and hold it to predicted baselines."
+_PREDICT_HELP = "Predict the memory of cells whose hardware is absent, and compare it with predicted baselines."
 _UPDATE_HELP = (
-    "Accept measurements into baselines: of cells without a baseline (new), of cells that got worse (regressed) or "
-    "better (improved), the times of cells that are not red (times), or of all that differ; or several: new,times. "
-    "What changes is printed."
+    "Accept measurements into baselines: cells without a baseline (new), cells that got worse (regressed) or better "
+    "(improved), times of cells that are not red (times), or all that differ (all). Several are possible: new,times. "
+    "The changes are printed."
 )
 _AGAINST_HELP = (
-    "Try every cell against another environment, in this run, instead of holding it to its baseline: a git revision, "
+    "Compare every cell with another environment in this run, not with its baseline: a git revision, "
     "'transformers==5.22.0', or a file of constraints."
 )
 _REASON_HELP = (
-    "Why the baselines change, for the ledger (ledger.jsonl beside them). --perf-update=regressed and all need it, "
-    "since they may lower the bar; so does times, in another environment than that of the times before."
+    "Why the baselines change, for the ledger (ledger.jsonl next to them). --perf-update=regressed and all need it, "
+    "since they may lower the bar. times needs it if the environment differs from that of the stored times."
 )
 
 
 def _consents(text: str) -> str:
-    """One consent or several. Raises ArgumentTypeError for one that there is not."""
+    """One consent or several. Raises ArgumentTypeError for an unknown one."""
     for name in text.split(","):
         if name not in UPDATES:
-            raise argparse.ArgumentTypeError(f"{name!r} is no consent; known: {', '.join(UPDATES)}")
+            raise argparse.ArgumentTypeError(f"unknown value {name!r}; known: {', '.join(UPDATES)}")
     return text
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
 def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None]:
-    """With ``--perf``, put ``perf_testpaths`` in the place of ``testpaths``, before pytest loads the conftest files
-    there: other tests may import packages that cells do not need.
+    """With ``--perf``, replace ``testpaths`` by ``perf_testpaths`` before pytest loads the conftest files there: other
+    tests may import packages that cells do not need.
     """
     if early_config.known_args_namespace.perf and (paths := early_config.getini("perf_testpaths")):
         early_config.getini("testpaths")[:] = paths  # pytest keeps the list that it returns, as addinivalue_line needs
@@ -72,7 +72,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> Generator[None
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """The hook by which a conftest declares models of its own."""
+    """The hook with which a conftest declares its own models."""
     pluginmanager.add_hookspecs(HookSpecs)
 
 
@@ -80,7 +80,7 @@ class HookSpecs:
     """Hooks that perfsuite calls."""
 
     def pytest_perf_models(self, config: pytest.Config) -> Any:
-        """Return models of your own, a list of perfsuite.Model, to be named in cells."""
+        """Return your own models, a list of perfsuite.Model, for use in cells."""
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -88,7 +88,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line(
         "markers",
         "perf_cell(*ids, models=(), strategies=(), hardware=()): train these cells in tests that use the perf_cell "
-        "fixture: by id, and every combination of models, strategies and hardware that makes sense.",
+        "fixture: by id, and every valid combination of models, strategies and hardware.",
     )
     if config.getoption("--perf"):
         from perfsuite.errors import UsageError
@@ -102,7 +102,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
         config.pluginmanager.register(PerfRun(config), "perfsuite.session")
     elif config.getoption("--perf-predict"):
-        raise pytest.UsageError("--perf-predict needs --perf: without it no cell is looked at.")
+        raise pytest.UsageError("--perf-predict needs --perf: without it no cell is collected.")
     elif config.getoption("--perf-update") or config.getoption("--perf-reason"):
         option = "--perf-update" if config.getoption("--perf-update") else "--perf-reason"
         raise pytest.UsageError(f"{option} needs --perf: nothing is measured without it.")
@@ -117,7 +117,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """With ``--perf`` the cells and nothing else, of ``-k CELL`` that cell alone; without it no cell."""
+    """With ``--perf`` only the cells, with ``-k CELL`` only that cell; without ``--perf`` no cell."""
     cells = [item for item in items if FIXTURE in getattr(item, "fixturenames", ())]
     if not config.getoption("--perf"):
         for item in cells:

@@ -31,7 +31,7 @@ def show_bytes(count: float) -> str:
 
 
 def show_whole(count: float) -> str:
-    """``12345`` → ``12,345``: of things so few that each counts."""
+    """``12345`` → ``12,345``: for counts in which every digit matters."""
     return f"{count:,.0f}"
 
 
@@ -43,7 +43,7 @@ def show_seconds(seconds: float) -> str:
 
 
 def show_time(seconds: float) -> str:
-    """``4.3e-6`` → ``4.30 µs``: of a single call, which may take less than a millisecond."""
+    """``4.3e-6`` → ``4.30 µs``: for a single call, which may take less than a millisecond."""
     for unit, size in (("ns", 1e-9), ("µs", 1e-6)):
         if 0 < abs(seconds) < 999.5 * size:
             return f"{_digits(seconds / size)} {unit}"
@@ -51,12 +51,12 @@ def show_time(seconds: float) -> str:
 
 
 def show_cost(seconds: float) -> str:
-    """``6.259`` → ``6.3 s``: what something took, of which nobody compares the milliseconds."""
+    """``6.259`` → ``6.3 s``: a cost, whose milliseconds do not matter."""
     return f"{seconds:,.1f} s"
 
 
 def show_duration(seconds: float, uncertainty_seconds: float | None) -> str:
-    """``(8316.0, 108.0)`` → ``2.310 ± 0.030 h``: in the unit that the first needs, to two digits of the second."""
+    """``(8316.0, 108.0)`` → ``2.310 ± 0.030 h``: in the unit that suits the first, to two digits of the second."""
     units = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
     unit = next((unit for unit, size in units.items() if seconds >= 2 * size), "ms")
     value = seconds / units[unit]

@@ -320,13 +320,13 @@ def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFix
     captured = capsys.readouterr()
 
     assert captured.out.startswith("gpt2_tiny-ddp-t4_x8: skipped, ")
-    assert "fits no cell that this machine can run" in captured.err
+    assert "matches no cell that this machine can run" in captured.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--a", "here", "--b", "here"], "Name the cells, or pick some by -k"),
+        (["--a", "here", "--b", "here"], "Name the cells, or select some with -k"),
         (["--a", "zero2", "--b", "zero3", "--model", "gpt2_tiny"], "need --model and --hardware"),
         (["--a", "zero2", "--b", "zero9", "--model", "gpt2_tiny", "--hardware", "cpu_x2"], "Did you mean 'zero3'?"),
         (["--a", "zero2", "--b", "here", "--model", "gpt2_tiny", "--hardware", "cpu_x2"], "another strategy"),
@@ -337,11 +337,11 @@ def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFix
         (["--a", "pip @ https://x.org/pip.whl", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "may be another tomorrow"),
         (["--a", "pip @ file:///no/pip.whl", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "/no/pip.whl is no file"),
         (["--a", "git:nowhere", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "failed: fatal:"),
-        (["--a", "here", "--b", "here", "-k", "zero3"], "fits none of the 0 cells"),
-        (["--a", "here", "--b", "here", "-k", "(a)(b)"], "is no expression"),
+        (["--a", "here", "--b", "here", "-k", "zero3"], "matches none of the 0 cells"),
+        (["--a", "here", "--b", "here", "-k", "(a)(b)"], "is not an expression"),
         (["--a", "here", "--b", "here", "gpt2_tiny-ddp-t4_x8"], "is not here"),
         (["--a", "here", "--b", "here", "--pairs", "2", "gpt2_tiny-ddp-cpu_x2"], "--pairs must be 0, or 3 or more"),
-        (["--a", "here", "--b", "here", "--report", "no/where", "gpt2_tiny-ddp-cpu_x2"], "in a folder that exists"),
+        (["--a", "here", "--b", "here", "--report", "no/where", "gpt2_tiny-ddp-cpu_x2"], "in an existing folder"),
     ],
 )
 def test_bad_input_is_one_sentence(

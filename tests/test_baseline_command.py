@@ -113,7 +113,7 @@ def test_another_machine_makes_it_incomparable(store, run):
 
     assert row[1] == "incomparable"
     assert "incomparable: recorded on another machine (Xeon, 2 cores, ba9876543210)" in reasons
-    assert f"add the times of this machine: pytest --perf -k {CELL} --perf-update=times" in reasons
+    assert f"add times from this machine: pytest --perf -k {CELL} --perf-update=times" in reasons
 
 
 def test_another_driver_makes_it_incomparable(store, run):
@@ -165,10 +165,10 @@ def test_damaged_files_are_refused_with_their_sentence(store, run):
     text = "\n".join(lines)
 
     assert status == 1 and "3 baselines: 3 refused" in lines
-    assert "get it back from git, or remove it and record here: pytest --perf -k" in text
+    assert "restore it from git, or remove it and record it here: pytest --perf -k" in text
     assert f"{path} is not a baseline: Input data was truncated" in text
     assert "'notes' is not a cell's id" in text
-    assert f"cpu_x1/{CELL}.json does not lie where it is looked for" in text
+    assert f"cpu_x1/{CELL}.json is not where its cell's baseline belongs" in text
 
 
 def test_the_first_format_stands_in_the_table(store, run):
@@ -205,7 +205,7 @@ def test_k_picks_as_pytest_does(expression, cells):
 @pytest.mark.parametrize("expression", ["a b", "and", "(a", "a or", "(a)(b)", "a (b)", "a and ()", "a)", "not", "((("])
 def test_k_that_is_no_expression_teaches(expression):
     """One sentence, and no traceback."""
-    with pytest.raises(UsageError, match="is no expression"):
+    with pytest.raises(UsageError, match="is not an expression"):
         matcher(expression)
 
 
@@ -370,7 +370,7 @@ def test_consent_to_a_cell_that_is_not_there_is_none_to_its_neighbours(store, ru
     report(msgspec.structs.replace(grown(), cell=f"{CELL}-b8"))
     status, _, errors = run("accept", "run.jsonl", "-k", CELL, "--reason", "why")
 
-    assert status == 2 and f"run.jsonl has no cell that fits -k '{CELL}'" in errors
+    assert status == 2 and f"run.jsonl has no cell that matches -k '{CELL}'" in errors
     assert list(store.all()) == []
 
 
@@ -387,7 +387,7 @@ def test_the_commands_that_show_prints_are_of_the_same_baselines(store, run):
     options = "--baselines 'else where' --catalog 'my own'"
     assert f'remove: perfsuite baseline prune {options} --yes --reason "…"' in text
     assert f"ask them: perfsuite baseline show {options} --time-tolerance 0.5 --tests FILE …" in text
-    record = next(line for line in lines if "add the times" in line).partition(": ")[2]
+    record = next(line for line in lines if "add times" in line).partition(": ")[2]
     assert shlex.split(record) == [
         *("pytest", "--perf", "-o", f"perf_baselines={Path.cwd()}/else where"),
         *("-o", f"perf_catalog='{Path.cwd()}/my own'", "--perf-time-tolerance=0.5", "-k", CELL),
@@ -433,7 +433,7 @@ def test_accept_keeps_what_is_the_same(store, run):
     first, second = (run("accept", "run.jsonl", "-k", CELL, "--reason", "why")[1] for _ in range(2))
 
     assert first == [f"baseline new: {store.path(CELL)}"]
-    assert second == [f"baseline kept, it is this measurement already: {store.path(CELL)}"]
+    assert second == [f"baseline kept, since it already is this measurement: {store.path(CELL)}"]
     assert len(ledger.read(store.ledger)[0]) == 1
 
 
@@ -493,7 +493,7 @@ def test_what_was_accepted_before_a_file_that_cannot_be_written_is_told(store, r
     ("bad", "sentence"),
     [
         (lambda: grown(capacity_bytes=GIB), "was measured under --perf-capacity"),
-        (lambda: measurement("failed"), "has failed: there is nothing"),
+        (lambda: measurement("failed"), "has failed, so it cannot be"),
     ],
 )
 def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
@@ -512,7 +512,7 @@ def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
         (["accept", "run.jsonl", "--reason", "why"], "arguments are required: -k"),
         (["accept", "run.jsonl", "-k", CELL], "arguments are required: --reason"),
         (["accept", "run.jsonl", "-k", CELL, "--reason", " "], "needs a --reason"),
-        (["accept", "run.jsonl", "-k", "ddp", "--reason", "x"], "run.jsonl has no cell that fits -k 'ddp'"),
+        (["accept", "run.jsonl", "-k", "ddp", "--reason", "x"], "run.jsonl has no cell that matches -k 'ddp'"),
         (["accept", "gone.jsonl", "-k", "ddp", "--reason", "x"], "gone.jsonl cannot be read: No such file"),
         (
             ["accept", "torn.jsonl", "-k", "ddp", "--reason", "x"],
@@ -524,8 +524,8 @@ def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
         (["diff", "run.jsonl", "--git", "HEAD"], "--git compares a cell's baseline"),
         (["diff", "run.jsonl", "--time-tolerance", "nan"], "--time-tolerance must be a number above 0"),
         (["show", "--baselines", "gone"], "--baselines names gone, which is not a folder"),
-        (["show"], "has no baseline that fits"),
-        (["history"], "baselines/ledger.jsonl has no cell that fits -k ''"),
+        (["show"], "has no baseline that matches"),
+        (["history"], "baselines/ledger.jsonl has no cell that matches -k ''"),
         (["shwo"], "invalid choice: 'shwo'"),
     ],
 )
@@ -579,7 +579,7 @@ def test_history_of_a_torn_ledger_shows_the_rest_and_fails(store, run):
     status, lines, errors = run("history")
 
     assert status == 2 and any("+5.0 %" in line for line in lines)
-    assert errors == "perfsuite: baselines/ledger.jsonl:3 is torn: the line has no end.\n"
+    assert errors == "perfsuite: baselines/ledger.jsonl:3 is torn: the line has no line end.\n"
 
 
 @pytest.mark.parametrize("ratio", ["-1.05", "0.0"])
@@ -590,16 +590,16 @@ def test_history_of_an_impossible_ratio_shows_the_rest_and_fails(store, run, rat
     status, lines, errors = run("history")
 
     assert status == 2 and lines[-1].startswith("2 changes of 1 baselines")
-    told = f"baselines/ledger.jsonl:2 is damaged: metrics.peak_memory_bytes.ratio is {ratio}, and a ratio is above 0."
+    told = f"baselines/ledger.jsonl:2 is damaged: metrics.peak_memory_bytes.ratio is {ratio}, but a ratio is above 0."
     assert errors == f"perfsuite: {told}\n"
 
 
 @pytest.mark.parametrize(
     ("expression", "sentence"),
     [
-        ("zro2", " None has 'zro2' in its name: did you mean 'zero2'?"),
-        ("gtp2 and zero2", " None has 'gtp2' in its name: did you mean 'gpt2'?"),
-        ("not (t5) and mistral", " None has 'mistral' in its name."),
+        ("zro2", " No name contains 'zro2': did you mean 'zero2'?"),
+        ("gtp2 and zero2", " No name contains 'gtp2': did you mean 'gpt2'?"),
+        ("not (t5) and mistral", " No name contains 'mistral'."),
         ("zero2 and t5", ""),
     ],
 )

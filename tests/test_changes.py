@@ -41,7 +41,7 @@ def test_another_python_cannot() -> None:
     """The reason says so."""
     [found] = changes_since(run_with({"python": "3.11.2"}), with_({"python": "3.12.0"}), None)
 
-    assert found.fixed == "it is no package that uv could install"
+    assert found.fixed == "it is not a package that uv can install"
 
 
 def test_a_package_that_the_baseline_lacked_cannot() -> None:
@@ -157,7 +157,7 @@ def test_a_baseline_of_code_that_was_not_committed(repository: Path) -> None:
     found = code_since(git(repository, "rev-parse", "--short=12", "HEAD") + "-dirty", repository)
 
     assert found is not None
-    assert found.fixed == "the baseline was recorded with changes that were not committed"
+    assert found.fixed == "the baseline was recorded with uncommitted changes"
 
 
 def test_a_commit_that_this_clone_lacks(repository: Path) -> None:
@@ -225,7 +225,7 @@ def test_against_a_file_of_constraints(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"), [("msgspec>=1", "names no one version"), ("-r other.txt", "names another file")]
+    ("line", "said"), [("msgspec>=1", "names no one version"), ("-r other.txt", "refers to another file")]
 )
 def test_a_line_that_pins_nothing(repository: Path, line: str, said: str) -> None:
     """The file and the line are told."""
@@ -238,9 +238,9 @@ def test_a_line_that_pins_nothing(repository: Path, line: str, said: str) -> Non
 @pytest.mark.parametrize(
     ("reference", "said"),
     [
-        ("nowhere", "is no git revision of"),
-        ("msgspec=0.1", "is no git revision of"),
-        (f"msgspec=={HERE}", "every release that it names is the one that is installed here"),
+        ("nowhere", "is not a git revision of"),
+        ("msgspec=0.1", "is not a git revision of"),
+        (f"msgspec=={HERE}", "every release that it names is already installed here"),
         ("no_such_package_of_ours==3", "no_such_package_of_ours is not installed here"),
         ("msgspec==1.*", "names no one version"),
     ],

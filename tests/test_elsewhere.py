@@ -48,7 +48,7 @@ def test_perf_says_what_it_needs(elsewhere, system):
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
     assert len(said) == 1
-    assert said[0].startswith(f"ERROR: --perf needs Linux, and this is {SYSTEMS[system]}: run it in ")
+    assert said[0].startswith(f"ERROR: --perf needs Linux, but this is {SYSTEMS[system]}: run it in ")
     assert ("WSL 2" in said[0]) == (system == "win32")
 
 
@@ -89,7 +89,7 @@ def test_commands_that_start_processes_say_what_they_need(system):
 
     for (name, *_), (status, out, err) in zip(commands, run(system, *commands), strict=True):
         assert (status, out, err.count("\n")) == (2, "", 1)
-        assert err.startswith(f"perfsuite: perfsuite {name} needs Linux, and this is {SYSTEMS[system]}: ")
+        assert err.startswith(f"perfsuite: perfsuite {name} needs Linux, but this is {SYSTEMS[system]}: ")
 
 
 @every_system

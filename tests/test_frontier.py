@@ -100,15 +100,18 @@ def test_the_largest_micro_batch_by_real_runs(capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["-k", "bert", "--capacity", "1GiB"], "No model fits -k 'bert'. None has 'bert' in its name. Known: "),
+        (["-k", "bert", "--capacity", "1GiB"], "No model matches -k 'bert'. No name contains 'bert'. Known: "),
         (["-k", "gtp2", "--capacity", "1GiB"], "did you mean 'gpt2'?"),
         (["-k", "gpt2_tiny", "--capacity", "24"], "'24' is not an amount of memory: write a number and a unit"),
         (["-k", "gpt2_tiny"], "A CPU has no memory of its own: give a --capacity"),
         (["-k", "gpt2_tiny", "--capacity", "much"], "is not an amount of memory"),
         (["-k", "gpt2_tiny", "--capacity", "1GiB", "--most", "0"], "--most must be 1 or more, not 0."),
-        (["-k", "gpt2_tiny", "--capacity", "1GiB", "--micro-batch", "4"], "with --models it can be given"),
+        (["-k", "gpt2_tiny", "--capacity", "1GiB", "--micro-batch", "4"], "give it only with --models"),
         (["-k", "gpt2_tiny", "--hardware", "t4_x64"], "t4_x64 is not here"),
-        (["-k", "wire", "--strategy", "all_reduce", "--hardware", "cpu_x2", "--capacity", "1GiB"], "wire is no model"),
+        (
+            ["-k", "wire", "--strategy", "all_reduce", "--hardware", "cpu_x2", "--capacity", "1GiB"],
+            "wire is not a model",
+        ),
         (
             ["-k", "gpt2_tiny", "--strategy", "forward+adafactor", "--capacity", "1GiB"],
             "forward cannot be combined with",

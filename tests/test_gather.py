@@ -147,7 +147,7 @@ def test_every_metric_of_the_catalog_folds():
         ),
         pytest.param(
             {"peak_memory_bytes": Reading(value=1, parts={"a": 2, "b": -1})},
-            "has -1 of b, less than nothing.",
+            "has -1 of b, a negative number.",
             id="sign",
         ),
     ],
@@ -224,7 +224,7 @@ def test_an_optional_formula_may_have_no_answer():
 def test_parts_have_no_mean():
     """Averaged parts would not be whole bytes that add up."""
     halves = Reading(value=1, parts={"a": 1})
-    with pytest.raises(GatherError, match="it on rank 0 has parts, which no mean can fold"):
+    with pytest.raises(GatherError, match="it on rank 0 has parts, which the fold 'mean' cannot fold"):
         fold_one(one_metric("exact", "mean"), halves, halves)
 
 
@@ -237,7 +237,7 @@ def test_parts_must_add_up_after_the_fold_too():
 
 def test_an_unknown_fold_is_an_error():
     """A metric of one's own with a misspelt fold is told the known ones."""
-    with pytest.raises(GatherError, match=r"folds by 'maximum'\. Known: max, sum, mean"):
+    with pytest.raises(GatherError, match=r"has no fold 'maximum'\. Known: max, sum, mean"):
         fold_one(one_metric("exact", "maximum"), Reading(value=1), Reading(value=1))
 
 

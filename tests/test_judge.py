@@ -272,7 +272,7 @@ def test_an_unknown_rule_is_refused():
     """A metric of one's own with a misspelt rule is told the known ones."""
     metric = Metric(name="tokens", title="tokens", show=show_count, hold="equal")
 
-    with pytest.raises(UsageError, match=r"holds by 'equal'\. Known: close, exact, shown, time"):
+    with pytest.raises(UsageError, match=r"has no rule 'equal'\. Known: close, exact, shown, time"):
         verdict(measurement(), metrics=(metric,))
 
 
@@ -337,7 +337,7 @@ def test_without_a_baseline_the_command_that_records_one_is_named(outcome):
     ("change", "text"),
     [
         ({"world_size": 4}, "2 ranks against the baseline's 4."),
-        ({"cell": "t5_tiny-zero2-cpu_x2"}, "the baseline is of "),
+        ({"cell": "t5_tiny-zero2-cpu_x2"}, "the baseline is that of "),
     ],
 )
 def test_other_conditions_are_incomparable(change, text):

@@ -150,7 +150,7 @@ def test_without_the_index_nothing_is_refuted(offline):
     assert [ran.returncode, done.returncode] == [0, 1]
     assert [change["status"] for change in told["changes"]] == ["unchecked"]
     assert re.search(r"packaging 2\S+ could not be run again: .+1 alarm not checked", done.stdout)
-    assert "did not hold" not in done.stdout
+    assert "not confirmed by" not in done.stdout
 
 
 def test_with_the_index_back_it_is_confirmed(offline):
@@ -252,9 +252,9 @@ def _ran(folder, monkeypatch, *options):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("packages", "1, 2: there are results, but they do not count now: it inherits accelerate==1.1 instead of"),
-        ("suite", "1, 2: there are results, but they do not count now: the suite's files are not those of then."),
-        ("machine", "1, 2: there are results, but they do not count now: that was on another machine, "),
+        ("packages", "1, 2: there are results, but they no longer count: it inherits accelerate==1.1 instead of"),
+        ("suite", "1, 2: there are results, but they no longer count: the suite's files are not those of then."),
+        ("machine", "1, 2: there are results, but they no longer count: that was on another machine, "),
     ],
 )
 def test_run_says_why_rungs_run_again(change, said, tmp_path, monkeypatch, capsys):
@@ -272,7 +272,7 @@ def test_run_says_why_rungs_run_again(change, said, tmp_path, monkeypatch, capsy
         (tmp_path / "suite" / "helper.py").write_text("")
     added = _ran(tmp_path, monkeypatch)
 
-    assert "do not count" not in first
+    assert "no longer count" not in first
     assert said in capsys.readouterr().out
     assert added == [False, False]
 

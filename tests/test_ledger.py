@@ -111,7 +111,7 @@ def test_a_torn_last_line_is_named_and_the_rest_is_read(store):
     found, problem = ledger.read(store.ledger)
 
     assert len(found) == 2
-    assert problem == f"{store.ledger}:3 is torn: the line has no end."
+    assert problem == f"{store.ledger}:3 is torn: the line has no line end."
 
 
 def test_a_bad_line_in_the_middle_takes_no_other_along(store):

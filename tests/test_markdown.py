@@ -102,7 +102,7 @@ def test_the_heading_counts():
     """The verdict can be read without opening anything."""
     assert markdown(FATTER, result(), predicted()).startswith("## Training performance: 1 of 3 cells red\n")
     assert markdown(result(), predicted()).startswith("## Training performance: 2 of 2 cells as good as their")
-    assert markdown().startswith("## Training performance: nothing was held")
+    assert markdown().startswith("## Training performance: no cell was compared")
 
 
 def test_predictions_stand_apart():
@@ -110,7 +110,7 @@ def test_predictions_stand_apart():
     text = markdown(result(), predicted())
 
     assert "measured cells: 1<" in text
-    assert "predicted cells, none of them measured: 1<" in text
+    assert "predicted cells, not measured: 1<" in text
     assert f"| `{ABSENT}` | `ok` | `3.00 GiB` | `4.00 GiB` |" in text
 
 
@@ -156,7 +156,7 @@ def test_what_has_no_room_is_counted(one):
     text = markdown(*[one] * 2000)
 
     assert len(text) < ROOM + 1000
-    assert "which have no room here" in text
+    assert "that do not fit here" in text
 
 
 @pytest.fixture

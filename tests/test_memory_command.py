@@ -47,7 +47,7 @@ def test_explain_begins_with_what_one_expects(capsys):
     printed = capsys.readouterr().out
 
     assert "141,056 parameters at 16 bytes" in printed
-    assert "The caching allocator turns" in printed
+    assert "The caching allocator needs" in printed
 
 
 def test_the_timeline_marks_the_peak(tmp_path, capsys):
@@ -75,7 +75,7 @@ def test_a_sweep_ends_with_the_learned_positions(capsys):
 
     assert status == 0
     assert [line.split()[0] for line in printed.splitlines() if "█" in line] == ["s16", "s32", "s64", "s128"]
-    assert "gpt2_tiny has learned 128 positions: that is its longest sequence." in printed
+    assert "gpt2_tiny has learned 128 positions, so no sequence can be longer." in printed
 
 
 def test_offload_is_shown_apart(capsys):
@@ -100,12 +100,12 @@ def test_offload_is_shown_apart(capsys):
         (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),
         ([*TINY, "--sweep", "batch", "--timeline", "x.html"], "--plot draws a sweep"),
         ([*TINY, "--plot", "x.html"], "say --sweep"),
-        ([*TINY, "--sweep", "strategy"], "--sweep strategy has its own"),
+        ([*TINY, "--sweep", "strategy"], "--sweep strategy chooses the strategies"),
         ([*TINY, "--timeline", "step.png"], "--timeline names step.png: it must be a file *.html"),
-        ([*TINY, "--timeline", "no/where.html"], "in a folder that exists"),
-        ([*TINY, "-b", "1000000000"], "A forward of 64,000,000,000 tokens is more than any device holds"),
+        ([*TINY, "--timeline", "no/where.html"], "in an existing folder"),
+        ([*TINY, "-b", "1000000000"], "A forward of 64,000,000,000 tokens exceeds every device"),
         (["memory", "gpt2-tiny", "--hardware", "rtx3090_x1"], "Did you mean 'gpt2_tiny'?"),
-        (["memory", "gpt2_tiny", "--hardware", "rtx3090_x0"], "lacks a number of ranks of 1 or more"),
+        (["memory", "gpt2_tiny", "--hardware", "rtx3090_x0"], "needs a number of ranks of 1 or more"),
         (["fit", "gpt2_tiny", "--hardware", "cpu_x2"], "name a device"),
     ],
 )

@@ -74,7 +74,7 @@ def test_a_mistyped_word_of_k_is_told(repository):
     result = perf(repository(CELL), "-k", "gtp2_tiny")
 
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
-    result.stdout.fnmatch_lines(["-k leaves no cell. None has 'gtp2_tiny' in its name: did you mean 'gpt2_tiny'?"])
+    result.stdout.fnmatch_lines(["-k selects no cell. No name contains 'gtp2_tiny': did you mean 'gpt2_tiny'?"])
 
 
 def test_life_of_a_baseline(repository):
@@ -214,7 +214,7 @@ def test_a_cell_without_a_measurement_is_in_the_report(repository, worker):
     result = perf(pytester, "--perf-report=run.jsonl", "-k", "gpt2", *worker)
 
     result.assert_outcomes(failed=1)
-    result.stdout.no_fnmatch_line("*-k leaves no cell*")
+    result.stdout.no_fnmatch_line("*-k selects no cell*")
     assert summary_of(pytester) == ("## Training performance: 1 of 1 cells red", 1)
     assert "is not a baseline" in (pytester.path / "run.jsonl").read_text()
 
@@ -260,7 +260,7 @@ def test_a_report_that_cannot_be_made_is_told_at_once(repository):
     result = perf(repository(CELL), "--perf-report=/proc/run.jsonl")
 
     assert result.ret == pytest.ExitCode.USAGE_ERROR
-    result.stderr.fnmatch_lines(["*--perf-report names /proc/run.jsonl, where no file can be made: *"])
+    result.stderr.fnmatch_lines(["*--perf-report names /proc/run.jsonl, but no file can be created there: *"])
 
 
 def test_a_report_that_cannot_be_written_is_red(repository):
@@ -432,7 +432,7 @@ def test_unknown_names_teach(repository, cell, complaint):
         (("--perf-launches=0",), "*--perf-launches must be 1 or more, not 0*"),
         (("-o", "perf_launches=-3"), "*--perf-launches must be 1 or more, not -3*"),
         (("--perf-hardware=h20_x1",), "*Did you mean 'h200'?*"),
-        (("--perf-update=new", "--perf-capacity=1GiB"), "*a baseline is of the hardware*"),
+        (("--perf-update=new", "--perf-capacity=1GiB"), "*a baseline is for the hardware*"),
         (("--perf-update=regressed",), "*say why in --perf-reason*"),
         (("--perf-reason=why",), "*--perf-reason needs --perf-update*"),
         (("-o", "perf_steps=many"), "*perf_steps is 'many', which is not a number*"),
@@ -461,7 +461,7 @@ def test_absent_hardware_that_was_asked_for_is_red(repository):
     result = perf(repository(CELL), "--perf-hardware=h200_x1")
 
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *--perf-hardware=h200_x1 asked for it*"])
+    result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *--perf-hardware=h200_x1 needs it*"])
 
 
 @pytest.mark.parametrize(

@@ -169,8 +169,8 @@ def test_a_baseline_of_another_cell_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("changed", "words"),
     [
-        ({"peak_bytes": -5}, "its peak_bytes holds a negative number of bytes"),
-        ({"overhead": {"context": -1}}, "its overhead holds a negative"),
+        ({"peak_bytes": -5}, "its peak_bytes has a negative number of bytes"),
+        ({"overhead": {"context": -1}}, "its overhead has a negative"),
         ({"parts": {"parameters": 7}}, "its parts are 7 bytes, its peak 3000"),
     ],
 )

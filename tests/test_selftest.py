@@ -237,7 +237,7 @@ def test_trials_are_told_apart_from_exact_faults(capsys):
 def test_trials_that_refute_a_claim_fail_the_command(capsys):
     """With the sentence that says which."""
     assert selftest.tell([trials_row(0, False)], 1.0) == 1
-    assert "refutes what is claimed of: slow step, every step, +10 %" in capsys.readouterr().err
+    assert "contradicts the claim for: slow step, every step, +10 %" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -133,14 +133,14 @@ PEAK = ("measurement", "readings", "peak_memory_bytes")
         pytest.param((*LOSS, "value"), "5.0", "got `str`", id="text-value"),
         pytest.param((*LOSS, "samples"), [5.0, float("-inf")], "malformed", id="inf-sample"),
         pytest.param((*LOSS, "ranks"), [5.0], "loss.ranks has 1 values for 2 ranks", id="ranks"),
-        pytest.param((*PEAK, "value"), -1, "peak_memory_bytes.value is -1, less than nothing", id="negative"),
+        pytest.param((*PEAK, "value"), -1, "peak_memory_bytes.value is -1, a negative number", id="negative"),
         pytest.param((*PEAK, "value"), 10**400, "which is not a finite number", id="huge"),
         pytest.param((*PEAK, "value"), 20 * GIB + 1, "parts sum to 21474836480, not to the value", id="one-byte-more"),
         pytest.param((*PEAK, "parts"), {"a": 20.5}, "got `float`", id="half-a-byte"),
         pytest.param(
             ("measurement", "readings", "step_time_seconds", "samples"),
             [0.4, -0.4],
-            "step_time_seconds.samples[1] is -0.4, less than nothing",
+            "step_time_seconds.samples[1] is -0.4, a negative number",
             id="negative-time",
         ),
     ],
@@ -168,7 +168,7 @@ def test_a_link_to_nothing_is_an_error(store):
     store.path(CELL).parent.mkdir(parents=True)
     store.path(CELL).symlink_to("gone.json")
 
-    with pytest.raises(FileError, match="is a link to nothing"):
+    with pytest.raises(FileError, match="is a broken link"):
         store.load(CELL)
 
 
@@ -366,5 +366,5 @@ def test_a_run_s_time_that_no_clock_gives_is_refused(saved, value):
     """The pool of times is read with the same care as the measurement."""
     run = TimedRun(date="2026-11-03", machine=MACHINE, versions={}, values={"step_time_seconds": value})
 
-    with pytest.raises(FileError, match=r"times\[0\].values.step_time_seconds is .*, and a time is above 0"):
+    with pytest.raises(FileError, match=r"times\[0\].values.step_time_seconds is .*, but a time is above 0"):
         saved.save(msgspec.structs.replace(BASELINE, times=[run]), BASELINE, CONSENT)

@@ -69,7 +69,7 @@ def test_nothing_changed_and_slower_is_the_machine():
     """Neither good nor bad: there is no second environment to try."""
     line = held(1.2)
 
-    assert line.status == "machine" and "nothing but the machine differs" in line.note
+    assert line.status == "machine" and "only the machine differs" in line.note
     assert line.status in OPEN and line.status not in RED
 
 
@@ -180,7 +180,7 @@ def test_another_machine_s_time_is_not_held():
 
     assert said.status == "ok"
     assert (line.status, line.change, line.detects) == ("not held", "", "")
-    assert line.note == f"no times of this machine: recorded on another machine (Xeon, 2 cores, {MACHINE.identity})"
+    assert line.note == f"no times from this machine: recorded on another machine (Xeon, 2 cores, {MACHINE.identity})"
 
 
 def test_a_change_on_a_machine_without_times_calls_for_a_trial():

@@ -107,8 +107,8 @@ def test_the_largest_tensors_name_their_module(predicted):
     [
         ("gpt2_tiny-single+compile-cpu_x1", "torch.compile plans its own buffers"),
         ("gpt2_tiny-fsdp1+bf16+offload-h100_x2", "fsdp2+offload can be traced"),
-        ("gpt2_tiny_l4-pp_deepspeed+acc2-cpu_x2", "in a trace nobody tells"),
-        ("gpt2_tiny-generate-cpu_x1", "stops by values"),
+        ("gpt2_tiny_l4-pp_deepspeed+acc2-cpu_x2", "which a trace cannot do"),
+        ("gpt2_tiny-generate-cpu_x1", "needs values"),
         ("wire-all_reduce-cpu_x2", "no model"),
     ],
 )
@@ -126,9 +126,9 @@ def test_an_unsupported_prediction_says_so(catalog):
 
 
 FAULTS = {
-    "sizes_by_values": "aten.nonzero.default makes tensors whose size depends on values, which a trace has not",
-    "reads_values": "aten.allclose.default reads values, which a trace has not",
-    "unknown_operator": "perfsuite_faults.own.default cannot be run on fake tensors",
+    "sizes_by_values": "aten.nonzero.default makes tensors whose size depends on values, which a trace does not have",
+    "reads_values": "aten.allclose.default reads values, which a trace does not have",
+    "unknown_operator": "perfsuite_faults.own.default does not support fake tensors",
 }
 MIXTURE = {
     "vocab_size": 64, "hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 1, "num_attention_heads": 2,

@@ -160,7 +160,7 @@ def test_an_environment_that_cannot_be_built(tmp_path: Path) -> None:
     verdict, _ = hold(tmp_path, world)
 
     assert verdict.status == "regressed"
-    assert verdict.trial[1].startswith("which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it is not known")
+    assert verdict.trial[1].startswith("it is not known which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it")
     assert "with packaging 1.0 -> 2.0: there is no such release." in verdict.trial[1]
 
 
@@ -174,7 +174,7 @@ def test_a_package_without_which_it_is_not_worse(tmp_path: Path) -> None:
 
     verdict, _ = hold(tmp_path, world)
 
-    assert "not without msgspec 0.1 -> 0.2; whether msgspec 0.1 -> 0.2 does it alone is not known" in verdict.trial[1]
+    assert "needs msgspec 0.1 -> 0.2; it is not known whether msgspec 0.1 -> 0.2 causes it alone" in verdict.trial[1]
 
 
 def slower_with(*guilty: str, by: float = 1.2) -> World:
@@ -219,7 +219,7 @@ def test_what_cannot_be_taken_back_may_be_to_blame(tmp_path: Path) -> None:
 
     assert verdict.status == "undecided"
     assert verdict.trial[-1] == (
-        "not tried: python 3.11 -> 3.12 cannot be taken back here, it is no package that uv could install"
+        "not tried: python 3.11 -> 3.12 cannot be reverted here: it is not a package that uv can install"
     )
 
 
@@ -241,7 +241,7 @@ def test_nothing_but_the_machine(tmp_path: Path) -> None:
     verdict, trial = hold(tmp_path, world, OLD)
 
     assert (verdict.status, trial.asked) == ("regressed", [])
-    assert verdict.trial == ["not tried: nothing but the machine differs from the baseline's environment"]
+    assert verdict.trial == ["not tried: only the machine differs from the baseline's environment"]
 
 
 def test_a_slow_machine_alone_is_neither_green_nor_red(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_the_baselines_environment_fails(tmp_path: Path) -> None:
     verdict, _ = hold(tmp_path, world)
 
     assert verdict.status == "undecided"
-    assert verdict.trial == ["the trial could not be held: A failed: Rank 1 was killed by SIGKILL."]
+    assert verdict.trial == ["the trial could not run: A failed: Rank 1 was killed by SIGKILL."]
 
 
 def test_an_exact_metric_that_no_change_explains(tmp_path: Path) -> None:
@@ -283,8 +283,8 @@ def test_an_exact_metric_that_no_change_explains(tmp_path: Path) -> None:
 
     assert verdict.status == "regressed"
     assert verdict.trial[1] == (
-        "peak memory: the same in the baseline's environment here, so the cause is the machine or what the baseline "
-        "does not record"
+        "peak memory: the same in the baseline's environment here, so the cause is the machine or something "
+        "that the baseline does not record"
     )
 
 
@@ -305,7 +305,7 @@ def test_a_time_that_cannot_be_decided_alone(tmp_path: Path) -> None:
     verdict, _ = hold(tmp_path, world)
 
     assert verdict.status == "regressed"
-    assert verdict.trial[1] == "which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it is not known"
+    assert verdict.trial[1] == "it is not known which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it"
 
 
 def against(tmp_path: Path, world: World) -> Result:

@@ -312,9 +312,9 @@ def test_the_reason_why_times_are_not_held_is_said_once():
     slow = result(measurement(step_time_seconds=times(4.0, 4.0)))
 
     assert asides([*strangers, slow]) == [
-        "times are not held in 2 cells: no times of this machine: recorded on another machine (Xeon, 2 cores, "
+        "times are not compared in 2 cells: no times from this machine: recorded on another machine (Xeon, 2 cores, "
         "0123456789ab)",
-        "machine: 1 cell slower than the baseline's runs, and nothing but the machine differs",
+        "machine: 1 cell slower than in the baseline's runs, but only the machine differs",
     ]
 
 
@@ -324,7 +324,7 @@ def test_a_not_held_reason_stands_once_below_the_table():
     row = next(line for line in said.splitlines() if line.startswith("  step time"))
 
     assert "%" not in row and row.endswith("not held")
-    assert said.count("no times of this machine") == 1
+    assert said.count("no times from this machine") == 1
 
 
 def test_what_a_trial_says_stands_below_what_changed():

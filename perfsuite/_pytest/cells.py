@@ -14,7 +14,7 @@ from perfsuite.cell import Cell, grid, make_cell, move, named_whole, parse_cell,
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import local_hardware
 
-LOCAL_GPUS = "gpus"  # in a marker's hardware: every kind of GPU that this machine has, one rank and all ranks
+LOCAL_GPUS = "gpus"  # in a marker's hardware: every kind of GPU in this machine, with one rank and with all ranks
 _CATALOG = pytest.StashKey[Catalog]()
 
 
@@ -52,7 +52,7 @@ def catalog_of(config: pytest.Config) -> Catalog:
 
 
 def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None) -> list[Cell]:
-    """The cells of one marker, on the hardware that it names or on the hardware of the option, as far as they fit."""
+    """The cells of one marker that fit, on the hardware that it names or on that of the option."""
     unknown = marker.kwargs.keys() - {"models", "strategies", "hardware"}
     if unknown:
         raise UsageError(
@@ -66,7 +66,7 @@ def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None
     named = list(marker.kwargs.get("hardware", ()))
     if marker.kwargs and not named:
         raise UsageError(
-            "perf_cell needs hardware=[...] beside models and strategies, e.g. hardware=['cpu_x2', 'gpus']."
+            "perf_cell needs hardware=[...] in addition to models and strategies, e.g. hardware=['cpu_x2', 'gpus']."
         )
     models, strategies = marker.kwargs.get("models", ()), marker.kwargs.get("strategies", ())
     cells = [parse_cell(text, catalog) for text in marker.args]
@@ -91,7 +91,7 @@ def cell_of(item: pytest.Item) -> Cell | None:
 
 
 def without_neighbours(items: list[pytest.Item], config: pytest.Config) -> list[pytest.Item]:
-    """The tests that ``-k`` means where it names cells by their whole ids: pytest takes every name that contains it."""
+    """The tests that ``-k`` selects if it has whole ids of cells: pytest also takes longer ids that contain one."""
     ids = {cell.id for item in items if (cell := cell_of(item))}
     whole = named_whole(config.option.keyword, ids, catalog_of(config))
     return [item for item in items if (cell := cell_of(item)) and cell.id in whole] if whole else items
@@ -107,7 +107,7 @@ def _expand(names: list[str], catalog: Catalog) -> list[str]:
 
 
 def setting(config: pytest.Config, name: str) -> Any:
-    """The option if it is given, else the ini's value, else None. Raises UsageError for an ini value of no use."""
+    """The option if given, else the ini value, else None. Raises UsageError for an invalid ini value."""
     value = config.getoption(f"--perf-{name.replace('_', '-')}")
     if value is not None:
         return value

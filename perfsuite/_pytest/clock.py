@@ -1,4 +1,4 @@
-"""pytest-benchmark's view of a cell: its table, JSON, comparison and histogram hold the real steps of the ranks."""
+"""pytest-benchmark's view of a cell: its table, JSON, comparison and histogram show the real steps of the ranks."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _CLOCK = pytest.StashKey["StepClock"]()
 
 
 class StepClock:
-    """A timer for pytest-benchmark that returns the ranks' own accumulated step time, so that its table, JSON,
-    comparison and histogram hold the real steps, although the steps ran elsewhere and before.
+    """A timer for pytest-benchmark that returns the ranks' own accumulated step time. So pytest-benchmark shows the
+    real steps, although they ran earlier and in other processes.
     """
 
     def __init__(self) -> None:
@@ -26,22 +26,22 @@ class StepClock:
         self._steps = list(steps)
 
     def tick(self) -> None:
-        """One step passes; without steps to replay (pytest-benchmark calls once when disabled) none does."""
+        """Advance by one step; by nothing without steps to replay (pytest-benchmark calls once when disabled)."""
         if self._steps:
             self._seconds += self._steps.pop(0)
 
 
 def give_clock(item: pytest.Item) -> None:
-    """A clock of the test's own, by which pytest-benchmark will time it."""
+    """Give the test its own clock, which pytest-benchmark will read."""
     item.stash[_CLOCK] = clock = StepClock()
     item.add_marker(pytest.mark.benchmark(timer=clock, group="step time"))
     item.add_marker(pytest.mark.filterwarnings("ignore:Benchmark fixture was not used"))  # a cell failed
 
 
 def replay(request: pytest.FixtureRequest, measurement: Measurement) -> None:
-    """Let the test's ``benchmark`` fixture see the measured steps."""
+    """Give the measured steps to the test's ``benchmark`` fixture."""
     benchmark, clock = request.getfixturevalue("benchmark"), request.node.stash[_CLOCK]
-    if "step_time_seconds" not in measurement.readings:  # messages have no step
+    if "step_time_seconds" not in measurement.readings:  # a cell of messages has no steps
         return
     steps = [seconds for seconds in measurement.readings["step_time_seconds"].samples if seconds is not None]
     clock.load(steps)

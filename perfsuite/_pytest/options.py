@@ -1,4 +1,4 @@
-"""What --perf's options and their ini settings ask for."""
+"""The values of the --perf options and their ini settings."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from perfsuite.units import parse_bytes
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """``update`` is the consent to change baselines, None for none; ``report`` the file that results are written to.
-    ``tolerance`` is None for that of the hardware's class; ``against`` names what cells are tried against instead of
-    their baselines; ``fail_open`` says that a cell whose time cannot be decided fails.
+    """``update`` is the consent to change baselines, None for none; ``report`` the file for results. ``tolerance`` is
+    None for that of the hardware's class. ``against`` names the environment that cells are compared with instead of
+    their baselines. ``fail_open`` makes a cell fail if its time cannot be decided.
     """
 
     settings: Settings
@@ -37,7 +37,7 @@ class Options:
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
-        """Raises PerfsuiteError for what cannot be had."""
+        """Raises PerfsuiteError for invalid or contradictory options."""
         tolerance, launches = setting(config, "time_tolerance"), setting(config, "launches")
         options = cls(
             settings=settings_of(config),
@@ -57,16 +57,16 @@ class Options:
         if self.tolerance is not None and not 0 < self.tolerance < math.inf:
             raise UsageError(f"The time tolerance must be a number above 0, not {self.tolerance}.")
         if self.against and self.update:
-            raise UsageError("--perf-update with --perf-against: cells that are tried are not held to baselines.")
+            raise UsageError("--perf-update with --perf-against: such cells are not compared with baselines.")
         if self.against and self.settings.capacity_bytes is not None:
-            raise UsageError("--perf-capacity with --perf-against: under a cap no time is compared.")
+            raise UsageError("--perf-capacity with --perf-against: times are not compared under a cap.")
         if self.launches < 1:
             raise UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
         if self.update and self.settings.capacity_bytes is not None:
-            raise UsageError("--perf-update with --perf-capacity: a baseline is of the hardware, not of a cap on it.")
+            raise UsageError("--perf-update with --perf-capacity: a baseline is for the hardware, not for a cap on it.")
         if set((self.update or "").split(",")).intersection(NEED_A_REASON) and not self.reason:
             raise UsageError(
-                f'--perf-update={self.update} may accept what got worse: say why in --perf-reason="…", for the ledger.'
+                f'--perf-update={self.update} may accept a regression: say why in --perf-reason="…", for the ledger.'
             )
         if self.reason and not self.update:
             raise UsageError("--perf-reason needs --perf-update: nothing is accepted without it.")
@@ -81,7 +81,7 @@ def _one_of(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
 
 
 def settings_of(config: pytest.Config) -> Settings:
-    """How cells are measured. Raises UsageError for what cannot give a measurement."""
+    """How cells are measured. Raises UsageError for settings that cannot give a measurement."""
     given = {name: setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout", "kernels")}
     capacity, snapshots = setting(config, "capacity"), setting(config, "snapshots")
     settings = Settings(

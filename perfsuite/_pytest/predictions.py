@@ -1,4 +1,4 @@
-"""Cells on hardware that is not here, with --perf-predict: predicted, and held to predicted baselines."""
+"""Cells on absent hardware, with --perf-predict: predicted, and compared with predicted baselines."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from perfsuite.records.verdict import Verdict
 def predict_and_judge(
     cell: Cell, catalog: Catalog, root: Path, update: str | None, reason: str, command: str
 ) -> PredictedResult:
-    """Trace a cell, judge it, and accept it where the user has consented to this verdict. A gate asks what is so now:
-    what an earlier run has kept is no answer.
+    """Trace a cell, judge it, and accept it if the user has consented to this verdict. A gate needs the present state,
+    so predictions kept from earlier runs are not used.
     """
     baseline, missing = load(root, cell.id), why_missing(cell.strategy)
     (prediction,) = [unsupported(cell, f"{missing}.")] if missing else predict([cell], catalog, fresh=True)
@@ -50,11 +50,11 @@ def predict_and_judge(
 
 
 def lasting(prediction: Prediction) -> Prediction:
-    """Without what differs from machine to machine, and without the curve, which would fill a diff."""
+    """Without fields that differ from machine to machine, and without the curve, which would fill a diff."""
     return msgspec.structs.replace(prediction, curve=[], held=[], seconds=0.0, rss_bytes=0)
 
 
 def without_prediction(cell: Cell, sentence: str) -> PredictedResult:
-    """The red result of a cell that was not predicted, or is held to what cannot be read."""
+    """The red result of a cell that was not predicted, or whose baseline cannot be read."""
     verdict = Verdict(cell=cell.id, status="failed", headline=sentence)
     return PredictedResult(prediction=unsupported(cell, sentence), verdict=verdict)

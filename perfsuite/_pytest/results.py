@@ -19,23 +19,23 @@ PREDICTED = "perfsuite predicted"
 
 
 def leave(node: pytest.Item | pytest.TestReport, result: Result | PredictedResult) -> None:
-    """The result is the test's, or that of one phase alone, from now on."""
+    """Attach the result to the test, or to one phase of it."""
     name = MEASURED if isinstance(result, Result) else PREDICTED
     node.user_properties.append((name, codec.encode_line(result)))
 
 
 def measured(report: pytest.TestReport) -> Result | None:
-    """What the test's call has measured, or why it measured nothing, which its setup can tell too."""
+    """The measurement of the test's call, or the reason for none, which its setup may also report."""
     return None if report.when == "teardown" else next(iter(_found(report, MEASURED, Result)), None)
 
 
 def predicted(report: pytest.TestReport) -> list[PredictedResult]:
-    """A cell is predicted where its fixture is set up."""
+    """A cell is predicted when its fixture is set up."""
     return _found(report, PREDICTED, PredictedResult) if report.when == "setup" else []
 
 
 def is_told(report: pytest.TestReport) -> bool:
-    """Whether the cell's result is known, or it never had one to give."""
+    """Whether the cell's result is known, or it has none to give."""
     return (
         not report.failed
         or report.when == "teardown"
@@ -44,7 +44,7 @@ def is_told(report: pytest.TestReport) -> bool:
 
 
 def without_measurement(cell: Cell, catalog: Catalog, sentence: str) -> Result:
-    """The red result of a cell of which nothing was measured, or nothing that could be held to anything."""
+    """The red result of a cell without a measurement that could be compared."""
     failure = Failure(kind="result", rank=None, message=sentence)
     machine, ranks = describe(cell.hardware, catalog), cell.hardware.world_size
     measurement = failed(cell.id, failure, world_size=ranks, machine=machine, wall_seconds=0.0, capacity_bytes=None)

@@ -1,4 +1,4 @@
-"""One pytest run with --perf: what its cells measure, what is said of them, what is accepted."""
+"""One pytest run with --perf: its cells' measurements, verdicts, and accepted baselines."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import asides, line, render_summary
 from perfsuite.report.verdict import render
 
-LOG_WIDTH = 120  # columns of the table where no terminal says how wide it is
+LOG_WIDTH = 120  # columns of the table if no terminal gives its width
 
 
 class PerfVerdict(Exception):
-    """A red verdict; its text is exactly what the report shows."""
+    """A red verdict; its text is exactly the report's."""
 
 
 @dataclass(frozen=True)
 class PerfCell:
-    """What a test gets: one cell that it can measure and hold to its baseline."""
+    """The value of the fixture: one cell, which the test can measure and compare with its baseline."""
 
     cell: Cell
     session: PerfRun
@@ -62,8 +62,8 @@ class PerfCell:
     def check(self) -> Measurement:
         """Train the cell, judge it, record it, and raise PerfVerdict if the verdict is red.
 
-        A cell that this machine or these versions cannot run is skipped with the reason. If the test uses the
-        ``benchmark`` fixture too, the steps' times are in pytest-benchmark's report.
+        A cell that cannot run on this machine or with these versions is skipped with the reason. If the test also uses
+        the ``benchmark`` fixture, the steps' times are in pytest-benchmark's report.
         """
         result = self.session.measure(self.cell, self.request)
         leave(self.request.node, result)
@@ -76,7 +76,7 @@ class PerfCell:
         if verdict.status == "unsupported":
             pytest.skip(verdict.headline)
         if verdict.status == "unheld" and not result.updated:
-            pytest.skip(verdict.headline.removeprefix(f"{self.id}: "))  # the same of all cells: told once
+            pytest.skip(verdict.headline.removeprefix(f"{self.id}: "))  # the same for all cells: reported once
         return measurement
 
 
@@ -95,19 +95,19 @@ class PerfRun:
         self.results: list[Result] = []
         self.predicted: list[PredictedResult] = []
         self.skipped: Counter[str] = Counter()
-        self.cells = 1  # in this run: the rates of errors are those of all of them
+        self.cells = 1  # in this run: the error rates are for all of them together
         self.left_out: list[str] = []  # cells' tests that were deselected
-        self.unwritten = ""  # why the report is not there
+        self.unwritten = ""  # why the report was not written
         self.live = LiveLine(self.options.settings.all_steps_of, quiet=self.verbose)
 
     @property
     def catalog(self) -> Catalog:
-        """Built when the first cell is collected: then every conftest has been read."""
+        """Built when the first cell is collected: by then every conftest has been read."""
         return catalog_of(self.config)
 
     @functools.cached_property
     def gatekeeper(self) -> Gatekeeper | Against:
-        """Starts its rank servers when the first cell needs them. Raises UsageError for what cannot be tried."""
+        """Starts its rank servers when the first cell needs them. Raises UsageError for an invalid --perf-against."""
         options, root = self.options, self.config.rootpath
         trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, self.cells)
         if options.against:
@@ -126,17 +126,17 @@ class PerfRun:
         )
 
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
-        """The fixture's value. Skips the test where the hardware is absent."""
+        """The fixture's value. Skips the test if the hardware is absent."""
         cell: Cell = request.param
         reason = absent = why_absent(cell.hardware, self.catalog)
         if absent and self.config.getoption("--perf-predict"):
             self._predict(cell, request)
         if absent and (asked := self.config.getoption("--perf-hardware")):
-            raise PerfVerdict(f"{cell.id}: {absent} --perf-hardware={asked} asked for it; --perf-predict predicts it.")
-        if not os.path.lexists(self.store.path(cell.id)):  # a baseline says what it could do: it is held to that
+            raise PerfVerdict(f"{cell.id}: {absent} --perf-hardware={asked} needs it; or use --perf-predict.")
+        if not os.path.lexists(self.store.path(cell.id)):  # a cell with a baseline did run, so it must run again
             reason = reason or why_missing(cell.strategy)
         if self.options.settings.capacity_bytes is not None and cell.strategy.engine.process == "communication":
-            reason = "messages have no tensors that a capacity could hold"
+            reason = "a capacity limits tensors, but a cell of messages has none"
         if reason:
             pytest.skip(reason)
         return PerfCell(cell, self, request)
@@ -157,14 +157,14 @@ class PerfRun:
         pytest.skip(f"predicted, not measured: {outcome}")
 
     def _collects(self, request: pytest.FixtureRequest) -> str:
-        """The command that collects the cell's test: its file may be in no default, its hardware an option's."""
+        """The command that collects the cell's test: its file may be in no default, its hardware from an option."""
         asked, predict = self.config.getoption("--perf-hardware"), self.config.getoption("--perf-predict")
         options = ["--perf", *["--perf-predict"] * predict, *([f"--perf-hardware={asked}"] if asked else [])]
         file = os.path.relpath(request.node.path, self.config.invocation_params.dir)
         return shlex.join(["pytest", *options, file])
 
     def measure(self, cell: Cell, request: pytest.FixtureRequest) -> Result:
-        """Hold a cell to its baseline; accept it if the user has consented. What stands in the way of that is red."""
+        """Compare a cell with its baseline; accept it if the user has consented. Any obstacle gives a red result."""
         try:
             gatekeeper = self.gatekeeper
             if isinstance(gatekeeper, Gatekeeper):
@@ -192,8 +192,8 @@ class PerfRun:
 
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
-        """A red verdict is shown as its text, in the terminal and in JUnit alike, without a traceback. A cell that ends
-        without a result, whatever has stopped it, has a red one in the report.
+        """A red verdict is shown as its text, in the terminal and in JUnit, without a traceback. A cell that ends
+        without a result, for whatever reason, gets a red one in the report.
         """
         report, error = (yield), call.excinfo
         if error is None:
@@ -210,7 +210,7 @@ class PerfRun:
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
         """A cell has a line of its own instead of a letter; with -v pytest's own lines stay. A cell that is neither
-        green nor red is counted by its status.
+        green nor red is counted under its status.
         """
         result = measured(report) if report.when == "call" else None
         if result and report.passed and result.verdict.status in OPEN:
@@ -221,7 +221,7 @@ class PerfRun:
         return None
 
     def pytest_sessionstart(self) -> None:
-        """A cell's line names it: pytest need not write the file's name before each."""
+        """A cell's line has its name, so pytest need not write the file's name before each."""
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and not self.verbose:
             reporter.showfspath = False
@@ -242,7 +242,7 @@ class PerfRun:
             reporter.write_line(line(result, self.catalog.all("metric").values()))
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        """Cells that -k leaves out are where a mistyped word of it finds its neighbour."""
+        """Keep the names of cells that -k leaves out: a mistyped word is compared with them."""
         self.left_out += [item.name for item in items if FIXTURE in getattr(item, "fixturenames", ())]
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
@@ -252,8 +252,8 @@ class PerfRun:
         if self.results or self.skipped:
             terminalreporter.section("training performance")
         elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword:
-            near = hint(self.config.option.keyword, self.left_out) if self.left_out else ""  # xdist does not tell them
-            terminalreporter.write_line(f"-k leaves no cell.{near}")
+            near = hint(self.config.option.keyword, self.left_out) if self.left_out else ""  # none with xdist
+            terminalreporter.write_line(f"-k selects no cell.{near}")
         for reason, count in self.skipped.items():
             terminalreporter.write_line(f"{count} skipped: {reason}")
         if not self.results:
@@ -269,7 +269,7 @@ class PerfRun:
                 terminalreporter.write_line(told)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End the rank servers; write the report whole, or not at all. Where nothing ran, the last one stays."""
+        """End the rank servers; write the report completely or not at all. If nothing ran, the last report stays."""
         self.live.clear()
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
@@ -284,7 +284,7 @@ class PerfRun:
 
 
 def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
-    """The lines for a baseline that was written: what it gives way by."""
+    """The lines for a baseline that was written: how it changes."""
     if not result.updated:
         return []
     metrics, old = list(metrics), result.baseline.measurement if result.baseline else None

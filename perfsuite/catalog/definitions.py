@@ -1,21 +1,21 @@
-"""What a definition file defines: the types of the catalog. Data only; nothing here imports torch."""
+"""The types of the catalog, which definition files use. Data only; nothing here imports torch."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-MESSAGES = "messages"  # the task of what has no weights: cells of the process "communication" have it alone
-DEDICATED_TIME_TOLERANCE = 0.02  # an accelerator that nobody else uses, its clocks locked
-CPU_TIME_TOLERANCE = 0.03  # a CPU has no clocks to lock, and neighbours that share its caches
+MESSAGES = "messages"  # the task of cells without weights: only those of the process "communication"
+DEDICATED_TIME_TOLERANCE = 0.02  # an accelerator without other users, its clocks locked
+CPU_TIME_TOLERANCE = 0.03  # a CPU's clocks cannot be locked, and other processes share its caches
 TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification", MESSAGES)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workload:
-    """What one rank is fed in one micro-batch.
+    """The input of one rank in one micro-batch.
 
-    ``micro_batch`` samples of ``sequence_length`` tokens; a sequence-to-sequence model decodes
-    ``target_length`` tokens beside it (None for all others).
+    ``micro_batch`` samples of ``sequence_length`` tokens; a sequence-to-sequence model also decodes ``target_length``
+    tokens (None for all others).
     """
 
     micro_batch: int
@@ -33,9 +33,9 @@ class Model:
     as keywords and returns an object with ``.loss``, the mean over the labels.
 
     ``parameters`` is the exact number of elements of all parameters, tied ones counted once: a rank refuses to time a
-    model that has another number. ``source`` says where the dimensions come from. ``packages`` are distributions that
-    it runs beside torch, transformers, accelerate and DeepSpeed: their versions are recorded, and a trial puts them
-    back.
+    model with another number. ``source`` says where the dimensions come from. ``packages`` are distributions that it
+    needs in addition to torch, transformers, accelerate and DeepSpeed: their versions are recorded, and a trial
+    restores them.
     """
 
     name: str
@@ -48,12 +48,12 @@ class Model:
     model_class: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
     build: str = "perfsuite.rank.build:from_transformers"
-    positions: int | None = None  # so many are learned, and no sequence is longer; None: they are computed
+    positions: int | None = None  # the number of learned positions, which limits a sequence; None: they are computed
     vocabulary: int = 0  # tokens are drawn from [first_token, vocabulary)
     first_token: int = 2  # the tokens below it are padding and end of sequence
-    attentions: frozenset[str] = frozenset({"eager", "sdpa", "flash_attention_2"})  # transformers has them for it
+    attentions: frozenset[str] = frozenset({"eager", "sdpa", "flash_attention_2"})  # supported by transformers
     cut: "Cut | None" = None  # where a pipeline may cut it; None: it cannot be cut
-    divisible: Mapping[str, int] | None = None  # what a tensor-parallel width must divide; None: there is no plan
+    divisible: Mapping[str, int] | None = None  # sizes that a tensor-parallel width must divide; None: there is no plan
     packages: tuple[str, ...] = ()
 
 
@@ -61,10 +61,10 @@ class Model:
 class Cut:
     """Where a decoder is cut into pipeline stages; every name is a path from the model.
 
-    Stages share the ``depth`` modules of ``layers`` evenly. Stage 0 alone has ``first`` (embeddings, and what is
-    applied to their sum), the last stage alone has ``last`` (the final norm and the head). ``body`` is the module
-    between inputs and head that takes hidden states as ``inputs_embeds``. ``tied`` are the names that one parameter
-    has in the first and in the last stage.
+    Stages share the ``depth`` modules of ``layers`` evenly. Only stage 0 has ``first`` (the embeddings, and modules
+    applied to their sum), only the last stage has ``last`` (the final norm and the head). ``body`` is the module
+    between inputs and head; it takes hidden states as ``inputs_embeds``. ``tied`` are the names of one parameter in the
+    first and in the last stage.
     """
 
     body: str
@@ -79,13 +79,12 @@ class Cut:
 class Device:
     """Facts of one kind of accelerator: bytes, FLOP/s (dense, never with sparsity) and bytes per second.
 
-    ``dense_flops`` maps a dtype ("fp32", "tf32", "fp16", "bf16", "fp8") to the datasheet's dense peak; a dtype that is
-    missing is not supported in hardware. ``link_bandwidth`` is one direction, per device, between devices of a node (0:
-    none); ``matches`` are lower-case fragments that all occur in the name that the driver reports, and none of
-    ``excludes`` does. ``memory_bytes`` is what the driver reports, which tells apart devices of one name; of them CUDA
-    does not give ``reserved_bytes`` to anyone, as the totals in torch's out-of-memory errors show (0: nobody published
-    one). ``time_tolerance`` is the smallest relative slow-down that must not go unseen on a dedicated machine with
-    locked clocks.
+    ``dense_flops`` maps a dtype ("fp32", "tf32", "fp16", "bf16", "fp8") to the datasheet's dense peak; a missing dtype
+    is not supported in hardware. ``link_bandwidth`` is one direction, per device, between devices of a node (0: none).
+    ``matches`` are lower-case fragments that all occur in the driver's name for it, and none of ``excludes`` does.
+    ``memory_bytes`` is the driver's figure, which tells devices of one name apart. CUDA keeps ``reserved_bytes`` of
+    them for itself, as the totals in torch's out-of-memory errors show (0: none published). ``time_tolerance`` is the
+    smallest relative slow-down that must be detected on a dedicated machine with locked clocks.
     """
 
     name: str
@@ -97,8 +96,8 @@ class Device:
     host_bandwidth: float
     power_watts: float
     source: str
-    compute_capability: float | None = None  # NVIDIA's, by which torch chooses its kernels
-    measured_matmul_flops: float | None = None  # the best bf16 (fp16 before Ampere) matmul that anyone published
+    compute_capability: float | None = None  # NVIDIA's, by which torch selects kernels
+    measured_matmul_flops: float | None = None  # the best published bf16 (fp16 before Ampere) matmul
     reserved_bytes: int = 0
     time_tolerance: float = DEDICATED_TIME_TOLERANCE
     excludes: tuple[str, ...] = ()
@@ -113,8 +112,8 @@ class Device:
 class Layout:
     """How many ranks each dimension of a cell has; their product is the world size.
 
-    Rank order, slowest first: pipeline stage, replica, shard, tensor-parallel rank. Replicas and shards are fed
-    different data, the stages and tensor-parallel ranks of one replica the same.
+    Rank order, slowest first: pipeline stage, replica, shard, tensor-parallel rank. Replicas and shards get different
+    data; the stages and tensor-parallel ranks of one replica get the same.
     """
 
     pipeline: int = 1
@@ -124,15 +123,15 @@ class Layout:
 
     @property
     def data_ranks(self) -> int:
-        """How many ranks are fed different data."""
+        """How many ranks get different data."""
         return self.replicas * self.shards
 
 
 @dataclass(frozen=True, kw_only=True)
 class Proposal:
-    """A model under a strategy on some ranks, before it is agreed that they can go together.
+    """A model under a strategy on some ranks, before it is known whether they fit together.
 
-    ``numbers`` are those behind the techniques' names (``{"acc": 8}``), ``device`` is None for a CPU.
+    ``numbers`` are those after the techniques' names (``{"acc": 8}``), ``device`` is None for a CPU.
     """
 
     model: Model
@@ -147,18 +146,18 @@ class Proposal:
 class Engine:
     """How the ranks of a cell share the work of one optimizer step.
 
-    ``trainer`` is the class (a ``perfsuite.rank.trainer.Trainer``) that a rank instantiates; its module must not
-    import torch when it is imported. ``dimension`` is the field of Layout that takes all ranks which the techniques
-    of ``combines`` (``dp``, ``tp``) leave, and is at least ``min_ranks`` and at most ``max_ranks`` wide.
-    ``preload`` names the modules that the rank server imports before it forks, and ``prepare`` a function that it
-    calls once behind them, such as to build an extension (under ``extensions.build_lock``). ``shards`` says which of
-    "optimizer", "gradients" and "parameters" are divided over the ranks, ``keeps`` what its optimizer is given:
-    "tensors" as the model has them, "pieces" (of several parameters behind one another, without rows and columns) or
-    "dtensors", and ``casts`` that below fp32 it keeps the model itself in half precision, beside fp32 master
-    parameters. ``loops`` names the techniques whose loops can run it beside its own.
+    ``trainer`` is the class (a ``perfsuite.rank.trainer.Trainer``) that a rank instantiates; its module must not import
+    torch when it is imported. ``dimension`` is the field of Layout for the ranks that the techniques of ``combines``
+    (``dp``, ``tp``) leave; it is at least ``min_ranks`` and at most ``max_ranks`` wide. ``preload`` names the modules
+    that the rank server imports before it forks. ``prepare`` is a function that the server then calls once, for example
+    to build an extension (under ``extensions.build_lock``). ``shards`` says which of "optimizer", "gradients" and
+    "parameters" are divided over the ranks. ``keeps`` is what its optimizer gets: "tensors" of the model, "pieces"
+    (concatenated parameters, without rows and columns) or "dtensors". ``casts`` means that below fp32 it keeps the
+    model in half precision, in addition to fp32 master parameters. ``loops`` names the techniques whose loops can run
+    it instead of its own.
 
-    ``refuses`` maps a technique to the reason why the engine cannot have it; ``why_not`` says what a Proposal lacks,
-    or nothing; ``refused`` is the reason why the engine cannot run anywhere, for those that people ask for by name.
+    ``refuses`` maps a technique to the reason why the engine does not support it. ``why_not`` returns what a Proposal
+    lacks, or nothing. ``refused`` is the reason why the engine can run nowhere, for names that people ask for.
     ``process`` is what its cells do: "training", "inference" or "communication".
     """
 
@@ -184,18 +183,18 @@ class Engine:
 
 @dataclass(frozen=True, kw_only=True)
 class Technique:
-    """One choice of a recipe. A strategy carries at most one technique of a ``slot``.
+    """One choice of a recipe. A strategy has at most one technique of a ``slot``.
 
     ``order`` is the slot's place in a strategy's name; the ``default`` of a slot is left out of it. ``sets`` are the
-    fields of ``perfsuite.rank.recipe.Recipe`` that it changes; a technique with ``parameter`` is written with a
-    whole number behind its name (``acc8``) that becomes the value of that field, or, where it names a field of
-    Layout, the width of that dimension. ``applies`` is called in the rank with the session and the model that was
-    just built and returns the model to train; ``counts`` says that model FLOPs are counted on what it returns.
-    ``loop`` is a class that takes the place of the engine's own loop, as in ``techniques/_accelerate.py``.
+    fields of ``perfsuite.rank.recipe.Recipe`` that it changes. A technique with ``parameter`` is written with an
+    integer after its name (``acc8``): the value of that field of the recipe or, if it is a field of Layout, the width
+    of that dimension. ``applies`` is called in the rank with the session and the new model and returns the model to
+    train. ``counts`` means that model FLOPs are counted on the returned model. ``loop`` is a class that replaces the
+    engine's own loop, as in ``techniques/_accelerate.py``.
 
-    ``packages`` must be installed; ``preload`` and ``prepare`` are what they are of an Engine. ``why_not`` says what a
-    Proposal lacks, or nothing; ``refused`` is the reason why the technique cannot be had anywhere, for those that
-    people ask for by name. ``processes`` are the kinds of cells (Engine.process) in which it changes anything.
+    ``packages`` must be installed; ``preload`` and ``prepare`` are as in Engine. ``why_not`` returns what a Proposal
+    lacks, or nothing. ``refused`` is the reason why the technique is not supported anywhere, for names that people ask
+    for. ``processes`` are the kinds of cells (Engine.process) that it affects.
     """
 
     name: str
@@ -218,17 +217,17 @@ class Technique:
 
 @dataclass(frozen=True, kw_only=True)
 class Metric:
-    """One number that is measured, what it means and how it is held.
+    """One measured number, its meaning and its rule.
 
-    ``fold`` joins the ranks' values: "max" (the fullest rank dies, the slowest rank sets the pace), "sum" or "mean".
-    ``hold`` names the rule of ``gate/rules`` that the judge applies: "exact" (equality of the value and its parts),
-    "close" (every sample within the precision's bound), "time" (the median, on the machine that recorded it) or "shown"
-    (must be there and finite, has no limit). ``worse`` says which way is bad: "higher", "lower" or "different".
-    ``derive`` computes the number from the other folded readings and the world size, instead of from the ranks.
-    ``processes`` are the kinds of cells (Engine.process) that have it. ``depends_on`` names the versions ("python") of
-    which both sides must have the same minor release, or the metric is not held. ``every_part`` explains a difference
-    by all parts that moved, where a part that moved less may be the cause of one that moved more. ``coarse`` is a time
-    of which a launch has few samples: a shared machine, whose slow spells outlast a step, gets a wider tolerance.
+    ``fold`` joins the ranks' values: "max" (the fullest rank runs out of memory first, and the slowest rank determines
+    the step time), "sum" or "mean". ``hold`` names a rule of ``gate/rules``: "exact" (equality of the value and its
+    parts), "close" (every sample within the precision's bound), "time" (the median, on the machine that recorded it) or
+    "shown" (must exist and be finite, without a limit). ``worse`` says which direction is bad: "higher", "lower" or
+    "different". ``derive`` computes the number from the other folded readings and the world size, instead of from the
+    ranks. ``processes`` are the kinds of cells (Engine.process) that have it. ``depends_on`` names versions ("python")
+    whose minor release must be the same on both sides, or the metric is not held. ``every_part`` explains a difference
+    by all parts that moved, since a small move may cause a larger one. ``coarse`` marks a time with few samples per
+    launch: it gets a wider tolerance on a shared machine, where a slow period outlasts a step.
     """
 
     name: str
@@ -237,9 +236,9 @@ class Metric:
     fold: Literal["max", "sum", "mean"] = "max"
     hold: str = "shown"
     worse: Literal["higher", "lower", "different"] = "higher"
-    bound: float = 1e-4  # relative, of a "close" metric in fp32
-    column: int | None = None  # its place in the summary table; None: not there
-    optional: bool = False  # may be missing where the device cannot tell it
+    bound: float = 1e-4  # relative, for a "close" metric in fp32
+    column: int | None = None  # its place in the summary table; None: not in the table
+    optional: bool = False  # may be missing if the device cannot measure it
     derive: Callable[[Mapping[str, Any], int], float | None] | None = None
     processes: tuple[str, ...] = ("training", "inference")
     depends_on: tuple[str, ...] = ()
@@ -248,17 +247,17 @@ class Metric:
 
     @property
     def sign(self) -> int:
-        """Times the sign, more is worse: -1 for a rate."""
+        """Times this sign, a larger number is worse: -1 for a rate."""
         return -1 if self.worse == "lower" else 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Variant:
-    """A row or a column of a study: what its cells have in place of the study's defaults.
+    """A row or a column of a study: how its cells differ from the study's defaults.
 
-    The engine is named by the row or by the column; the techniques of both are joined. ``ranks`` are of the cell,
-    ``micro_batch`` is what a rank is fed at once and ``global_batch`` what all ranks are fed at once. ``larger`` asks
-    for the next larger model of the family, at the same workload. ``note`` holds figures that others published.
+    The row or the column names the engine; the techniques of both are joined. ``ranks`` are the cell's, ``micro_batch``
+    is the samples per rank at once, and ``global_batch`` those of all ranks at once. ``larger`` selects the next larger
+    model of the family, with the same workload. ``note`` has figures that others published.
     """
 
     name: str = ""
@@ -273,12 +272,12 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Study:
-    """One question, the cells that answer it, and how the answer is read off them.
+    """One question, the cells that answer it, and how the answer follows from them.
 
-    ``rows`` × ``columns`` are the cells, on ``model`` and ``hardware`` unless others are asked for; ``columns`` may
-    depend on the number of ranks. Numbers stand beside their ratio to the ``reference`` row of the same column, or to
-    the ``reference_column`` of the same row. ``answer`` is called with the perfsuite.studies._rows.Results of one
-    model and returns sentences. ``asked`` says who asks the question, in whose words.
+    ``rows`` × ``columns`` are the cells, by default on ``model`` and ``hardware``; ``columns`` may depend on the number
+    of ranks. Numbers are shown with their ratio to the ``reference`` row of the same column, or to the
+    ``reference_column`` of the same row. ``answer`` is called with the perfsuite.studies._rows.Results of one model and
+    returns sentences. ``asked`` quotes who asks the question.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""``-k``: which names are meant, as pytest's own ``-k`` says it, and what was perhaps meant where none is."""
+"""``-k``: the names that an expression matches, as in pytest's own ``-k``, and a suggestion if there are none."""
 
 import difflib
 import re
@@ -11,36 +11,36 @@ _TOKENS = re.compile(r"[()]|[^\s()]+")
 
 
 def matcher(expression: str) -> Matcher:
-    """Whether a name is meant: a word is true of the names that contain it, in upper or lower case. All names are meant
-    by an empty expression. Raises UsageError for what is none.
+    """Whether a name matches: a word matches the names that contain it, in upper or lower case. An empty expression
+    matches all names. Raises UsageError for an invalid expression.
     """
     tokens = _TOKENS.findall(expression)[::-1]
     if not tokens:
         return lambda name: True
     if tokens.count("(") + tokens.count("not") > _MOST_NESTED:
-        raise UsageError(f"-k holds more than {_MOST_NESTED} parentheses and nots.")
+        raise UsageError(f"-k has more than {_MOST_NESTED} parentheses and nots.")
     try:
         found = _parse(tokens)
         if tokens:
             raise ValueError(tokens)
     except ValueError as error:
-        raise UsageError(f"-k {expression!r} is no expression: write words, and, or, not and parentheses.") from error
+        raise UsageError(f"-k {expression!r} is not an expression: use words, and, or, not and parentheses.") from error
     return found
 
 
 def hint(expression: str, names: Iterable[str]) -> str:
-    """A sentence for the first word that is in none of the names, with the nearest part of one; or nothing."""
+    """A sentence about the first word that is in none of the names, with the nearest part of one; or nothing."""
     names = {name.lower() for name in names}
     parts = {part for name in names for at in (r"[-+\[\]]", r"[-+\[\]_]") for part in re.split(at, name) if part}
     for word in _TOKENS.findall(expression.lower()):
         if word not in ("not", *_NO_WORDS) and not any(word in name for name in names):
             near = difflib.get_close_matches(word, sorted(parts), n=1)
-            return f" None has {word!r} in its name{f': did you mean {near[0]!r}?' if near else '.'}"
+            return f" No name contains {word!r}{f': did you mean {near[0]!r}?' if near else '.'}"
     return ""
 
 
 def _parse(tokens: list[str], level: int = 0) -> Matcher:
-    """Take an expression of that level from the end of the reversed tokens. Raises ValueError if there is none."""
+    """Parse an expression of that level from the end of the reversed tokens. Raises ValueError if there is none."""
     if level < len(_LEVELS):
         operator, fold = _LEVELS[level]
         parts = [_parse(tokens, level + 1)]
@@ -61,6 +61,6 @@ def _parse(tokens: list[str], level: int = 0) -> Matcher:
     return lambda name: token.lower() in name.lower()
 
 
-_LEVELS = (("or", any), ("and", all))  # the later, the tighter
+_LEVELS = (("or", any), ("and", all))  # in order of increasing precedence
 _NO_WORDS = ("", "and", "or", "(", ")")
-_MOST_NESTED = 50  # so that no recursion is too deep
+_MOST_NESTED = 50  # limits the recursion

@@ -1,4 +1,4 @@
-"""How a strategy lays out its ranks: techniques name the width of some dimensions, the engine's own takes the rest."""
+"""How a strategy lays out its ranks: techniques set the width of some dimensions, the engine's own takes the rest."""
 
 import dataclasses
 import math
@@ -18,7 +18,7 @@ def lay_out(strategy: Strategy, ranks: int, where: str = "") -> Layout:
     text = "+".join(given[dimension].name for dimension in widths)
     if rest:
         raise Refused(f"{engine.name}+{text} needs a multiple of {named} ranks, {where} has {ranks}.")
-    beside = f" beside {text}" if widths else ""
+    beside = f" with {text}" if widths else ""
     if own < engine.min_ranks:
         needed = f"{engine.min_ranks * named} ranks" + (f" ({engine.min_ranks}{beside})" if widths else "")
         raise Refused(f"{engine.name} needs at least {needed}, {where} has {ranks}.")

@@ -1,8 +1,8 @@
 """Finds every definition file, here and in the user's own catalog folders.
 
-One kind of definition lives in one folder, one file per family; a file defines a tuple named after its kind. A file
-whose name starts with an underscore is a helper. Engines, techniques, metrics and studies are defined beside the code
-that runs them, so their folders are named here as text: nothing is imported upward.
+Each kind of definition has one folder, with one file per family; a file defines a tuple named after its kind. A file
+whose name starts with an underscore is a helper. Engines, techniques, metrics and studies are defined next to the code
+that runs them. Their folders are named here as text, so nothing is imported upward.
 """
 
 import importlib
@@ -45,10 +45,10 @@ KINDS = {
 
 @dataclass
 class Catalog:
-    """Everything that can be named. ``folders`` are the user's own catalogs, searched after perfsuite's.
+    """Everything that has a name. ``folders`` are the user's own catalogs, searched after perfsuite's.
 
-    A catalog folder holds ``models/``, ``hardware/``, ``engines/``, ``techniques/``, ``meters/`` or ``studies/`` with
-    files like perfsuite's own. ``extra_models`` come from a conftest.
+    A catalog folder contains ``models/``, ``hardware/``, ``engines/``, ``techniques/``, ``meters/`` or ``studies/``
+    with files like perfsuite's own. ``extra_models`` come from a conftest.
     """
 
     folders: tuple[Path, ...] = ()
@@ -68,17 +68,17 @@ class Catalog:
         return self._loaded[kind]
 
     def get(self, kind: str, name: str) -> Any:
-        """The definition of that name. Raises UnknownName with the nearest, the known and the file to add."""
+        """The definition with that name. Raises UnknownName with the nearest name, all names and the file to add."""
         known = self.all(kind)
         if name not in known:
             file = f"{name.replace('-', '_')}.py"
             ours, yours = KINDS[kind].package.replace(".", "/"), KINDS[kind].folder
-            way = f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and give a command --catalog FOLDER."
+            way = f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and add the option --catalog FOLDER."
             raise UnknownName(kind, name, known, way)
         return known[name]
 
     def metrics(self, process: str) -> list[Metric]:
-        """The metrics that cells of such an engine have ("training", "inference" or "communication")."""
+        """The metrics of cells with that process ("training", "inference" or "communication")."""
         return [metric for metric in self.all("metric").values() if process in metric.processes]
 
     def modules(self, kind: str) -> Iterable[ModuleType]:
@@ -104,9 +104,9 @@ class Catalog:
 
 
 def _check(origin: str, kind: str, item: Any) -> None:
-    """Names must be fit for a cell's id (a study's is in none), and a model's task known. Raises FileError."""
+    """Names must be valid in a cell's id (a study's is in none), and a model's task known. Raises FileError."""
     if not re.fullmatch(r"[a-z]\w*", item.name.replace("-", "_") if kind == "study" else item.name):
-        raise FileError(f"{origin} defines the {kind} {item.name!r}; a name is of lower-case letters, digits and _.")
+        raise FileError(f"{origin} defines the {kind} {item.name!r}; a name has only lower-case letters, digits and _.")
     if isinstance(item, Model) and item.task not in TASKS:
         raise FileError(f"{origin}: the task of {item.name} is {item.task!r}; it can be {', '.join(TASKS)}.")
 

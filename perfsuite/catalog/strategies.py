@@ -1,6 +1,6 @@
 """The grammar of a strategy: ``engine+technique+technique``, e.g. ``zero3+bf16+ckpt+acc4``.
 
-Techniques may be written in any order; the canonical name orders them by slot and leaves defaults out.
+Techniques may have any order; the canonical name orders them by slot and omits defaults.
 """
 
 import re
@@ -11,7 +11,7 @@ from perfsuite.catalog.definitions import Engine, Technique
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UnknownName, UsageError
 
-# Why a technique that belongs to other processes changes nothing in this one.
+# Why a technique for other processes has no effect in this one.
 LACKS = {
     "training": "it belongs to {processes}, not to training",
     "inference": "inference has neither backward nor optimizer step",
@@ -22,7 +22,7 @@ DIMENSIONS = ("replicas", "tensor")  # fields of Layout that a technique can set
 
 @dataclass(frozen=True)
 class Choice:
-    """A technique as a strategy carries it: with the number behind its name, if it takes one."""
+    """A technique in a strategy, with the number after its name, if it takes one."""
 
     technique: Technique
     number: int | None = None
@@ -34,7 +34,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Strategy:
-    """An engine and a recipe: one choice for every slot, defaults included."""
+    """An engine and a recipe: one choice for every slot, including defaults."""
 
     engine: Engine
     choices: tuple[Choice, ...]
@@ -47,7 +47,7 @@ class Strategy:
 
     @property
     def packages(self) -> tuple[str, ...]:
-        """What must be installed, beside what every cell needs, by the name under which it is imported."""
+        """The packages that it needs in addition to every cell's, by import name."""
         parts: tuple[Engine | Technique, ...] = (self.engine, *(choice.technique for choice in self.choices))
         return tuple(dict.fromkeys(name for part in parts for name in part.packages))
 
@@ -60,7 +60,7 @@ class Strategy:
 def parse_strategy(text: str, catalog: Catalog) -> Strategy:
     """Return the strategy that ``text`` names.
 
-    Raises UnknownName for an unknown part, Refused for parts that exclude each other, UsageError for a bad number.
+    Raises UnknownName for an unknown part, Refused for parts that exclude each other, UsageError for an invalid number.
     """
     engine_name, *technique_names = text.split("+")
     engine = catalog.get("engine", engine_name)
@@ -90,13 +90,13 @@ def _why_not(engine: Engine, technique: Technique) -> str:
     if technique.name in engine.refuses:
         return engine.refuses[technique.name]
     if technique.parameter in DIMENSIONS and technique.name not in engine.combines:
-        return f"{engine.name} lays out all ranks by itself"
+        return f"{engine.name} lays out all ranks itself"
     if engine.process not in technique.processes:
         return LACKS[engine.process].format(processes=" and ".join(technique.processes))
     if technique.loop and technique.name not in engine.loops:
         return (
-            f"perfsuite's {technique.name} loop does not tell Accelerate how to shard or divide a model as "
-            f"{engine.name} does, and Accelerate would train it in DistributedDataParallel"
+            f"perfsuite's {technique.name} loop does not configure Accelerate to shard a model as {engine.name} does; "
+            "Accelerate would use DistributedDataParallel"
         )
     return ""
 
@@ -109,10 +109,10 @@ def _parse_technique(part: str, catalog: Catalog) -> Choice:
     if match and match[1] in techniques and techniques[match[1]].parameter:
         number = int(match[2])
         if number < 2 or match[2].startswith("0"):
-            raise UsageError(f"{part!r} needs a whole number of 2 or more behind {match[1]!r}, such as {match[1]}8.")
+            raise UsageError(f"{part!r} needs an integer of 2 or more after {match[1]!r}, such as {match[1]}8.")
         return Choice(techniques[match[1]], number)
     if part in techniques:
-        raise UsageError(f"{part!r} needs a whole number behind it, such as {part}8.")
+        raise UsageError(f"{part!r} needs an integer after it, such as {part}8.")
     add = "To add one, add it to its slot's file in perfsuite/techniques/."
     known = [name if item.parameter is None else f"{name}<n>" for name, item in techniques.items()]
     raise UnknownName("technique", part, known, add)

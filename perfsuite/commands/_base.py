@@ -1,4 +1,4 @@
-"""What a subcommand is, and the options that several of them share."""
+"""The type of a subcommand, and the options that several of them share."""
 
 import argparse
 import math
@@ -34,12 +34,12 @@ class Command:
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
     """``--catalog``."""
-    text = "A folder with definitions of your own; may be given more than once (perf_catalog in pytest's ini)."
+    text = "A folder with your own definitions; may be repeated (perf_catalog in pytest's ini)."
     parser.add_argument("--catalog", type=Path, action="append", metavar="FOLDER", help=text)
 
 
 def catalog_of(arguments: argparse.Namespace) -> Catalog:
-    """The catalog of ``--catalog``, or of pytest's ini. Raises UsageError for what is no folder."""
+    """The catalog of ``--catalog``, or of pytest's ini. Raises UsageError for a path that is not a folder."""
     named, folders = "--catalog", arguments.catalog
     if folders is None:
         named, folders = "perf_catalog", ini_of(Path.cwd()).folders("perf_catalog")
@@ -56,7 +56,7 @@ def add_baselines(parser: argparse.ArgumentParser) -> None:
 
 
 def store_of(arguments: argparse.Namespace) -> Store:
-    """The baselines of ``--baselines``, or those that pytest holds its cells to, of the chosen kernels."""
+    """The baselines of ``--baselines``, or those of pytest's cells, for the chosen kernels."""
     kernels = kernels_key(kernels_of(arguments))
     if arguments.baselines is not None:
         return Store(arguments.baselines, kernels)
@@ -71,21 +71,21 @@ def add_kernels(parser: argparse.ArgumentParser) -> None:
 
 
 def kernels_of(arguments: argparse.Namespace) -> str:
-    """The choice of ``--kernels``, where the command has it, or of pytest's ini."""
+    """The choice of ``--kernels``, if the command has it, or of pytest's ini."""
     return getattr(arguments, "kernels", None) or ini_of(Path.cwd()).text("perf_kernels") or PORTABLE
 
 
 def add_tolerance(parser: argparse.ArgumentParser) -> None:
     """``--time-tolerance``."""
     text = (
-        "Smallest relative slow-down that must not go unseen (perf_time_tolerance in pytest's ini, or "
+        "Smallest relative slow-down that must be detected (perf_time_tolerance in pytest's ini, or "
         f"{SHARED.tolerance} on CPUs and {DEDICATED.tolerance} elsewhere)."
     )
     parser.add_argument("--time-tolerance", type=float, metavar="X", help=text)
 
 
 def tolerance_of(arguments: argparse.Namespace) -> float | None:
-    """What ``--time-tolerance`` says, or pytest's ini, or None. Raises UsageError for what is no tolerance."""
+    """The value of ``--time-tolerance``, or of pytest's ini, or None. Raises UsageError for an invalid one."""
     named, tolerance = "--time-tolerance", arguments.time_tolerance
     if tolerance is None:
         named, tolerance = "perf_time_tolerance", ini_of(Path.cwd()).number("perf_time_tolerance")
@@ -95,7 +95,7 @@ def tolerance_of(arguments: argparse.Namespace) -> float | None:
 
 
 def given(arguments: argparse.Namespace, *options: str) -> list[str]:
-    """Those of the options that were given, with their values, as words of a command to be printed."""
+    """Those of the options that were given, with their values, as words of a command to print."""
     words = []
     for option in options:
         value = getattr(arguments, "expression" if option == "-k" else option.strip("-").replace("-", "_"))
@@ -105,10 +105,10 @@ def given(arguments: argparse.Namespace, *options: str) -> list[str]:
 
 
 def add_settings(parser: argparse.ArgumentParser, steps: int, warmup: int) -> None:
-    """How cells are measured."""
+    """The options for how cells are measured."""
     add_kernels(parser)
     parser.add_argument("--steps", type=int, default=steps, metavar="N", help=f"Timed steps of a cell ({steps}).")
-    parser.add_argument("--warmup", type=int, default=warmup, metavar="N", help=f"Steps before them ({warmup}).")
+    parser.add_argument("--warmup", type=int, default=warmup, metavar="N", help=f"Warm-up steps before ({warmup}).")
     parser.add_argument("--start-timeout", type=float, default=300.0, metavar="SECONDS", help=_TIMEOUT.format("before"))
     parser.add_argument("--step-timeout", type=float, default=120.0, metavar="SECONDS", help=_TIMEOUT.format("from"))
 
@@ -117,7 +117,7 @@ _TIMEOUT = "Seconds that a rank may take without progress {} its first step on."
 
 
 def settings_of(arguments: argparse.Namespace, capacity: str | None = None) -> Settings:
-    """The settings of the options. Raises PerfsuiteError for those that cannot give a measurement."""
+    """The settings of the options. Raises PerfsuiteError for settings that cannot give a measurement."""
     settings = Settings(
         steps=arguments.steps,
         warmup=arguments.warmup,
@@ -138,10 +138,10 @@ def add_length(parser: argparse.ArgumentParser, default: str = "") -> None:
 
 
 def length_of(arguments: argparse.Namespace, default: int = 0) -> Length:
-    """The length of the training. Raises UsageError for none."""
+    """The length of the training. Raises UsageError if it is not positive."""
     length = Length(arguments.train_steps, arguments.tokens)
     if length == Length():
         length = Length(steps=default)
     if (length.steps if length.tokens is None else length.tokens or 0) < 1:  # type: ignore[operator]
-        raise UsageError("A training has 1 or more steps, or tokens.")
+        raise UsageError("A training needs 1 or more steps, or tokens.")
     return length

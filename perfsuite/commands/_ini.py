@@ -1,4 +1,4 @@
-"""What pytest's ini says, for the commands: the value of an option that is not given is the one that pytest obeys."""
+"""pytest's ini, for the commands: an option that is not given has the value that pytest uses."""
 
 import shlex
 from collections.abc import Mapping
@@ -14,19 +14,19 @@ NAMES = ("pytest.toml", ".pytest.toml", "pytest.ini", ".pytest.ini", "pyproject.
 
 @dataclass(frozen=True)
 class Ini:
-    """``folder`` is pytest's rootdir, ``path`` the file that holds the settings, None where there is none."""
+    """``folder`` is pytest's rootdir, ``path`` the file with the settings, None if there is none."""
 
     folder: Path
     path: Path | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     def text(self, name: str) -> str:
-        """A setting; empty where there is none."""
+        """A setting; empty if there is none."""
         value = self.settings.get(name, "")
-        return str(getattr(value, "value", value))  # from 9 on pytest says beside it where it comes from
+        return str(getattr(value, "value", value))  # since version 9 pytest wraps it with its origin
 
     def number(self, name: str) -> float | None:
-        """None where there is none. Raises UsageError for what is no number."""
+        """None if there is none. Raises UsageError for a text that is not a number."""
         text = self.text(name)
         try:
             return float(text) if text else None
@@ -34,17 +34,17 @@ class Ini:
             raise UsageError(f"{self.path}: {name} is {text!r}, which is not a number.") from error
 
     def folders(self, name: str) -> list[Path]:
-        """A list of folders, which are relative to the file."""
+        """A list of folders, relative to the file."""
         value = self.settings.get(name, [])
         value = getattr(value, "value", value)
         return [self.folder / one for one in (shlex.split(value) if isinstance(value, str) else value)]
 
 
 def ini_of(folder: Path) -> Ini:
-    """What pytest reads when it is called in that absolute folder without arguments. Raises UsageError for a file that
+    """The ini that pytest reads if called in that absolute folder without arguments. Raises UsageError for a file that
     pytest cannot read.
     """
-    import pytest  # not for a command that needs none of it
+    import pytest  # here, since some commands do not need it
     from _pytest.config.findpaths import load_config_dict_from_file
 
     bare = None

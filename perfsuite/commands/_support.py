@@ -18,12 +18,12 @@ MOST_NAMED = 10
 
 def add_file(parser: argparse.ArgumentParser) -> None:
     """``--file``."""
-    text = f"The proofs that the last `perfsuite support run` has left ({DEFAULT})."
+    text = f"The proofs of the last `perfsuite support run` ({DEFAULT})."
     parser.add_argument("--file", type=Path, default=DEFAULT, metavar="JSON", help=text)
 
 
 def print_support(catalog: Catalog, path: Path) -> None:
-    """The matrix, the reasons, and what the last run does not prove with these versions."""
+    """The matrix, the reasons, and what the last run does not prove for these versions."""
     table = matrix(catalog, claims(catalog), load(path))
     console = Console()
     for part in _parts(table, console.width if console.is_terminal else None):
@@ -39,7 +39,7 @@ def print_support(catalog: Catalog, path: Path) -> None:
 
 
 def _parts(table: Matrix, width: int | None) -> list[Table]:
-    """The matrix in as many pieces as its columns need to fit into the width."""
+    """The matrix in as many pieces as needed to fit the width."""
     engines, parts = list(table.engines), []
     while engines:
         count = len(engines)
@@ -60,10 +60,10 @@ def _part(table: Matrix, engines: list[str]) -> Table:
 def _proven(table: Matrix, path: Path) -> str:
     """How much the last run proves."""
     if not table.unproven:
-        return f"All {len(table.symbols)} entries are proven by {path} with the versions that are installed."
+        return f"All {len(table.symbols)} entries are proven by {path} with the installed versions."
     named = [f"{engine} × {technique}" for engine, technique in table.unproven[:MOST_NAMED]]
     more = f" and {len(table.unproven) - MOST_NAMED} more" if len(table.unproven) > MOST_NAMED else ""
     return (
-        f"{len(table.unproven)} of {len(table.symbols)} entries are not proven by {path} with the versions that are "
-        f"installed: {', '.join(named)}{more}. Prove them: perfsuite support run"
+        f"{len(table.unproven)} of {len(table.symbols)} entries are not proven by {path} with the installed versions: "
+        f"{', '.join(named)}{more}. Prove them: perfsuite support run"
     )

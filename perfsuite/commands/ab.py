@@ -1,7 +1,7 @@
 """``perfsuite ab``: two releases, two revisions or two strategies, launched in turn in one session and compared.
 
-Exit codes beside the usual: 1 where B is worse than A or a side failed, 3 where no more is wrong than that a time could
-not be decided.
+Exit codes in addition to the usual ones: 1 if B is worse than A or a side failed, 3 if the only problem is a time that
+could not be decided.
 """
 
 import argparse
@@ -45,33 +45,33 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_cells(parser)
     for name in ("--a", "--b"):
         parser.add_argument(name, required=True, metavar="SIDE", help=_SIDE)
-    parser.add_argument("--model", metavar="M", help="The model of two strategies.")
-    parser.add_argument("--hardware", metavar="H", help="The hardware of two strategies, e.g. cpu_x2.")
+    parser.add_argument("--model", metavar="M", help="The model, for two strategies.")
+    parser.add_argument("--hardware", metavar="H", help="The hardware, for two strategies, e.g. cpu_x2.")
     parser.add_argument("--pairs", type=int, default=MOST_PAIRS, metavar="N", help=_PAIRS)
     parser.add_argument("--tolerance", type=float, metavar="SHARE", help=_TOLERANCE)
     parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
-    parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, raw samples included, as JSON.")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, including raw samples, as JSON.")
     add_settings(parser, steps=20, warmup=3)
     add_catalog(parser)
 
 
-_SIDE = "'name==version …', git:REVISION of the repository here, a strategy, or here: what is installed and lies here."
+_SIDE = "'name==version …', git:REVISION of this repository, a strategy, or here: the installed releases and this code."
 _PAIRS = (
-    f"Most pairs of launches ({MOST_PAIRS}); fewer once all times are decided. At least {LOOKS[0]}; or 0: one launch "
-    "of each side, which compares no times."
+    f"Most pairs of launches ({MOST_PAIRS}); fewer if all times are decided earlier. At least {LOOKS[0]}, or 0: one "
+    "launch of each side, without comparing times."
 )
 _INTERLEAVE = (
-    "What of the two sides alternates: steps, which cancels most of a shared machine's noise and needs the memory of "
-    "both at once, or launches. Steps on CPUs, launches elsewhere."
+    "What alternates between the sides: steps or launches. Steps cancel most of a shared machine's noise, but need the "
+    "memory of both at once. Default: steps on CPUs, launches elsewhere."
 )
 _TOLERANCE = (
-    "The smallest relative difference of a time that must not go unseen "
+    "The smallest relative difference of a time that must be detected "
     f"({SHARED.tolerance} on CPUs, {DEDICATED.tolerance} elsewhere)."
 )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Compare cell by cell and print each as it is done."""
+    """Compare cell by cell and print each result at once."""
     catalog = catalog_of(arguments)
     settings = settings_of(arguments)
     if arguments.pairs != 0 and arguments.pairs < LOOKS[0]:
@@ -115,14 +115,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _cells(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
-    """Two strategies have their cell by model and hardware; everything else has cells of its own."""
+    """Two strategies need a model and hardware; everything else needs cells."""
     strategies = {kind_of(arguments.a), kind_of(arguments.b)} == {"strategy"}
     if not strategies and arguments.model is None and arguments.hardware is None:
         return cells_of(arguments, catalog)
     if None in (arguments.model, arguments.hardware) or arguments.cells or arguments.k is not None:
         raise UsageError(
             "Two strategies need --model and --hardware, and no other cells: --a zero2 --b zero3 --model gpt2_tiny"
-            " --hardware cpu_x2. Anything else (transformers==5.22.0, git:main, here) needs cells or -k."
+            " --hardware cpu_x2. All other sides (transformers==5.22.0, git:main, here) need cells or -k."
         )
     return [make_cell(arguments.model, arguments.a, arguments.hardware, catalog).id]
 

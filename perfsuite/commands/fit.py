@@ -1,4 +1,4 @@
-"""``perfsuite fit MODEL``: which strategies fit into a device's memory, by how much, and what each costs."""
+"""``perfsuite fit MODEL``: which strategies fit a device's memory, how much is left, and what each costs."""
 
 import argparse
 import dataclasses
@@ -12,31 +12,31 @@ from perfsuite.report.memory import headroom
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes
 
-COSTS = {  # nothing where it is empty
+COSTS = {  # none if empty
     "bf16": "",
     "fp16": "",
     "tf32": "",
     "acc": "",
     "adamw_foreach": "",
     "adamw_fused": "",
-    "adamw_loop": "a kernel per parameter and operation of the step",
-    "ckpt": "every layer's forward again: about a third more arithmetic",
-    "ckpt_selective": "a part of every layer's forward again",
-    "ckpt_offload": "every layer's forward again, and what is kept crosses to the host and back",
-    "adafactor": "second moments as rows and columns: steps may be worse",
+    "adamw_loop": "one kernel per parameter and operation of the optimizer step",
+    "ckpt": "every layer's forward again: about a third more computation",
+    "ckpt_selective": "part of every layer's forward again",
+    "ckpt_offload": "every layer's forward again; kept activations are copied to the host and back",
+    "adafactor": "second moments factored into rows and columns: steps may be worse",
     "adamw8bit": "moments rounded to 8 bits",
     "adamw8bit_ao": "moments rounded to 8 bits",
     "adamw4bit_ao": "moments rounded to 4 bits",
-    "sgd": "no moments: other steps than AdamW's",
-    "sgd_momentum": "one moment: other steps than AdamW's",
+    "sgd": "no moments: steps differ from AdamW's",
+    "sgd_momentum": "one moment: steps differ from AdamW's",
     "pure_bf16": "weights and moments rounded to bf16",
-    "lora": "adapters alone are trained",
-    "offload": "everything crosses to the host and back, where the optimizer steps",
-    "offload_optimizer": "gradients and parameters cross to the host and back, where the optimizer steps",
-    "offload_params": "parameters cross to the device twice a step",
+    "lora": "only the adapters are trained",
+    "offload": "everything is copied to the host, where the optimizer steps, and back",
+    "offload_optimizer": "gradients are copied to the host, where the optimizer steps, and parameters back",
+    "offload_params": "parameters are copied to the device twice per step",
 }
 _PIPELINE = "hidden states between stages; ranks wait while the pipeline fills and drains"
-_DIVIDED = "all-reduces of the hidden states in every layer"
+_DIVIDED = "all-reduces of hidden states in every layer"
 _GATHERED = "parameters gathered twice, gradients scattered: 1.5 times ddp's bytes"
 MESSAGES = {
     "single": "",
@@ -59,17 +59,17 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = f"Strategies to try ({', '.join(STRATEGIES)})."
     parser.add_argument("--strategy", nargs="+", default=STRATEGIES, metavar="S", help=text)
     add_workload(parser)
-    parser.add_argument("--fresh", action="store_true", help="Trace again, whatever an earlier run has kept.")
+    parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Rank the strategies: those that fit first, by the bytes that are left. Exit code 1 if none does or one failed."""
+    """Rank the strategies: those that fit first, by the bytes that are left. Exit code 1 if none fits or one failed."""
     catalog = catalog_of(arguments)
     model = catalog.get("model", arguments.model)
     hardware = parse_hardware(arguments.hardware, catalog)
     if hardware.device is None:
-        raise UsageError("A CPU has the machine's memory; name a device: --hardware rtx3090_x2.")
+        raise UsageError("A CPU uses the machine's memory; name a device: --hardware rtx3090_x2.")
     cells, refused = possible(model.name, arguments.strategy, hardware, catalog)
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
     found, failed = predict_each(cells, arguments, catalog)
@@ -99,10 +99,10 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def costs(cell: Cell, prediction: Prediction) -> str:
-    """What the strategy costs beside memory; what this file does not know it says."""
+    """What the strategy costs in addition to memory; unknown costs are named as such."""
     engine = cell.strategy.engine.name
     names = [choice.technique.name for choice in cell.strategy.choices if not choice.technique.default]
-    told = [MESSAGES.get(engine, f"{engine}: not told"), *(COSTS.get(name, f"{name}: not told") for name in names)]
+    told = [MESSAGES.get(engine, f"{engine}: unknown"), *(COSTS.get(name, f"{name}: unknown") for name in names)]
     told += [f"{show_bytes(prediction.host_bytes)} per rank on the host"] if prediction.host_bytes else []
     return "; ".join(filter(None, told)) or "nothing"
 

@@ -29,24 +29,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_select(parser, required=True, what="models")
     parser.add_argument("--strategy", nargs="+", default=["single"], metavar="S", help="e.g. zero3+bf16 (single).")
     parser.add_argument("--hardware", default="cpu_x1", metavar="H", help="e.g. cpu_x2, h100_x1 (cpu_x1).")
-    parser.add_argument("--capacity", metavar="MEMORY", help="Of a rank's tensors, e.g. 64MiB (the device's memory).")
+    parser.add_argument("--capacity", metavar="MEMORY", help="Memory for a rank's tensors, e.g. 64MiB (the device's).")
     parser.add_argument("--models", action="store_true", help="The largest model of a family, not the micro-batch.")
-    parser.add_argument("--micro-batch", type=int, metavar="N", help="With --models: samples of a forward (its own).")
-    parser.add_argument("--sequence-length", type=int, metavar="N", help="Tokens of a sample (the model's own).")
+    parser.add_argument("--micro-batch", type=int, metavar="N", help="With --models: samples per forward (its own).")
+    parser.add_argument("--sequence-length", type=int, metavar="N", help="Tokens per sample (the model's own).")
     parser.add_argument("--most", type=int, default=MOST, metavar="N", help=f"The largest micro-batch tried ({MOST}).")
     add_settings(parser, steps=1, warmup=0)
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Probe and print. Exit code 1 where a probe failed in another way than by its memory."""
+    """Probe and print. Exit code 1 if a probe failed for another reason than memory."""
     catalog = catalog_of(arguments)
     for name in ("micro_batch", "sequence_length", "most"):
         number = getattr(arguments, name)
         if number is not None and number < 1:
             raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {number}.")
     if arguments.micro_batch and not arguments.models:
-        raise UsageError("--micro-batch is what is looked for; with --models it can be given.")
+        raise UsageError("--micro-batch is the unknown here; give it only with --models.")
     hardware = parse_hardware(arguments.hardware, catalog)
     absent = why_absent(hardware, catalog)
     if absent:
@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not models:
         known = catalog.all("model")
         near = hint(arguments.expression, known)
-        raise UsageError(f"No model fits -k {arguments.expression!r}.{near} Known: {', '.join(known)}.")
+        raise UsageError(f"No model matches -k {arguments.expression!r}.{near} Known: {', '.join(known)}.")
     settings = settings_of(arguments, arguments.capacity)
     length = f"-s{arguments.sequence_length}" if arguments.sequence_length else ""
     if arguments.models:
@@ -89,7 +89,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def table(answers: Sequence[Answer], title: str) -> Table:
     """One row per question; the answer is a model's name or a micro-batch."""
-    made = bare_table("of", "strategy", title, "peak memory", "left", "the next one")
+    made = bare_table("of", "strategy", title, "peak memory", "left", "the next larger")
     for one in answers:
         question = one.question
         reason = question.refused or (one.unanswered and _told(one.unanswered))
@@ -119,7 +119,7 @@ def _told(measurement: Measurement) -> str:
         peak = show_bytes(measurement.readings["peak_memory_bytes"].value)
         return f"fits, {peak} of {show_bytes(capacity)}" if capacity else f"fits, {peak}"
     if measurement.outcome != "oom" or failure is None:
-        return f"{measurement.outcome}: {failure.message if failure else 'without a word'}"
+        return f"{measurement.outcome}: {failure.message if failure else 'no reason was recorded'}"
     missing = "oom" if failure.missing_bytes is None else f"oom, at least {show_bytes(failure.missing_bytes)} missing"
     return missing + (f" (most of it {most_of(failure.parts)})" if failure.parts else "")
 

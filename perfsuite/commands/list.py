@@ -1,4 +1,4 @@
-"""``perfsuite list``: what can be named, from the catalog, and which engine supports which technique."""
+"""``perfsuite list``: everything that has a name in the catalog, and which engine supports which technique."""
 
 import argparse
 from collections.abc import Callable, Iterable
@@ -23,7 +23,7 @@ def models(catalog: Catalog) -> Table:
 
 
 def engines(catalog: Catalog) -> Table:
-    """Every engine with what it shards, or why it is refused."""
+    """Every engine with what it shards, or the reason why it is refused."""
     table = bare_table("engine", "ranks", "shards over them", "process", "source")
     for engine in catalog.all("engine").values():
         ranks = f"{engine.min_ranks}+" if engine.max_ranks is None else f"{engine.min_ranks}–{engine.max_ranks}"
@@ -35,7 +35,7 @@ def engines(catalog: Catalog) -> Table:
 
 
 def techniques(catalog: Catalog) -> Table:
-    """Every technique by slot with its meaning, or why it is refused."""
+    """Every technique by slot with its meaning, or the reason why it is refused."""
     table = bare_table("technique", "slot", "meaning")
     for technique in sorted(catalog.all("technique").values(), key=lambda technique: technique.order):
         name = technique.name + ("<n>" if technique.parameter else "")
@@ -46,7 +46,7 @@ def techniques(catalog: Catalog) -> Table:
 
 
 def hardware(catalog: Catalog) -> Table:
-    """Every device; its ranks are written behind it: h100_x4."""
+    """Every device; the number of ranks follows its name: h100_x4."""
     table = bare_table("hardware", "memory", "bandwidth", "dense bf16", "dense fp32", "source")
     table.add_row("cpu", "the machine's", "", "", "", "a rank is one core")
     for device in catalog.all("device").values():
@@ -76,7 +76,7 @@ TABLES: dict[str, Callable[[Catalog], Table]] = {
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    parser.add_argument("what", nargs="?", choices=tuple(TABLES), help="One table; without it, all of them.")
+    parser.add_argument("what", nargs="?", choices=tuple(TABLES), help="One table (all of them).")
     parser.add_argument("--support", action="store_true", help="Which engine runs with which technique, and the proof.")
     add_file(parser)
     add_catalog(parser)
@@ -87,7 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = catalog_of(arguments)
     if arguments.support:
         if arguments.what:
-            raise UsageError(f"--support is a table of its own: leave {arguments.what} out.")
+            raise UsageError(f"--support is a table of its own: leave out {arguments.what}.")
         print_support(catalog, arguments.file)
         return 0
     chosen: Iterable[str] = [arguments.what] if arguments.what else TABLES
@@ -106,4 +106,4 @@ def _or_refused(text: str, refused: str) -> str:
     return f"refused: {refused}" if refused else text
 
 
-COMMAND = Command(name="list", help="What can be named, and what goes with what.", arguments=arguments, run=run)
+COMMAND = Command(name="list", help="List all names, and what goes with what.", arguments=arguments, run=run)

@@ -1,4 +1,4 @@
-"""``perfsuite memory MODEL``: how much memory a training needs on hardware that is not here, and what for."""
+"""``perfsuite memory MODEL``: how much memory a training needs on absent hardware, and for what."""
 
 import argparse
 import dataclasses
@@ -21,7 +21,7 @@ from perfsuite.report.tables import print_table
 from perfsuite.units import show_bytes
 from perfsuite.wire.failure import Failure
 
-# What a sweep varies: the micro-batch and the length by doubling, the strategy over what people ask for.
+# The values of a sweep: micro-batch and length doubled, and common strategies.
 DOUBLINGS = 6
 STRATEGIES = (
     "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor", "single+bf16+adamw8bit", "single+bf16+lora+ckpt",
@@ -34,15 +34,15 @@ BAR = 40
 
 def add_workload(parser: argparse.ArgumentParser) -> None:
     """Micro-batch and lengths."""
-    parser.add_argument("-b", "--micro-batch", type=int, metavar="N", help="Samples of one forward (the model's own).")
-    parser.add_argument("-s", "--sequence-length", type=int, metavar="N", help="Tokens of a sample (the model's own).")
-    parser.add_argument("-t", "--target-length", type=int, metavar="N", help="Tokens that a decoder writes.")
-    text = "Batches without padding, as of packed samples: attention then needs no mask."
+    parser.add_argument("-b", "--micro-batch", type=int, metavar="N", help="Samples per forward (the model's own).")
+    parser.add_argument("-s", "--sequence-length", type=int, metavar="N", help="Tokens per sample (the model's own).")
+    parser.add_argument("-t", "--target-length", type=int, metavar="N", help="Tokens that a decoder generates.")
+    text = "Batches without padding, like packed samples: attention then needs no mask."
     parser.add_argument("--unpadded", action="store_true", help=text)
 
 
 def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
-    """The model's workload with what the options say. Raises UsageError for what is none, or longer than the model."""
+    """The model's workload with the options applied. Raises UsageError for an invalid or too long one."""
     given = {
         "micro_batch": arguments.micro_batch,
         "sequence_length": arguments.sequence_length,
@@ -50,7 +50,7 @@ def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
     }
     known = {name: number for name, number in given.items() if number is not None}
     if any(number < 1 for number in known.values()):
-        raise UsageError("A micro-batch and a length are 1 or more.")
+        raise UsageError("A micro-batch and a length must be 1 or more.")
     if "target_length" in known and model.workload.target_length is None:
         raise Refused(f"--target-length: {model.name} has no decoder of its own, so it has no target length.")
     workload = dataclasses.replace(model.workload, **known)
@@ -62,8 +62,8 @@ def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
 def predict_each(
     cells: Sequence[Cell], arguments: argparse.Namespace, catalog: Catalog
 ) -> tuple[list[Prediction], bool]:
-    """The predictions, of as many traces at once as this process may use cores, and whether a trace failed: the
-    others are told of all the same, and it is not predicted, with the reason.
+    """The predictions, with as many traces at once as this process has cores, and whether a trace failed. A failed cell
+    is not predicted, with the reason; the others are.
     """
     cores = max(1, len(os.sched_getaffinity(0)))
     padded, fresh = not arguments.unpadded, arguments.fresh
@@ -89,16 +89,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategy", metavar="S", help="Engine and techniques (single).")
     parser.add_argument("--hardware", metavar="H", help="Device and ranks, e.g. rtx3090_x2 (cpu_x1).")
     add_workload(parser)
-    parser.add_argument("--explain", action="store_true", help="Walk from what one expects to what is needed.")
+    parser.add_argument("--explain", action="store_true", help="Explain the figure, from the usual estimate by hand.")
     parser.add_argument("--timeline", type=Path, metavar="FILE.html", help="Draw live memory over a step.")
-    parser.add_argument("--sweep", choices=("batch", "seq", "strategy"), help="The same for several of these.")
-    parser.add_argument("--plot", type=Path, metavar="FILE.html", help="Draw the sweep: what is needed, by category.")
-    parser.add_argument("--fresh", action="store_true", help="Trace again, whatever an earlier run has kept.")
+    parser.add_argument("--sweep", choices=("batch", "seq", "strategy"), help="Predict the cell for several of these.")
+    parser.add_argument("--plot", type=Path, metavar="FILE.html", help="Draw the sweep: needed memory, by category.")
+    parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the prediction. Exit code 1 where it does not fit or cannot be predicted."""
+    """Print the prediction. Exit code 1 if it does not fit or cannot be predicted."""
     catalog = catalog_of(arguments)
     _check_options(arguments)
     cell = cell_of(arguments, catalog)
@@ -126,24 +126,24 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _check_options(arguments: argparse.Namespace) -> None:
-    """Raise UsageError where an option would change nothing."""
+    """Raise UsageError for an option that would have no effect."""
     given = ("strategy", "hardware", "micro_batch", "sequence_length", "target_length")
     if arguments.model.count("-") > 1 and any(getattr(arguments, name) is not None for name in given):
         raise UsageError(
-            f"{arguments.model} is a whole cell's id: strategy, hardware and workload stand in it (-b4-s512)."
+            f"{arguments.model} is a whole cell's id, which includes strategy, hardware and workload (-b4-s512)."
         )
     if arguments.sweep and (arguments.timeline or arguments.explain):
-        raise UsageError("--timeline and --explain are of one cell, --sweep is of several; --plot draws a sweep.")
+        raise UsageError("--timeline and --explain are for one cell, --sweep is for several; --plot draws a sweep.")
     if arguments.sweep == "strategy" and arguments.strategy:
-        raise UsageError("--sweep strategy has its own: leave --strategy out, or try yours by perfsuite fit.")
+        raise UsageError("--sweep strategy chooses the strategies: leave out --strategy, or use perfsuite fit.")
     check_output("--timeline", arguments.timeline, ".html")
     check_output("--plot", arguments.plot, ".html")
     if arguments.plot and not arguments.sweep:
-        raise UsageError("--plot draws a sweep: say --sweep batch, seq or strategy. --timeline draws one cell.")
+        raise UsageError("--plot draws a sweep: add --sweep batch, seq or strategy. --timeline draws one cell.")
 
 
 def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
-    """The cell that the options name; ``single`` takes one of several devices. Raises UsageError for none."""
+    """The cell that the options name; ``single`` takes one of several devices. Raises UsageError if there is none."""
     if arguments.model.count("-") > 1:
         return parse_cell(arguments.model, catalog)
     strategy, hardware = arguments.strategy or "single", arguments.hardware or "cpu_x1"
@@ -161,7 +161,7 @@ def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
     print_table(ranking(found, names))
     print("".join(f"\n{reason}" for reason in refused), end="\n" if refused else "")
     if arguments.sweep == "seq" and len(cells) < DOUBLINGS:
-        print(f"\n{cell.model.name} has learned {cell.model.positions:,} positions: that is its longest sequence.")
+        print(f"\n{cell.model.name} has learned {cell.model.positions:,} positions, so no sequence can be longer.")
     print()
     most = max((one.needed_bytes for one in found if one.outcome != "unsupported"), default=1)
     width = max(map(len, names))
@@ -179,7 +179,7 @@ def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
 def _variants(
     cell: Cell, arguments: argparse.Namespace, catalog: Catalog
 ) -> tuple[Sequence[Cell], list[str], Sequence[str]]:
-    """The cells of a sweep, what each is called in it, and why others are not. Lengths end with the model's learned
+    """The cells of a sweep, the name of each in it, and why others are left out. Lengths end with the model's learned
     positions.
     """
     if arguments.sweep == "strategy":
@@ -198,7 +198,7 @@ def _variants(
 def possible(
     model: str, strategies: Sequence[str], hardware: Hardware, catalog: Catalog
 ) -> tuple[list[Cell], list[str]]:
-    """The strategies on all of the ranks, or on one where they cannot have more; and why others cannot be."""
+    """The strategies on all ranks, or on one if they cannot have more; and why others are impossible."""
     cells, refused = [], []
     for strategy in strategies:
         alone = catalog.get("engine", strategy.partition("+")[0]).max_ranks == 1
@@ -217,7 +217,7 @@ def possible(
 
 COMMAND = Command(
     name="memory",
-    help="How much memory a training needs, and what for.",
+    help="How much memory a training needs, and for what.",
     arguments=arguments,
     run=run,
     starts_processes=True,

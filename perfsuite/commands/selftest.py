@@ -1,6 +1,6 @@
-"""``perfsuite selftest``: put faults into real cells on purpose, and show that the gate says of each what is wrong.
+"""``perfsuite selftest``: puts faults into real cells on purpose, and shows that the gate reports each correctly.
 
-Each exact fault must be caught, every time. Faults in time are counted: k of n trials, with an interval.
+Each exact fault must be caught every time. Faults in time are counted: k of n trials, with an interval.
 """
 
 import argparse
@@ -25,11 +25,11 @@ from perfsuite.selftest.trials import TIME_FAULTS, TimeFault
 from perfsuite.wire.record import Record
 
 SAID = 100  # columns, at most
-_WRONG = {"control": "is not green without a fault", "time": "refutes what is claimed of: {name}, {where}"}
+_WRONG = {"control": "is not green without a fault", "time": "contradicts the claim for: {name}, {where}"}
 
 
 class Report(Record, frozen=True, kw_only=True):
-    """What ``--json`` holds."""
+    """The content of ``--json``."""
 
     date: str
     rows: list[Row]
@@ -37,18 +37,18 @@ class Report(Record, frozen=True, kw_only=True):
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    parser.add_argument("-k", default="", metavar="EXPR", help="Only faults in whose row all of these words stand.")
-    parser.add_argument("--all", action="store_true", help="Every fault, not only the quick ones; -k finds all too.")
-    parser.add_argument("--list", action="store_true", help="Say which faults there are, and measure nothing.")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the rows there too.")
+    parser.add_argument("-k", default="", metavar="EXPR", help="Only faults whose row has all of these words.")
+    parser.add_argument("--all", action="store_true", help="Every fault, not only the quick ones; so does -k.")
+    parser.add_argument("--list", action="store_true", help="List the faults, and measure nothing.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the rows to this file too.")
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Prove the faults.
 
-    Exit code 1 if an exact one passes or is caught for another reason, if a cell without one is red, or if the trials
-    of a fault in time refute what is claimed of them.
+    Exit code 1 if an exact one passes or is caught for another reason, if a cell without a fault is red, or if the
+    trials of a fault in time contradict the claim for it.
     """
     cases = chosen((*CASES, *TIME_FAULTS), arguments.k)
     if not cases:
@@ -73,7 +73,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def tell(rows: list[Row], seconds: float) -> int:
-    """The sentences after the table, the reasons of what is wrong, and the exit code."""
+    """Prints the sentences after the table and the reasons of what is wrong; returns the exit code."""
     wrong = [row for row in rows if not row.caught]
     exact = [row for row in rows if row.kind not in ("control", "time")]
     caught = sum(row.caught for row in exact)
@@ -83,14 +83,14 @@ def tell(rows: list[Row], seconds: float) -> int:
             print(f"{row.name}, {row.where}: {row.said}")
     for row in wrong:
         what = _WRONG.get(row.kind, "does not catch: {name}, {where}").format(name=row.name, where=row.where)
-        text = f"{row.cell} {what}. It said {row.status}: {row.said} Expected {row.expected}"
+        text = f"{row.cell} {what}. The verdict was {row.status}: {row.said} Expected {row.expected}"
         print(f"perfsuite: {text}", file=sys.stderr)
     return 1 if wrong else 0
 
 
 def table(rows: list[Row]) -> Table:
     """One row per fault, and the cells without one."""
-    shown = bare_table("fault", "cell", "where it is put", "verdict", "what was said", "caught")
+    shown = bare_table("fault", "cell", "where it is put", "verdict", "message", "caught")
     for row in rows:
         said = row.said if len(row.said) <= SAID else f"{row.said[:SAID]}…"
         good = {"control": "green", "time": f"{row.red} of {row.trials}"}.get(row.kind, "yes")
@@ -110,7 +110,7 @@ def _list(cases: list[Case | TimeFault]) -> Table:
 
 COMMAND = Command(
     name="selftest",
-    help="Inject faults, and show that the gate sees them.",
+    help="Inject faults, and show that the gate detects them.",
     arguments=arguments,
     run=run,
     starts_processes=True,

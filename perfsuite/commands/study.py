@@ -1,4 +1,4 @@
-"""``perfsuite study NAME``: measure the cells that answer a question, and say the answer in words and numbers."""
+"""``perfsuite study NAME``: measures the cells that answer a question, and prints the answer in words and numbers."""
 
 import argparse
 import sys
@@ -24,21 +24,21 @@ ROUNDS = 3
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("name", metavar="NAME", help="A study of `perfsuite list studies`.")
-    parser.add_argument("--model", nargs="+", metavar="M", help="Models to ask the question of (the study's own).")
+    parser.add_argument("--model", nargs="+", metavar="M", help="Models to study (the study's own).")
     parser.add_argument("--hardware", metavar="H", help="Hardware with the most ranks of a cell, e.g. cpu_x2, h100_x4.")
-    parser.add_argument("--micro-batch", type=int, metavar="N", help="Samples of a forward where the study names none.")
-    parser.add_argument("--sequence-length", type=int, metavar="N", help="Tokens of a sample (the model's own).")
+    parser.add_argument("--micro-batch", type=int, metavar="N", help="Samples per forward, if the study names none.")
+    parser.add_argument("--sequence-length", type=int, metavar="N", help="Tokens per sample (the model's own).")
     parser.add_argument("--capacity", metavar="MEMORY", help="Memory that a rank's tensors may occupy, e.g. 24GiB.")
     add_settings(parser, steps=10, warmup=3)
-    add_length(parser, f" whose time is told ({TRAIN_STEPS})")
+    add_length(parser, f" whose duration is reported ({TRAIN_STEPS})")
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"Trainings of each cell ({ROUNDS}).")
-    parser.add_argument("--out", type=Path, metavar="FOLDER", help="Where the results go (perf-studies/NAME).")
-    parser.add_argument("--fresh", action="store_true", help="Measure everything, whatever an earlier run has kept.")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="Folder for the results (perf-studies/NAME).")
+    parser.add_argument("--fresh", action="store_true", help="Measure everything, even if earlier results are kept.")
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run the study. Exit code 1 where a row failed: a fault is no answer."""
+    """Run the study. Exit code 1 if a row failed: a fault is not an answer."""
     catalog = catalog_of(arguments)
     study = catalog.get("study", arguments.name)
     for name in ("rounds", "micro_batch", "sequence_length"):

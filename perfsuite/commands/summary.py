@@ -17,22 +17,22 @@ _CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    text = "What pytest --perf-report has written, measured and predicted cells, or a folder that may hold such files."
+    text = "Reports of pytest --perf-report, with measured and predicted cells, or folders that may hold some."
     parser.add_argument("reports", type=Path, nargs="*", metavar="REPORT.jsonl", help=text)
-    text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red whatever the reports say."
+    text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red, whatever the reports say."
     parser.add_argument("--conclusion", default=SUCCESS, metavar="WORD", help=text)
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print it; 1 where the run failed, a cell is red or held to nothing, or there is none."""
+    """Print it; 1 if the run failed, a cell is red or was not compared, or there is none."""
     catalog = catalog_of(arguments)
     measured: list[Result] = []
     predicted: list[PredictedResult] = []
     for report in itertools.chain.from_iterable(map(_files, arguments.reports)):
         here, not_here = codec.read_report(report)
         for name in [*(one.measurement.cell for one in here), *(one.prediction.cell for one in not_here)]:
-            if not _CELL.fullmatch(name):  # the model may be of a conftest that is not here, the form may not be
+            if not _CELL.fullmatch(name):  # the model may be in a conftest that is not here, but the form must be right
                 raise FileError(f"{report} has a cell named {name[:80]!r}: write model-strategy-hardware.")
         measured += here
         predicted += not_here

@@ -16,17 +16,17 @@ from perfsuite.report.live import LiveLine
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    parser.add_argument("action", choices=("run",), help="Prove what is not proven with the versions installed here.")
+    parser.add_argument("action", choices=("run",), help="Prove what is not yet proven with the installed versions.")
     parser.add_argument("--engine", nargs="+", default=[], metavar="E", help="Only pairs of these engines.")
     parser.add_argument("--technique", nargs="+", default=[], metavar="T", help="Only pairs of these techniques.")
-    parser.add_argument("--fresh", action="store_true", help="Measure them again, whatever is proven.")
+    parser.add_argument("--fresh", action="store_true", help="Measure them again, even if proven.")
     add_settings(parser, steps=1, warmup=0)
     add_file(parser)
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Prove and write. Exit code 1 where a cell failed: such a pair neither runs nor is refused."""
+    """Prove and write. Exit code 1 if a cell failed: such a pair neither runs nor is refused."""
     catalog = catalog_of(arguments)
     engines = [catalog.get("engine", name).name for name in arguments.engine]
     techniques = [catalog.get("technique", name).name for name in arguments.technique]

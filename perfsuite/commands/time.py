@@ -1,4 +1,4 @@
-"""``perfsuite time``: how long a training takes, from the steps of a cell that was measured before."""
+"""``perfsuite time``: how long a training takes, from the steps of a measured cell."""
 
 import argparse
 import os
@@ -36,11 +36,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_catalog(parser)
 
 
-_FOLDER = "Where studies left their cells (perf-studies)."
+_FOLDER = "Folder of the studies' cells (perf-studies)."
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Print the time, its uncertainty and where it comes from."""
+    """Print the time, its uncertainty and its source."""
     catalog = catalog_of(arguments)
     cell = parse_cell(arguments.cell, catalog).id
     length = length_of(arguments)

@@ -1,1 +1,1 @@
-"""Which engine goes with which technique: what the catalog claims, the cell that proves it, and the table of both."""
+"""Which engine goes with which technique: the catalog's claims, the cells that prove them, and the table of both."""

@@ -1,4 +1,4 @@
-"""The support table for people: in docs/support.md, and in the terminal with what the last run has not proven."""
+"""The support table for people: in docs/support.md, and in the terminal with the pairs that are not yet proven."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -11,9 +11,9 @@ from perfsuite.compatibility.proofs import Entry, proven, refusal
 
 Key = tuple[str, str]
 LEGEND = {
-    "✓": "a cell with this engine and this technique has trained; its id stands under Proofs",
-    "✓+": "the same, but only together with another technique, which the id names",
-    "number": "refused, for the reason of that number; with c behind it, on a CPU only",
+    "✓": "a cell with this engine and this technique has trained; its id is listed under Proofs",
+    "✓+": "the same, but only together with another technique, which is part of the id",
+    "number": "refused for the reason with that number; with c after it, only on a CPU",
     "✗": "FAILED: it neither runs nor is refused",
     "~": "proven, but with other library versions",
     "?": "not proven yet",
@@ -37,13 +37,13 @@ class Matrix:
 
     @property
     def legend(self) -> list[tuple[str, str]]:
-        """The symbols that occur."""
+        """The symbols that occur in the table."""
         used = {"number" if symbol[:1].isdigit() else symbol for symbol in self.symbols.values()}
         return [(symbol, meaning) for symbol, meaning in LEGEND.items() if symbol in used]
 
 
 def matrix(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Entry]) -> Matrix:
-    """The catalog's pairs; what needs a proof is looked up in the entries."""
+    """The catalog's pairs; the entries show which are proven."""
     techniques = sorted(catalog.all("technique").values(), key=lambda technique: (technique.order, technique.slot))
     table = Matrix(list(catalog.all("engine")), techniques)
     for claim in pairs:
@@ -69,13 +69,13 @@ def _symbol(claim: Claim, entry: Entry | None, reasons: dict[str, int], catalog:
 
 
 def _helped(entry: Entry) -> bool:
-    """Whether the proof's strategy names more than the pair."""
+    """Whether the proof's strategy has more techniques than the pair."""
     _, *named = entry.cell.split("-")[1].split("+")
     return any(re.sub(r"\d+$", "", name) != entry.technique and name != entry.technique for name in named)
 
 
 def _bare(entry: Entry) -> str:
-    """The reason without the names that the table's row and column already say, so that equal ones have one number."""
+    """The reason without the names of its row and column, so that equal reasons have one number."""
     text = re.sub(r"^\S+ cannot be combined with '[^']*': ", "", " ".join(entry.reason.split()))
     text = re.sub(rf"^{re.escape(entry.engine)}(?=\s)", "it", text)
     return f"{text[:1].upper()}{text[1:].rstrip('.')}."
@@ -87,8 +87,8 @@ def markdown(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Ent
     lines = [
         "# What goes with what",
         "",
-        "Every engine × technique of the catalog. Written by `perfsuite support run`, which trains a cell for each ✓",
-        "and asks the catalog for each refusal. `tests/test_support.py` holds it to the catalog. Edits here are lost.",
+        "Every engine × technique of the catalog. `perfsuite support run` writes this page. It trains a cell for each",
+        "✓ and takes each refusal from the catalog. `tests/test_support.py` checks the page. Edits are lost.",
         "",
         *(f"- **{symbol}** {meaning}" for symbol, meaning in table.legend),
         "",

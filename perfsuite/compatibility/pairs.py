@@ -1,4 +1,4 @@
-"""What the catalog claims of every engine × technique: the cells that would prove it, or why it is refused.
+"""The catalog's claims about every engine × technique: the cells that would prove it, or why it is refused.
 
 A loop is a technique of the slot "loop", so engine × loop is a part of it.
 """
@@ -18,15 +18,15 @@ from perfsuite.cell import Cell, Hardware, objection, parse_cell
 from perfsuite.errors import Refused, UsageError
 
 TINY = 10_000_000  # parameters; a model with fewer trains in milliseconds
-RANKS = (2, 1, 4, 8)  # two first: what one rank does alone proves nothing of an engine that shares work
-NUMBERS = (2, 4, 8)  # behind the name of a technique that takes one
+RANKS = (2, 1, 4, 8)  # 2 first: a single rank proves nothing about an engine that shares work
+NUMBERS = (2, 4, 8)  # after the name of a technique that takes one
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
     """One pair. ``cells`` would prove it, one for every tiny model that accepts it; without any, it is refused.
 
-    ``on_cpu`` says that it is a CPU that is refused, and some GPU is not.
+    ``on_cpu``: a CPU is refused, but some GPU is not.
     """
 
     engine: str
@@ -48,7 +48,7 @@ def _claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
     tiny = [model for model in models if model.parameters < TINY and (model.task == MESSAGES) == messages]
     tiny.sort(key=lambda model: (model.parameters, model.name))
     base = None
-    if not engine.refused:  # models that the engine accepts come first: their refusals are the technique's
+    if not engine.refused:  # models that the engine accepts come first: their refusals come from the technique
         alone = parse_strategy(engine.name, catalog)
         known = {cell.model.name for cell in _cells(alone, tiny)[0]}
         tiny.sort(key=lambda model: model.name not in known)
@@ -73,7 +73,7 @@ def _claim(engine: Engine, technique: Technique, tiny: list[Model], base: Strate
     devices = {frozenset(device.dense_flops): device for device in catalog.all("device").values()}  # one of each kind
     for strategy, device in itertools.product((*alone, *helped), devices.values()):
         there, _ = _cells(strategy, tiny, device)
-        if there:  # a GPU has it: what stands against it here is of that model, whatever others lack
+        if there:  # a GPU supports it, so the reason of that model counts, whatever other models lack
             return claim(reason=_cells(strategy, [there[0].model])[1], on_cpu=True)
     return claim(reason=_cells(alone[0], tiny)[1])
 
@@ -83,7 +83,7 @@ def _first_cells(strategies: Iterable[Strategy], models: list[Model]) -> tuple[C
 
 
 def _with_another(text: str, catalog: Catalog) -> Iterator[Strategy]:
-    """The strategy with one more technique: some need another's help."""
+    """The strategy with one more technique: some techniques need another."""
     for other in catalog.all("technique").values():
         for more in _spellings(other) if not other.default else ():
             try:
@@ -93,7 +93,7 @@ def _with_another(text: str, catalog: Catalog) -> Iterator[Strategy]:
 
 
 def advised(claim: Claim, reason: str, catalog: Catalog) -> Iterator[Cell]:
-    """The pair's cells with a technique that a refusal in a rank advises: "add +bf16"."""
+    """The pair's cells with a technique that a refusal in a rank suggests: "add +bf16"."""
     known = catalog.all("technique").keys()
     for name, cell in itertools.product(sorted(known & set(re.findall(r"\+(\w+)", reason))), claim.cells):
         with contextlib.suppress(UsageError):
@@ -108,9 +108,10 @@ def _spellings(technique: Technique) -> Iterator[str]:
 
 
 def _cells(strategy: Strategy, models: Iterable[Model], device: Device | None = None) -> tuple[tuple[Cell, ...], str]:
-    """A cell for every model that accepts the strategy on some number of ranks, and the first model's reason against.
+    """A cell for every model that accepts the strategy on some number of ranks, and the first model's reason against
+    it.
 
-    A reason that is not the number of ranks goes before one that is.
+    A reason other than the number of ranks comes first.
     """
     cells, reasons, counts = [], [], []
     layouts = []

@@ -1,6 +1,6 @@
-"""The proofs of what the catalog claims: a cell is trained for every pair, and the outcome is kept in a file.
+"""The proofs of the catalog's claims: a cell is trained for every pair, and the outcome is kept in a file.
 
-docs/support.json has one pair per line. A proof holds for the library versions with which it was made.
+docs/support.json has one pair per line. A proof holds for the library versions that it was made with.
 """
 
 import datetime
@@ -31,7 +31,7 @@ class Entry(Record, frozen=True, kw_only=True, omit_defaults=True):
     """One pair. ``state`` is "runs" (``cell`` proves it), "refused" (``reason``) or "failed".
 
     A refusal with a ``cell`` was measured: the ranks raised Unsupported. ``on_cpu``: a GPU is not refused, or not by
-    what was measured.
+    this measurement.
     """
 
     engine: str
@@ -57,18 +57,18 @@ def load(path: Path) -> dict[tuple[str, str], Entry]:
         return {}
     found = codec.read(path, SupportFile)
     if found.format != FORMAT:
-        raise FileError(f"{path} has format {found.format}, this perfsuite knows {FORMAT}: upgrade.")
+        raise FileError(f"{path} has format {found.format}, but this perfsuite knows {FORMAT}: upgrade.")
     return {(entry.engine, entry.technique): entry for entry in found.entries}
 
 
 def save(path: Path, entries: Iterable[Entry]) -> None:
-    """Write the file whole, one pair per line, so that a change is a line of a diff. Raises FileError."""
+    """Write the file completely, one pair per line, so that each change is one line of a diff. Raises FileError."""
     lines = ",\n".join(map(_line, entries))
     write(path, f'{{"format":{FORMAT},"entries":[\n{lines}\n]}}\n')
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file whole. Raises FileError."""
+    """Write a file completely. Raises FileError."""
     try:
         codec.write_bytes(path, text.encode())
     except OSError as error:
@@ -89,7 +89,7 @@ def refusal(claim: Claim) -> Entry:
 
 
 def proof(claim: Claim, entry: Entry | None, catalog: Catalog) -> Cell | None:
-    """The cell of the entry, if the catalog still has it and it is one of the pair."""
+    """The cell of the entry, if the catalog still has it and it belongs to the pair."""
     if entry is None or not claim.cells:
         return None
     try:
@@ -101,7 +101,7 @@ def proof(claim: Claim, entry: Entry | None, catalog: Catalog) -> Cell | None:
 
 
 def proven(claim: Claim, entry: Entry | None, catalog: Catalog) -> bool:
-    """Whether the entry is what would be found now: the refusal, or a proof with these versions."""
+    """Whether the entry is still right: the same refusal, or a proof with these versions."""
     if not claim.cells:
         return entry == refusal(claim)
     cell = proof(claim, entry, catalog)
@@ -110,15 +110,15 @@ def proven(claim: Claim, entry: Entry | None, catalog: Catalog) -> bool:
 
 @dataclass
 class Prover:
-    """Measures what is not proven yet. ``known`` holds what this run and the kept proofs say of cells."""
+    """Measures what is not proven yet. ``known`` has the results of this run and of the kept proofs, by cell."""
 
     runner: Runner
     watch: Watch
     known: dict[str, tuple[str, str]] = field(default_factory=dict)
 
     def prove(self, claim: Claim) -> Entry:
-        """Train the cells of the pair until one runs; if none is supported, those with what the refusal advises. The
-        pair is refused if none of them is either, and failed if one fails.
+        """Train the cells of the pair until one runs. If none is supported, train those with the techniques that the
+        refusals suggest. The pair is refused if none of these is supported either, and failed if one fails.
         """
         first: tuple[Cell, str] | None = None
         for cell in claim.cells:
@@ -155,9 +155,9 @@ def prove_all(
     fresh: bool,
     tell: Callable[[Entry, int], None],
 ) -> list[Entry]:
-    """Prove every wanted pair that is not proven, keep the file up to date after each, and return all entries.
+    """Prove every wanted pair that is not proven, update the file after each, and return all entries.
 
-    Entries of pairs that the catalog no longer has are dropped. ``tell`` gets each new entry and how many are left.
+    Entries of pairs that are no longer in the catalog are dropped. ``tell`` gets each new entry and how many are left.
     """
     before = load(path)
     entries: dict[tuple[str, str], Entry] = {}
@@ -174,7 +174,7 @@ def prove_all(
         else:
             waiting += [claim] if wanted(claim) else []
             if old and old.cell:
-                entries[key] = old  # until it is proven anew; if it is not wanted now, as it was
+                entries[key] = old  # until it is proven again; if it is not wanted now, it stays
 
     def ordered() -> list[Entry]:
         return [entries[key] for claim in pairs if (key := (claim.engine, claim.technique)) in entries]
@@ -188,12 +188,12 @@ def prove_all(
     return ordered()
 
 
-_line = functools.cache(codec.encode_line)  # the file is written again after each proof
+_line = functools.cache(codec.encode_line)  # the file is rewritten after each proof
 
 
 @functools.cache
 def _named_version(package: str) -> str:
-    """Of what is installed; else nothing."""
+    """The version if installed, or nothing."""
     try:
         return f"{package} {importlib.metadata.version(package)}"
     except importlib.metadata.PackageNotFoundError:
@@ -203,7 +203,7 @@ def _named_version(package: str) -> str:
 def _verdict(measurement: Measurement) -> tuple[str, str]:
     message = measurement.failure.message if measurement.failure else ""
     state = {"fits": "runs", "unsupported": "refused"}.get(measurement.outcome, "failed")
-    return state, re.sub(r"^Rank \d+: ", "", " ".join(message.split()))  # which rank was the first to say it varies
+    return state, re.sub(r"^Rank \d+: ", "", " ".join(message.split()))  # it varies which rank reports it first
 
 
 def _entry(claim: Claim, cell: Cell, state: str, reason: str) -> Entry:

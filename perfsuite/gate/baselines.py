@@ -1,4 +1,4 @@
-"""What a baseline becomes when a measurement is accepted: exact metrics and times are accepted apart."""
+"""The new baseline after a measurement is accepted: exact metrics and times are accepted separately."""
 
 from collections.abc import Iterable
 
@@ -27,11 +27,11 @@ def baseline_of(measurement: Measurement, commit: str, metrics: Iterable[Metric]
 def accepted(
     new: Baseline, old: Baseline | None, metrics: Iterable[Metric], verdict: Verdict, consent: str, reason: str
 ) -> Baseline | None:
-    """What takes the place of ``old`` by that consent; None if nothing does.
+    """The baseline that replaces ``old`` under that consent; None if nothing changes.
 
-    Times are kept as they are unless the consent is to all, or a trial convicted one and the regression is accepted:
-    what is accepted of memory says nothing of speed. "times" adds this run to those of the same environment, or, with a
-    reason, begins anew with those of another.
+    Times are kept, unless the consent is "all", or a trial found a time slower and the regression is accepted:
+    accepting memory does not accept speed. "times" adds this run to those of the same environment, or, with a reason,
+    starts again with runs of a new environment.
     """
     metrics = list(metrics)
     if old is None or consent == "all":

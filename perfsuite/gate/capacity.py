@@ -1,4 +1,4 @@
-"""What a cell leaves of its capacity, and what grew where it left nothing."""
+"""How much of its capacity a cell leaves free, and what grew if it leaves nothing."""
 
 from perfsuite.records.measurement import Measurement
 from perfsuite.units import show_bytes
@@ -7,9 +7,9 @@ PEAK = "peak_memory_bytes"
 
 
 def capacity_of(measurement: Measurement) -> int | None:
-    """The bytes that the tensors of a rank may occupy: the cap on it, else the device's memory.
+    """The bytes that a rank's tensors may occupy: the cap on the cell, or else the device's memory.
 
-    None on a CPU without a cap: it has no memory of its own, for its ranks share the machine's with all that runs.
+    None on a CPU without a cap: its ranks share the machine's memory with everything that runs there.
     """
     if measurement.capacity_bytes is not None:
         return measurement.capacity_bytes
@@ -17,9 +17,10 @@ def capacity_of(measurement: Measurement) -> int | None:
 
 
 def headroom_of(measurement: Measurement) -> int | None:
-    """The bytes that the fullest rank's tensors leave of the capacity; below 0 what was missing, at least.
+    """The bytes of the capacity that the fullest rank leaves free; below 0, the least number of bytes that were
+    missing.
 
-    None where there is no capacity, or nobody knows how much was missing.
+    None if there is no capacity, or if it is unknown how much was missing.
     """
     capacity, failure = capacity_of(measurement), measurement.failure
     if capacity is not None and measurement.outcome == "oom":
@@ -31,7 +32,7 @@ def headroom_of(measurement: Measurement) -> int | None:
 
 
 def say_headroom(measurement: Measurement) -> str:
-    """``2.94 GiB of 24.00 GiB are left``; empty where that is not known, and out of memory, which says it by itself."""
+    """``2.94 GiB of 24.00 GiB are left``; empty if unknown, and after out of memory, which has a message of its own."""
     capacity, left = capacity_of(measurement), headroom_of(measurement)
     if capacity is None or left is None or measurement.outcome == "oom":
         return ""
@@ -45,8 +46,8 @@ def most_of(parts: dict[str, int]) -> str:
 
 
 def what_grew(new: Measurement, old: Measurement) -> str:
-    """Out of memory where the baseline fits: the category that has grown most beyond the baseline's peak, by what was
-    alive and asked for when memory ran out; empty where that is not known.
+    """If only the baseline fits: the category that grew most beyond the baseline's peak, from what was alive and
+    requested when memory ran out; empty if unknown.
     """
     parts = new.failure.parts if new.failure else {}
     before = old.readings[PEAK].parts if PEAK in old.readings else {}

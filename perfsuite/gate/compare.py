@@ -1,13 +1,13 @@
-"""Two sides of an A/B, launched in turn on one machine: what B is worse or better in than A, and what explains it.
+"""Two sides of an A/B, launched in turn on one machine: in what B is worse or better than A, and why.
 
-Exact metrics and losses by the judge's own rules, with A in the place of the baseline; times by gate/paired.py.
+Exact metrics and losses use the judge's own rules, with A as the baseline; times use gate/paired.py.
 
 Statuses, worst first
-    failed      a side ended without a measurement, or measured what the other did not, or nothing could be compared
-    regressed   B needs more, is slower beyond doubt, or computes something else
-    undecided   a time of which a difference as large as the tolerance can be neither shown nor ruled out
-    improved    B needs less or is faster beyond doubt
-    same        of a time: any difference is smaller than the tolerance
+        failed      a side ended without a measurement, the metrics of both sides differ, or nothing could be compared
+        regressed   B needs more, is certainly slower, or computes something else
+        undecided   a time: a difference as large as the tolerance can be neither shown nor ruled out
+        improved    B needs less or is certainly faster
+        same        a time: any difference is smaller than the tolerance
 A line can also be "not held", or "differs": two strategies may count and compute differently
 without one being worse.
 """
@@ -31,11 +31,11 @@ from perfsuite.wire.record import Record
 from perfsuite.wire.sample import Reading
 
 ORDER: tuple[Status, ...] = ("failed", "regressed", "undecided", "improved", "same")
-_STATUS: dict[Status, Status] = {"ok": "same", "missing": "failed"}  # the judge's words, where they are not ours
+_STATUS: dict[Status, Status] = {"ok": "same", "missing": "failed"}  # the judge's statuses that have another name here
 
 
 class Paired(Record, frozen=True, kw_only=True):
-    """A time of B relative to A's, with its interval. ``differences`` are those of neighbours, in logarithms."""
+    """A time of B relative to A's, with its interval. ``differences`` are those of pairs, in logarithms."""
 
     metric: str
     ratio: float
@@ -66,8 +66,8 @@ def compare(
 ) -> Comparison:
     """Compare all launches of both sides, in their order. One launch of each compares no times.
 
-    ``terms`` say which difference of a time must not go unseen, and how often an equal time may be called worse.
-    ``installed`` are versions of packages of A and of B that its ranks may not tell of.
+    ``terms`` say which difference in a time must be detected, and how often an equal time may be called worse.
+    ``installed`` are versions of packages of A and of B that the ranks may not report.
     """
     metrics = list(metrics)
     old, new = merge(a, metrics), merge(b, metrics)
@@ -79,7 +79,7 @@ def compare(
         status, headline = _outcomes(old, new)
         verdict = Verdict(cell=cell, status=status, headline=f"{cell}: {headline}", changed=changed)
         return Comparison(a=old, b=new, verdict=verdict, times=[], explanation=[])
-    # The precision's bound of the losses is the wider of the two: the rules look for it among all the techniques.
+    # The losses use the wider precision bound of the two: the rules look for it among all the techniques.
     scope = Scope(new, old, "+".join(strategies))
     lines, times, explanation = [], [], []
     for metric in metrics:
@@ -103,8 +103,8 @@ def compare(
 
 
 def differences(a: Sequence[Measurement], b: Sequence[Measurement], metric: str) -> list[float]:
-    """Of each launch of B from A's beside it, in logarithms: the median over its steps, each of which may have run
-    right beside the other side's; of the medians where one side lacks some steps.
+    """Of each launch of B from its paired launch of A, in logarithms: the median over their steps, which may have
+    alternated; the difference of the medians if one side lacks some steps.
     """
     launches = [[launch for one in side for launch in one.by_launch(metric)] for side in (a, b)]
     return [_difference(before, after) for before, after in zip(*launches, strict=True)]
@@ -117,13 +117,13 @@ def _difference(before: Sequence[float], after: Sequence[float]) -> float:
 
 
 def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, str]:
-    """Where a side did not fit the outcome is all there is to compare."""
+    """If a side did not fit, only the outcomes are compared."""
     reasons = [one.failure.message if one.failure else "" for one in (old, new)]
     for side, one, reason in zip("AB", (old, new), reasons, strict=True):
         if one.outcome not in OUTCOMES:
             return "failed", f"{side} failed: {reason}"
     if old.outcome == new.outcome == "unsupported":
-        return "failed", f"failed: nothing was compared: neither side can run it: {reasons[1] or reasons[0]}"
+        return "failed", f"failed: nothing was compared, since neither side can run it: {reasons[1] or reasons[0]}"
     by = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
     status: Status = "same" if by == 0 else "improved" if by > 0 else "regressed"
     return status, f"{status}: {old.outcome} -> {new.outcome}: {reasons[1] or reasons[0]}"
@@ -146,13 +146,13 @@ def _ours(line: Line, metric: Metric, rivals: bool) -> Line:
 
 
 def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> tuple[Line, Paired | None]:
-    """The ratio's line. Of a rate more is better, so it is held by its reciprocal and shown as it is."""
+    """The ratio's line. For a rate, more is better, so its reciprocal is compared and the rate is shown."""
     sign, tolerance = metric.sign, terms.tolerance_of(metric)
     found = differences([old], [new], metric.name)
     before, after = (metric.show(one.readings[metric.name].value) for one in (old, new))
     here = interval([sign * one for one in found], terms.red_rate)
     if here is None:
-        note = f"{len(found)} of {LOOKS[0]} pairs that an interval needs"
+        note = f"{len(found)} pairs, but an interval needs {LOOKS[0]}"
         return say(metric, "not held", before, after, "", "", note), None
     low, high = sorted(math.exp(sign * end) for end in (here.low, here.high))
     ratio = math.exp(sign * here.estimate)
@@ -166,11 +166,11 @@ def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> t
 
 
 def _undecided(found: Interval, tolerance: float) -> str:
-    """What is known all the same, and what to do."""
+    """What the trial does show, and what to do."""
     way_out = "more --pairs, or a quieter machine"
     if found.low <= 0 <= found.high:
-        return f"no difference shown, but {show_ratio(tolerance)} not ruled out: {way_out}"
-    return f"{'worse' if found.low > 0 else 'better'}, but perhaps by too little to matter: {way_out}"
+        return f"no difference shown, but {show_ratio(tolerance)} is not ruled out: {way_out}"
+    return f"{'worse' if found.low > 0 else 'better'}, but perhaps too little to matter: {way_out}"
 
 
 def _headline(lines: Sequence[Line]) -> str:
@@ -185,10 +185,10 @@ def _headline(lines: Sequence[Line]) -> str:
 
 
 def _explain(metric: Metric, old: Reading, new: Reading) -> list[str]:
-    """The parts that differ, and below each the operators that do, the largest difference first.
+    """The parts that differ, and below each part the operators that differ, the largest difference first.
 
-    A reading names its largest operators only, so one that a side does not name may be there, but neither larger than
-    all that it does name nor than what they leave of the part: what differs is then told as far as that is certain.
+    A reading names only its largest operators. An operator that a side does not name is at most as large as the
+    smallest named one, and as the rest of the part. So a difference is reported only as far as it is certain.
     """
     rows = []
     parts = {part: new.parts.get(part, 0) - old.parts.get(part, 0) for part in sorted(old.parts | new.parts)}
@@ -212,7 +212,7 @@ def _explain(metric: Metric, old: Reading, new: Reading) -> list[str]:
 
 
 def _most_unnamed(reading: Reading, part: str) -> int:
-    """How much an operator in the part can have that the reading does not name."""
+    """The largest size in the part of an operator that the reading does not name."""
     named = [size for name, size in reading.suspects.items() if name.startswith(f"{part}: ")]
     return max(0, min(reading.parts.get(part, 0) - sum(named), *reading.suspects.values(), 2**63))
 

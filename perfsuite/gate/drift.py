@@ -1,4 +1,4 @@
-"""How far baselines have moved by consent, read off the ledger: small accepted steps add up to a large one."""
+"""How far accepted changes have moved baselines, read from the ledger: small accepted steps add up to a large one."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from perfsuite.gate.ledger import Entry, Magnitude
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """How far one metric of one cell has moved by consent: the product of all accepted ratios since it was new.
+    """How far accepted changes moved one metric of one cell: the product of all accepted ratios since it was new.
 
-    ``points`` are (date, product so far). ``gaps`` counts the entries whose old value is not the last one's new value:
-    there a baseline was changed past the ledger.
+    ``points`` are (date, product so far). ``gaps`` counts the entries whose old value is not the previous entry's new
+    value: there a baseline was changed without the ledger.
     """
 
     cell: str
@@ -26,10 +26,10 @@ class Drift:
 
 
 def drifts(entries: Iterable[Entry]) -> list[Drift]:
-    """Every metric that was ever recorded and whose baseline was not removed, in the order of the ledger."""
+    """Every metric that was recorded and whose baseline was not removed, in the ledger's order."""
     found: dict[tuple[str, str], Drift] = {}
     for entry in entries:
-        if entry.change != "changed":  # it begins again, or is gone
+        if entry.change != "changed":  # it starts again, or is gone
             found = {key: drift for key, drift in found.items() if key[0] != entry.cell}
         for name, magnitude in entry.metrics.items():
             if magnitude.new is not None:
@@ -38,7 +38,7 @@ def drifts(entries: Iterable[Entry]) -> list[Drift]:
 
 
 def _moved(before: Drift | None, entry: Entry, name: str, accepted: Magnitude, last: int | float) -> Drift:
-    """A metric without a ratio, since it is new or another machine recorded it, begins again."""
+    """A metric without a ratio starts again: it is new, or another machine recorded it."""
     begins = accepted.ratio is None
     start = last if begins or accepted.old is None else accepted.old
     before = None if begins else before

@@ -1,5 +1,5 @@
-"""What explains a difference: the part that moved most, and the operators and modules that moved most in it; of a time,
-the phase of a step.
+"""The cause of a difference: the part that moved most, with its operators and modules that moved most; for a time, the
+phase of a step.
 """
 
 from collections import Counter, defaultdict
@@ -12,14 +12,14 @@ from perfsuite.units import show_seconds
 from perfsuite.wire.sample import Reading
 
 NAMED = 3  # at most so many operators
-SMALL = 0.1  # of the largest move: what moved by less is not named
+SMALL = 0.1  # of the largest move: smaller moves are not named
 
 
 def explain(metric: Metric, new: Reading, old: Reading) -> str:
-    """``activations +1.94 GiB: aten::softmax in transformer.h.0-11.attn``; empty where the metric has no parts.
+    """``activations +1.94 GiB: aten::softmax in transformer.h.0-11.attn``; empty if the metric has no parts.
 
-    The part moved most in the direction of the value, or grew most where the value is equal; so did the operators in
-    it, of which the evidence names the largest. Layers that moved alike are one.
+    The part moved most in the direction of the value, or grew most if the value is equal. The same holds for its
+    operators, of which the evidence names the largest. Layers that moved alike are one entry.
     """
     moves = {name: new.parts.get(name, 0) - old.parts.get(name, 0) for name in sorted(old.parts | new.parts)}
     if not moves:
@@ -40,15 +40,15 @@ def _explain_part(metric: Metric, part: str, sign: int, move: int, new: Reading,
         return note
     enough = SMALL * moved[0][1]
     named = [(suspect, size) for suspect, size in moved[:NAMED] if size >= enough]
-    named += [(suspect, size) for suspect, size in moved[-1:] if size <= -enough]  # in the place of what came
+    named += [(suspect, size) for suspect, size in moved[-1:] if size <= -enough]  # replaced by what grew
     if len(named) == 1:
         return f"{note}: {_where(named[0][0])}"
     return f"{note}: {', '.join(f'{_where(suspect)} {_signed(metric, sign * size)}' for suspect, size in named)}"
 
 
 def explain_time(new: Measurement, old: Measurement) -> str:
-    """``backward +12.0 ms``: the phase of a step that grew most, and the exposed communication if that is half of it;
-    empty where no phase is known on both sides, or none grew.
+    """``backward +12.0 ms``: the phase of a step that grew most, and the exposed communication if it is half of that;
+    empty if no phase is known on both sides, or none grew.
     """
     grown = {}
     for name in (*(f"{phase}_seconds" for phase in PHASES), EXPOSED):
@@ -64,10 +64,10 @@ def explain_time(new: Measurement, old: Measurement) -> str:
 
 
 def _moved(part: str, new: Reading, old: Reading) -> dict[str, int]:
-    """By how much each "operator @ module" in the part moved, the layers that moved alike as one.
+    """How much each "operator @ module" in the part moved; layers that moved alike are one.
 
-    A baseline from before modules were recorded is compared by operators alone. Where one side keeps only its largest
-    entries, what it does not have may have been as large as the smallest that it has.
+    A baseline from before modules were recorded is compared by operators alone. If a side keeps only its largest
+    entries, an entry that it lacks may have been as large as the smallest that it has.
     """
     by_operator = not any(AT in suspect for suspect in old.suspects)
     prefix = f"{part}: "
@@ -80,7 +80,7 @@ def _moved(part: str, new: Reading, old: Reading) -> dict[str, int]:
     if by_operator:
         inside = [_by_operator(side) for side in inside]
     most = [min(here, *reading.suspects.values()) for here, reading in zip(untold, (new, old), strict=True)]
-    rest = untold[0] if by_operator else 0  # an operator may have more in modules that are too small to be told
+    rest = untold[0] if by_operator else 0  # an operator may have more in modules that are too small to be recorded
     layers: dict[tuple[str, int], list[int]] = defaultdict(list)
     moved: dict[str, int] = {}
     for suspect in inside[0] | inside[1]:

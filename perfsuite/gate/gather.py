@@ -1,8 +1,7 @@
-"""Folds what every rank measured into one Measurement: each metric in its own way, nothing missing, nothing not finite.
+"""Folds the samples of every rank into one Measurement. Each metric has its own fold, and all must be finite.
 
-A metric's value is the summary of its folded samples if its rule has one: the median of a "time" (its folded
-sample is the slowest rank's), the last step of a "close" one. All others fold the ranks' values. Every rank's
-value is kept.
+A metric's value is the summary of its folded samples if its rule has one: the median of a "time" (its folded sample is
+the slowest rank's), the last step of a "close" one. All others fold the ranks' values. Every rank's value is kept.
 """
 
 import re
@@ -23,7 +22,7 @@ _FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "sum": sum, "me
 
 
 class GatherError(PerfsuiteError):
-    """What the ranks said does not make one measurement; the text names the metric and the rank."""
+    """The ranks' samples do not make one measurement; the message names the metric and the rank."""
 
 
 def gather(
@@ -105,7 +104,7 @@ def _in_order(samples: Sequence[RankSample], world_size: int) -> list[RankSample
 
 
 def _refuse_undefined(ranks: Sequence[RankSample], known: Mapping[str, Metric]) -> None:
-    """A number that nobody folds would vanish without a word."""
+    """A reading without a Metric would be dropped silently."""
     for sample in ranks:
         for name in sample.readings:
             if name not in known:
@@ -120,14 +119,14 @@ def _add(readings: dict[str, Reading], metric: Metric, reading: Reading | None) 
 
 
 def _fold(metric: Metric, ranks: Sequence[RankSample]) -> Reading | None:
-    """An optional metric may be missing on all ranks; on some only, the fold would hide the rank that has none."""
+    """An optional metric may be missing on all ranks; if some have it, the fold would hide the rank that does not."""
     missing = [sample.rank for sample in ranks if metric.name not in sample.readings]
     if metric.optional and len(missing) == len(ranks):
         return None
     if missing:
         raise GatherError(f"{metric.name} is missing on rank {missing[0]}.")
     if metric.fold not in _FOLDS:
-        raise GatherError(f"{metric.name} folds by {metric.fold!r}. Known: {', '.join(_FOLDS)}.")
+        raise GatherError(f"{metric.name} has no fold {metric.fold!r}. Known: {', '.join(_FOLDS)}.")
     readings = [sample.readings[metric.name] for sample in ranks]
     for rank, reading in enumerate(readings):
         _check(metric, rank, reading)
@@ -143,13 +142,13 @@ def _fold(metric: Metric, ranks: Sequence[RankSample]) -> Reading | None:
 
 
 def _check(metric: Metric, rank: int, reading: Reading) -> None:
-    """Refuse what is no number, and parts that do not add up."""
+    """Refuse values that are not finite numbers, and parts that do not add up."""
     for value in (reading.value, *reading.samples, *reading.parts.values()):
         if value is not None and not is_number(value):
             raise GatherError(f"{metric.name} on rank {rank} is {value}, which is not a finite number.")
     for name, size in reading.parts.items():
         if size < 0:
-            raise GatherError(f"{metric.name} on rank {rank} has {size:,} of {name}, less than nothing.")
+            raise GatherError(f"{metric.name} on rank {rank} has {size:,} of {name}, a negative number.")
     total = sum(reading.parts.values())
     if reading.parts and total != reading.value:
         raise GatherError(f"{metric.name} on rank {rank} is {reading.value:,}, but its parts sum to {total:,}.")
@@ -187,7 +186,7 @@ def _fold_parts(metric: Metric, readings: Sequence[Reading]) -> dict[str, int]:
     summed: Counter[str] = Counter()
     for rank, reading in enumerate(readings):
         if reading.parts and metric.fold != "sum":
-            raise GatherError(f"{metric.name} on rank {rank} has parts, which no {metric.fold} can fold.")
+            raise GatherError(f"{metric.name} on rank {rank} has parts, which the fold {metric.fold!r} cannot fold.")
         summed.update(reading.parts)
     return dict(summed)
 
@@ -203,13 +202,13 @@ def _apply(metric: Metric, values: Sequence[Number]) -> Number:
 
 
 def derived(metric: Metric, readings: Mapping[str, Reading], world_size: int) -> Reading | None:
-    """What the metric's formula makes of the others; None where an optional one has nothing to say. Raises GatherError
-    if that is no number.
+    """The metric computed by its formula from the others; None if an optional one has no value. Raises GatherError if
+    the result is not a number.
     """
     assert metric.derive is not None
     try:
         value = metric.derive(readings, world_size)
-    except Exception as error:  # the formula may be a user's own, and must be blamed by its name
+    except Exception as error:  # the formula may be a user's own, so the message names it
         raise GatherError(f"{metric.name} cannot be derived on {world_size} ranks: {error!r}.") from error
     if value is None and metric.optional:
         return None
@@ -229,7 +228,7 @@ def _common_versions(ranks: Sequence[RankSample]) -> dict[str, str]:
 
 
 def _flags(ranks: Sequence[RankSample]) -> dict[str, str]:
-    """Where ranks disagree, who has what: ``1 on rank 0/2/3, 2 on rank 1``."""
+    """If ranks disagree, each text with its ranks: ``1 on rank 0/2/3, 2 on rank 1``."""
     folded = {}
     for name in dict.fromkeys(name for sample in ranks for name in sample.flags):
         holders: dict[str, list[str]] = {}

@@ -1,22 +1,22 @@
-"""Holds a measurement to its baseline: one line per metric, the worst of them is the verdict.
+"""Compares a measurement with its baseline: one line per metric; the worst line is the verdict.
 
-Small on purpose, and replaceable: whatever returns a Verdict can be the judge. How a metric's numbers are compared is
-in rules/.
+Small on purpose, and replaceable: anything that returns a Verdict can be the judge. rules/ compares the numbers of one
+metric.
 
 Statuses, worst first
     failed        the cell ended without a measurement, or a number is not finite
-    incomparable  measured under other conditions than the baseline
+        incomparable  measured under other conditions than the baseline's
     missing       there is no baseline, or a metric is on one side only
     regressed     worse than allowed
-    improved      a deterministic metric is better: the baseline is stale until that is accepted
+        improved      a deterministic metric is better: the baseline is stale until this is accepted
     alarm         a stored time cannot rule out a slow-down after something changed: a trial decides
-    undecided     the trial could not be held, or could not tell
-    machine       a time is not as the baseline's, and nothing but the machine differs
-    unheld        the cell has no baseline for the CPU kernels of this machine: neither good nor bad
+        undecided     the trial could not run, or could not decide
+        machine       a time differs from the baseline's, and only the machine differs
+        unheld        no baseline exists for this machine's CPU kernels: neither good nor bad
     ok            as good as the baseline; a faster step is ok too
-    unsupported   this machine or these versions cannot run the cell, and never could
-OPEN ones are neither green nor red. A metric without a limit has no line as long as it is there and finite. A line can
-also be "not held": the baseline has no time of this machine, or the metric is new.
+        unsupported   neither the baseline nor this run can run the cell with these versions or this machine
+OPEN ones are neither green nor red. A metric without a limit has no line if it exists and is finite. A line can also be
+"not held": the baseline has no time of this machine, or the metric is new.
 """
 
 from collections.abc import Iterable
@@ -52,7 +52,7 @@ RED = frozenset(ORDER) - OPEN - {"ok", "unsupported"}  # statuses that fail a te
 NOT_HELD = "not held"  # of a line
 COMMAND = "pytest --perf"  # collects the cells of the default tests
 OUTCOMES = ("unsupported", "oom", "fits")  # worst first
-NEED_A_REASON = ("regressed", "all")  # consents that may lower the bar: the ledger says why
+NEED_A_REASON = ("regressed", "all")  # consents that may lower the bar: the ledger records why
 CONSENTS = {
     "incomparable": "all",
     "missing": "all",
@@ -74,16 +74,16 @@ def judge(
 ) -> Verdict:
     """Return the verdict on a measured cell.
 
-    ``strategy`` is the canonical name, whose precision bounds the loss. Times are held on the ``terms``, those of the
-    cell's class of hardware by default. ``code`` says how the user's own code differs from the baseline's, if it does.
-    ``command`` is what collects the cell's test. ``unheld`` is why a cell without a baseline is held to none, empty
-    where its baseline is missing.
+    ``strategy`` is the canonical name; its precision bounds the loss. Times are compared on the ``terms``, by default
+    those of the cell's class of hardware. ``code`` says how the user's own code differs from the baseline's, if it
+    does. ``command`` collects the cell's test. ``unheld`` says why a cell without a baseline is not compared; it is
+    empty if its baseline is missing.
     """
     return with_command(_judge(measurement, baseline, list(metrics), strategy, terms, code, unheld), command)
 
 
 def with_command(verdict: Verdict, command: str) -> Verdict:
-    """The verdict with the whole command that accepts it, in place of the consent alone."""
+    """The verdict with the whole command that accepts it, instead of the consent alone."""
     if not verdict.accept:
         return verdict
     return msgspec.structs.replace(verdict, accept=f"{command} -k {verdict.cell} --perf-update={verdict.accept}")
@@ -125,9 +125,9 @@ def verdict_of(
     code: str = "",
     stale: bool = True,
 ) -> Verdict:
-    """The verdict that these lines make. ``stale``: what is better is red until it is accepted."""
+    """The verdict of these lines. ``stale``: an improvement is red until it is accepted."""
     if not lines:
-        return _verdict(measurement, baseline, "missing", "no metric is defined, so nothing was held")
+        return _verdict(measurement, baseline, "missing", "no metric is defined, so nothing was compared")
     timed = {metric.name for metric in metrics if metric.hold == "time"}
     faster = [line.status == "improved" and (line.metric in timed or not stale) for line in lines]
     statuses: list[Status] = ["ok" if good else line.status for line, good in zip(lines, faster, strict=True)]
@@ -140,14 +140,14 @@ def verdict_of(
 
 
 def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) -> list[Metric]:
-    """The defined metrics, then the readings that no Metric defines any more: those cannot be held, which is red."""
+    """The defined metrics, then the readings without a Metric: those cannot be compared, which is red."""
     known = list(metrics)
     lost = (old.readings.keys() | new.readings.keys()).difference([metric.name for metric in known])
     return known + [Metric(name=name, title=name, show=show_number, hold="undefined") for name in sorted(lost)]
 
 
 def _count(lines: list[Line], statuses: list[Status], worst: Status) -> str:
-    """``1 of 4 metrics regressed, 1 improved``; the metrics that are not held do not count."""
+    """``1 of 4 metrics regressed, 1 improved``; metrics that are not held do not count."""
     not_held = [line.title for line in lines if line.status == NOT_HELD]
     parts = [f"{statuses.count(worst)} of {len(lines) - len(not_held)} metrics {worst}"]
     others = [other for other in ORDER if other in statuses and other not in (worst, "ok", "unsupported")]
@@ -156,7 +156,7 @@ def _count(lines: list[Line], statuses: list[Status], worst: Status) -> str:
 
 
 def _reason(measurement: Measurement) -> str:
-    return measurement.failure.message if measurement.failure else "it left no reason."
+    return measurement.failure.message if measurement.failure else "no reason was recorded."
 
 
 def _ending(measurement: Measurement) -> str:
@@ -179,19 +179,19 @@ def _without_baseline(measurement: Measurement, unheld: str) -> Verdict:
 
 
 def _obstacle(new: Measurement, baseline: Baseline) -> str:
-    """Why the two cannot be compared, and what to do; empty if they can."""
+    """Why the two cannot be compared, and the way out; empty if they can."""
     old = baseline.measurement
     if not new.cell == baseline.cell == old.cell:
-        return f"the baseline is of {baseline.cell}."
+        return f"the baseline is that of {baseline.cell}."
     if old.outcome not in OUTCOMES:
-        return f"the baseline holds an outcome {old.outcome!r}: delete it."
+        return f"the baseline has an outcome {old.outcome!r}: delete it."
     if new.world_size != old.world_size:
         return f"{new.world_size} ranks against the baseline's {old.world_size}."
     return ""
 
 
 def _judge_outcome(new: Measurement, baseline: Baseline) -> Verdict:
-    """One of the two does not fit: better or worse is a matter of the outcome alone."""
+    """One of the two does not fit: only the outcomes decide."""
     old = baseline.measurement
     difference = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
     if difference == 0:
@@ -221,7 +221,7 @@ def _verdict(
 ) -> Verdict:
     accept = CONSENTS.get(status, "") if baseline else "new" if status in ("missing", "unheld") else ""
     if measurement.capacity_bytes is not None:
-        accept = ""  # a baseline is of the hardware, not of a cap on it
+        accept = ""  # a baseline is for the hardware, not for a cap on it
     return Verdict(
         cell=measurement.cell,
         status=status,
@@ -234,8 +234,8 @@ def _verdict(
 
 
 def what_changed(new: Measurement, old: Measurement) -> list[str]:
-    """What may be to blame: versions, flags, the driver, the device. A cell without a measurement knows no versions,
-    and neither it nor an old baseline any flags.
+    """Possible causes: versions, flags, the driver, the device. A cell without a measurement has no versions and no
+    flags; an old baseline has no flags.
     """
     versions = changes(old.versions, new.versions) if new.versions else []
     flags = changes(old.flags, new.flags) if old.flags and new.flags else []

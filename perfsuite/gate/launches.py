@@ -1,4 +1,4 @@
-"""Several launches of one cell as one measurement: the noise of time is that of launches, not of steps."""
+"""Several launches of one cell as one measurement: times vary from launch to launch, more than from step to step."""
 
 import statistics
 from collections.abc import Iterable, Sequence
@@ -14,10 +14,10 @@ from perfsuite.wire.sample import Reading
 
 
 def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Measurement:
-    """One measurement of all launches: times pooled, what is derived from them made again, the rest of the first.
+    """One measurement of all launches: times pooled, derived metrics computed again, the rest from the first launch.
 
-    A launch that did not fit is the result as it is. An exact metric that is another in another launch makes the
-    result a failure that names it: nothing can be held to a number that does not repeat itself.
+    A launch that did not fit is the result. An exact metric that differs between launches makes the result a failure
+    that names it: nothing can be compared with a number that does not repeat itself.
     """
     first, metrics = measurements[0], list(metrics)
     for one in measurements:
@@ -50,7 +50,7 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
 
 
 def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric]) -> str:
-    """The first number that had to repeat itself and did not, as a sentence; empty if all did."""
+    """The first number that should repeat itself and did not, as a sentence; empty if all did."""
     for metric in metrics:
         old, new = first.readings.get(metric.name), other.readings.get(metric.name)
         if (old is None) != (new is None):

@@ -1,7 +1,7 @@
 """The ledger: ``baselines/ledger.jsonl``, one line for every change of a baseline, oldest first, never rewritten.
 
-Each line says who may have moved the goal and how far: the consent, the reason, the versions that changed, and every
-held metric's old and new value. A baseline that gives way by 1 % every month shows here and nowhere else.
+Each line says who accepted what change: the consent, the reason, the versions that changed, and each compared metric's
+old and new value. Only the ledger shows a baseline that gets 1 % worse every month.
 
 Format history of a line
     1   2026-11   first
@@ -32,9 +32,9 @@ FORMAT = 1
 
 @dataclass(frozen=True, kw_only=True)
 class Consent:
-    """Why a baseline may change: ``how`` that was agreed to, the reason, and the metrics whose values are told.
+    """Why a baseline may change: ``how`` it was accepted, the reason, and the metrics whose values are recorded.
 
-    ``commit`` is that of the tree when a baseline is removed; a new one carries its own.
+    ``commit`` is the tree's when a baseline is removed; a new one has its own.
     """
 
     how: str
@@ -44,8 +44,8 @@ class Consent:
 
 
 class Magnitude(Record, frozen=True, kw_only=True):
-    """What was accepted of one metric. ``ratio`` is new / old; None where one is missing, zero or of another sign, and
-    for a time of another machine or driver.
+    """The accepted change of one metric. ``ratio`` is new / old; None if one is missing, zero or of the opposite sign,
+    and for a time of another machine or driver.
     """
 
     old: int | float | None
@@ -54,7 +54,7 @@ class Magnitude(Record, frozen=True, kw_only=True):
 
 
 class Entry(Record, frozen=True, kw_only=True):
-    """One ``change`` of a baseline: "new", "changed" or "removed". ``outcome`` is of what was written or removed."""
+    """One ``change`` of a baseline: "new", "changed" or "removed". ``outcome`` is the written or removed one's."""
 
     format: int = FORMAT
     date: str
@@ -69,7 +69,7 @@ class Entry(Record, frozen=True, kw_only=True):
 
 
 def magnitudes(old: Measurement | None, new: Measurement | None, metrics: Iterable[Metric]) -> dict[str, Magnitude]:
-    """Every held metric that either of the two has."""
+    """Every compared metric that either of the two has."""
     found = {}
     for metric in metrics:
         before, after = (one.readings.get(metric.name) if one else None for one in (old, new))
@@ -101,17 +101,17 @@ def entry_of(old: Baseline | None, new: Baseline | None, consent: Consent) -> En
 
 @contextlib.contextmanager
 def entered(path: Path, entry: Entry) -> Iterator[None]:
-    """Append the line of what is done inside; if that fails the line is taken back.
+    """Append the line for what is done inside; if that fails, remove the line again.
 
-    The line comes first, so that no baseline ever changes without one. Raises FileError, before anything is done, for
-    a ledger that cannot be written or whose last line is torn.
+    The line comes first, so no baseline ever changes without one. If the ledger cannot be written or its last line is
+    torn, raises FileError before anything is done.
     """
     line = codec.encode_line(entry).encode() + b"\n"
     with locked(path), _opened(path) as handle:
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             lines = path.read_bytes().count(b"\n")
-            raise FileError(f"{_torn(path, lines + 1)} Nothing was changed: mend it first.")
+            raise FileError(f"{_torn(path, lines + 1)} Nothing was changed: repair it first.")
         try:
             try:
                 written = os.write(handle, line)  # at once, at the end: O_APPEND
@@ -119,7 +119,7 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
             except OSError as error:
                 raise FileError(f"{path} cannot be written: {error.strerror}.") from error
             if written != len(line):
-                raise FileError(f"{path} cannot be written: only {written} of {len(line)} bytes went in.")
+                raise FileError(f"{path} cannot be written: only {written} of {len(line)} bytes were written.")
             yield
         except BaseException:
             os.ftruncate(handle, size)
@@ -130,13 +130,13 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Held alone: writers of another user, or with another TMPDIR, have other lock files."""
-    import fcntl  # not on Windows, where baselines can be read all the same
+    """Locked against all writers: those of another user, or with another TMPDIR, have other lock files."""
+    import fcntl  # missing on Windows, where baselines can still be read
 
     handle = -1
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        while handle < 0 or not os.fstat(handle).st_nlink:  # who held it may have removed it
+        while handle < 0 or not os.fstat(handle).st_nlink:  # the previous owner may have removed it
             if handle >= 0:
                 os.close(handle)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
@@ -150,9 +150,9 @@ def _opened(path: Path) -> Iterator[int]:
 
 
 def read(path: Path) -> tuple[list[Entry], str]:
-    """Every line that is whole, and a sentence that names file and line of the first that is not; empty if all are.
+    """Every whole line, and a sentence that names file and line of the first damaged one; empty if all are whole.
 
-    One bad line takes none of the others along. Raises FileError for a file that cannot be read at all.
+    A bad line does not hide the others. Raises FileError for a file that cannot be read at all.
     """
     try:
         *lines, rest = path.read_bytes().split(b"\n")
@@ -175,12 +175,12 @@ def _decode(line: bytes, where: str) -> Entry:
     entry = codec.decode(line, Entry, where)
     for name, one in entry.metrics.items():
         if one.ratio is not None and not 0 < one.ratio < math.inf:
-            raise FileError(f"{where} is damaged: metrics.{name}.ratio is {one.ratio}, and a ratio is above 0.")
+            raise FileError(f"{where} is damaged: metrics.{name}.ratio is {one.ratio}, but a ratio is above 0.")
     return entry
 
 
 def _torn(path: Path, number: int) -> str:
-    return f"{path}:{number} is torn: the line has no end."
+    return f"{path}:{number} is torn: the line has no line end."
 
 
 def _ratio(old: int | float | None, new: int | float | None) -> float | None:

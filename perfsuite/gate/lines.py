@@ -1,4 +1,4 @@
-"""Lines of a verdict: what every rule looks at, and how it says what it found."""
+"""Lines of a verdict: what every rule reads, and how it reports the result."""
 
 import itertools
 import math
@@ -13,22 +13,22 @@ from perfsuite.units import show_bytes
 from perfsuite.wire.sample import Reading
 
 # Relative bound of "close" numbers in low precision; in fp32 it is the metric's own. Two orders of summation differ by
-# some units in the last place: fp32 has 1.2e-7, bf16 7.8e-3, and a loss averages them down. fp16 (9.8e-4) skips other
-# steps when one overflows, so it gets bf16's.
+# some units in the last place: fp32 has 1.2e-7, bf16 7.8e-3, and a loss averages them. fp16 (9.8e-4) skips different
+# steps when one overflows, so it gets bf16's bound.
 LOW_PRECISION_BOUND = 2e-2
 LOW_PRECISION = frozenset({"fp16", "bf16", "pure_bf16"})
-# Numbers below this count as this large: a gradient norm near zero is what remains of terms around 1, and their own
-# rounding, 1e-7, is all that it consists of.
+# Smaller numbers count as this large: a gradient norm near zero is a difference of terms around 1, and consists only of
+# their rounding errors, 1e-7.
 FLOOR = 1e-3
 NONE = "none"  # the text of a name that one side lacks
 
 
 class Scope:
-    """What a rule may look at beside the metric's two readings.
+    """What a rule may read in addition to the metric's two readings.
 
-    ``finite`` says that every number of both sides is: a sum is finite only if all of it is, which is asked of a
-    thousand numbers at once. Where that does not tell, it is False, and each has to be asked. ``runs`` are the
-    baseline's on this machine, ``changed`` is what else differs from them, and the times are held on the ``terms``.
+    ``finite`` is True if every number of both sides is finite: one sum checks a thousand numbers at once. If the sum
+    cannot show it, ``finite`` is False, and each number must be checked. ``runs`` are the baseline's on this machine,
+    ``changed`` is what else differs from them, and the times are compared on the ``terms``.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Scope:
         values: list[float] = [reading.value for reading in readings]
         try:
             self.finite = math.isfinite(sum(samples, sum(values)))  # type: ignore[arg-type]
-        except (OverflowError, TypeError):  # a whole number beyond every float, or a step that overflowed
+        except (OverflowError, TypeError):  # an integer larger than every float, or a step that overflowed
             self.finite = False
 
 
@@ -69,12 +69,12 @@ def low_precision(strategy: str) -> bool:
 
 
 def bound_of(metric: Metric, in_low_precision: bool) -> float:
-    """Relative, of a "close" metric."""
+    """The relative bound of a "close" metric."""
     return LOW_PRECISION_BOUND if in_low_precision else metric.bound
 
 
 def agree(before: float | None, after: float | None, bound: float) -> bool:
-    """Whether two samples are close; None is a step that overflowed, which must be so in both."""
+    """Whether two samples are close; None is a step that overflowed, which both sides must do."""
     if before is None or after is None:
         return before is after
     return abs(after - before) <= bound * max(abs(before), FLOOR)
@@ -89,7 +89,7 @@ def text(
     allowed: str = "",
     note: str = "",
 ) -> Line:
-    """A line of two readings' values. Where they differ but read alike, all digits are shown."""
+    """A line of two readings' values. If they differ but read alike, all digits are shown."""
     before = metric.show(old.value) if old else "none"
     after = before if old and new and old.value == new.value else metric.show(new.value) if new else "none"
     if old and new and old.value != new.value and before == after:

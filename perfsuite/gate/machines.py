@@ -1,11 +1,11 @@
-"""Whether two records are of one machine. Only then do their times compare."""
+"""Whether two records come from one machine. Only then can their times be compared."""
 
 from perfsuite.records.measurement import Machine
 
 
 def why_other_machine(recorded: Machine, here: Machine) -> str:
-    """How the machine is another one than the recorded, in its driver too, whose kernels are another library; empty if
-    it is the same. A CPU has no driver.
+    """How the machine differs from the recorded one; empty if it is the same. A driver counts, since its kernels are
+    another library; a CPU has none.
     """
     if recorded.device == here.device and recorded.gpus and here.gpus and recorded.identity != here.identity:
         return f"recorded on other GPUs ({_gpus(recorded)}), here: {_gpus(here)}"

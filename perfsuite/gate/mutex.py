@@ -1,4 +1,4 @@
-"""Locks of files that several processes write. They lie outside the repository, which they would clutter."""
+"""Locks of files that several processes write. The lock files are outside the repository."""
 
 import contextlib
 import hashlib
@@ -16,7 +16,7 @@ LOCK_SECONDS = 60.0  # a writer holds the lock for milliseconds
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Keep other writers of this file out. Raises FileError if one never ends."""
+    """Keep other writers of this file out. Raises FileError if one does not finish."""
     folder = Path(tempfile.gettempdir()) / f"perfsuite-locks-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     key = hashlib.sha256(bytes(path.resolve())).hexdigest()[:24]

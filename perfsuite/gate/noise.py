@@ -1,5 +1,5 @@
-"""The noise of times: how far one more run may lie from the runs of a baseline. Pure functions of logarithms of
-seconds.
+"""The noise of times: how far one more run may be from the runs of a baseline. Pure functions of logarithms of seconds.
+
 
 The unit of noise is the run, not the step and not the launch: steps of one launch share its memory layout, launches of
 one run share the machine's hour, and runs of different nights differ most (Kalibera and Jones 2013, "Rigorous
@@ -10,10 +10,10 @@ One more run like the m runs of a baseline lies below
 
     mean + t(f, p) · s · sqrt(1 + 1/m)        (Hahn and Meeker 1991, "Statistical Intervals", section 4.7)
 
-with probability p. Their spread s joins what the runs say and what is known of such hardware beforehand, which counts
-as much as PRIOR_RUNS runs: s² = (PRIOR_RUNS · prior² + Σ(levelᵢ - mean)²) / f with f = PRIOR_RUNS + m - 1 (Gelman et
-al. 2013, "Bayesian Data Analysis", 3rd edition, section 3.3). So one run has a bound too, and two that agree by luck do
-not make a narrow one.
+with probability p. The spread s combines the runs' own with the spread known for such hardware, which counts as much as
+PRIOR_RUNS runs: s² = (PRIOR_RUNS · prior² + Σ(levelᵢ - mean)²) / f with f = PRIOR_RUNS + m - 1 (Gelman et al. 2013,
+"Bayesian Data Analysis", 3rd edition, section 3.3). So one run has a bound too, and two runs that agree by chance do
+not make the bound narrow.
 """
 
 import functools
@@ -22,13 +22,13 @@ import statistics
 from collections.abc import Sequence
 from typing import NamedTuple
 
-LAUNCHES = 3  # that a baseline is recorded from: exact metrics must repeat themselves
+LAUNCHES = 3  # of a new baseline: exact metrics must repeat themselves
 PRIOR_RUNS = 4
-MOST = 700.0  # whose exponential is still a float
+MOST = 700.0  # its exponential is still a float
 
 
 class Pool(NamedTuple):
-    """What the runs of a baseline say of one more: where it should lie, in logarithms."""
+    """Where the runs of a baseline predict one more, in logarithms."""
 
     mean: float
     spread: float  # the standard deviation of one more run around the mean, which is itself uncertain
@@ -42,12 +42,12 @@ class Pool(NamedTuple):
         return cls(mean, math.sqrt(variance * (1 + 1 / len(levels))), freedom)
 
     def reach(self, probability: float) -> float:
-        """How far above the mean one more run lies with that probability at most."""
+        """How far above the mean one more run lies, at most, with that probability."""
         return student(probability, self.freedom) * self.spread
 
 
 def relative(logarithm: float) -> float:
-    """By how much more that is, as a share; a number too large for any float stays below it."""
+    """The logarithm as a relative increase, limited to what a float can hold."""
     return math.expm1(min(logarithm, MOST))
 
 

@@ -1,24 +1,24 @@
 """Two sides launched in pairs, and the ratio of their times. Pure functions of logarithms of seconds.
 
-A pair is a launch of each side at the same time, by rank servers that are new for the pair, whose steps alternate: a
-slow spell of the machine slows both (perfsuite/measure/duet.py). Which side begins is drawn by lot. Its difference is
-the median of d = b - a over its steps. Pairs repeat what steps do not: memory layout, hash seeds, the order of threads.
+In a pair, each side is launched at the same time by new rank servers, and the steps alternate: if the machine slows
+down, both sides do (perfsuite/measure/duet.py). A random draw decides which side begins. The pair's difference is the
+median of d = b - a over its steps. Pairs vary what steps do not: memory layout, hash seeds, the order of threads.
 
-The mean of the differences has Student's interval, with a spread that joins theirs and what is known of pairs
-beforehand, as gate/noise.py joins it for runs: s² = (PRIOR_PAIRS · PRIOR_SPREAD² + Σ(dᵢ - mean)²) / f
-with f = PRIOR_PAIRS + n - 1.
+The mean of the differences has Student's interval. Its spread combines theirs with the spread known for pairs, as
+gate/noise.py does for runs: s² = (PRIOR_PAIRS · PRIOR_SPREAD² + Σ(dᵢ - mean)²) / f with f = PRIOR_PAIRS + n - 1.
 
-A trial looks after 3, 4, 6, 8, 12, 16 and 24 pairs (LOOKS) and ends as soon as it is sure. Each look has its share of
-the error that is allowed, so that looking often convicts nobody (Bonferroni; Pocock 1977, "Group sequential methods in
-the design and analysis of clinical trials", says by how little that is too strict). With the tolerance τ, the smallest
-slow-down that must not go unseen,
 
-    regressed   the whole interval lies beyond τ · HARMLESS
+A trial looks after 3, 4, 6, 8, 12, 16 and 24 pairs (LOOKS) and ends as soon as it is sure. The looks share the allowed
+error, so looking often does not add false results (Bonferroni; Pocock 1977, "Group sequential methods in the design
+and analysis of clinical trials", says by how little that is too strict). With the tolerance τ, the smallest slow-down
+that must be detected,
+
+        regressed   the whole interval is beyond τ · HARMLESS
     same        a slow-down and a speed-up of τ are both ruled out, with MISSED
-    improved    the whole interval lies below, by as much
+        improved    the whole interval is below, by as much
     undecided   none of these, after the last pair
 
-`python benchmarks/error_rates.py` simulates how often each is said of no change and of a real one.
+`python benchmarks/error_rates.py` simulates how often each is reported without a change and with one.
 """
 
 import math
@@ -31,12 +31,12 @@ from perfsuite.gate.noise import student
 
 LOOKS = (3, 4, 6, 8, 12, 16, 24)
 MOST_PAIRS = LOOKS[-1]
-PRIOR_PAIRS = 1  # more of them convict equal sides where pairs spread by more than the prior says
+PRIOR_PAIRS = 1  # with more, equal sides are called slower if pairs spread more than the prior
 PRIOR_SPREAD = 0.01  # of a pair's difference: benchmarks/detection.py measures it
-HARMLESS = 0.25  # of the tolerance: a change that nobody needs to hear of
+HARMLESS = 0.25  # of the tolerance: a change that need not be reported
 MISSED = 0.02  # the chance, at each look, to call a change as large as the tolerance the same
 Conclusion = Literal["regressed", "improved", "same", "undecided"]
-ERROR = 0.01  # the chance to convict or to praise an equal side, where nothing else is asked for
+ERROR = 0.01  # the default chance to call an equal side slower, or faster
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Interval:
         return self.estimate + self.half
 
     def conclude(self, tolerance: float) -> Conclusion:
-        """What the interval says of a change as large as the tolerance."""
+        """The conclusion about a change as large as the tolerance."""
         limit = math.log1p(tolerance)
         if self.low > limit * HARMLESS:
             return "regressed"
@@ -73,7 +73,7 @@ class Interval:
 
 
 def interval(differences: Sequence[float], error: float = ERROR) -> Interval | None:
-    """None with fewer pairs than the first look has. ``error`` is the whole trial's, on each side."""
+    """None with fewer pairs than the first look needs. ``error`` is that of the whole trial, on each side."""
     count = len(differences)
     if count < LOOKS[0]:
         return None
@@ -83,6 +83,6 @@ def interval(differences: Sequence[float], error: float = ERROR) -> Interval | N
 
 
 def decision(differences: Sequence[float], tolerance: float, error: float = ERROR) -> Conclusion:
-    """What the pairs say so far; "undecided" where no look is due, since a look has its price."""
+    """The conclusion so far; "undecided" between looks, since each look uses up some of the error."""
     found = interval(differences, error) if len(differences) in LOOKS else None
     return found.conclude(tolerance) if found else "undecided"

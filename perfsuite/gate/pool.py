@@ -1,4 +1,4 @@
-"""The times that a baseline has on one machine: those of several runs, which grow by what green runs add."""
+"""The times that a baseline has of one machine: those of several runs. Green runs add to them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -11,11 +11,11 @@ from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Machine, Measurement, releases
 
-WINDOW = 20  # runs that a baseline keeps: a month of working nights
+WINDOW = 20  # runs that a baseline keeps: a month of workdays
 
 
 def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = "") -> TimedRun:
-    """What a measurement adds to a pool: the median of each timed metric, over all of its launches."""
+    """One run for a pool: the median of each timed metric, over all of its launches."""
     return TimedRun(
         date=measurement.launches[-1].date if measurement.launches else timestamp(),
         machine=measurement.machine,
@@ -31,26 +31,26 @@ def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = ""
 
 
 def runs_of(baseline: Baseline, metrics: Iterable[Metric]) -> list[TimedRun]:
-    """Every run whose times the baseline keeps, the oldest first."""
+    """Every run whose times the baseline keeps, oldest first."""
     if baseline.measurement.outcome != "fits":
         return []
     return baseline.times or [run_of(baseline.measurement, metrics, baseline.commit)]
 
 
 def own_runs(runs: Sequence[TimedRun], machine: Machine) -> list[TimedRun]:
-    """Those of this very machine."""
+    """The runs of this machine."""
     return [run for run in runs if not why_other_machine(run.machine, machine)]
 
 
 def changed_since(run: TimedRun, measurement: Measurement) -> list[str]:
-    """``torch 2.12 -> 2.13``: what else differs than the machine."""
+    """``torch 2.12 -> 2.13``: what differs, apart from the machine."""
     if not measurement.versions:
-        return []  # a cell without a measurement knows none
+        return []  # a cell without a measurement has none
     return [text for _, old, new in compared(run, measurement) for text in changes(old, new)]
 
 
 def compared(run: TimedRun, measurement: Measurement) -> list[tuple[str, Mapping[str, str], Mapping[str, str]]]:
-    """Kind of change, names before and names after: of the releases, and of the variables where both know them."""
+    """Kind of change, names before and names after: of releases, and of variables if both sides have them."""
     found: list[tuple[str, Mapping[str, str], Mapping[str, str]]]
     found = [("release", releases(run.versions), releases(measurement.versions))]
     if run.flags and measurement.flags:  # older runs have none

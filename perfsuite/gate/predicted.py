@@ -1,7 +1,7 @@
-"""The gate that needs no GPU: predictions are exact integers, so they are held to equality.
+"""The gate that needs no GPU: predictions are exact integers, so they must be equal.
 
-A prediction's baseline lies in ``root/predicted/<hardware>/<cell id>.json``, apart from those of measurements, which it
-never stands for. It names the libraries' versions: what an upgrade changes is a difference between two of them.
+A prediction's baseline is ``root/predicted/<hardware>/<cell id>.json``, apart from baselines of measurements, which it
+never replaces. It names the libraries' versions, so two of them show the effect of an upgrade.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from perfsuite.records.prediction import Prediction
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.units import show_bytes, show_change
 
-HELD = {  # a number, or numbers by name, which are held one by one and shown as their sum
+HELD = {  # a number, or numbers by name, which are compared one by one and shown as their sum
     "peak_bytes": "live tensors",
     "ranks": "of traced ranks",
     "allocated_bytes": "allocated",
     "reserved_bytes": "reserved",
     "smallest_bytes": "smallest that fits",
     "host_bytes": "on the host",
-    "overhead": "beside tensors",
+    "overhead": "outside of tensors",
 }
 WORSE: Final = "regressed"
 BETTER: Final = "improved"
@@ -50,7 +50,7 @@ def load(root: Path, cell_id: str) -> PredictedBaseline | None:
     for metric in HELD:
         value, parts = _read(metric, one)
         if min([value, *parts.values()]) < 0:
-            raise FileError(f"{path} is damaged: its {metric} holds a negative number of bytes.")
+            raise FileError(f"{path} is damaged: its {metric} has a negative number of bytes.")
     if one.parts and sum(one.parts.values()) != one.peak_bytes:
         raise FileError(f"{path} is damaged: its parts are {sum(one.parts.values())} bytes, its peak {one.peak_bytes}.")
     return baseline
@@ -59,8 +59,8 @@ def load(root: Path, cell_id: str) -> PredictedBaseline | None:
 def judge_prediction(
     prediction: Prediction, baseline: PredictedBaseline | None, command: str = "pytest --perf --perf-predict"
 ) -> Verdict:
-    """Every number must be the baseline's; a difference names the part of it that changed most. What could be predicted
-    and no longer can is worse, as what no longer fits is. ``command`` is what collects the cell's test.
+    """Every number must equal the baseline's; a difference names its part that changed most. Losing a prediction is
+    worse, and so is no longer fitting. ``command`` collects the cell's test.
     """
     name, before = prediction.cell, baseline.prediction if baseline else None
     cannot = f"{name} cannot be predicted: {prediction.reason}" if prediction.outcome == "unsupported" else ""
@@ -73,7 +73,7 @@ def judge_prediction(
     if cannot:
         text = f"{cannot} Its baseline says {before.outcome}."
         return Verdict(cell=name, status=WORSE, headline=text, accept=accept + WORSE)
-    # What was never predicted has no numbers: beside its zeros all would have grown.
+    # A cell that was never predicted has no numbers: compared with its zeros, all would have grown.
     compared = HELD if before.outcome != "unsupported" else {}
     lines = [_line(metric, title, before, prediction) for metric, title in compared.items()]
     statuses = {line.status for line in lines}
@@ -106,7 +106,7 @@ def _missing(prediction: Prediction) -> str:
 
 
 def _line(metric: str, title: str, before: Prediction, now: Prediction) -> Line:
-    """Of a number by the parts of the peak, of numbers by name by these."""
+    """The line of one number, with the part of it that moved most."""
     (old, old_parts), (new, new_parts) = _read(metric, before), _read(metric, now)
     differences = {part: new_parts.get(part, 0) - old_parts.get(part, 0) for part in old_parts | new_parts}
     moved = {part: size for part, size in differences.items() if size}

@@ -1,11 +1,11 @@
-"""What a stored baseline is still worth, without measuring anything.
+"""How much a stored baseline is still worth, without measuring anything.
 
 Standings, worst first
     refused       the file cannot be read
-    orphaned      nothing can be measured that it is the baseline of
-    unknown       its model is none of the catalog's, and tests that may have one of their own were not asked
-    incomparable  it has no times of this machine or driver
-    stale         recorded with other library versions than are installed here
+        orphaned      no cell of this project has this baseline any more
+        unknown       its model is not in the catalog, and tests that may define it were not collected
+        incomparable  it has no times of this machine or driver
+        stale         recorded with other library versions than those installed here
     sound         none of these
 """
 
@@ -23,9 +23,9 @@ ORDER = ("refused", "orphaned", "unknown", "incomparable", "stale", "sound")
 
 @dataclass(frozen=True)
 class Standing:
-    """``reasons`` are (standing, why) for all that apply, the worst first; none for a sound baseline. ``runs`` are
-    those whose times it keeps, ``detects`` the largest of the smallest relative slow-downs that they show without a
-    trial, None where they show none.
+    """``reasons`` are (standing, why) for all that apply, the worst first; none for a sound baseline. ``runs`` is the
+    number of runs whose times it keeps. ``detects`` is the relative slow-down that every time can show without a trial,
+    None if no time can show any.
     """
 
     reasons: tuple[tuple[str, str], ...]
@@ -47,8 +47,8 @@ def standing(
     elsewhere: str,
     stale: Sequence[str],
 ) -> Standing:
-    """``orphan``, ``unknown`` and ``elsewhere`` say why it is an orphan, why nobody knows whether it is, and why this
-    is not where it was recorded, or nothing; ``stale`` are the versions that are others here.
+    """``orphan``, ``unknown`` and ``elsewhere`` say why it is orphaned, why that is unknown, and why its machine is not
+    this one; empty if they do not apply. ``stale`` are the versions that differ here.
     """
     told = {"orphaned": orphan, "unknown": unknown, "incomparable": elsewhere, "stale": ", ".join(stale)}
     reasons = tuple((status, told[status]) for status in ORDER if told.get(status))

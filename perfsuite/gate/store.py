@@ -1,7 +1,7 @@
-"""Baselines as files: ``root/<hardware>/<cell id>.json``, one per cell, written whole or not at all.
+"""Baselines as files: ``root/<hardware>/<cell id>.json``, one per cell, written completely or not at all.
 
-A baseline that cannot be read is never the same as one that does not exist: the first is an error, only the second
-may be recorded.
+A baseline that cannot be read differs from one that does not exist: the first is an error, and only the second may be
+recorded.
 """
 
 import re
@@ -20,14 +20,14 @@ from perfsuite.records.formats import FORMATS
 from perfsuite.records.measurement import Measurement
 from perfsuite.wire.sample import Reading, is_number
 
-OUTCOMES = ("fits", "oom", "unsupported")  # a cell that failed has nothing to be held to
-# Whatever counts or lasts cannot be negative. A loss can, so a name without one of these units may be.
+OUTCOMES = ("fits", "oom", "unsupported")  # a failed cell has nothing to compare with
+# Counts and durations cannot be negative. A loss can, so a name without one of these units may be negative.
 _UNSIGNED = ("_bytes", "_seconds", "_per_second", "_per_rank", "_flop", "_flops", "_norm")
 
 
 class Store:
-    """The baselines below one folder, which is usually committed. ``kernels`` is the key of the set of kernels with
-    which CPU cells are measured (perfsuite/kernels.py), empty for the portable one.
+    """The baselines below one folder, which is usually committed. ``kernels`` is the key of the CPU kernels that
+    measure CPU cells (perfsuite/kernels.py), empty for the portable ones.
     """
 
     def __init__(self, root: Path, kernels: str = "") -> None:
@@ -35,17 +35,17 @@ class Store:
         self.kernels = kernels
 
     def path(self, cell_id: str) -> Path:
-        """The file of a cell's baseline. Raises FileError for a text that is no cell's id."""
+        """The file of a cell's baseline. Raises FileError for a text that is not a cell's id."""
         if not re.fullmatch(r"\w[\w.+]*-\w[\w.+]*-\w[\w.]*_x[1-9]\d*(n[1-9]\d*)?(-\w+)*", cell_id):
-            raise FileError(f"{cell_id!r} is not a cell's id, so it names no baseline.")
+            raise FileError(f"{cell_id!r} is not a cell's id, so it has no baseline.")
         return self.root / self._folder(cell_id.split("-")[2]) / f"{cell_id}.json"
 
     def _folder(self, hardware: str) -> str:
         return f"{hardware}@{self.kernels}" if self.kernels and hardware.startswith("cpu_") else hardware
 
     def why_unheld(self, cell_id: str) -> str:
-        """Why a cell without a baseline is held to none: it has a portable one, and nobody has recorded baselines of
-        these kernels. Empty where a baseline is missing.
+        """Why a cell without a baseline is not compared: it has a portable one, and none are recorded for these
+        kernels. Empty if a baseline is missing.
         """
         portable = Store(self.root).path(cell_id)
         if self.path(cell_id) == portable or not portable.exists() or any(self.root.glob(f"cpu_*@{self.kernels}/*")):
@@ -55,15 +55,15 @@ class Store:
     def load(self, cell_id: str) -> Baseline | None:
         """The cell's baseline, or None if there is no such file.
 
-        Raises FileError, naming file and field, for a file that is torn, malformed, of another format or cell, or
-        holds a number that cannot have been measured.
+        Raises FileError, naming file and field, if the file is torn, malformed, of another format or cell, or has a
+        number that cannot have been measured.
         """
         path = self.path(cell_id)
         try:
             text = path.read_bytes()
         except FileNotFoundError as error:
             if path.is_symlink():
-                raise FileError(f"{path} is a link to nothing.") from error
+                raise FileError(f"{path} is a broken link.") from error
             return None
         except OSError as error:
             raise FileError(f"{path} cannot be read: {error.strerror}.") from error
@@ -80,17 +80,17 @@ class Store:
 
     @property
     def ledger(self) -> Path:
-        """The file in which every change of a baseline stands: those of other kernels have their own."""
+        """The file that records every change of a baseline; each set of kernels has its own."""
         return self.root / (ledger.NAME.replace(".", f"@{self.kernels}.") if self.kernels else ledger.NAME)
 
     def _ledger_of(self, cell_id: str) -> Path:
         return self.ledger if "@" in self.path(cell_id).parent.name else self.root / ledger.NAME
 
     def save(self, baseline: Baseline, replaces: Baseline | None, consent: Consent) -> None:
-        """Write a baseline in place of ``replaces``, the one that was judged by (None: there was none), and its line
+        """Write a baseline in place of ``replaces``, the one that the verdict used (None: there was none), and its line
         in the ledger.
 
-        Raises FileError, and leaves both as they are, if another writer was faster or the baseline is not sound.
+        Raises FileError, and changes neither, if another writer was faster or the baseline is not sound.
         """
         path = self.path(baseline.cell)
         problem = _problem(baseline, baseline.cell)
@@ -105,7 +105,7 @@ class Store:
                     raise FileError(f"{path} cannot be written: {error.strerror}.") from error
 
     def remove(self, baseline: Baseline, consent: Consent) -> None:
-        """Remove the baseline that was read, with a line in the ledger. Raises FileError if another is there now."""
+        """Remove the baseline that was read, with a line in the ledger. Raises FileError if it has changed since."""
         path = self.path(baseline.cell)
         with locked(path):
             self._check(baseline.cell, baseline)
@@ -119,12 +119,12 @@ class Store:
         there = self.load(cell_id)
         if there != seen:
             raise FileError(
-                f"{self.path(cell_id)} was {_what_happened(there, seen)} by another writer since it was read, and is "
-                "left as it is: run the cell again."
+                f"{self.path(cell_id)} was {_what_happened(there, seen)} by another writer since it was read. "
+                "It was left unchanged: run the cell again."
             )
 
     def all(self) -> Iterator[Path]:
-        """Every baseline's file, in order, but those of other kernels."""
+        """Every baseline's file, in order, except those of other kernels."""
         for path in sorted(self.root.glob("*/*.json")):
             if path.parent.name == self._folder(path.parent.name.partition("@")[0]):
                 yield path
@@ -141,7 +141,7 @@ def _what_happened(there: Baseline | None, replaces: Baseline | None) -> str:
 
 
 def _problem(baseline: Baseline, cell_id: str) -> str:
-    """The first field that a sound baseline of the cell cannot have, and why; empty if all is well."""
+    """The first field that a sound baseline of the cell cannot have, and why; empty if there is none."""
     measurement = baseline.measurement
     if baseline.format not in FORMATS:
         return f"format is {baseline.format}, this perfsuite knows {', '.join(map(str, FORMATS))}"
@@ -162,7 +162,7 @@ def _times_problem(times: Sequence[TimedRun]) -> str:
     for number, run in enumerate(times):
         for name, value in run.values.items():
             if not is_number(value) or value <= 0:
-                return f"times[{number}].values.{name} is {value}, and a time is above 0"
+                return f"times[{number}].values.{name} is {value}, but a time is above 0"
     return ""
 
 
@@ -173,11 +173,11 @@ def _outcome_problem(measurement: Measurement) -> str:
     if outcome == "fits" and not measurement.readings:
         return "measurement.readings is empty although the cell fits"
     if outcome == "fits" and failure is not None:
-        return "measurement.failure stands beside a cell that fits"
+        return "measurement.failure is set although the cell fits"
     if outcome != "fits" and (failure is None or failure.kind != outcome):
         return f"measurement.failure does not say why the outcome is {outcome!r}"
     if failure and (min(failure.parts.values(), default=0) < 0 or (failure.missing_bytes or 0) < 0):
-        return "measurement.failure counts bytes below nothing"
+        return "measurement.failure counts a negative number of bytes"
     if outcome != "fits" and measurement.readings:
         return f"measurement.readings has numbers although the outcome is {outcome!r}"
     return ""
@@ -191,13 +191,13 @@ def _readings_problem(measurement: Measurement) -> str:
                 return f"{field}.{part} is {value}, which is not a finite number"
             signed = isinstance(value, float) and not name.endswith(_UNSIGNED)
             if value < 0 and not signed:
-                return f"{field}.{part} is {value}, less than nothing"
+                return f"{field}.{part} is {value}, a negative number"
         known = [sample for sample in reading.samples if sample is not None]
         if known and reading.value not in (statistics.median(known), known[-1]):
             return f"{field}.value is {reading.value}, neither the median nor the last of its samples"
         if len(reading.samples) % max(1, len(measurement.launches)) and name.endswith("_seconds"):
             return (
-                f"{field}.samples are {len(reading.samples)}, not equally many of {len(measurement.launches)} launches"
+                f"{field}.samples are {len(reading.samples)}, not equally many for {len(measurement.launches)} launches"
             )
         if reading.parts and sum(reading.parts.values()) != reading.value:
             return f"{field}.parts sum to {sum(reading.parts.values())}, not to the value {reading.value}"

@@ -1,13 +1,13 @@
-"""How a time is held to a baseline: as an alarm, which calls for a trial and is never red by itself.
+"""How a time is compared with a baseline: it can raise an alarm, which calls for a trial and is never red by itself.
 
-Hours of a shared machine differ by more than the slow-downs that matter, and no excuse tells them apart from outside:
-what slows a library may slow whatever is measured beside it. So a stored time answers one of two questions.
+The hours of a shared machine differ by more than the slow-downs that matter, and nothing outside can separate the two:
+what slows a library may also slow any reference measured next to it. So a stored time answers one of two questions.
 
-Something changed    Can a slow-down that matters be ruled out? The time is ok only if it can, with RULED_OUT, beside
-                     the spread of the baseline's runs. Otherwise it is an alarm, and the trial decides: both
+Something changed    Can a slow-down that matters be ruled out? The time is ok only if it can, with RULED_OUT, given the
+                     spread of the baseline's runs. Otherwise it is an alarm, and the trial decides: both
                      environments, in turn, in this run.
-Nothing changed      Is the time one that such runs have, or slower by less than matters? If not, only the machine can
-                     have changed: "machine", which is neither good nor bad, for there is no second environment to try.
+Nothing changed      Is the time usual for such runs, or slower by less than matters? If not, only the machine can have
+                     changed: "machine", which is neither good nor bad, since there is no second environment to try.
 """
 
 import math
@@ -23,12 +23,12 @@ from perfsuite.records.verdict import Line, Status
 from perfsuite.units import show_change, show_ratio
 from perfsuite.wire.sample import Reading
 
-NO_TIMES = "no times of this machine: "
-RULED_OUT = 0.95  # how sure a stored time must be to acquit without a trial
+NO_TIMES = "no times from this machine: "
+RULED_OUT = 0.95  # how sure a stored time must be to be ok without a trial
 
 
 def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """The line of a time, or of a rate, of which less is worse."""
+    """The line of a time, or of a rate, which is worse if it is lower."""
     if scope.new.capacity_bytes is not None:
         return text(metric, "not held", old, new, note="memory is capped")
     problem = _unsound([*new.samples, new.value] if new.samples else [])
@@ -61,22 +61,22 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         return line("improved" if slower < -sure else "ok", tolerance, detects=tolerance)
     allowed = limit_of(metric, pool, scope.terms)
     if not slower <= allowed:
-        return line("machine", relative(allowed), f"beyond {_of(values)}, and nothing but the machine differs")
+        return line("machine", relative(allowed), f"slower than {_of(values)}, but only the machine differs")
     return line("ok", relative(allowed), detects=smallest_effect(metric, pool, scope.terms))
 
 
 def pool_of(values: Sequence[float], sign: int, terms: Terms) -> Pool:
-    """The times of runs, or rates (``sign`` -1), as what they say of one more."""
+    """The prediction for one more run from the times of runs, or from rates (``sign`` -1)."""
     return Pool.of([sign * math.log(value) for value in values], terms.spread)
 
 
 def limit_of(metric: Metric, pool: Pool, terms: Terms) -> float:
-    """The slow-down, as a logarithm, up to which a time is ok while nothing but the machine differs."""
+    """The slow-down, as a logarithm, up to which a time is ok if only the machine differs."""
     return max(pool.reach(1 - terms.alarm_rate), math.log1p(terms.tolerance_of(metric)))
 
 
 def smallest_effect(metric: Metric, pool: Pool, terms: Terms) -> float:
-    """The relative slow-down that is beyond that limit in 95 of 100 cases."""
+    """The relative slow-down that exceeds that limit in 95 of 100 cases."""
     return relative(limit_of(metric, pool, terms) + pool.reach(RULED_OUT))
 
 

@@ -1,8 +1,8 @@
-"""Same-session A/B: two sides of a cell, each with rank servers of its own, launched in pairs: both at once with steps
-that alternate, or one after the other, A B or B A by lot.
+"""A/B in one session: two sides of a cell, each with its own rank servers, launched in pairs: at once with alternating
+steps, or one after the other, in random order.
 
 A side is the environment of the ranks (other releases, or a revision of the repository) or, in the same environment,
-another strategy of one model.
+another strategy for the same model.
 """
 
 import contextlib
@@ -29,8 +29,8 @@ from perfsuite.records.measurement import Measurement
 
 REVISION = "git:"
 RUNNING = "here"
-ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B
-PAIR_SECONDS = 5.0  # of the timed steps of both sides
+ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B first
+PAIR_SECONDS = 5.0  # for the timed steps of both sides
 MOST_STEPS = 500
 SHORT_STEPS = 5
 Launches = tuple[Sequence[Measurement], Sequence[Measurement]]  # of A and of B
@@ -47,7 +47,7 @@ class Side:
     copy: Path | None = None
 
     def cell(self, text: str) -> Cell:
-        """The cell as this side has it. Raises UsageError if nothing of it comes from the side's revision."""
+        """The cell on this side. Raises UsageError if the side's revision contains none of its code."""
         cell = parse_cell(text, self.catalog)
         if self.strategy is not None:
             suffixes = text.split("-")[3:]
@@ -57,8 +57,8 @@ class Side:
             origins = [Path(origin) for origin in self.environment.origins(modules)]
             if not any(path.is_relative_to(self.copy) for path in [*origins, *self.catalog.folders]):
                 raise UsageError(
-                    f"{self.name}: {cell.id} imports nothing of this repository, so both sides would be the same. Its "
-                    f"model is built by {cell.model.build}, its definition is in none of the repository's --catalog."
+                    f"{self.name}: {cell.id} uses no code of this repository, so both sides would be the same. Its "
+                    f"model is built by {cell.model.build}, and no --catalog folder of the repository defines it."
                 )
         return cell
 
@@ -66,14 +66,14 @@ class Side:
 def sides(texts: tuple[str, str], catalog: Catalog, repository: Path) -> tuple[Side, Side]:
     """The sides that ``name==version …``, ``git:REVISION``, ``here`` or a strategy name.
 
-    Beside a revision "here" is the repository as it lies there, with what is not committed. Raises UsageError for sides
-    of two kinds, and for what cannot be had.
+    Next to a revision, "here" is the repository with its uncommitted changes. Raises UsageError for sides of two kinds,
+    and for a side that does not exist.
     """
     kinds = [kind_of(text) for text in texts]
     named = {kind for kind in kinds if kind != RUNNING}
     if len(named) > 1:
         raise UsageError(
-            f"{texts[0]!r} is a {kinds[0]}, {texts[1]!r} a {kinds[1]}: compare two of one kind, or one and here."
+            f"{texts[0]!r} is a {kinds[0]}, but {texts[1]!r} is a {kinds[1]}: compare two of one kind, or one and here."
         )
     if named == {"strategy"} and RUNNING in kinds:
         raise UsageError("A strategy is compared with another strategy: give both --a and --b.")
@@ -84,7 +84,7 @@ def sides(texts: tuple[str, str], catalog: Catalog, repository: Path) -> tuple[S
 
 
 def kind_of(text: str) -> str:
-    """What a side is by its text: "release", "revision", "strategy" or "here"."""
+    """The kind of a side: "release", "revision", "strategy" or "here"."""
     if text.startswith(REVISION):
         return "revision"
     if text == RUNNING:
@@ -106,7 +106,7 @@ def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revis
 
 
 def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catalog:
-    """The catalog with the folders of the repository's copy in place of its own. Raises UsageError if it lacks one."""
+    """The catalog with the folders of the repository's copy instead of its own. Raises UsageError if one is missing."""
     folders = [copy / folder.relative_to(root) if folder.is_relative_to(root) else folder for folder in catalog.folders]
     missing = [str(folder) for folder in folders if not folder.is_dir()]
     if missing:
@@ -115,10 +115,10 @@ def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catal
 
 
 class Experiment:
-    """An A/B of some cells. ``interleave`` says what of the two sides alternates, "launches" or "steps"; ``tolerance``
-    is the smallest relative difference of a time that must not go unseen, that of the hardware's class by default.
-    With no pairs one launch of each side is compared, and no times. ``run_size`` is the number of cells of the whole
-    run, of which the rates of errors are. Raises UsageError for a cell that a side cannot have.
+    """An A/B of some cells. ``interleave`` says what alternates between the sides, "launches" or "steps". ``tolerance``
+    is the smallest relative difference of a time that must be detected, by default that of the hardware's class. With
+    no pairs, one launch of each side is compared, without times. ``run_size`` is the number of cells of the whole run,
+    to which the error rates apply. Raises UsageError for a cell that a side does not have.
     """
 
     def __init__(
@@ -152,9 +152,9 @@ class Experiment:
     ) -> Comparison:
         """Launch a cell on both sides until its times are decided or the pairs are used up.
 
-        ``step_seconds`` is how long a step takes, which a launch measures where it is not known: a pair takes about
-        PAIR_SECONDS, since many short steps tell more than a few long launches. With no pairs a side of which a
-        measurement is ``known`` is not launched again.
+        ``step_seconds`` is the duration of a step; if unknown, a launch measures it. A pair takes about PAIR_SECONDS,
+        since many short steps are more precise than a few long launches. With no pairs, a side with a ``known``
+        measurement is not launched again.
         """
         metrics = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
         timed = [metric for metric in metrics if metric.hold == "time"]
@@ -188,7 +188,9 @@ class Experiment:
 
     @contextlib.contextmanager
     def _opened(self, settings: Settings) -> Iterator[None]:
-        """New rank servers for each pair: what a server alone makes of times must be noise of pairs, not a side's."""
+        """New rank servers for each pair: a server's own effect on times must be noise between pairs, not between
+        sides.
+        """
         self._runners = [Runner(side.catalog, settings, side.environment) for side in self.sides]
         try:
             yield
@@ -213,7 +215,9 @@ class Experiment:
     def _step_seconds(
         self, cells: tuple[Cell, Cell], watch: Watch, faults: tuple[Sequence[str], Sequence[str]]
     ) -> float | None:
-        """Of a short launch, which also builds what is built once; None where it fails, as the first pair will tell."""
+        """From a short launch, which also compiles what is compiled once; None if it fails, as the first pair will
+        report.
+        """
         with self._opened(dataclasses.replace(self.settings, steps=SHORT_STEPS)):
             one = self._runners[1].measure(cells[1], watch, faults[1])
         found = one.readings.get("step_time_seconds")
@@ -221,7 +225,7 @@ class Experiment:
 
 
 def _first_launch(measurement: Measurement | None, timed: Sequence[Metric]) -> Measurement | None:
-    """Of a measurement of several launches, which keeps the times of them all."""
+    """The first launch alone, from a measurement of several, which has the times of all."""
     if measurement is None:
         return None
     readings = dict(measurement.readings)
@@ -231,7 +235,7 @@ def _first_launch(measurement: Measurement | None, timed: Sequence[Metric]) -> M
 
 
 def steps_of_pair(step_seconds: float | None, least: int) -> int:
-    """So many that a pair takes about PAIR_SECONDS, but no fewer than were asked for and no more than MOST_STEPS."""
+    """Enough that a pair takes about PAIR_SECONDS, but at least ``least`` and at most MOST_STEPS."""
     if not step_seconds:
         return least
     return max(least, min(MOST_STEPS, round(PAIR_SECONDS / (len(ORDERS) * step_seconds))))
@@ -241,7 +245,7 @@ def _ended(launches: Launches, timed: Sequence[Metric], terms: Terms) -> bool:
     both = [one for side in launches for one in side]
     if any(one.outcome != "fits" for one in both):
         return True
-    # What a side lacks is red or left out in the end, and no further pair helps it.
+    # A metric that a side lacks ends up red or left out; another pair does not change that.
     there = [metric for metric in timed if all(metric.name in one.readings for one in both)]
     found = [_decision(launches, metric, terms) for metric in there]
     return "regressed" in found or "undecided" not in found
@@ -253,7 +257,7 @@ def _decision(launches: Launches, metric: Metric, terms: Terms) -> str:
 
 
 def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:
-    """Each side's versions of what was installed on either, without those that it does not have."""
+    """Each side's versions of the packages installed for either side, without those that it does not have."""
     inherited = {}
     for name, _ in a.installed + b.installed:
         with contextlib.suppress(metadata.PackageNotFoundError):

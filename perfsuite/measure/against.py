@@ -1,4 +1,4 @@
-"""``--perf-against=REF``: every cell is tried against another environment, and needs no stored baseline.
+"""``--perf-against=REF``: every cell is compared with another environment and needs no stored baseline.
 
 REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a file of constraints.
 """
@@ -21,18 +21,18 @@ from perfsuite.measure.changes import CODE, Change, revision
 from perfsuite.measure.trial import OUTCOME, Trial
 from perfsuite.records.result import Result
 
-GREEN = ("same", "improved")  # where each cell is tried anew, what is better makes nothing stale
+GREEN = ("same", "improved")  # every run compares anew, so an improvement makes nothing stale
 
 
 @dataclass(frozen=True)
 class Against:
-    """Holds cells like a Gatekeeper, to what they are in the environment in which ``changes`` are reverted."""
+    """Like a Gatekeeper, but compares cells with the environment in which ``changes`` are reverted."""
 
     trial: Trial
     changes: Sequence[Change]
 
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
-        """Launch both sides in pairs and judge this one by the other. Raises UsageError for what cannot be built."""
+        """Launch both sides in pairs and judge this one by the other. Raises UsageError if a side cannot be built."""
         comparison = self.trial.compare(cell, self.changes, [], None, None, faults)
         metrics = self.trial.catalog.metrics(cell.strategy.engine.process)
         baseline = baseline_of(comparison.a, "", metrics)
@@ -53,11 +53,11 @@ class Against:
         return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
 
     def close(self) -> None:
-        """Each cell has ended what it started."""
+        """Nothing to do: each cell has ended what it started."""
 
 
 def changes_to(reference: str, repository: Path) -> list[Change]:
-    """What the reference asks to be taken back. Raises UsageError for what names nothing, or nothing that differs."""
+    """The changes to revert for this reference. Raises UsageError if it names nothing, or nothing that differs."""
     path = Path(reference)
     if path.is_file():
         found = list(_releases(_constraints(path)))
@@ -67,12 +67,12 @@ def changes_to(reference: str, repository: Path) -> list[Change]:
     else:
         return [Change(CODE, revision(reference, repository), "here", "code")]
     if not found:
-        raise UsageError(f"--perf-against={reference}: every release that it names is the one that is installed here.")
+        raise UsageError(f"--perf-against={reference}: every release that it names is already installed here.")
     return found
 
 
 def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> Iterator[Change]:
-    """Those that differ from what is installed. A file of constraints may name what is not, unlike a person."""
+    """Those that differ from what is installed. A file of constraints may name packages that are not installed."""
     for requirement in requirements:
         try:
             here = metadata.version(requirement.name)
@@ -88,7 +88,7 @@ def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> It
 
 
 def _constraints(path: Path) -> Iterator[Requirement]:
-    """What a file of constraints pins on this machine. Raises FileError, with file and line, if a line pins nothing."""
+    """The pins of a file of constraints that apply to this machine. Raises FileError for a line that is not a pin."""
     try:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -97,7 +97,7 @@ def _constraints(path: Path) -> Iterator[Requirement]:
         text = re.sub(r"(^|\s)#.*", "", line).rstrip("\\").strip()  # pip's comments, and its continued lines
         if re.match(r"-(r|c|-requirement|-constraint)\b", text):
             raise FileError(
-                f"{path}:{number}: {text!r} names another file: give a file that holds the releases itself."
+                f"{path}:{number}: {text!r} refers to another file: give a file that lists the releases itself."
             )
         if not text or text.startswith("-"):
             continue

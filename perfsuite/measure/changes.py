@@ -1,4 +1,4 @@
-"""In what an environment differs from a baseline's: releases, variables and the user's own code, the machine apart."""
+"""How an environment differs from a baseline's, apart from the machine: releases, variables and the user's own code."""
 
 import subprocess
 from collections.abc import Iterable
@@ -15,13 +15,13 @@ from perfsuite.records.baseline import TimedRun
 from perfsuite.records.measurement import Measurement
 
 CODE = "your code"
-UNCOMMITTED = "-dirty"  # after the commit of a tree with more in it
+UNCOMMITTED = "-dirty"  # after the commit of a tree with uncommitted changes
 COMPILED = ":(exclude,glob)**/__pycache__/**"
 
 
 @dataclass(frozen=True)
 class Change:
-    """One difference. ``fixed`` says why it cannot be taken back here; empty if it can."""
+    """One difference. ``fixed`` says why it cannot be reverted here; empty if it can."""
 
     name: str
     before: str
@@ -54,7 +54,7 @@ def _why_no_release(name: str, before: str) -> str:
     try:
         metadata.version(name)
     except metadata.PackageNotFoundError:
-        return "it is no package that uv could install"
+        return "it is not a package that uv can install"
     return ""
 
 
@@ -68,7 +68,7 @@ WHY_FIXED = {"release": _why_no_release, "variable": _why_no_variable}
 def code_change(commit: str, cell: Cell, catalog: Catalog, repository: Path) -> Change | None:
     """How the user's own code that the cell runs differs from the commit; None if it does not, or there is none.
 
-    perfsuite itself is the instrument, not what is measured.
+    perfsuite itself measures; it is not measured.
     """
     root = git(repository, "rev-parse", "--show-toplevel")
     paths = code_of(cell, catalog, Path(root)) if commit and root else []
@@ -83,7 +83,7 @@ def code_change(commit: str, cell: Cell, catalog: Catalog, repository: Path) -> 
         if clean == commit and not git(repository, "diff", "--name-only", clean, "HEAD", *where):
             return None
         after = git(repository, "rev-parse", "--short=12", "HEAD")
-    fixed = "" if clean == commit else "the baseline was recorded with changes that were not committed"
+    fixed = "" if clean == commit else "the baseline was recorded with uncommitted changes"
     return Change(CODE, clean, after, "code", fixed)
 
 
@@ -97,18 +97,18 @@ def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
 
 
 def revision(text: str, repository: Path) -> str:
-    """The commit that the text names, in twelve digits. Raises UsageError for what git does not know."""
+    """The commit that the text names, in twelve digits. Raises UsageError if git does not know it."""
     commit = git(repository, "rev-parse", "--verify", "--quiet", "--short=12", "--end-of-options", f"{text}^{{commit}}")
     if not commit:
         raise UsageError(
-            f"{text!r} is no git revision of {repository}, no file of constraints and no release: write a revision, "
+            f"{text!r} is not a git revision of {repository}, a file of constraints or a release: write a revision, "
             "a path, or transformers==5.22.0."
         )
     return commit
 
 
 def git(repository: Path, *arguments: str) -> str:
-    """What git says there; empty if it fails or is not installed."""
+    """git's output there; empty if it fails or is not installed."""
     try:
         done = subprocess.run(["git", "-C", repository, *arguments], capture_output=True, text=True, check=False)
     except OSError:

@@ -1,17 +1,17 @@
-"""Which of several changes made a metric worse: each is tried alone; if none does it alone, all but one are tried."""
+"""Finds which of several changes made a metric worse: each is tried alone; if none suffices, all but one are tried."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from perfsuite.measure.changes import Change, listed
 
-Found = Mapping[str, bool | None]  # by metric: whether it is worse; None if that is not known
+Found = Mapping[str, bool | None]  # by metric: whether it is worse; None if unknown
 Attempt = Callable[[Sequence[Change]], Found]  # with these changes alone
 
 
 def culprits(changed: Sequence[Change], worse: Sequence[str], attempt: Attempt) -> str:
     """The sentence that names them, for all metrics at once if they have the same. All changes together made each of
-    the metrics ``worse`` so.
+    the metrics in ``worse`` worse.
     """
     if len(changed) == 1:
         return f"caused by {changed[0]}"
@@ -31,7 +31,7 @@ def culprits(changed: Sequence[Change], worse: Sequence[str], attempt: Attempt) 
 
 
 def _culprits(changed: Sequence[Change], worse: Callable[[Sequence[Change]], bool | None]) -> str:
-    """Those of one metric."""
+    """The sentence for one metric."""
     alone = {one: worse([one]) for one in changed}
     if guilty := [one for one in changed if alone[one]]:
         return f"caused by {listed(guilty)}" + (", each alone" if len(guilty) > 1 else " alone")
@@ -40,5 +40,5 @@ def _culprits(changed: Sequence[Change], worse: Callable[[Sequence[Change]], boo
     if len(needed) > 1 and not unknown:
         return f"caused by {listed(needed)} together: {'neither' if len(needed) == 2 else 'none'} does it alone"
     if needed:
-        return f"not without {listed(needed)}; whether {listed(unknown or needed)} does it alone is not known"
-    return f"which of {listed(changed)} caused it is not known"
+        return f"needs {listed(needed)}; it is not known whether {listed(unknown or needed)} causes it alone"
+    return f"it is not known which of {listed(changed)} caused it"

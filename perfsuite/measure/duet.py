@@ -1,9 +1,9 @@
-"""Two launches at once whose timed iterations alternate, so that a slow spell of the machine slows both sides alike.
+"""Two launches at once with alternating timed iterations, so that a slow-down of the machine affects both sides alike.
 
-On a shared machine launches that follow one another differ by a third and more, while neighbouring steps of one launch
-differ by a few per cent: most of the noise is slower than a step (Bulej et al. 2020, "Duet benchmarking: improving
-measurement accuracy in the cloud", run both sides at the same time for the same reason; here they alternate, since the
-ranks of one side need all the cores). Both sides' memory is in use at once.
+On a shared machine, successive launches differ by a third and more, but neighbouring steps of one launch by a few per
+cent: most noise is slower than a step. Bulej et al. 2020, "Duet benchmarking: improving measurement accuracy in the
+cloud", run both sides at the same time for this reason. Here they alternate, since the ranks of one side need all the
+cores. Both sides' memory is in use at once.
 """
 
 import contextlib
@@ -27,9 +27,9 @@ def measure_in_turns(
     watch: Watch,
     faults: Sequence[Sequence[str]] = ((), ()),
 ) -> list[Measurement]:
-    """The measurements of both cells, each by its own runner; number ``first`` begins. Both are of the same hardware.
+    """The measurements of both cells, each by its own runner; number ``first`` begins. Both have the same hardware.
 
-    A side that fails leaves the other to end alone.
+    If one side fails, the other continues alone.
     """
     ranks = [cell.hardware.world_size for cell in cells]
     with runners[0].lease(cells[0]) as devices, _pipes(ranks) as pipes:
@@ -44,7 +44,7 @@ def measure_in_turns(
         with ThreadPoolExecutor(len(SIDES)) as pool:
             try:
                 return list(pool.map(side, SIDES))
-            except BaseException:  # Ctrl-C: end the ranks, for which the threads wait
+            except BaseException:  # Ctrl-C: end the ranks, since the threads wait for them
                 for runner in runners:
                     runner.close()
                 raise
@@ -52,7 +52,7 @@ def measure_in_turns(
 
 @contextlib.contextmanager
 def _pipes(ranks: Sequence[int]) -> Iterator[list[list[str]]]:
-    """A named pipe for each rank of each side, held open so that a byte in it outlives the rank that wrote it."""
+    """A named pipe for each rank of each side. It stays open, so a byte in it outlives the rank that wrote it."""
     with tempfile.TemporaryDirectory(prefix="perfsuite-turns-") as folder, contextlib.ExitStack() as stack:
         pipes = [[f"{folder}/{side}{rank}" for rank in range(count)] for side, count in zip("ab", ranks, strict=True)]
         for pipe in (*pipes[0], *pipes[1]):

@@ -1,4 +1,4 @@
-"""Measures a cell, judges it, tries what needs a trial, and accepts it by consent: for pytest and the commands."""
+"""Measures a cell, judges it, runs a trial if needed, and accepts it on request: for pytest and the commands."""
 
 import functools
 import subprocess
@@ -24,7 +24,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Verdict
 
-NO_NEWS = {"ok", "unsupported", "times"}  # of which the consent "all" accepts nothing
+NO_NEWS = {"ok", "unsupported", "times"}  # the consent "all" accepts nothing of these
 CALLS_FOR_A_TRIAL = ("alarm", "regressed")
 
 
@@ -33,7 +33,7 @@ def unwatched(cell: Cell, progress: object, seconds: float) -> None:
 
 
 class NotAccepted(FileError):
-    """A baseline that is not written; ``result`` is the red one of what was measured for it."""
+    """A baseline that was not written; ``result`` is the red result of its measurement."""
 
     def __init__(self, text: str, measurement: Measurement, baseline: Baseline | None) -> None:
         super().__init__(text)
@@ -43,11 +43,11 @@ class NotAccepted(FileError):
 
 @dataclass(frozen=True)
 class Gatekeeper:
-    """``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all", several of them with commas
-    between, or nothing; ``reason`` is what the ledger says of every baseline that is accepted. ``tolerance`` is the
-    smallest slow-down that must not go unseen, that of the hardware's class if None. ``launches`` is the number that a
-    baseline is recorded from. ``cells`` is the number of cells in the run. ``command`` collects the cell's test.
-    ``trial`` tries what needs it, ``always`` every cell; without one an alarm stays an alarm.
+    """``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all", several of them separated by
+    commas, or nothing. ``reason`` is the ledger's for every accepted baseline. ``tolerance`` is the smallest slow-down
+    that must be detected, that of the hardware's class if None. ``launches`` is the number of launches of a new
+    baseline, ``cells`` the number of cells in the run. ``command`` collects the cell's test. ``trial`` runs trials if
+    needed, ``always`` for every cell; without one an alarm stays an alarm.
     """
 
     runner: Runner
@@ -63,9 +63,9 @@ class Gatekeeper:
     always: bool = False
 
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
-        """Measure and judge a cell; accept it into its baseline if the user has consented.
+        """Measure and judge a cell; accept it into its baseline if the user has asked for that.
 
-        Raises FileError for a baseline that cannot be read or written: NotAccepted if there is a measurement by then.
+        Raises FileError for a baseline that cannot be read or written: NotAccepted if there is already a measurement.
         """
         baseline = self.store.load(cell.id)
         measurements = [self._launch(cell, faults)]
@@ -98,7 +98,7 @@ class Gatekeeper:
     def _judge(
         self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None
     ) -> tuple[Measurement, Verdict]:
-        """All launches as one measurement, and what is to be said of it."""
+        """All launches as one measurement, with its verdict."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         merged = merge(measurements, metrics)
         terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
@@ -117,7 +117,7 @@ class Gatekeeper:
         return merged, verdict
 
     def _consent(self, baseline: Baseline | None, verdict: Verdict) -> str:
-        """That of the consents which applies to the verdict; empty if none does."""
+        """The consent that applies to the verdict; empty if none does."""
         given = (self.consent or "").split(",")
         if verdict.status == "failed":
             return ""
@@ -131,7 +131,7 @@ class Gatekeeper:
     def _accept(
         self, cell: Cell, consent: str, measurement: Measurement, baseline: Baseline | None, verdict: Verdict
     ) -> str:
-        """Write the baseline; returns its path, or nothing if times may not be added without a reason."""
+        """Write the baseline; returns its path, or "" if times cannot be added without a reason."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         new = baseline_of(measurement, commit_of(self.store.root), metrics)
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
@@ -144,8 +144,8 @@ class Gatekeeper:
 
 @functools.cache
 def commit_of(baselines: Path) -> str:
-    """The commit of the tree in which baselines are recorded, ``-dirty`` if more than the baselines differs from it;
-    empty outside git.
+    """The commit of the tree in which baselines are recorded, ``-dirty`` if it has uncommitted changes outside the
+    baselines; empty outside git.
     """
 
     def git(*arguments: str) -> str:

@@ -1,4 +1,4 @@
-"""Measures one cell: lease the devices, launch the ranks, fold what they say. The same for pytest and the commands."""
+"""Measures one cell: leases the devices, launches the ranks, folds their samples. The same for pytest and commands."""
 
 import contextlib
 import math
@@ -34,8 +34,8 @@ Watch = Callable[[Cell, list[Progress], float], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How every cell of a run is measured. Times in seconds. ``snapshots`` is a folder for CUDA's, ``kernels`` is
-    "portable" or "native" (perfsuite/kernels.py).
+    """How every cell of a run is measured. Times in seconds. ``snapshots`` is a folder for CUDA memory snapshots,
+    ``kernels`` is "portable" or "native" (perfsuite/kernels.py).
     """
 
     steps: int = 10
@@ -48,7 +48,7 @@ class Settings:
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
     def all_steps_of(self, cell: Cell) -> int:
-        """Every optimizer step of a cell, those included that are recorded, unfenced and counted."""
+        """Every optimizer step of a cell, including those that are recorded, unfenced and counted."""
         process, device = cell.strategy.engine.process, cell.hardware.torch_device
         last = last_kinds(self.steps, process, device, self.capacity_bytes is not None)
         unfenced = last.count("unfenced") * (block_size(self.steps) - 1)
@@ -64,23 +64,23 @@ class Runner:
         self._environment = environment
         timeouts = Timeouts(settings.start_timeout, settings.step_timeout)
         self._launcher = Launcher(timeouts, environment, settings.kernels)
-        self._model_flop: dict[str, int] = {}  # by cell; of perfsuite's own models, which nobody edits between launches
+        self._model_flop: dict[str, int] = {}  # by cell; only perfsuite's models, which do not change
 
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
-        """Train the cell and return its measurement; a failure is a measurement too, with its outcome, and so is a
-        package that is not installed here.
+        """Train the cell and return its measurement. A failure is a measurement too, with its outcome, and so is a
+        package that is not installed.
         """
         with self.lease(cell) as devices:
             return self.measure_on(devices, cell, watch, faults)
 
     def lease(self, cell: Cell) -> contextlib.AbstractContextManager[list[int]]:
-        """Hold the devices that the cell needs."""
+        """Lease the devices that the cell needs."""
         return lease(device_indices(cell.hardware, self.catalog), cell.hardware.ranks)
 
     def measure_on(
         self, devices: list[int], cell: Cell, watch: Watch, faults: Any = (), turns: Turns | None = None
     ) -> Measurement:
-        """The same on devices that are leased already, in turns with another cell or without."""
+        """The same on devices that are already leased, in turns with another cell or alone."""
         hardware, metrics = cell.hardware, self.catalog.metrics(cell.strategy.engine.process)
         common: dict[str, Any] = {
             "machine": describe(hardware, self.catalog, devices),
@@ -89,12 +89,12 @@ class Runner:
         begin, conditions = time.monotonic(), Conditions(devices)
 
         def look(progress: list[Progress], seconds: float) -> None:
-            if all(rank.step for rank in progress):  # until then accelerators idle
+            if all(rank.step for rank in progress):  # until then accelerators are idle
                 conditions.look()
             watch(cell, progress, seconds)
 
         try:
-            missing = why_missing(cell.strategy) if self._environment is HERE else ""  # another may have it
+            missing = why_missing(cell.strategy) if self._environment is HERE else ""  # another environment may have it
             if missing:
                 raise CellFailed(Failure(kind="unsupported", rank=None, message=f"{missing}."))
             samples = self._launcher.run(self.job(cell, faults, turns), cell.strategy, devices, look)
@@ -110,7 +110,7 @@ class Runner:
             return failed(cell.id, failure, world_size=hardware.world_size, wall_seconds=wall_seconds, **common)
 
     def job(self, cell: Cell, faults: Any = (), turns: Turns | None = None) -> Job:
-        """The cell as its ranks receive it."""
+        """The job that the cell's ranks receive."""
         device = cell.hardware.device
         return make_job(
             cell,
@@ -128,7 +128,7 @@ class Runner:
         )
 
     def forget_snapshots(self, cell: Cell) -> None:
-        """Remove what the cell's ranks left in the folder of snapshots: they are kept of red cells only."""
+        """Remove the cell's files from the folder of snapshots: only those of red cells are kept."""
         if self.settings.snapshots:
             for rank in range(cell.hardware.world_size):
                 (self.settings.snapshots / SNAPSHOT.format(cell=cell.id, rank=rank)).unlink(missing_ok=True)
@@ -144,7 +144,7 @@ def check_settings(settings: Settings) -> None:
         if not 0 < getattr(settings, name) < math.inf:
             raise PerfsuiteError(f"The {name.replace('_', ' ')} must be a positive number of seconds.")
     if settings.kernels not in CHOICES:
-        raise UnknownName("choice of kernels", settings.kernels, CHOICES, "A CPU has no others.")
+        raise UnknownName("choice of kernels", settings.kernels, CHOICES, "There are no others for a CPU.")
     if settings.steps < 1 or settings.warmup < 0:
         given = f"{settings.steps} and {settings.warmup}"
         raise PerfsuiteError(f"A cell needs at least 1 timed step and 0 or more warm-up steps, not {given}.")

@@ -1,10 +1,10 @@
-"""The trial: what a stored time or a changed metric only suspects is tried, in this run, on this machine.
+"""The trial: tests in this run, on this machine, what a stored time or a changed metric only suggests.
 
-    alarm → the baseline's environment and this one, launched in pairs whose steps alternate → convicted, acquitted, or
-    undecided; convicted → each change alone, then all changes but one → which library did it
+    alarm → the baseline's environment and this one, launched in pairs with alternating steps → slower, the same, or
+    undecided; if slower → each change alone, then all changes but one → the library that caused it
 
-The baseline's environment is this one with the recorded releases, variables and code in place of those that differ;
-uv builds it once and keeps it. Where nothing but the machine differs there is nothing to try.
+The baseline's environment is this one with the recorded releases, variables and code instead of those that differ;
+uv builds it once and keeps it. If only the machine differs, there is nothing to try.
 """
 
 import time
@@ -31,15 +31,15 @@ from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Line, Verdict
 
-ONE_LAUNCH = 0  # pairs: one launch of a side shows what repeats itself exactly
-SUSPECTED = ("alarm", "machine", "not held")  # times that a trial answers
+ONE_LAUNCH = 0  # pairs: one launch of each side suffices for metrics that repeat themselves exactly
+SUSPECTED = ("alarm", "machine", "not held")  # times that a trial decides
 INNOCENT = ("same", "improved")
-OUTCOME = "outcome"  # one side did not fit, so that it is all there is to compare
+OUTCOME = "outcome"  # one side did not fit, so only the outcomes are compared
 
 
 @dataclass(frozen=True)
 class Trial:
-    """Tries one cell after another. ``repository`` is where the user's code lies, ``cells`` how many the run has."""
+    """Runs the trials of cells. ``repository`` has the user's code, ``cells`` is the number of cells in the run."""
 
     catalog: Catalog
     settings: Settings
@@ -57,7 +57,7 @@ class Trial:
         faults: Sequence[str] = (),
         command: str = COMMAND,
     ) -> Verdict:
-        """The verdict after the trial that it calls for. ``command`` collects the cell's test."""
+        """The verdict after the trial of its open lines. ``command`` collects the cell's test."""
         metrics = self.catalog.metrics(cell.strategy.engine.process)
         since = runs_of(baseline, metrics)[-1]
         code = code_change(since.commit, cell, self.catalog, self.repository)
@@ -93,8 +93,8 @@ class Trial:
         if innocent := [lines[name].title for name in worse if name in lines and lines[name].status == "same"]:
             answer.told.append(
                 f"{listed(innocent)}: the same in the baseline's environment here, so the cause is "
-                + ("what was not tried, " if answer.fixed else "")
-                + "the machine or what the baseline does not record"
+                + ("a change that was not tried, " if answer.fixed else "")
+                + "the machine or something that the baseline does not record"
             )
         return answer.with_lines({name: lines[name] for name in suspected if name in lines})
 
@@ -108,10 +108,10 @@ class Trial:
         faults: Sequence[str] = (),
         there: Measurement | None = None,
     ) -> Comparison:
-        """A is the environment with all of these changes reverted, B the same with those kept; this one if none are.
+        """A has all of these changes reverted. B has only the ``kept`` ones; it is this environment if there are none.
 
-        ``pairs`` is the most pairs of launches, ab.py's by default. ``here`` is what was measured in this environment,
-        ``there`` in A: neither is launched again for ONE_LAUNCH. Raises UsageError for what cannot be built.
+        ``pairs`` is the most pairs of launches, by default that of ab.py. ``here`` was measured in this environment,
+        ``there`` in A: neither is launched again for ONE_LAUNCH. Raises UsageError if a side cannot be built.
         """
         a = self.side(cell, reverted)
         b = self.side(cell, [one for one in reverted if one not in kept]) if kept else Side(RUNNING, self.catalog)
@@ -128,7 +128,7 @@ class Trial:
             session.close()
 
     def side(self, cell: Cell, reverted: Collection[Change]) -> Side:
-        """This environment with these changes taken back. Raises UsageError for what cannot be built."""
+        """This environment with these changes reverted. Raises UsageError if it cannot be built."""
         if not reverted:
             return Side(RUNNING, self.catalog)
         name = ", ".join(f"{one.name} {one.before}" for one in reverted)
@@ -143,7 +143,7 @@ class Trial:
             return Side(name, self.catalog, environment)
         older, root, copy = at_revision(commit, self.repository)
         catalog = catalog_at(self.catalog, root, copy, f"{CODE} {commit}")
-        # Nothing of a cell without code of the user's own comes from there, which is no mistake.
+        # A cell without code of the user's own takes nothing from there, which is no error.
         theirs = copy if code_of(cell, self.catalog, root) else None
         return Side(name, catalog, replace(environment, path=older.path), copy=theirs)
 
@@ -155,11 +155,11 @@ class Trial:
         comparison: Comparison,
         faults: Sequence[str] = (),
     ) -> str:
-        """Which change made the metrics worse that the comparison convicts, of which the titles are given."""
+        """Which change made those metrics worse that the comparison found worse, given with their titles."""
         timed = {one.name for one in self.catalog.metrics(cell.strategy.engine.process) if one.hold == "time"}
         times = [name for name in convicted if name in timed]
         titles = {title: [name] for name, title in convicted.items() if name not in timed}
-        if times:  # they have one cause: a comparison ends with the first time that it convicts
+        if times:  # they have one cause: a comparison ends with the first time that it finds worse
             titles[listed(convicted[name] for name in times)] = times
         problems: list[str] = []
 
@@ -180,7 +180,7 @@ class Trial:
 
 
 def _is_worse(verdict: Verdict, metrics: Sequence[str]) -> bool | None:
-    """Whether one of the metrics is; None if that is not known."""
+    """Whether one of the metrics is worse; None if unknown."""
     if OUTCOME in metrics:
         return {"regressed": True, "failed": None}.get(verdict.status, False) if not verdict.lines else False
     statuses = {line.metric: line.status for line in verdict.lines}
@@ -196,7 +196,7 @@ def _requirement(release: Change) -> str:
 
 @dataclass
 class _Answer:
-    """A verdict while its trial goes on. ``told`` is what the trial says, ``fixed`` are changes that it cannot try."""
+    """A verdict during its trial. ``told`` are the trial's reports, ``fixed`` the changes that it cannot try."""
 
     measurement: Measurement
     baseline: Baseline
@@ -211,22 +211,22 @@ class _Answer:
         return {metric.name for metric in self.metrics if metric.hold == "time"}
 
     def untried(self) -> Verdict:
-        """Nothing differs that could be taken back."""
+        """No difference can be reverted."""
         if self.fixed:
             return self.with_lines({})
-        self.told.append("not tried: nothing but the machine differs from the baseline's environment")
+        self.told.append("not tried: only the machine differs from the baseline's environment")
         return self.with_lines({}, "machine")
 
     def not_held(self, why: str) -> Verdict:
         """The sides could not be compared."""
-        self.told.append(f"the trial could not be held: {why}")
+        self.told.append(f"the trial could not run: {why}")
         return self.with_lines({})
 
     def with_lines(self, tried: Mapping[str, Line], unanswered: str = "undecided") -> Verdict:
-        """The verdict with the lines that the trial gives. An alarm that it did not answer stays open, and so does one
-        that a change which was not tried may have caused.
+        """The verdict with the lines from the trial. An alarm stays open if the trial did not decide it, or if a change
+        that was not tried may have caused it.
         """
-        told = [*self.told, *(f"not tried: {one} cannot be taken back here, {one.fixed}" for one in self.fixed)]
+        told = [*self.told, *(f"not tried: {one} cannot be reverted here: {one.fixed}" for one in self.fixed)]
         acquitted = "undecided" if self.fixed else "ok"
         lines = []
         for line in self.verdict.lines:

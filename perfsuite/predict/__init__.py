@@ -1,1 +1,1 @@
-"""How much memory a cell needs, without its device: its own code is traced, and the allocator replayed."""
+"""How much memory a cell needs, without its device: traces its own code, and replays the allocator."""

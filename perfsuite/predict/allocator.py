@@ -1,11 +1,11 @@
 """A model of CUDA's caching allocator (c10/cuda/CUDACachingAllocator.cpp of torch 2.13, its default settings).
 
 Sizes are rounded to 512 bytes. Requests of at most 1 MiB are cut from segments of 2 MiB, larger ones below 10 MiB from
-segments of 20 MiB, and those above get a segment of their own, rounded to 2 MiB. The smallest free block that is large
-enough is taken, the lowest of several; a block is given back to the stream that asked for its segment, and joined with
-its free neighbours. When the device has nothing left, segments that are free as a whole are returned to it, once.
+segments of 20 MiB. Requests above that get a segment of their own, rounded to 2 MiB. The smallest free block that is
+large enough is used, the lowest of several. A block is freed to the stream of its segment's request, and joined with
+its free neighbours. If the device has no memory left, wholly free segments are returned to it, once.
 
-Held to the compiled allocator of torch 2.13 by benchmarks/allocator_real.py: every block has the address that it gives.
+benchmarks/allocator_real.py compares it with the compiled allocator of torch 2.13: every block has the same address.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ SMALLEST_BLOCK = 512
 SMALL = 2**20  # requests up to here share small segments
 SMALL_SEGMENT = 2 * 2**20
 LARGE_SEGMENT = 20 * 2**20
-OWN_SEGMENT = 10 * 2**20  # requests from here on have one
+OWN_SEGMENT = 10 * 2**20  # requests from here on have their own segment
 SEGMENT_MULTIPLE = 2 * 2**20
 
 Event = tuple[int, int, int, int]  # storage, bytes, label, stream: wire.trace.Trace
 
 
 class OutOfMemory(Exception):
-    """A request that the device could not answer, even after all that was cached had been returned to it."""
+    """A request that the device could not satisfy, even after all cached memory was returned to it."""
 
     def __init__(self, missing_bytes: int) -> None:
         super().__init__(f"{missing_bytes} bytes are missing")
@@ -99,7 +99,7 @@ class CachingAllocator:
         return block
 
     def release(self, block: _Block) -> None:
-        """Give a block back to its pool."""
+        """Free a block to its pool."""
         self.allocated -= block.size
         block.free = True
         for other in (block.before, block.after):
@@ -109,7 +109,7 @@ class CachingAllocator:
         block.pool.add(block)
 
     def begin(self, capacity_bytes: int | None) -> None:
-        """Count peaks from here on, on a device of that capacity, with nothing cached. Raises OutOfMemory."""
+        """Count peaks from now on, on a device with that capacity and an empty cache. Raises OutOfMemory."""
         self.capacity = capacity_bytes
         self._return_cached()
         if capacity_bytes is not None and self.reserved > capacity_bytes:
@@ -146,7 +146,7 @@ def _join(first: _Block, second: _Block) -> _Block:
 
 
 def segment_size(size: int) -> int:
-    """Bytes that are asked of the device for a rounded request."""
+    """The bytes requested from the device for a rounded request."""
     if size <= SMALL:
         return SMALL_SEGMENT
     if size < OWN_SEGMENT:
@@ -157,8 +157,8 @@ def segment_size(size: int) -> int:
 def replay(events: Iterable[Event], first_step: int, capacity_bytes: int | None = None) -> CachingAllocator:
     """The allocator after all events; its peaks are those from the event ``first_step`` on.
 
-    The capacity holds from there on too, and what building the model left in the cache is returned before: building
-    may need more than training, and how it is done is not the question. Raises OutOfMemory.
+    The capacity applies only from then on, and the cache is emptied first: building the model may need more than
+    training, and it is not the question here. Raises OutOfMemory.
     """
     allocator = CachingAllocator()
     blocks: dict[int, _Block] = {}
@@ -175,7 +175,7 @@ def replay(events: Iterable[Event], first_step: int, capacity_bytes: int | None 
 
 
 def smallest_capacity(events: list[Event], first_step: int) -> int:
-    """The fewest bytes, to a thousandth and a multiple of 2 MiB, on a device in which the events find room."""
+    """The smallest device, to a thousandth and a multiple of 2 MiB, on which the events fit."""
     free = replay(events, first_step)
     step_bytes = max(1, free.allocated_peak // 1000 // SEGMENT_MULTIPLE) * SEGMENT_MULTIPLE
     low, high = free.allocated_peak // step_bytes, -(-free.reserved_peak // step_bytes)  # low does not fit, high does
@@ -193,14 +193,14 @@ def smallest_capacity(events: list[Event], first_step: int) -> int:
 def answers(
     orders: Iterable[tuple[int, int, int]], begin: int, capacity_bytes: int | None
 ) -> Iterator[tuple[int, int, int, int] | None]:
-    """What the model says to each request (number, bytes, stream), of which those without bytes are releases: address,
-    allocated, reserved and segments, None where memory ran out. At request ``begin`` the cache is emptied and the
-    device gets its capacity, which is answered too.
+    """The model's answer to each request (number, bytes, stream): address, allocated, reserved and segments; None if
+    memory ran out. A request without bytes is a release. At request ``begin`` the cache is emptied and the device gets
+    its capacity, which is answered too.
     """
     allocator, blocks = CachingAllocator(), {}
     for at, (number, size, stream) in enumerate(orders):
         if at == begin:
-            with contextlib.suppress(OutOfMemory):  # the real allocator says nothing until the next request
+            with contextlib.suppress(OutOfMemory):  # the real allocator reports it only at the next request
                 allocator.begin(capacity_bytes)
             yield 0, allocator.allocated, allocator.reserved, allocator.segments
         address = 0

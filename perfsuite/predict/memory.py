@@ -1,4 +1,4 @@
-"""Predicts the memory of cells: traces their ranks, replays the device's allocator, keeps what came out."""
+"""Predicts the memory of cells: traces their ranks, replays the device's allocator, and caches the results."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from perfsuite.wire.trace import HOST, Trace
 
 MOST_HELD = 24
 PEAK = "peak_memory_bytes"
-_LAYER = re.compile(r"\.\d+(?=\.|$)")  # what repeats is told together
-MOST_POINTS = 600  # of the curve
+_LAYER = re.compile(r"\.\d+(?=\.|$)")  # repeated layers are reported together
+MOST_POINTS = 600  # in the curve
 
 
 def predict(
@@ -42,10 +42,10 @@ def predict(
     counted: bool = False,
     fresh: bool = False,
 ) -> list[Prediction]:
-    """The prediction of every cell, from the cache where nothing has changed; ``fresh``: never. Raises TraceFailed.
+    """The prediction of every cell, from the cache if nothing has changed; ``fresh``: never. Raises TraceFailed.
 
-    What a trace refuses is a prediction too, with the outcome "unsupported" and its reason. ``counted`` takes one step
-    more, whose operators, FLOPs and messages are counted.
+    A cell that cannot be traced has a prediction too, with the outcome "unsupported" and its reason. ``counted`` takes
+    one more step, whose operators, FLOPs and messages are counted.
     """
     predictions = []
     outcomes = attempt(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh)
@@ -59,7 +59,7 @@ def predict(
 def attempt(
     cells: Sequence[Cell], catalog: Catalog, *, processes: int, padded: bool, counted: bool, fresh: bool
 ) -> list[Prediction | Failure]:
-    """As predict, but a cell whose trace fails is a failure among the others' predictions."""
+    """Like predict, but a cell whose trace fails is a failure among the others' predictions."""
     known: dict[tuple[int, int], Prediction | Failure] = {}
     waiting = []
     for number, cell in enumerate(cells):
@@ -89,9 +89,9 @@ def attempt(
 
 
 def ranks_of(cell: Cell) -> list[int]:
-    """The first rank of a pipeline stage, and the last where something is sharded, for its share is another one: all
-    others of a stage do the same. The stages are the first, the second and the last: those between have the layers of
-    the second, and no more micro-batches in flight.
+    """The ranks to trace: the first rank of a pipeline stage, and the last if something is sharded, since its share
+    differs. All others of a stage do the same. The stages are the first, the second and the last: those between have
+    the layers of the second, and no more micro-batches in flight.
     """
     layout = _layout(cell)
     width = layout.data_ranks * layout.tensor
@@ -101,7 +101,7 @@ def ranks_of(cell: Cell) -> list[int]:
 
 
 def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
-    """What a trace says of the rank."""
+    """The prediction for the rank from its trace."""
     device = cell.hardware.device
     marks = {number: Mark(mark.phase, mark.named) for number, mark in enumerate(trace.marks)}
     on_device = [event for event in trace.events if event[3] != HOST]
@@ -170,7 +170,7 @@ def _layout(cell: Cell) -> Layout:
 
 
 def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
-    """The largest groups of what is alive at the peak."""
+    """The largest groups of storages that are alive at the peak."""
     sizes: Counter[tuple[str, str]] = Counter()
     counts: Counter[tuple[str, str]] = Counter()
     for category, whole_label, size in holders:
@@ -191,7 +191,7 @@ def _held(holders: Iterable[tuple[str, str, int]]) -> list[Held]:
 
 
 def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Catalog) -> Prediction | Failure:
-    """Of the rank that needs most, with every rank's peak, and what is counted folded as a run's; or why one failed."""
+    """That of the rank that needs most, with every rank's peak and folded counts; or why one failed."""
     ranks = [one for one in found if isinstance(one, Prediction)]
     if len(ranks) < len(found):
         return next(one for one in found if isinstance(one, Failure))
@@ -202,7 +202,7 @@ def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Ca
     folds = {metric.name: metric.fold for metric in catalog.metrics(cell.strategy.engine.process)}
     readings = {}
     for name in fullest.readings:
-        if folds[name] == "sum":  # the first rank of a stage counts for all of it, the second stage for all between
+        if folds[name] == "sum":  # the first rank counts for its whole stage, the second stage for all between
             firsts = [one for one in ranks if one.rank % width == 0]
             alike = [last - 1 if 0 < one.rank // width < last else 1 for one in firsts]
             readings[name] = _summed([one.readings[name] for one in firsts], alike)
@@ -212,7 +212,7 @@ def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Ca
 
 
 def _summed(readings: Sequence[Reading], times: Sequence[int]) -> Reading:
-    """The sum of so many of each."""
+    """The sum of the readings, each taken so many times."""
     parts, suspects = Counter[str](), Counter[str]()
     for reading, number in zip(readings, times, strict=True):
         parts.update({name: number * part for name, part in reading.parts.items()})
@@ -222,7 +222,7 @@ def _summed(readings: Sequence[Reading], times: Sequence[int]) -> Reading:
 
 
 def unsupported(cell: Cell, reason: str) -> Prediction:
-    """What stands for the prediction of a cell that has none."""
+    """The placeholder for a cell that cannot be predicted."""
     return Prediction(
         format=FORMAT, cell=cell.id, outcome="unsupported", reason=reason, world_size=cell.hardware.world_size
     )

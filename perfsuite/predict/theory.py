@@ -1,8 +1,8 @@
-"""The closed forms of the model state: what everyone computes by hand, beside what a trace finds.
+"""The closed forms of the model state: the usual estimate by hand, for comparison with a trace.
 
 ZeRO's table (arXiv 1910.02054, section 3.1): 2Ψ of parameters and 2Ψ of gradients in half precision and KΨ of
 optimizer state, K = 12 with Adam (master parameters, two moments). torch's autocast keeps parameters and gradients in
-fp32 instead: 4Ψ + 4Ψ + 8Ψ. Activations have no closed form that holds for every model.
+fp32 instead: 4Ψ + 4Ψ + 8Ψ. No closed form of activations holds for every model.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STATE_BYTES = {  # of an optimizer per parameter; 8-bit states without their blo
 
 
 TRAINED = "trained part"  # the slot of techniques that freeze parameters
-OFFLOADED = {  # what leaves the device, by the field of a recipe that says so
+OFFLOADED = {  # what leaves the device, by the field of the recipe that moves it
     "offload_optimizer": {"optimizer_state", "master_parameters", "gradients"},
     "offload_parameters": {"parameters"},
 }
@@ -25,11 +25,11 @@ OFFLOADED = {  # what leaves the device, by the field of a recipe that says so
 
 def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     """Bytes per rank of parameters, master parameters, gradients and optimizer state, by precision and shard, without
-    what is offloaded to the host.
+    offloaded state.
 
-    Exact where everything is sharded evenly, but for DeepSpeed's ZeRO in fp32, which keeps master parameters that fp32
-    does not need. What has no closed form is left out: of LoRA all but frozen parameters, since adapters depend on the
-    model's layers, and the state of an optimizer that this file does not know.
+    Exact if everything is sharded evenly, except for DeepSpeed's ZeRO in fp32, which keeps master parameters that fp32
+    does not need. State without a closed form is left out: with LoRA all but frozen parameters, since adapters depend
+    on the model's layers, and the state of an optimizer that this file does not know.
     """
     techniques = [choice.technique for choice in cell.strategy.choices]
     names = {technique.name for technique in techniques}
@@ -38,7 +38,7 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
     kept_half = pure or (half and engine.casts)
     count = cell.model.parameters / (layout.pipeline * layout.tensor)
     ranks = layout.shards if layout.shards > 1 else layout.data_ranks
-    if engine.dimension == "tensor":  # its shards are the tensor-parallel ranks, and replicas keep everything
+    if engine.dimension == "tensor":  # its shards are the tensor-parallel ranks; replicas keep everything
         ranks = 1
     share = {what: (1 / ranks if what in engine.shards else 1) for what in ("parameters", "gradients", "optimizer")}
     element = 2 if kept_half else 4
@@ -46,7 +46,7 @@ def model_state(cell: Cell, layout: Layout) -> dict[str, int]:
         "parameters": element * count * share["parameters"],
         "gradients": element * count * share["gradients"],
     }
-    for name in names & STATE_BYTES.keys():  # of an optimizer, of which there is one
+    for name in names & STATE_BYTES.keys():  # at most one optimizer
         sized["optimizer_state"] = STATE_BYTES[name] * (0.5 if pure else 1) * count * share["optimizer"]
     if kept_half and not pure:
         sized["master_parameters"] = 4 * count * share["optimizer"]

@@ -1,4 +1,4 @@
-"""Live memory over one step, and what several cells need, by category, in HTML files that need no network."""
+"""Live memory over one step, and the needs of several cells, by category, in HTML files that need no network."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ BEYOND = {"allocator": ("allocator", "silver"), "overhead": ("context, workspace
 
 
 def draw(prediction: Prediction, path: Path) -> None:
-    """Write the page of one cell's step. Raises UsageError where plotly is not installed."""
+    """Write the page of one cell's step. Raises UsageError if plotly is not installed."""
     objects = _plotly("--timeline")
     figure = objects.Figure()
-    points = [*prediction.curve, prediction.curve[-1]]  # a point is drawn up to the next, and the last may be the peak
+    points = [*prediction.curve, prediction.curve[-1]]  # a point extends to the next one, and the last may be the peak
     totals = [sum(sizes) for _, sizes in points]
     unit, scale = _unit(max(totals))
     for number, name in enumerate(prediction.categories):
@@ -46,7 +46,7 @@ def draw(prediction: Prediction, path: Path) -> None:
     for phase, some in itertools.groupby(prediction.curve, key=lambda point: point[0]):
         width = len(list(some))
         figure.add_vline(x=place, line_dash="dot", line_color="gray")
-        if width * 40 >= len(totals):  # else there is no room for its name
+        if width * 40 >= len(totals):  # or there is no room for its name
             figure.add_annotation(
                 x=place + width / 2, y=1.0, yref="paper", yanchor="bottom", text=phase, showarrow=False
             )
@@ -57,7 +57,7 @@ def draw(prediction: Prediction, path: Path) -> None:
 
 
 def draw_sweep(title: str, names: Sequence[str], predictions: Sequence[Prediction], path: Path) -> None:
-    """Write the page of a sweep: what each cell needs, stacked. Raises UsageError where plotly is not installed."""
+    """Write the page of a sweep: each cell's needs, stacked. Raises UsageError if plotly is not installed."""
     objects = _plotly("--plot")
     pairs = [(name, one) for name, one in zip(names, predictions, strict=True) if one.outcome != "unsupported"]
     if not pairs:
@@ -108,14 +108,14 @@ def _color(name: str) -> str:
 
 
 def _capacity(figure: Any, capacity_bytes: int | None, most: int, scale: int) -> None:
-    """A line at the device's capacity; where the memory is a small part of it, a sentence, or nothing could be seen."""
+    """A line at the device's capacity; a sentence if the memory is a small part of it, since nothing could be seen."""
     if not capacity_bytes:
         return
     text = f"capacity {show_bytes(capacity_bytes)}"
     if most * 4 >= capacity_bytes:
         figure.add_hline(y=capacity_bytes / scale, line_color="red", annotation_text=text)
     else:
-        share = f"{text}: {100 * most / capacity_bytes:.2g} % are used at most"
+        share = f"{text}: {100 * most / capacity_bytes:.2g} % is used at most"
         figure.add_annotation(x=1, y=-0.12, xref="paper", yref="paper", text=share, showarrow=False)
 
 

@@ -1,28 +1,31 @@
-"""What a trace cannot tell, with the reason. A wrong number would be worse than none."""
+"""Cells that a trace cannot predict, with the reason. A wrong number would be worse than none."""
 
 from __future__ import annotations
 
 from perfsuite.cell import Cell
 
 TECHNIQUES = {
-    "compile": "torch.compile plans its own buffers behind the operators that a trace sees",
-    "flash": "the kernels of the package flash-attn exist on GPUs alone and cannot be run on fake tensors; torch's own "
-    "flash kernel can: leave +flash out",
-    "nvme": "what lies on a disk is read by DeepSpeed's async_io, which reads no fake tensor",
-    "nvme_optimizer": "what lies on a disk is read by DeepSpeed's async_io, which reads no fake tensor",
-    "cpu_adam": "DeepSpeed's CPUAdam is a C++ kernel that reads the memory of what it steps",
-    "hf_trainer": "transformers' Trainer steps by values that a fake tensor does not have",
+    "compile": "torch.compile plans its own buffers, which the traced operators do not show",
+    "flash": "the kernels of the package flash-attn exist only on GPUs and cannot run on fake tensors; torch's own "
+    "flash kernel can: leave out +flash",
+    "nvme": "DeepSpeed's async_io reads the disk, and it does not support fake tensors",
+    "nvme_optimizer": "DeepSpeed's async_io reads the disk, and it does not support fake tensors",
+    "cpu_adam": "DeepSpeed's CPUAdam is a C++ kernel that reads the tensors' memory, and fake tensors have none",
+    "hf_trainer": "transformers' Trainer decides by values that a fake tensor does not have",
 }
 ENGINES = {
-    "pp_deepspeed": "DeepSpeed's stages tell each other the shapes of what they send, and in a trace nobody tells; "
+    "pp_deepspeed": "DeepSpeed's stages send each other the shapes of their messages, which a trace cannot do; "
     "torch's pipelines (pp_1f1b) can be traced",
 }
 PAIRS = {
-    ("fsdp1", "offload"): "it moves a parameter by giving it other data, and a fake tensor then still says that it is "
-    "where it was made; fsdp2+offload can be traced",
+    (
+        "fsdp1",
+        "offload",
+    ): "FSDP 1 moves a parameter by replacing its data, but a fake tensor then reports its old "
+    "device; fsdp2+offload can be traced",
 }
 PROCESSES = {
-    "inference": "the generation of text stops by values that a fake tensor does not have",
+    "inference": "text generation needs values that a fake tensor does not have",
     "communication": "messages have no model; their sizes are in perfsuite/rank/message_sizes.py",
 }
 
@@ -40,5 +43,5 @@ def why_not_traced(cell: Cell) -> str:
         if (engine.name, choice.technique.name) in PAIRS:
             return f"{engine.name}+{choice.technique.name}: {PAIRS[engine.name, choice.technique.name]}."
         if choice.technique.parameter == "epochs":
-            return f"{choice.name}: an evaluation generates text, and stops by values that a fake tensor does not have."
+            return f"{choice.name}: an evaluation generates text, which needs values that a fake tensor does not have."
     return ""

@@ -1,4 +1,4 @@
-"""Stored measurements and predictions, each with its provenance."""
+"""Stored measurements and predictions, with their origin."""
 
 from perfsuite.records.measurement import Machine, Measurement
 from perfsuite.records.prediction import Prediction
@@ -17,8 +17,8 @@ class TimedRun(Record, frozen=True, kw_only=True):
 
 
 class Baseline(Record, frozen=True, kw_only=True):
-    """A stored measurement with where it comes from. ``times`` are those of several runs, the oldest first; where there
-    are none, the measurement's own are the only ones.
+    """A stored measurement with its origin. ``times`` are those of several runs, oldest first; if there are none, the
+    measurement's own are the only ones.
     """
 
     format: int
@@ -30,7 +30,7 @@ class Baseline(Record, frozen=True, kw_only=True):
 
 
 class PredictedBaseline(Record, frozen=True, kw_only=True):
-    """A stored prediction with where it comes from, and why it was accepted; of another kind than a measurement's."""
+    """A stored prediction with its origin and the reason why it was accepted; a different kind than a measurement's."""
 
     format: int
     cell: str

@@ -1,4 +1,4 @@
-"""Records as JSON, in files: read whole or refused with file and field, written whole or not at all."""
+"""Records as JSON files: read completely or refused with file and field, written completely or not at all."""
 
 import math
 import os
@@ -35,15 +35,15 @@ def decode(text: bytes, kind: type[T], where: str) -> T:
 
 
 class _Head(msgspec.Struct):
-    """The one field that every format has."""
+    """The field that every format has."""
 
     format: int
 
 
 def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
-    """Raise FileError for a format that only a later perfsuite knows, before anything else of the text is believed.
+    """Raise FileError for a format that only a later perfsuite knows, before the rest of the text is read.
 
-    A text without a format number is left to whoever decodes the whole, which says more.
+    A text without a format number is left to the decoder of the whole text, whose error says more.
     """
     try:
         found = msgspec.json.decode(text, type=_Head).format
@@ -54,12 +54,12 @@ def refuse_newer(text: bytes, where: str, known: int = FORMAT) -> None:
 
 
 def read_lines(path: Path, kind: type[T], known: int = FORMAT) -> list[T]:
-    """Read one record per line. Raises FileError, naming file and line, for one that is torn, malformed or newer."""
+    """Read one record per line. Raises FileError, naming file and line, for a torn, malformed or newer one."""
     return [decode(line, kind, where) for where, line in _lines(path, known)]
 
 
 def _lines(path: Path, known: int) -> Iterator[tuple[str, bytes]]:
-    """Where each line stands, and the line."""
+    """The position of each line, and the line."""
     try:
         lines = path.read_bytes().splitlines()
     except OSError as error:
@@ -70,13 +70,13 @@ def _lines(path: Path, known: int) -> Iterator[tuple[str, bytes]]:
 
 
 class _Kind(msgspec.Struct):
-    """What tells the two kinds of a report's lines apart."""
+    """Distinguishes the two kinds of a report's lines."""
 
     prediction: dict[str, msgspec.Raw] | None = None
 
 
 def _is_predicted(line: bytes) -> bool:
-    """False for a malformed line too: whoever decodes the whole says more."""
+    """False for a malformed line too: the decoder of the whole line says more."""
     try:
         return msgspec.json.decode(line, type=_Kind).prediction is not None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
@@ -115,7 +115,7 @@ def write(path: Path, record: Record) -> None:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write atomically: a reader sees the old file or the new one, never half of one, whatever dies meanwhile."""
+    """Write atomically: a reader sees the old file or the new one, never half of one, even after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)
     handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.", suffix=".part")
     try:
@@ -131,9 +131,9 @@ def write_bytes(path: Path, content: bytes) -> None:
 
 
 def _refuse_non_finite(value: Any, where: str) -> None:
-    """JSON has no NaN, and an encoder that writes null for it would turn a broken number into a missing one."""
+    """JSON has no NaN, and an encoder that writes null would turn a broken number into a missing one."""
     if isinstance(value, float) and not math.isfinite(value):
-        raise FileError(f"{where} is {value}: a number that is not finite is never stored.")
+        raise FileError(f"{where} is {value}: only finite numbers can be stored.")
     if isinstance(value, dict):
         for key, item in value.items():
             _refuse_non_finite(item, f"{where}.{key}")

@@ -11,10 +11,10 @@ Outcome = Literal["fits", "oom", "unsupported", "failed"]
 
 
 class Machine(Record, frozen=True, kw_only=True):
-    """The machine that measured. Two runs compare in time only where ``identity`` is the same.
+    """The machine that measured. The times of two runs can be compared only if ``identity`` is the same.
 
-    ``gpus`` are the beginnings of the leased GPUs' UUIDs, as CUDA_VISIBLE_DEVICES takes them, rank by rank; ``links``
-    what connects those of two ranks ({"0-1": "NV18"}), in nvidia-smi's words.
+    ``gpus`` are the beginnings of the leased GPUs' UUIDs, as in CUDA_VISIBLE_DEVICES, rank by rank; ``links`` are the
+    connections between two ranks' GPUs ({"0-1": "NV18"}), as named by nvidia-smi.
     """
 
     identity: str
@@ -27,7 +27,7 @@ class Machine(Record, frozen=True, kw_only=True):
 
 
 class Launch(Record, frozen=True, kw_only=True):
-    """One start of a cell's ranks: when, and what the machine did meanwhile (load, clocks, reasons of throttling)."""
+    """One start of a cell's ranks: its date, and the machine's state during it (load, clocks, throttling)."""
 
     date: str
     conditions: dict[str, float | str] = {}
@@ -36,8 +36,8 @@ class Launch(Record, frozen=True, kw_only=True):
 class Measurement(Record, frozen=True, kw_only=True):
     """A cell measured on real hardware.
 
-    The samples of a time are those of all ``launches``, one launch behind the other, equally many of each. ``flags``
-    are a RankSample's; records from before there were any have none.
+    The samples of a time are those of all ``launches``, concatenated, equally many of each. ``flags`` are a
+    RankSample's; old records have none.
     """
 
     cell: str
@@ -55,7 +55,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     launches: list[Launch] = []
 
     def by_launch(self, metric: str) -> list[list[float]]:
-        """A timed metric's samples, launch by launch; empty where it is not measured."""
+        """A timed metric's samples, launch by launch; empty if it was not measured."""
         samples: list[float] = self.readings[metric].samples if metric in self.readings else []  # type: ignore[assignment]
         size = len(samples) // (len(self.launches) or 1)
         parts = [samples[at : at + size] for at in range(0, len(samples), size)] if size else []
@@ -63,8 +63,8 @@ class Measurement(Record, frozen=True, kw_only=True):
 
 
 def releases(versions: Mapping[str, str]) -> dict[str, str]:
-    """What makes two environments differ: neither Python's patch release nor the build of a release, ``2.13.0+cpu``,
-    which are another machine's and cannot be taken back on this one.
+    """The versions that make two environments differ, without Python's patch release and the build of a release
+    (``2.13.0+cpu``): those differ between machines and cannot be reverted here.
     """
     return {
         name: ".".join(version.split(".")[:2]) if name == "python" else version.partition("+")[0]

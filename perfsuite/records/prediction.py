@@ -7,7 +7,7 @@ from perfsuite.wire.sample import Reading
 
 
 class Held(Record, frozen=True, kw_only=True):
-    """What is alive at a predicted peak by one operator in one module: ``count`` storages of together ``bytes``."""
+    """Storages that are alive at a predicted peak, by operator and module: ``count`` storages of together ``bytes``."""
 
     category: str
     operator: str
@@ -17,17 +17,17 @@ class Held(Record, frozen=True, kw_only=True):
 
 
 class Prediction(Record, frozen=True, kw_only=True):
-    """The memory of a cell that was not run: of its fullest rank, by a trace of its code. Never a Measurement.
+    """The memory of a cell that was not run: that of its fullest rank, from a trace of its code. Never a Measurement.
 
-    ``peak_bytes`` are live tensors, as requested, and the sum of ``parts``; ``ranks`` are those of all traced ranks.
-    ``allocated_bytes`` and ``reserved_bytes`` are what the device's caching allocator would count, ``smallest_bytes``
-    the least capacity in which it finds room; all three are 0 for a CPU, whose allocator keeps nothing back.
-    ``setup_bytes`` is the most that building and preparing needed before the first step, ``host_bytes`` the most that
-    a rank of a GPU has offloaded to the host's memory from then on.
-    ``overhead`` is what a device needs beside all tensors. ``outcome`` is "fits", "oom" or "unsupported", with its
-    ``reason``; on a CPU it is "fits" where no capacity is given. ``theory`` are the closed forms of the model state.
-    ``curve`` is live memory over the last traced step: (phase, bytes by category in the order of ``categories``).
-    ``readings`` are the peak and what a step computes and sends, with the operators behind it, where that was counted.
+    ``peak_bytes`` are live tensors, as requested, and the sum of ``parts``; ``ranks`` has the peaks of all traced
+    ranks. ``allocated_bytes`` and ``reserved_bytes`` are what the device's caching allocator would report,
+    ``smallest_bytes`` is the smallest capacity that suffices for it; all three are 0 for a CPU, whose allocator caches
+    nothing. ``setup_bytes`` is the most that building and preparing needed before the first step, ``host_bytes`` the
+    most that a rank of a GPU has offloaded to host memory from then on. ``overhead`` is what a device needs outside of
+    tensors. ``outcome`` is "fits", "oom" or "unsupported", with its ``reason``; on a CPU it is "fits" if no capacity is
+    given. ``theory`` are the closed forms of the model state. ``curve`` is live memory over the last traced step:
+    (phase, bytes by category in the order of ``categories``). ``readings`` are the peak and what a step computes and
+    sends, with its operators, if that was counted.
     """
 
     format: int
@@ -59,5 +59,5 @@ class Prediction(Record, frozen=True, kw_only=True):
 
     @property
     def needed_bytes(self) -> int:
-        """Of the device, without which the cell does not run."""
+        """The memory that the device must have to run the cell."""
         return (self.smallest_bytes or self.peak_bytes) + sum(self.overhead.values())

@@ -9,8 +9,8 @@ from perfsuite.wire.record import Record
 
 
 class Result(Record, frozen=True, kw_only=True):
-    """One cell of a run: a line of the report. ``baseline`` is what the cell was judged by, ``updated`` the file that
-    its measurement was accepted into, with consent.
+    """One cell of a run: a line of the report. ``baseline`` is the one that the verdict used, ``updated`` the file into
+    which the measurement was accepted.
     """
 
     format: int = FORMAT
@@ -21,8 +21,8 @@ class Result(Record, frozen=True, kw_only=True):
 
 
 class PredictedResult(Record, frozen=True, kw_only=True):
-    """One predicted cell of a run: a line of the report, told from a Result by its ``prediction``. ``updated`` is the
-    file that it was accepted into, with consent.
+    """One predicted cell of a run: a line of the report, distinguished from a Result by its ``prediction``. ``updated``
+    is the file into which it was accepted.
     """
 
     format: int = FORMAT

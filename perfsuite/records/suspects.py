@@ -1,6 +1,6 @@
-"""How evidence is written down: what every byte or call of a part was for, as "part: operator @ module" -> number.
+"""The format of evidence: the purpose of every byte or call of a part, as "part: operator @ module" -> number.
 
-Where no module's forward or backward runs, the phase stands in its place: "(optimizer)". Layers that have the same
+Outside of every module's forward and backward, the phase replaces the module: "(optimizer)". Layers with the same
 number are one entry with their sum: "activations: aten::mul @ transformer.h.0-3,6.mlp".
 """
 
@@ -8,11 +8,11 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-MOST = 48  # entries of a reading that are kept: the largest
+MOST = 48  # largest entries of a reading that are kept
 AT = " @ "
 LAYERS = "*"
-EXPOSED = "exposed_communication_seconds"  # waited for other ranks, in whatever phase
-PHASES = {  # of a step, whose times are "<phase>_seconds", and the kinds of cells that have them
+EXPOSED = "exposed_communication_seconds"  # waiting for other ranks, in any phase
+PHASES = {  # of a step, with times named "<phase>_seconds", and the kinds of cells that have them
     "data": ("training", "inference"),
     "forward": ("training", "inference"),
     "backward": ("training",),
@@ -28,7 +28,7 @@ def locate(operator: str, module: str) -> str:
 
 
 def fold(sizes: Mapping[str, int], most: int | None = MOST) -> dict[str, int]:
-    """The largest entries or, with None, all; the layers of equal size as one."""
+    """The largest entries or, with None, all; layers of equal size as one."""
     layers: dict[tuple[str, int], list[int]] = defaultdict(list)
     folded: dict[str, int] = {}
     for suspect, size in sizes.items():
@@ -43,7 +43,7 @@ def fold(sizes: Mapping[str, int], most: int | None = MOST) -> dict[str, int]:
 
 
 def expand(suspects: Mapping[str, int]) -> dict[str, int]:
-    """What was folded, layer by layer."""
+    """The folded entries, layer by layer."""
     sizes: dict[str, int] = {}
     for suspect, size in suspects.items():
         pattern, index = _without_index(suspect)
@@ -56,7 +56,7 @@ def expand(suspects: Mapping[str, int]) -> dict[str, int]:
 
 
 def layer_of(suspect: str) -> tuple[str, int | None]:
-    """The suspect with ``*`` in place of its layer's index, and the index; None if it is in no layer."""
+    """The suspect with ``*`` instead of its layer's index, and the index; None if it is in no layer."""
     pattern, index = _without_index(suspect)
     return pattern, int(index) if index and index.isdecimal() else None
 
@@ -79,7 +79,7 @@ def without_module(suspect: str) -> str:
 
 
 def _without_index(suspect: str) -> tuple[str, str | None]:
-    """The first index in the module's path is that of its layer."""
+    """The first index in the module's path is its layer's."""
     operator, at, module = suspect.partition(AT)
     found = _INDEX.search(module)
     if not found:

@@ -4,7 +4,7 @@ from typing import Literal
 
 from perfsuite.wire.record import Record
 
-# gate/judge.py says what each means; "same" and "differs" are those of an A/B, "not held" is of a line alone.
+# gate/judge.py explains each; "same" and "differs" are those of an A/B, "not held" is only for lines.
 Status = Literal[
     "failed",
     "incomparable",
@@ -20,7 +20,7 @@ Status = Literal[
     "not held",
     "same",
     "differs",
-    # In reports of format 2 and before, which are still read.
+    # In reports of format 2 and older, which can still be read.
     "suspected",
     "unstable",
     "excused",
@@ -28,8 +28,8 @@ Status = Literal[
 
 
 class Line(Record, frozen=True, kw_only=True, gc=False):
-    """One metric of a verdict, ready to print: ``old`` and ``new`` are texts in human units, ``detects`` the smallest
-    effect that would be seen.
+    """One metric of a verdict, ready to print: ``old`` and ``new`` are texts in human units, ``detects`` is the
+    smallest detectable effect.
     """
 
     metric: str
@@ -44,8 +44,8 @@ class Line(Record, frozen=True, kw_only=True, gc=False):
 
 
 class Verdict(Record, frozen=True, kw_only=True, gc=False):
-    """What the judge says of one cell: ``status`` is the worst of its lines', ``headroom`` what is left of memory.
-    ``trial`` says what was tried, and which change did it.
+    """The judge's verdict on one cell: ``status`` is the worst of its lines, ``headroom`` the memory that is left.
+    ``trial`` says what was tried, and which change caused it.
     """
 
     cell: str

@@ -1,4 +1,4 @@
-"""What a baseline that changes gives way by, in one line per metric."""
+"""How a baseline changes, in one line per metric."""
 
 from collections.abc import Iterable
 
@@ -9,8 +9,8 @@ from perfsuite.units import show_bytes, show_change
 
 
 def moved(old: Measurement | None, new: Measurement, metrics: Iterable[Metric]) -> list[str]:
-    """``peak memory  3.66 MiB -> 4.02 MiB  +9.8 %`` for every held metric that is another one, and the outcome where
-    it is; nothing for a baseline that is new.
+    """``peak memory  3.66 MiB -> 4.02 MiB  +9.8 %`` for every compared metric that changed, and the outcome if it
+    changed; nothing for a new baseline.
     """
     if old is None:
         return []
@@ -26,8 +26,8 @@ def moved(old: Measurement | None, new: Measurement, metrics: Iterable[Metric]) 
                 unit = " B" if show is show_bytes else ""
                 before, after = (f"{value:,}{unit}" for value in (magnitude.old, magnitude.new))
             change = show_change(magnitude.old, magnitude.new)
-            note = "  (of another machine or driver)" if known[name].hold == "time" and magnitude.ratio is None else ""
+            note = "  (another machine or driver)" if known[name].hold == "time" and magnitude.ratio is None else ""
             lines.append(f"{known[name].title}  {before} -> {after}  {change}{note}")
         elif old.readings[name].parts != new.readings[name].parts:
-            lines.append(f"{known[name].title}  {before}, of other parts")
+            lines.append(f"{known[name].title}  {before}, in other parts")
     return lines

@@ -1,4 +1,4 @@
-"""The line that moves while a cell trains: on a terminal only, and quiet where pytest writes lines of its own (-v)."""
+"""The line that is updated while a cell trains: only on a terminal, and not if pytest writes its own lines (-v)."""
 
 import os
 import sys
@@ -12,7 +12,7 @@ EVERY_SECONDS = 0.2
 
 
 class LiveLine:
-    """Writes to the controlling terminal, since pytest captures the standard streams; silent where there is none."""
+    """Writes to the controlling terminal, since pytest captures the standard streams; silent if there is none."""
 
     def __init__(self, steps_of: Callable[[Cell], int], quiet: bool = False) -> None:
         self._steps_of = steps_of
@@ -30,7 +30,7 @@ class LiveLine:
         self._replace(f" {cell.id}  {where}  {seconds:.1f} s")
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Erase the line."""
         self._last = -1.0
         self._replace("")
 
@@ -47,7 +47,7 @@ class LiveLine:
 
 def _columns(terminal: TextIO) -> int:
     try:
-        return os.get_terminal_size(terminal.fileno()).columns or 80  # a terminal may not know
+        return os.get_terminal_size(terminal.fileno()).columns or 80  # some terminals report 0
     except OSError:
         return 80
 

@@ -1,7 +1,7 @@
 """A run as GitHub shows it: Markdown, for a job's summary and for a comment on a pull request.
 
-Every text of a report stands in code, where Markdown makes nothing of it: no link, no mention, no image, no HTML. What
-a stranger's branch has written is shown, and does nothing.
+Every text of a report is formatted as code, which Markdown leaves alone: no link, mention, image or HTML. So text from
+an untrusted branch is shown but has no effect.
 """
 
 import re
@@ -15,16 +15,16 @@ from perfsuite.report.verdict import render
 from perfsuite.units import show_bytes
 
 ROOM = 60_000  # characters; GitHub refuses a comment above 65,536
-SUCCESS = "success"  # as GitHub calls how a job ends
+SUCCESS = "success"  # GitHub's word for a job that succeeded
 
 
 def is_red(result: Result | PredictedResult) -> bool:
-    """Whether a gate must not pass it: what was accepted may."""
+    """Whether the gate must reject it. An accepted result passes."""
     return result.verdict.status in RED and not result.updated
 
 
 def passes(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> bool:
-    """Whether the run ended well, no cell is red and at least one was held."""
+    """Whether the run ended well, no cell is red and at least one was compared."""
     cells: list[Result | PredictedResult] = [*measured, *predicted]
     held = [cell for cell in cells if cell.verdict.status != "unsupported"]
     return conclusion == SUCCESS and bool(held) and not any(map(is_red, cells))
@@ -38,37 +38,37 @@ def render_markdown(
 ) -> str:
     """The verdict in a heading, the text of every red cell, a table of the measured and one of the predicted cells.
 
-    ``conclusion`` is how the run itself ended. What has no room is counted, and never left out silently.
+    ``conclusion`` is how the run itself ended. Rows that do not fit are counted, never dropped silently.
     """
     cells: list[Result | PredictedResult] = [*measured, *predicted]
     red = [cell for cell in cells if is_red(cell)]
     parts = [f"## Training performance: {_headline(cells, len(red))}"]
     if conclusion != SUCCESS and not red:
-        parts.append(f"The run ended with {code(conclusion)} though no cell of its report is red: its log says why.")
+        parts.append(f"The run ended with {code(conclusion)}, but no cell of its report is red. See its log.")
     room = ROOM - len(parts[0])
     for number, cell in enumerate(red):
         failure = cell.measurement.failure if isinstance(cell, Result) else None
         text = fence(render(cell.verdict, failure))
         if len(text) > room:
-            parts.append(f"… and {len(red) - number} more red cells, which have no room here: the report has them.")
+            parts.append(f"… and {len(red) - number} more red cells that do not fit here. The report lists them.")
             break
         parts.append(text)
         room -= len(text)
     if measured:
         parts += _folded(f"measured cells: {len(measured)}", rows(measured, metrics), room // 2)
     if predicted:
-        parts += _folded(f"predicted cells, none of them measured: {len(predicted)}", _predicted(predicted), room // 2)
+        parts += _folded(f"predicted cells, not measured: {len(predicted)}", _predicted(predicted), room // 2)
     return "\n\n".join(parts) + "\n"
 
 
 def code(text: str) -> str:
-    """The text in one line of code, fit for a cell of a table: Markdown ends code at a backtick, a cell at a bar."""
+    """The text as one line of code for a table cell: Markdown ends code at a backtick, and a table cell at a bar."""
     flat = " ".join(text.split()).replace("`", "'").replace("|", "¦")
     return f"`{flat}`" if flat else ""
 
 
 def fence(text: str) -> str:
-    """The text as a block of code, within more backticks than it has anywhere in a row."""
+    """The text as a block of code, fenced by more backticks than it contains in a row."""
     longest = max(map(len, re.findall("`+", text)), default=0)
     marks = "`" * max(3, longest + 1)
     return f"{marks}text\n{text}\n{marks}"
@@ -80,10 +80,10 @@ def _headline(cells: Sequence[Result | PredictedResult], red: int) -> str:
     if red:
         return f"{red} of {len(cells)} cells red{beside}"
     if len(cells) == unsupported:
-        return f"nothing was held{beside}"
+        return f"no cell was compared{beside}"
     opened = sum(cell.verdict.status in OPEN for cell in cells)
     if opened:
-        beside += f", {opened} with a time that is not decided"
+        beside += f", {opened} with an undecided time"
     return f"{len(cells) - unsupported - opened} of {len(cells)} cells as good as their baselines{beside}"
 
 
@@ -98,14 +98,14 @@ def _predicted(predicted: Sequence[PredictedResult]) -> list[list[str]]:
 
 
 def _folded(title: str, table: list[list[str]], room: int) -> list[str]:
-    """A table that opens on a click; its rows as far as there is room."""
+    """A collapsed table with as many rows as fit."""
     head, *body = table
     lines = [_row(head), _row(["---"] * len(head), plain=True)]
     left = room - sum(map(len, lines))
     for number, entries in enumerate(body):
         line = _row(entries)
         if len(line) > left:
-            lines.append(f"\n… and {len(body) - number} more, which have no room here: the report has them.")
+            lines.append(f"\n… and {len(body) - number} more that do not fit here. The report lists them.")
             break
         lines.append(line)
         left -= len(line)

@@ -1,4 +1,4 @@
-"""A predicted memory as people read it: the table, the bar against the capacity, what is largest, and the way there."""
+"""A predicted memory for people: the table, the bar against the capacity, the largest tensors, and the calculation."""
 
 from __future__ import annotations
 
@@ -22,25 +22,25 @@ BLOCKS = {
     "temporaries": "T",
 }
 MEANINGS = {
-    "parameters": "the weights as forward uses them",
-    "master_parameters": "fp32 copies that the optimizer steps",
-    "optimizer_state": "what the optimizer keeps per weight",
-    "gradients": "what backward leaves per weight",
+    "parameters": "the weights that forward uses",
+    "master_parameters": "fp32 copies that the optimizer updates",
+    "optimizer_state": "the optimizer's state per weight",
+    "gradients": "one gradient per weight",
     "communication": "buffers of collectives",
     "batch": "token ids, masks, labels",
-    "activations": "what forward keeps for backward",
-    "temporaries": "what comes and goes within a phase",
+    "activations": "tensors that forward keeps for backward",
+    "temporaries": "tensors that live within one phase",
 }
 
 
 def headroom(prediction: Prediction) -> int | None:
-    """Bytes of the device that are left, negative where they lack; None without a capacity."""
+    """Bytes of the device that are left, negative if some are missing; None without a capacity."""
     return None if prediction.capacity_bytes is None else prediction.capacity_bytes - prediction.needed_bytes
 
 
 def parts(prediction: Prediction) -> Table:
-    """The peak by category beside the closed forms."""
-    table = bare_table("", "at the peak", "by formula", "what it is")
+    """The peak by category, next to the closed forms."""
+    table = bare_table("", "at the peak", "by formula", "meaning")
     for name in prediction.categories:
         here, theory = prediction.parts.get(name, 0), prediction.theory.get(name)
         if here or theory:
@@ -54,34 +54,34 @@ def parts(prediction: Prediction) -> Table:
     )
     if prediction.smallest_bytes:
         table.add_row("allocated", show_bytes(prediction.allocated_bytes), "", "in blocks of 512 bytes and more")
-        table.add_row("reserved", show_bytes(prediction.reserved_bytes), "", "what an idle, larger GPU would show")
+        table.add_row("reserved", show_bytes(prediction.reserved_bytes), "", "on an idle GPU with enough memory")
         table.add_row(
-            "smallest that fits", show_bytes(prediction.smallest_bytes), "", "with the cache returned when it runs out"
+            "smallest that fits", show_bytes(prediction.smallest_bytes), "", "if the cache is freed when needed"
         )
     if prediction.setup_bytes > prediction.peak_bytes:
         text = "live tensors before the first step: perfsuite builds the whole model on every rank"
         table.add_row("while building", show_bytes(prediction.setup_bytes), "", text)
     if prediction.host_bytes:
-        table.add_row("on the host", show_bytes(prediction.host_bytes), "", "offloaded; in the host's memory, per rank")
+        table.add_row("on the host", show_bytes(prediction.host_bytes), "", "offloaded to host memory, per rank")
     for name, size in prediction.overhead.items():
         table.add_row(
             name.replace("_", " "),
             show_bytes(size),
             "",
-            "beside all tensors; a constant (perfsuite/predict/overhead.py)",
+            "outside of tensors; a constant (perfsuite/predict/overhead.py)",
         )
     return table
 
 
 def phase(prediction: Prediction) -> str:
-    """The phase of the peak in words."""
+    """The phase of the peak, in words."""
     return {"optimizer": "optimizer step", "end": "end of a step"}.get(prediction.phase, prediction.phase)
 
 
 def bar(prediction: Prediction) -> list[str]:
-    """What is needed against the capacity, a letter per share of the whole, and a verdict."""
+    """The needed memory against the capacity, one letter per share of the whole, and a verdict."""
     if prediction.capacity_bytes is None:
-        return [f"needs {show_bytes(prediction.needed_bytes)}; a CPU has the machine's memory"]
+        return [f"needs {show_bytes(prediction.needed_bytes)}; a CPU can use all of the machine's memory"]
     sizes = {BLOCKS[name]: size for name, size in prediction.parts.items()}
     sizes["."] = prediction.smallest_bytes - prediction.peak_bytes  # lost to blocks and segments
     sizes["+"] = sum(prediction.overhead.values())
@@ -101,7 +101,7 @@ def bar(prediction: Prediction) -> list[str]:
 
 
 def largest(prediction: Prediction, most: int = 12) -> Table:
-    """What is alive at the peak, by operator and module."""
+    """The tensors alive at the peak, by operator and module."""
     table = bare_table("bytes", "tensors", "category", "made by", "in")
     for held in prediction.held[:most]:
         table.add_row(
@@ -111,7 +111,7 @@ def largest(prediction: Prediction, most: int = 12) -> Table:
 
 
 def ranking(predictions: Sequence[Prediction], names: Sequence[str]) -> Table:
-    """Cells beside each other."""
+    """Cells next to each other."""
     table = bare_table("", "needs", "left", "live tensors", "activations", "")
     for name, one in zip(names, predictions, strict=True):
         if one.outcome == "unsupported":
@@ -131,7 +131,7 @@ def ranking(predictions: Sequence[Prediction], names: Sequence[str]) -> Table:
 
 
 def explain(prediction: Prediction, parameters: int) -> list[str]:
-    """From the sum that everyone computes by hand to the figure, in words and numbers."""
+    """How the predicted figure follows from the usual estimate by hand, in sentences."""
     unknown = [name for name in ("gradients", "optimizer_state") if name not in prediction.theory]
     by_hand = sum(prediction.theory.values())
     states = {
@@ -140,20 +140,20 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
     }
     moving = prediction.peak_bytes - sum(states.values())
     sentences = [
-        f"{parameters:,} parameters at 16 bytes (2 + 2 + 12, as the ZeRO paper counts with Adam in half precision) are "
-        f"{show_bytes(16 * parameters)}: what one expects.",
-        f"In this precision and on these ranks the closed forms give {show_bytes(by_hand)}: "
+        f"{parameters:,} parameters at 16 bytes each need {show_bytes(16 * parameters)}: the usual estimate "
+        "(2 + 2 + 12 bytes in the ZeRO paper, for Adam in half precision).",
+        f"For this precision and these ranks the closed forms give {show_bytes(by_hand)}: "
         + ", ".join(f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in prediction.theory.items())
         + "."
-        + (f" They have none here for {' and '.join(unknown).replace('_', ' ')}." if unknown else ""),
+        + (f" They do not cover {' and '.join(unknown).replace('_', ' ')} here." if unknown else ""),
         f"At the peak, in the {phase(prediction)}, {show_bytes(sum(states.values()))} of them are alive: "
         + ", ".join(f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in states.items() if size)
         + (
             "."
             if prediction.parts.get("gradients", 0) >= prediction.theory.get("gradients", 0)
-            else "; gradients come and go."
+            else "; gradients are allocated and freed."
         ),
-        f"No closed form has the rest, {show_bytes(moving)}: "
+        f"No closed form covers the rest, {show_bytes(moving)}: "
         + ", ".join(
             f"{name.replace('_', ' ')} {show_bytes(size)}"
             for name, size in prediction.parts.items()
@@ -173,13 +173,13 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
     if prediction.smallest_bytes:
         lost = prediction.smallest_bytes - prediction.peak_bytes
         sentences.append(
-            f"The caching allocator turns {show_bytes(prediction.peak_bytes)} of tensors into "
-            f"{show_bytes(prediction.smallest_bytes)} where memory is short "
-            f"({show_change(prediction.peak_bytes, prediction.smallest_bytes)}: {show_bytes(lost)} between blocks), "
-            f"and shows {show_bytes(prediction.reserved_bytes)} where it is not."
+            f"The caching allocator needs {show_bytes(prediction.smallest_bytes)} for "
+            f"{show_bytes(prediction.peak_bytes)} of tensors if memory is short "
+            f"({show_change(prediction.peak_bytes, prediction.smallest_bytes)}: {show_bytes(lost)} between blocks). "
+            f"It reserves {show_bytes(prediction.reserved_bytes)} if memory is not short.",
         )
         beside = " + ".join(
             f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in prediction.overhead.items()
         )
-        sentences.append(f"Beside tensors the device holds {beside}: {show_bytes(prediction.needed_bytes)} in all.")
+        sentences.append(f"The device also needs {beside}: {show_bytes(prediction.needed_bytes)} in all.")
     return sentences

@@ -1,6 +1,6 @@
 """The table at the end of a run: one row per cell, its outcome, and every metric that is a column.
 
-A number is never broken over two lines, however narrow the terminal: first the changes take lines of their own,
+A number is never broken over two lines, even in a narrow terminal: first the changes move to their own lines,
 then the parts of an id, then every metric.
 """
 
@@ -37,8 +37,8 @@ COLORS = {
 def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]]:
     """The head and one row per result: cell, status, then each column as ``value (change since the baseline)``.
 
-    A column that no cell of the run has, since cells of another kind do, is left out. The last are what is left of
-    the capacity, where there is one, and the smallest slow-down that the cell's baseline can show.
+    A column that no cell of the run has is left out. The last columns are what is left of the capacity, if any,
+    and the smallest slow-down that the cell's baseline can detect.
     """
     measured = {name for result in results for name in result.measurement.readings}
     columns = [metric for metric in _columns(metrics) if metric.name in measured or not measured]
@@ -54,7 +54,7 @@ def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]
 
 
 def status(result: Result) -> str:
-    """``regressed``; ``oom, ok`` where the outcome is not the usual one; ``new``, ``improved, accepted`` if updated."""
+    """``regressed``; ``oom, ok`` if the outcome is not the usual one; ``new``, ``improved, accepted`` if updated."""
     outcome, verdict = result.measurement.outcome, str(result.verdict.status)
     if result.updated:
         verdict = f"{verdict}, accepted" if result.baseline else "new"
@@ -74,7 +74,7 @@ def line(result: Result, metrics: Iterable[Metric]) -> str:
 
 
 def summary_table(results: Sequence[Result], metrics: Iterable[Metric], width: int = 120) -> Table:
-    """The table in the first layout that fits into ``width`` columns; the narrowest is the last resort."""
+    """The table in the first layout that fits into ``width`` columns, or else in the narrowest."""
     body = rows(results, metrics)
     tables = (_table(layout(body), results) for layout in LAYOUTS)
     for table in tables:
@@ -84,7 +84,7 @@ def summary_table(results: Sequence[Result], metrics: Iterable[Metric], width: i
 
 
 def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: int) -> str:
-    """The table as plain text, without colors. Wider than ``width`` only where one number alone would be."""
+    """The table as plain text, without colors. Wider than ``width`` only if a single number is."""
     table = summary_table(results, metrics, width)
     console = _console(max(width, _width(table)))
     console.print(table)
@@ -93,11 +93,11 @@ def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: 
 
 
 def asides(results: Sequence[Result]) -> list[str]:
-    """What many cells have in common, once for the run: why times are not held, and how many cells are open."""
+    """Notes for the whole run: why times are not compared, and how many cells are open."""
     told: Counter[str] = Counter()
     for result in results:
         told.update({line.note for line in result.verdict.lines if line.status == NOT_HELD and _is_time(line)})
-    lines = [f"times are not held in {_cells(count)}: {why}" for why, count in told.items()]
+    lines = [f"times are not compared in {_cells(count)}: {why}" for why, count in told.items()]
     for status, meaning in OPEN_MEANS.items():
         if count := sum(result.verdict.status == status for result in results):
             lines.append(f"{status}: {_cells(count)} {meaning}")
@@ -105,9 +105,9 @@ def asides(results: Sequence[Result]) -> list[str]:
 
 
 OPEN_MEANS = {
-    "alarm": "may be slower and were not tried (--perf-trial)",
-    "undecided": "could not be decided by a trial",
-    "machine": "slower than the baseline's runs, and nothing but the machine differs",
+    "alarm": "may be slower and had no trial (--perf-trial)",
+    "undecided": "had a trial that could not decide",
+    "machine": "slower than in the baseline's runs, but only the machine differs",
 }
 
 
@@ -125,7 +125,7 @@ def _columns(metrics: Iterable[Metric]) -> list[Metric]:
 
 
 def _entry(result: Result, metric: Metric) -> str:
-    """A value, and its change where both machines can be compared in it: only what is deterministic always can."""
+    """A value, and its change if the two machines are comparable: only deterministic metrics always are."""
     new = result.measurement.readings.get(metric.name)
     if new is None:
         return ABSENT
@@ -140,12 +140,12 @@ def _entry(result: Result, metric: Metric) -> str:
 
 
 def _detects(result: Result) -> str:
-    """``+12.3 %``: the first time that is held tells it."""
+    """``+12.3 %``, from the first compared time."""
     return next((f"+{line.detects}" for line in result.verdict.lines if line.detects), ABSENT)
 
 
 def _headroom(result: Result) -> str:
-    """``2.94 GiB``; ``-1.06 GiB`` where at least that was missing."""
+    """``2.94 GiB``; ``-1.06 GiB`` if at least that much was missing."""
     left = headroom_of(result.measurement)
     return ABSENT if left is None else f"{'-' if left < 0 else ''}{show_bytes(abs(left))}"
 
@@ -156,7 +156,7 @@ def _whole(body: list[list[str]]) -> list[list[str]]:
 
 
 def _changes_below(body: list[list[str]]) -> list[list[str]]:
-    """Two lines per cell: a change stands below its value."""
+    """Two lines per cell: each change is below its value."""
     return [[cell, state, *(entry.replace(" (", "\n(") for entry in entries)] for cell, state, *entries in body]
 
 
@@ -172,7 +172,7 @@ def _stacked(body: list[list[str]]) -> list[list[str]]:
 
 
 def _narrow(body: list[list[str]]) -> list[list[str]]:
-    """One column in which everything that can be broken is."""
+    """One column; everything that can be broken is."""
     return _one_column(body, lambda cell, state: "\n  ".join([_broken(cell), *state.split(" ")]), "\n    ")
 
 
@@ -212,7 +212,7 @@ def _width(table: Table) -> int:
 
 
 def _console(width: int) -> Console:
-    """Knows nothing of the terminal: the same text in CI, in a file and under xdist."""
+    """Independent of the terminal: the same text in CI, in a file and under xdist."""
     return Console(
         file=io.StringIO(),
         width=width,

@@ -1,4 +1,4 @@
-"""Tables for people: as wide as the terminal, and in a file or a pipe as wide as they need, one line per row."""
+"""Tables for people: one line per row; as wide as the terminal, or as wide as needed in a file or a pipe."""
 
 from collections.abc import Callable
 
@@ -18,7 +18,7 @@ def bare_table(*columns: str) -> Table:
 
 
 def width_of(table: Table) -> int:
-    """Columns that the table takes if nothing in it is broken."""
+    """The columns that the table needs if nothing is broken."""
     console = Console(width=UNBOUNDED)
     return Width.get(console, console.options, table).maximum
 
@@ -33,13 +33,13 @@ def print_table(table: Table) -> None:
 
 
 def print_fitting(make: Callable[[str], Table]) -> None:
-    """Print ``make(" ")``, or ``make("\\n")``, which is narrower, where a terminal has too little room for it."""
+    """Print ``make(" ")``, or the narrower ``make("\\n")`` if the terminal is too narrow."""
     console, wide = Console(), make(" ")
     _print_whole(console, make("\n") if console.is_terminal and width_of(wide) > console.width else wide)
 
 
 def _print_whole(console: Console, table: Table) -> None:
-    """Without breaking anything, and without blanks at the ends of lines."""
+    """Without line breaks in cells and without blanks at line ends."""
     console.width = max(console.width, width_of(table))
     with console.capture() as captured:
         console.print(table)

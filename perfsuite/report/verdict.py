@@ -17,7 +17,7 @@ GAP = "   "
 
 
 def render(verdict: Verdict, failure: Failure | None = None) -> str:
-    """Return the whole text. ``failure`` is the measurement's: its last lines are the end of the text."""
+    """Return the whole text. It ends with the last output of the measurement's ``failure``."""
     lines = [verdict.headline, *table(verdict), *not_held(verdict)]
     if verdict.headroom:
         lines.append(f"headroom: {verdict.headroom}")
@@ -40,7 +40,7 @@ def not_held(verdict: Verdict) -> list[str]:
 
 
 def last_lines(failure: Failure | None) -> list[str]:
-    """What the rank that failed said last, if it said anything."""
+    """The last output of the rank that failed, if any."""
     if failure is None or not failure.tail:
         return []
     whose = "the rank server" if failure.rank is None else f"rank {failure.rank}"
@@ -48,7 +48,7 @@ def last_lines(failure: Failure | None) -> list[str]:
 
 
 def table(verdict: Verdict) -> list[str]:
-    """One row per line, in columns as wide as their widest text; numbers stand right, words left."""
+    """One row per line; columns are as wide as their widest text, numbers aligned right, words left."""
     lines = verdict.lines
     allowed = [f"allowed {line.allowed}" if line.allowed else "" for line in lines]
     columns = [
@@ -74,6 +74,6 @@ def _column(texts: Sequence[str], align: Callable[[str, int], str]) -> list[str]
 
 
 def _status(line: Line, verdict: Verdict) -> str:
-    """What makes the cell red is in capitals; an improvement only does where nothing is worse."""
+    """A status that makes the cell red is in capitals; an improvement only if nothing is worse."""
     loud = line.status == verdict.status if line.status == "improved" else line.status in RED
     return line.status.upper() if loud else line.status

@@ -1,1 +1,1 @@
-"""Faults put into real cells on purpose, to prove that the gate sees them."""
+"""Faults put into real cells on purpose, to prove that the gate detects them."""

@@ -1,4 +1,4 @@
-"""All exact faults: where each is put and what must be said of the cell. Red is not enough: the reason must be right.
+"""All exact faults: where each is put, and the message that the gate must give. Red for a wrong reason is not enough.
 
 Nothing here depends on a clock: stored times are replayed. Delays are in trials.py.
 """
@@ -18,9 +18,9 @@ from perfsuite.selftest.trials import DDP
 FSDP = "gpt2_tiny-fsdp2-cpu_x2"
 ZERO = "t5_tiny-zero2-cpu_x2"
 CELLS = (DDP, FSDP, ZERO)
-REFUSED = "refused"  # in place of a verdict's status: the gate says why it cannot judge, and judges nothing
-NOT_RED = "not red"  # in place of a verdict's status: a time may be the machine's
-ALIKE = {  # faults of ranks that are caught as another of their kind is
+REFUSED = "refused"  # instead of a verdict's status: the gate refuses to judge, with a reason
+NOT_RED = "not red"  # instead of a verdict's status: a time may be the machine's
+ALIKE = {  # faults of ranks that are caught in the same way as another of their kind
     "segmentation fault",
     "silent exit",
     "missing rank",
@@ -41,13 +41,13 @@ ALIKE = {  # faults of ranks that are caught as another of their kind is
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One fault. ``fault`` names what ranks suffer; ``of_peak`` appends that share of the cell's peak to the name, in
-    bytes. ``edit`` changes the bytes of the baseline's file (None: deletes it) before the cell is measured,
-    ``meanwhile`` while it is; ``told`` changes what the baseline measured, which is then measured again. ``disk`` is
-    around all that the gate does.
+    """One fault. ``fault`` names the fault in the ranks; ``of_peak`` appends that share of the cell's peak to the name,
+    in bytes. ``edit`` changes the bytes of the baseline's file (None: deletes it) before the cell is measured,
+    ``meanwhile`` during it. ``told`` changes the baseline's measurement, which is then replayed. ``disk`` wraps all
+    that the gate does.
 
-    The verdict's status must be ``status``, and its text must have ``says``, a regular expression. A baseline is of one
-    launch. Where the fault ``hangs`` the ranks they are ended soon.
+    The verdict's status must be ``status``, and its text must match the regular expression ``says``. A baseline has one
+    launch. If the fault ``hangs`` the ranks, they are ended early.
     """
 
     name: str
@@ -67,14 +67,14 @@ class Case:
 
     @property
     def quick(self) -> bool:
-        """Whether it is tried by default: it costs no launch, or it ends soon, on the cell of most others, and none of
-        those is caught alike.
+        """Whether it is tried by default: it costs no launch, or it ends early, on the cell of most others, and is not
+        ``ALIKE``.
         """
         return not self.fault or (not self.hangs and self.cell == DDP and self.name not in ALIKE)
 
 
 def control(cell: str) -> Case:
-    """The cell without a fault, without which a red cell would prove nothing."""
+    """The cell without a fault: if it were red, a red cell would prove nothing."""
     return Case(
         name="no fault", kind="control", where="nowhere", cell=cell, status=NOT_RED, says=r"peak memory .* ok\b"
     )
@@ -116,9 +116,9 @@ def _stored(name: str, where: str, status: str, says: str, **more: Any) -> Case:
 STORED_TIMES = (
     _stored(
         "slow step",
-        "+50 %, and nothing else differs",
+        "+50 %, but only the machine differs",
         "machine",
-        r"step time .*\+50\.0 % .* machine .*nothing but the machine differs",
+        r"step time .*\+50\.0 % .* machine .*only the machine differs",
         told=edits.slower,
     ),
     _stored(
@@ -140,7 +140,7 @@ STORED_TIMES = (
         "foreign hardware",
         "the baseline's times, a tenth",
         "ok",
-        "not held: step time.*no times of this machine",
+        "not held: step time.*no times from this machine",
         edit=edits.foreign,
     ),
 )

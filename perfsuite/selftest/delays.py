@@ -1,4 +1,4 @@
-"""What ranks do made slower on purpose, by a share of its own time: what the gate's power to detect is measured with.
+"""Slows ranks down by a share of their own time, to measure which slow-downs the gate can detect.
 
 A fault's name ends in its share, in percent: ``perfsuite.selftest.delays:slow_10`` makes every step 10 % slower.
 """
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 
 def _spin(seconds: float) -> None:
-    """Compute nothing of use: sleeping would leave the core to the siblings."""
+    """Compute something useless: sleeping would leave the core to the other ranks."""
     end = time.perf_counter() + seconds
     while time.perf_counter() < end:
         pass
 
 
 def _step(share: float, session: Session, trainer: Any, meters: Any) -> None:
-    """Every rank computes, for that share of each step's time, nothing of use."""
+    """Every rank computes something useless for that share of each step's time."""
     step = trainer.step
 
     def slow_step(batch: Any) -> Any:
@@ -36,13 +36,13 @@ def _step(share: float, session: Session, trainer: Any, meters: Any) -> None:
 
 
 def _rank(share: float, session: Session, trainer: Any, meters: Any) -> None:
-    """The steps of rank 1 alone are slower."""
+    """Only the steps of rank 1 are slower."""
     if session.rank == 1:
         _step(share, session, trainer, meters)
 
 
 def _data(share: float, session: Session, trainer: Any, meters: Any) -> None:
-    """Making a batch takes so much longer as a share of the step before it takes."""
+    """Making a batch takes longer, by that share of the previous step's time."""
     step, make, seconds = trainer.step, trainer.batch, 0.0
 
     def timed_step(batch: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Faults of what has been recorded: functions of a baseline's file or of a measurement, and a disk that is full."""
+"""Faults in recorded files: functions of a baseline's file or of a measurement, and a full disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Edit = Callable[[bytes], bytes]
 
 
 def _edit(change: Callable[[dict[str, Any]], object]) -> Edit:
-    """Change the baseline as anyone would with an editor."""
+    """Change the baseline as with an editor."""
 
     def edit(text: bytes) -> bytes:
         baseline = json.loads(text)
@@ -35,7 +35,7 @@ def _reading(name: str, change: Callable[[dict[str, Any]], object]) -> Edit:
 
 
 def _grow_peak(baseline: dict[str, Any], size: int) -> None:
-    """In value and parts, so that the file stays sound."""
+    """In value and parts, so that the file stays valid."""
     peak = baseline["measurement"]["readings"]["peak_memory_bytes"]
     peak["value"] += size
     peak["parts"]["activations"] += size
@@ -52,7 +52,7 @@ def _other_library(baseline: dict[str, Any]) -> None:
 
 
 def _foreign(baseline: dict[str, Any]) -> None:
-    """Ten times as fast a machine, in all that is timed."""
+    """A machine that is ten times as fast, in all times."""
     for run in baseline["times"]:
         run["machine"]["identity"] = "another"
         run["values"] = {name: value / 10 for name, value in run["values"].items()}
@@ -84,12 +84,12 @@ def _step_time(factor: float, measurement: Measurement) -> Measurement:
     return msgspec.structs.replace(measurement, readings=measurement.readings | {"step_time_seconds": told})
 
 
-slower = functools.partial(_step_time, 1.5)  # beyond what one run can differ from another on a shared machine
+slower = functools.partial(_step_time, 1.5)  # more than one run can differ from another on a shared machine
 milliseconds = functools.partial(_step_time, 1e3)
 
 
 @contextlib.contextmanager
 def full_disk() -> Iterator[None]:
-    """What is written does not reach the disk."""
+    """Nothing that is written reaches the disk."""
     with mock.patch.object(os, "fsync", side_effect=OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))):
         yield

@@ -1,6 +1,6 @@
-"""Regressions as libraries bring them: the verdict must name category, operator and module of each.
+"""Regressions as libraries cause them: the verdict must name category, operator and module of each.
 
-Nothing here computes a wrong result, so nothing but the exact metrics can see them.
+Nothing here computes a wrong result, so only the exact metrics can detect them.
 """
 
 from typing import Any
@@ -17,7 +17,7 @@ def unchecked_block(session: Any, trainer: Any, meters: Any) -> None:
 
 
 def eager_attention(session: Any, trainer: Any, meters: Any) -> None:
-    """Attention is computed by matmul, softmax and matmul, in place of the fused kernel."""
+    """Attention uses matmul, softmax and matmul instead of the fused kernel."""
     trainer.model.set_attn_implementation("eager")
 
 
@@ -43,7 +43,7 @@ def gathered_twice(session: Any, trainer: Any, meters: Any) -> None:
     units[BLOCK].register_forward_pre_hook(gather_again)
 
 
-# The cell that each fault is put into, and what the note of the verdict must name.
+# The cell for each fault, and what the note of the verdict must name.
 EXPLAINED = {
     "unchecked_block": ("gpt2_tiny-single+ckpt-cpu_x1", ("activations +", "aten::", f"transformer.h.{BLOCK}.")),
     "eager_attention": ("llama_tiny-single-cpu_x1", ("activations +", "aten::softmax", "model.layers.0-1.self_attn")),

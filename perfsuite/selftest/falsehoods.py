@@ -1,4 +1,4 @@
-"""Faults of what ranks say of themselves: each is called in every rank once its engine is prepared."""
+"""Faults in the ranks' reports about themselves: each is called in every rank after its engine is prepared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def _say(meters: Any, name: str, change: Callable[[Reading], Reading | None]) -> None:
-    """From now on this rank's reading of a metric is told as it is changed; None: not at all."""
+    """From now on this rank reports the changed reading of a metric; None: no reading."""
 
     def falsified(tell: Callable[[], dict[str, Reading]]) -> dict[str, Reading]:
         told = tell()
@@ -33,7 +33,7 @@ def _say(meters: Any, name: str, change: Callable[[Reading], Reading | None]) ->
 
 
 def missing_metric(session: Session, trainer: Any, meters: Any) -> None:
-    """Rank 1 does not tell its step time."""
+    """Rank 1 does not report its step time."""
     if session.rank == 1:
         _say(meters, "step_time_seconds", lambda reading: None)
 
@@ -44,7 +44,7 @@ def no_samples(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def fewer_samples(session: Session, trainer: Any, meters: Any) -> None:
-    """Rank 1 has lost a step's loss."""
+    """Rank 1 has lost the loss of one step."""
     if session.rank == 1:
         _say(meters, "loss", lambda reading: msgspec.structs.replace(reading, samples=reading.samples[1:]))
 
@@ -61,7 +61,7 @@ def parts_lost(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def in_kibibytes(session: Session, trainer: Any, meters: Any) -> None:
-    """The parameters' size is told in another unit."""
+    """The parameters' size is reported in another unit."""
     _say(meters, "parameters_bytes", lambda reading: msgspec.structs.replace(reading, value=int(reading.value) // 1024))
 
 
@@ -80,20 +80,20 @@ def backward_clock(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def _write(change: Callable[[Path, RankSample], object]) -> None:
-    """From now on this rank writes its result like that."""
+    """From now on this rank writes its result in that way."""
     import perfsuite.rank.main as rank_module
 
     vars(rank_module)["codec"] = SimpleNamespace(write=change)
 
 
 def torn_result(session: Session, trainer: Any, meters: Any) -> None:
-    """Rank 1 leaves half a result and says that all is well."""
+    """Rank 1 leaves half a result and reports success."""
     if session.rank == 1:
         _write(lambda path, sample: path.write_bytes(codec.encode(sample)[:100]))
 
 
 def no_result(session: Session, trainer: Any, meters: Any) -> None:
-    """Rank 1 leaves no result and says that all is well."""
+    """Rank 1 leaves no result and reports success."""
     if session.rank == 1:
         _write(lambda path, sample: None)
 
@@ -111,7 +111,7 @@ def other_library(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def full_disk(session: Session, trainer: Any, meters: Any) -> None:
-    """Rank 1's result meets a full disk; the failure that it then leaves finds room."""
+    """Rank 1's disk is full when it writes its result, but not when it then writes its failure."""
 
     def full(handle: int) -> None:
         os.fsync = synchronize

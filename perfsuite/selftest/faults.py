@@ -1,6 +1,6 @@
-"""Faults that ranks suffer or that falsify what they compute: each is called in every rank once its engine is prepared.
+"""Faults in ranks or in their computations: each is called in every rank after its engine is prepared.
 
-Those that falsify what a rank says of itself are in falsehoods.py, those that only take time in delays.py.
+Faults in the ranks' reports are in falsehoods.py, those that only take time in delays.py.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def _raise(error: BaseException) -> None:
 
 
 def harmless(session: Session, trainer: Any, meters: Any) -> None:
-    """No fault at all: whatever catches it cries wolf."""
+    """No fault: a gate that is red here raises a false alarm."""
 
 
 def killed(session: Session, trainer: Any, meters: Any) -> None:
@@ -65,7 +65,7 @@ def raises(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def exits(session: Session, trainer: Any, meters: Any) -> None:
-    """Rank 1 leaves without a word."""
+    """Rank 1 exits without a message."""
     at(session, "forward", 2, lambda: os._exit(3))
 
 
@@ -82,7 +82,7 @@ def nan(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def _tell(trainer: Any, **factors: float) -> None:
-    """From now on a step's loss or gradient norm, where it has one, is told as so many times what it is."""
+    """From now on a step's loss or gradient norm, if it has one, is reported as multiplied by these factors."""
     step = trainer.step
 
     def falsified(batch: Any) -> Any:
@@ -100,23 +100,23 @@ def infinite_loss(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def loss_off(session: Session, trainer: Any, meters: Any) -> None:
-    """The loss is 0.05 % too large, and nothing else is another."""
+    """The loss is 0.05 % too large; nothing else differs."""
     _tell(trainer, loss=1.0005)
 
 
 def norm_off(session: Session, trainer: Any, meters: Any) -> None:
-    """The gradient norm is 1 % too large, and nothing else is another."""
+    """The gradient norm is 1 % too large; nothing else differs."""
     _tell(trainer, gradient_norm=1.01)
 
 
 def data_shifted(session: Session, trainer: Any, meters: Any) -> None:
-    """Every step trains on the batch of the next."""
+    """Every step trains on the batch of the next step."""
     make = trainer.batch
     trainer.batch = lambda number: make(number + 1)
 
 
 def half_batch(session: Session, trainer: Any, meters: Any) -> None:
-    """Half of the samples are lost on their way to the model."""
+    """Half of the samples do not reach the model."""
     make = trainer.batch
 
     def halved(number: int) -> Any:
@@ -129,7 +129,7 @@ def half_batch(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def leak(session: Session, trainer: Any, meters: Any) -> None:
-    """One tensor more stays alive after every step."""
+    """After every step, one more tensor stays alive."""
     import torch
 
     kept: list[Any] = []
@@ -145,7 +145,7 @@ def _extra(size: int, session: Session, trainer: Any, meters: Any) -> None:
 
 
 def keeps_copies(session: Session, trainer: Any, meters: Any) -> None:
-    """Autograd keeps a copy of every tensor that it would keep, as offloading does."""
+    """Autograd keeps a copy of every tensor that it keeps, as offloading does."""
     import torch
 
     def around() -> Any:
@@ -162,7 +162,7 @@ def small_device(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def layer_lost(session: Session, trainer: Any, meters: Any) -> None:
-    """The model's last layer passes on what it is given; its parameters get gradients of zero."""
+    """The model's last layer returns its input; its parameters get zero gradients."""
     from perfsuite.rank.blocks import blocks
 
     layer: Any = blocks(trainer.model)[-1]
@@ -184,13 +184,13 @@ def forward_twice(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def unwrapped(session: Session, trainer: Any, meters: Any) -> None:
-    """DDP is silently gone, as accelerate and the Trainer can lose an engine."""
+    """DDP is silently lost, as accelerate and the Trainer can do."""
     trainer.module = trainer.model
     trainer.accumulating = contextlib.nullcontext
 
 
 def alone(session: Session, trainer: Any, meters: Any) -> None:
-    """DDP's process group has one rank, as where the world size was lost."""
+    """DDP's process group has one rank, as if the world size was lost."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
@@ -199,7 +199,7 @@ def alone(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def whole_shards(session: Session, trainer: Any, meters: Any) -> None:
-    """FSDP2 divides every parameter over one rank, as where the world size was lost: every rank holds all."""
+    """FSDP2 shards every parameter over one rank, as if the world size was lost: every rank has all of it."""
     from torch.distributed.device_mesh import init_device_mesh
 
     from perfsuite.rank.build import build_model
@@ -210,7 +210,7 @@ def whole_shards(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def _done(bucket: Any) -> Any:
-    """What a DDP hook returns when the gradients are as they shall be."""
+    """The return value of a DDP hook whose gradients are ready."""
     import torch
 
     future: Any = torch.futures.Future()
@@ -224,7 +224,7 @@ def no_reduction(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def sum_not_mean(session: Session, trainer: Any, meters: Any) -> None:
-    """DDP's gradients are summed over the ranks and not averaged: replicas stay equal, the training is wrong."""
+    """DDP's gradients are summed over the ranks, not averaged: replicas stay equal, but the training is wrong."""
     import torch.distributed as dist
 
     def add(bucket: Any) -> Any:
@@ -235,7 +235,7 @@ def sum_not_mean(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def reduced_twice(session: Session, trainer: Any, meters: Any) -> None:
-    """DDP's gradients are averaged, and then once more, which changes nothing but what is sent."""
+    """DDP's gradients are averaged, and then again, which changes only the bytes that are sent."""
     import torch.distributed as dist
 
     def average_twice(bucket: Any) -> Any:
@@ -247,7 +247,7 @@ def reduced_twice(session: Session, trainer: Any, meters: Any) -> None:
 
 
 def _reduce_by(reduce: Callable[[Any], Any], trainer: Any) -> None:
-    """DDP reads the annotations of its hook, where it has any."""
+    """DDP checks the annotations of its hook, if it has any."""
     trainer.module.register_comm_hook(None, lambda state, bucket: reduce(bucket))
 
 

@@ -1,4 +1,4 @@
-"""Puts one fault after another into real cells and asks the gate. What it must say is in cases.py."""
+"""Puts one fault after another into real cells and runs the gate. cases.py has the messages that it must give."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from perfsuite.selftest.trials import TimeFault, try_fault
 from perfsuite.units import show_bytes, show_ratio
 
 SETTINGS = Settings(steps=10, warmup=1)
-IMPATIENT = replace(SETTINGS, step_timeout=15.0)  # for the ranks that hang on purpose
+IMPATIENT = replace(SETTINGS, step_timeout=15.0)  # for ranks that hang on purpose
 
 
 @dataclass(frozen=True)
 class Recorded:
-    """A cell's baseline in its own folder, and what the gate said of the cell without a fault right after it."""
+    """A cell's baseline in its own folder, and the gate's verdict on the cell without a fault right after it."""
 
     store: Store
     baseline: Measurement
@@ -40,7 +40,7 @@ class Recorded:
 
 
 class Bench:
-    """Records a baseline of each cell when its first case needs one; ``close()`` removes everything."""
+    """Records a baseline of each cell when its first case needs it; ``close()`` removes everything."""
 
     def __init__(self, catalog: Catalog, watch: Watch = unwatched) -> None:
         self.runner = Runner(catalog, SETTINGS)
@@ -50,17 +50,17 @@ class Bench:
         self._recorded: dict[str, Recorded] = {}
 
     def prove(self, case: Case | TimeFault) -> Row:
-        """Put the fault in and ask the gate."""
+        """Put the fault in and run the gate."""
         if isinstance(case, TimeFault):
             return try_fault(case, self.runner.catalog, self.watch)
         return self._hold(case, self.recorded(case.cell))
 
     def controls(self) -> list[Row]:
-        """What the gate said of each cell without a fault: one that is not green proves nothing."""
+        """The verdict on each cell without a fault: if it is not green, the cell proves nothing."""
         return [recorded.row for recorded in self._recorded.values()]
 
     def recorded(self, cell: str) -> Recorded:
-        """The baseline that the cell is held to."""
+        """The baseline of the cell."""
         if cell not in self._recorded:
             self._recorded[cell] = self._record(cell)
         return self._recorded[cell]
@@ -81,7 +81,7 @@ class Bench:
         return Recorded(store, accepted.measurement, row)
 
     def _hold(self, case: Case, recorded: Recorded) -> Row:
-        """The real path of a cell, on a copy of its baseline."""
+        """The real path of a cell, with a copy of its baseline."""
         size = math.ceil(case.of_peak * recorded.baseline.readings["peak_memory_bytes"].value)
         faults = [f"{case.fault}{size or ''}"] if case.fault else []
         folder = Path(tempfile.mkdtemp(dir=self.folder))
@@ -100,11 +100,11 @@ class Bench:
             status, text = str(result.verdict.status), render(result.verdict, result.measurement.failure)
         except PerfsuiteError as error:
             status, text = REFUSED, str(error)
-        except Exception as error:  # the other faults shall be tried all the same
+        except Exception as error:  # the other faults must still be tried
             status, text = "crashed", f"{type(error).__name__}: {error}"
         expected = before if case.meanwhile is None else before | {path: case.meanwhile(before[path])}
         if _files(folder) != expected:
-            status, text = "lost", f"{path.name} or what lies beside it is not what it was"
+            status, text = "lost", f"{path.name} or a file next to it has changed"
         told = f"{show_bytes(size)}, {show_ratio(case.of_peak)} of the peak" if size else ""
         return _row(case, told, status, text.replace(f"{folder}/", ""))
 
@@ -113,7 +113,7 @@ class Bench:
 
 
 class Replay(Runner):
-    """Measures what was measured before, as ``told`` has it: for faults that are in none of the ranks."""
+    """Replays an earlier measurement, changed by ``told``: for faults outside of the ranks."""
 
     def __init__(
         self,
@@ -132,14 +132,14 @@ class Replay(Runner):
 
 
 def prove_all(cases: Sequence[Case | TimeFault], bench: Bench) -> Iterator[Row]:
-    """The row of each case, the controls last, when all of them are known."""
+    """The row of each case; the controls come last, when all of them are known."""
     for case in cases:
         yield bench.prove(case)
     yield from bench.controls()
 
 
 def chosen(cases: Iterable[Case | TimeFault], expression: str) -> list[Case | TimeFault]:
-    """The cases in whose name, kind, place or cell every word of the expression stands."""
+    """The cases whose name, kind, place or cell has every word of the expression."""
     words = expression.lower().split()
     texts = [(case, f"{case.name} {case.kind} {case.where} {case.cell}".lower()) for case in cases]
     return [case for case, text in texts if all(word in text for word in words)]

@@ -1,4 +1,4 @@
-"""What the selftest says of one fault, exact or in time, and the interval of a share that was counted."""
+"""The selftest's result for one fault, exact or in time, and the interval of a counted share."""
 
 import math
 from collections.abc import Callable
@@ -6,13 +6,14 @@ from collections.abc import Callable
 from perfsuite.wire.record import Record
 
 CONFIDENCE = 0.95
-HALVINGS = 50  # of the interval in which an end is looked for: to fifteen digits
+HALVINGS = 50  # of the interval that contains an end: to fifteen digits
 
 
 class Row(Record, frozen=True, kw_only=True):
-    """What came of one fault: ``said`` is the line of the gate's text that must be there, or else its first.
+    """The result of one fault: ``said`` is the line of the gate's text that must be there, or else its first.
 
-    Of a fault in time ``red`` of ``trials`` trials convicted, and ``low`` to ``high`` is the interval of their share.
+    For a fault in time, ``red`` of ``trials`` trials found a slow-down; ``low`` to ``high`` is the interval of that
+    share.
     """
 
     name: str
@@ -30,9 +31,9 @@ class Row(Record, frozen=True, kw_only=True):
 
 
 def interval_of(count: int, trials: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """The shares that so many of so many trials do not exclude (Clopper and Pearson 1934, "The use of confidence or
-    fiducial limits illustrated in the case of the binomial"). It holds with three trials too: Wilson's, which is an
-    approximation, excludes 95 % after 2 of 3.
+    """The shares that this count does not exclude (Clopper and Pearson 1934, "The use of confidence or fiducial limits
+    illustrated in the case of the binomial"). It is valid with three trials too: Wilson's, an approximation, excludes
+    95 % after 2 of 3.
     """
     beyond = (1 - confidence) / 2
     low = 0.0 if count == 0 else _share(lambda share: 1 - _at_most(count - 1, trials, share) < beyond)
@@ -41,12 +42,12 @@ def interval_of(count: int, trials: int, confidence: float = CONFIDENCE) -> tupl
 
 
 def _at_most(count: int, trials: int, share: float) -> float:
-    """The probability of no more than so many."""
+    """The probability of this count or less."""
     return sum(math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(count + 1))
 
 
 def _share(is_below: Callable[[float], bool]) -> float:
-    """Where the answer turns from yes to no."""
+    """The share at which the answer turns from yes to no."""
     low, high = 0.0, 1.0
     for _ in range(HALVINGS):
         middle = (low + high) / 2

@@ -1,8 +1,8 @@
 """Faults in time: real trials of a cell against itself, with a delay on side B or with none.
 
-A trial is the one that decides in a run (perfsuite/measure/trial.py): an Experiment with the tolerance of the cell's
-class. The sizes of the delays, the number of trials and the number of steps are fixed, whatever the machine. What is
-claimed of trials is a share: it is refuted only if the interval of the share that was counted excludes it.
+A trial is like those of a run (perfsuite/measure/trial.py): an Experiment with the tolerance of the cell's class. The
+sizes of the delays, the number of trials and the number of steps do not depend on the machine. The claim about trials
+is a share: it is contradicted only if the interval of the counted share excludes it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from perfsuite.selftest.rows import CONFIDENCE, Row, interval_of
 from perfsuite.units import show_ratio
 
 SETTINGS = Settings(steps=60, warmup=5)
-STEPS_AS_SET = math.inf  # seconds of a step: a pair has as many as the settings say, and none is launched to time one
+STEPS_AS_SET = math.inf  # seconds per step: a pair has as many steps as set, and no launch is needed to time one
 FOUND = 0.95  # of the delays, at least
-FALSE = 0.01  # of the cells without one are called slower, at most
+FALSE = 0.01  # of the cells without a delay are called slower, at most
 SINGLE = "gpt2_tiny-single-cpu_x1"
 DDP = "gpt2_tiny-ddp-cpu_x2"
 
@@ -29,7 +29,7 @@ DDP = "gpt2_tiny-ddp-cpu_x2"
 @dataclass(frozen=True, kw_only=True)
 class TimeFault:
     """A delay of perfsuite/selftest/delays.py, tried ``trials`` times. A trial finds it if the line of ``metric`` is
-    "regressed"; without a ``delay`` no time's may be. Those that are not ``quick`` need ``--all``.
+    "regressed"; without a ``delay``, no time may be. Faults that are not ``quick`` need ``--all``.
     """
 
     name: str
@@ -43,7 +43,7 @@ class TimeFault:
 
     @property
     def status(self) -> str:
-        """What must be said of it, as the list shows it."""
+        """The required result, as the list shows it."""
         return f"{'regressed' if self.delay else 'no time regressed'} in {self.trials} trials"
 
 
@@ -54,7 +54,7 @@ TIME_FAULTS = (
     TimeFault(name="slow rank", where="every step of rank 1, +10 %", delay="rank_10", cell=DDP),
     TimeFault(
         name="slow data",
-        where="the making of batches, +10 % of a step",
+        where="making batches, +10 % of a step",
         delay="data_10",
         metric="iteration_time_seconds",
     ),
@@ -62,8 +62,8 @@ TIME_FAULTS = (
 
 
 def try_fault(fault: TimeFault, catalog: Catalog, watch: Watch) -> Row:
-    """The row of all its trials. A trial that cannot be held is wrong at once, whatever the others say; so is one in
-    which an exact metric of equal sides differs.
+    """The row of all its trials. It is wrong if a trial cannot run, or if an exact metric differs between equal sides,
+    whatever the other trials show.
     """
     red = 0
     for done in range(fault.trials):

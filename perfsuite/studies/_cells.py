@@ -1,7 +1,7 @@
 """The cells of a study: composed and checked before the first one trains, each measured once, kept as files.
 
-FOLDER/cells/<cell id>.json is written whole after each cell. A later run takes it up if the job, the code, the library
-versions and the machine are the same; what failed, or was not supported, is tried again.
+FOLDER/cells/<cell id>.json is written completely after each cell. A later run uses it if the job, the code, the library
+versions and the machine are the same; cells that failed or were not supported are tried again.
 """
 
 import functools
@@ -31,8 +31,8 @@ CELLS = "cells"
 
 
 class Kept(Record, frozen=True, kw_only=True):
-    """The measurements of a cell, one per round, with the job that they measured and a digest of the code that did.
-    Format 1: 2026-11, first; such files have no ``code``, and are measured again.
+    """The measurements of a cell, one per round, with their job and a digest of the code that made them. Format 1:
+    2026-11, first; such files have no ``code``, and are measured again.
     """
 
     format: int
@@ -56,7 +56,7 @@ class Planned:
 
 @dataclass(frozen=True, kw_only=True)
 class Workbench:
-    """What a study is run on in place of its defaults; None keeps them."""
+    """What a study runs on instead of its defaults; None keeps them."""
 
     models: Sequence[str]
     hardware: str
@@ -67,7 +67,7 @@ class Workbench:
 def plan(study: Study, bench: Workbench, catalog: Catalog) -> list[Planned]:
     """Every row × column of the study on every model, refused ones with their reason.
 
-    Raises UsageError for what no cell can have: an unknown name, hardware that is not here.
+    Raises UsageError for a request that no cell can satisfy: an unknown name, hardware that is not here.
     """
     where = parse_hardware(bench.hardware, catalog)
     absent = why_absent(where, catalog)
@@ -78,7 +78,7 @@ def plan(study: Study, bench: Workbench, catalog: Catalog) -> list[Planned]:
     own = [one.micro_batch or one.global_batch for one in (*study.rows, *columns)]
     named = all(own[: len(study.rows)]) or all(own[len(study.rows) :])
     if bench.micro_batch and named:
-        raise UsageError(f"--micro-batch has no effect here: every cell of {study.name} has a batch of its own.")
+        raise UsageError(f"--micro-batch has no effect here: every cell of {study.name} has its own batch.")
     return [
         _planned(model, row, column, where, bench, catalog)
         for model in models
@@ -103,7 +103,7 @@ def _planned(
         cell = parse_cell(text + _workload(base, row, column, where.nodes * ranks, bench), catalog)
         missing = missing_packages(cell.strategy)
         if missing:
-            raise Refused(f"{cell.strategy.name} needs {' and '.join(missing)}, not installed here.")
+            raise Refused(f"{cell.strategy.name} needs {' and '.join(missing)}, which is not installed here.")
     except Refused as error:
         return planned(text=text, reason=str(error))
     return planned(text=cell.id, cell=cell)
@@ -135,7 +135,7 @@ def _next_larger(model: Model, catalog: Catalog) -> Model:
 
 
 class Bench:
-    """Measures the cells of one study and keeps them in its folder. ``fresh`` takes nothing up."""
+    """Measures the cells of one study and keeps them in its folder. ``fresh`` ignores earlier results."""
 
     def __init__(self, runner: Runner, folder: Path, fresh: bool, watch: Watch) -> None:
         self._runner = runner
@@ -148,11 +148,11 @@ class Bench:
         return self._runner.catalog
 
     def path(self, cell: Cell) -> Path:
-        """Where the cell's measurement is kept."""
+        """The file of the cell's measurement."""
         return self._folder / f"{cell.id}.json"
 
     def kept(self, cell: Cell) -> list[Measurement]:
-        """The cell's measurements of an earlier run, if they would be made in the same way now."""
+        """The cell's measurements from an earlier run, if they would be made in the same way now."""
         if self._fresh or not self.path(cell).exists():
             return []
         try:
@@ -166,7 +166,7 @@ class Bench:
         return [one for one in found.measurements if one.machine == here and _is_sound(one)]
 
     def measure(self, cell: Cell, before: Sequence[Measurement]) -> Measurement:
-        """Train the cell and keep what was measured beside the rounds before."""
+        """Train the cell and keep the measurement with those of earlier rounds."""
         measurement = self._runner.measure(cell, self._watch)
         job = self._runner.job(cell)
         kept = Kept(
@@ -183,11 +183,11 @@ class Bench:
         return measurement
 
 
-Tell = Callable[[Planned, Measurement | None, bool], None]  # what, what came of it, whether an earlier run has kept it
+Tell = Callable[[Planned, Measurement | None, bool], None]  # the row, its measurement, whether an earlier run kept it
 
 
 def measure_all(planned: Sequence[Planned], bench: Bench, rounds: int, tell: Tell) -> list[Row]:
-    """Measure every cell once in each round, so that what slows the machine down for a while slows not one cell alone.
+    """Measure every cell once in each round, so that a temporary slow-down of the machine affects several cells.
 
     A cell that does not fit has no further round.
     """
@@ -209,7 +209,7 @@ def measure_all(planned: Sequence[Planned], bench: Bench, rounds: int, tell: Tel
 
 
 def row_of(planned: Planned, measurements: Sequence[Measurement], catalog: Catalog) -> Row:
-    """A planned row with what came of it."""
+    """A planned row with its result."""
     metrics = catalog.all("metric").values()
     measurement = merge(measurements, metrics) if measurements else None
     failure = measurement.failure if measurement else None
@@ -227,11 +227,11 @@ def row_of(planned: Planned, measurements: Sequence[Measurement], catalog: Catal
 
 
 def _comparable(job: Job) -> Job:
-    """The job as it reads back from a file, without what does not change the measurement."""
+    """The job as read back from a file, without fields that do not change the measurement."""
     bare = msgspec.structs.replace(job, import_path=[], catalogs=[], model_flop=None)
     return msgspec.json.decode(msgspec.json.encode(bare), type=Job)
 
 
 def _is_sound(measurement: Measurement) -> bool:
-    """Whether it has an answer of the libraries that are installed; what was not supported is tried again."""
+    """Whether it is a result for the installed libraries; what was not supported is tried again."""
     return measurement.outcome in ("fits", "oom") and not other_versions(measurement.versions)

@@ -1,4 +1,4 @@
-"""Which code a measurement was made with, beside the libraries, whose versions stand in it."""
+"""The code that made a measurement, in addition to the libraries, whose versions it contains."""
 
 import functools
 import hashlib
@@ -11,8 +11,8 @@ from perfsuite.wire.job import Job
 
 
 def digest_of(job: Job) -> str:
-    """Of perfsuite's code, the catalogs', and that of the package whose function builds the model. What a catalog's
-    files import from elsewhere is not in it.
+    """A digest of perfsuite's code, the catalogs', and that of the package whose function builds the model. Modules
+    that a catalog's files import from elsewhere are not included.
     """
     package = job.model.build.partition(":")[0].partition(".")[0]
     return _digest(tuple(sorted({"perfsuite", package})), tuple(job.catalogs), tuple(job.import_path))

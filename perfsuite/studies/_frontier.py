@@ -1,4 +1,4 @@
-"""The largest that fits: a micro-batch of a model, or a model of a family, by real runs under a capacity."""
+"""The largest micro-batch of a model, or the largest model of a family, that fits a capacity, by real runs."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ Tell = Callable[[Cell, Measurement], None]
 
 
 class Unanswered(Exception):
-    """A probe neither fits nor is out of memory, so it says nothing of the frontier."""
+    """A probe neither fits nor runs out of memory, so it does not locate the frontier."""
 
     def __init__(self, measurement: Measurement) -> None:
         super().__init__(measurement.failure.message if measurement.failure else measurement.outcome)
@@ -23,9 +23,9 @@ class Unanswered(Exception):
 
 
 def largest(fits: Callable[[int], bool], most: int) -> int:
-    """The largest number from 1 to ``most`` that fits, 0 if none does: doubled until one does not, then halved between.
+    """The largest number from 1 to ``most`` that fits, 0 if none does: doubled until one does not fit, then bisected.
 
-    What is larger than one that does not fit is taken not to fit.
+    Numbers larger than one that does not fit are assumed not to fit.
     """
     low, high = 0, most + 1
     number = 1
@@ -42,9 +42,9 @@ def largest(fits: Callable[[int], bool], most: int) -> int:
 
 @dataclass(frozen=True, kw_only=True)
 class Question:
-    """Cells in the order of their size, of which the first may fit and the last not; ``name`` is what they share.
+    """Cells in the order of their size: small ones may fit, large ones may not; ``name`` is what they share.
 
-    ``cell`` makes the one of a number from 1 to ``most``; ``refused`` says why there are none.
+    ``cell`` makes the cell of a number from 1 to ``most``; ``refused`` says why there are none.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Question:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """The largest cell that fits with its measurement, and the smallest that does not; None where there is none."""
+    """The largest cell that fits with its measurement, and the smallest that does not; None if there is none."""
 
     question: Question
     fitting: tuple[Cell, Measurement] | None = None
@@ -67,7 +67,7 @@ class Answer:
 def of_micro_batches(
     models: Iterable[Model], strategies: Sequence[str], hardware: str, suffix: str, most: int, catalog: Catalog
 ) -> list[Question]:
-    """One question for each model and strategy. Raises UsageError for what can be no cell; what is refused says so."""
+    """One question for each model and strategy, refused ones with the reason. Raises UsageError for an invalid cell."""
 
     def question(model: Model, strategy: str) -> Question:
         def cell(number: int) -> Cell:
@@ -111,7 +111,7 @@ def _why_refused(cell: Callable[[int], Cell], number: int) -> str:
 
 
 def answer(question: Question, runner: Runner, tell: Tell, watch: Watch) -> Answer:
-    """Probe until the frontier is found; each probe is told."""
+    """Probe until the frontier is found; each probe is reported."""
     if question.refused:
         return Answer(question=question)
     probes: dict[int, Measurement] = {}

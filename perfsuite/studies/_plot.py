@@ -11,7 +11,7 @@ from perfsuite.catalog.definitions import Metric, Study
 from perfsuite.records.codec import write_bytes
 from perfsuite.studies._rows import Results, Row
 
-MISSING = "No plot: plotly is not installed. pip install 'perfsuite[report]'"
+MISSING = "No plot, since plotly is not installed: pip install 'perfsuite[report]'"
 LIBRARY = "plotly.min.js"
 
 
@@ -21,7 +21,7 @@ def can_plot() -> bool:
 
 
 def plot(path: Path, study: Study, by_model: dict[str, Results], metrics: Sequence[Metric], answers: list[str]) -> None:
-    """Write the picture to ``path`` and plotly's script beside it."""
+    """Write the picture to ``path``, and plotly's script next to it."""
     from plotly.offline import get_plotlyjs
     from plotly.subplots import make_subplots
 
@@ -43,7 +43,7 @@ def plot(path: Path, study: Study, by_model: dict[str, Results], metrics: Sequen
 
 
 def _bars(results: Results, metric: Metric, legend: bool) -> Iterable[Any]:
-    """A colour per row where there are columns, else one colour for all rows."""
+    """A colour per row if there are columns, or else one colour for all rows."""
     from plotly.express.colors import qualitative
     from plotly.graph_objects import Bar
 
@@ -80,7 +80,7 @@ def _label(row: Row, metric: Metric) -> str:
 
 
 def _quartiles(row: Row, metric: Metric) -> tuple[float, float]:
-    """How far half of the steps reach above and below the median."""
+    """The distance from the median to the quartiles."""
     samples = [step for steps in row.rounds for step in steps]
     if len(samples) < 2 or metric.name != "step_time_seconds":
         return 0, 0
@@ -89,7 +89,7 @@ def _quartiles(row: Row, metric: Metric) -> tuple[float, float]:
 
 
 def _ticks(results: Results, metric: Metric) -> dict[str, Any]:
-    """An axis from zero to beyond the largest value and its spread, in the metric's own units."""
+    """An axis from zero to above the largest value and its spread, in the metric's own units."""
     tops = [(row.value(metric.name) or 0) + _quartiles(row, metric)[0] for row in results.rows]
     top = 1.1 * max(tops, default=0) or 1
     places = [top * part / 5 for part in range(6)]

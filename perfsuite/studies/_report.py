@@ -1,4 +1,4 @@
-"""What a study leaves: NAME.json and NAME.csv with every row, every number, every ratio and the time to train."""
+"""The files of a study: NAME.json and NAME.csv with every row, every number, every ratio and the time to train."""
 
 import csv
 import io
@@ -39,7 +39,7 @@ def results_of(study: Study, rows: Sequence[Row]) -> dict[str, Results]:
 
 
 def answers(study: Study, rows: Sequence[Row]) -> list[str]:
-    """The study's sentences, with the model's name before them where there are several."""
+    """The study's sentences, after the model's name if there are several models."""
     by_model = results_of(study, rows)
     return [
         f"{model}: {sentence}" if len(by_model) > 1 else sentence
@@ -49,7 +49,7 @@ def answers(study: Study, rows: Sequence[Row]) -> list[str]:
 
 
 def flat(results: Results, row: Row, metrics: Sequence[Metric], length: Length) -> dict[str, str | Number]:
-    """One row as it stands in the CSV. Units are in the names; what it has no number for is None."""
+    """One row of the CSV. Units are part of the names; missing numbers are None."""
     training = time_to_train(row.measurement, row.rounds, length) if row.measurement else None
     found: dict[str, str | Number] = {
         "model": row.model,
@@ -74,7 +74,7 @@ def flat(results: Results, row: Row, metrics: Sequence[Metric], length: Length) 
 
 
 def to_csv(rows: Sequence[dict[str, str | Number]]) -> bytes:
-    """The rows as CSV with a head."""
+    """The rows as CSV with a header."""
     text = io.StringIO()
     writer = csv.DictWriter(text, fieldnames=list(rows[0]), lineterminator="\n")
     writer.writeheader()

@@ -1,4 +1,4 @@
-"""What a study has measured: rows with outcomes, their ratios, and the time to train that follows from their steps."""
+"""The results of a study: rows with outcomes, their ratios, and the time to train that follows from their steps."""
 
 import math
 import statistics
@@ -10,13 +10,13 @@ from perfsuite.errors import UsageError
 from perfsuite.gate.noise import level_of, relative, student
 from perfsuite.records.measurement import Measurement
 
-LEAST_SPREAD = 0.005  # of launches: three of them can agree by luck
+LEAST_SPREAD = 0.005  # of launches: three of them can agree by chance
 COVERAGE = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One cell of a study. ``outcome`` is the measurement's, or "refused" with the ``reason`` where none was made."""
+    """One cell of a study. ``outcome`` is the measurement's, or "refused" with the ``reason`` if none was made."""
 
     model: str
     row: str
@@ -30,7 +30,7 @@ class Row:
 
     @property
     def name(self) -> str:
-        """How a sentence names it."""
+        """Its name in a sentence."""
         return f"{self.row} at {self.column}" if self.column else self.row
 
     @property
@@ -43,20 +43,20 @@ class Row:
         return " ".join(f"{self.outcome}: {self.reason}".split()).rstrip(".") + "."
 
     def value(self, metric: str) -> float | None:
-        """The metric's value; None where the cell has none."""
+        """The metric's value; None if the cell has none."""
         reading = self.measurement.readings.get(metric) if self.measurement else None
         return None if reading is None else reading.value
 
     def parts(self, metric: str) -> Mapping[str, int]:
-        """The metric's parts, empty where the cell has none."""
+        """The metric's parts, empty if the cell has none."""
         reading = self.measurement.readings.get(metric) if self.measurement else None
         return {} if reading is None else reading.parts
 
 
 @dataclass(frozen=True)
 class Ratio:
-    """How many times another's number one's is. ``error`` is the standard error of its logarithm, 0 for what is counted
-    and infinite where nothing is known of it, and ``freedom`` the degrees of freedom of that.
+    """A number divided by another one. ``error`` is the standard error of its logarithm: 0 for counts, and infinite if
+    unknown. ``freedom`` are its degrees of freedom.
     """
 
     value: float
@@ -65,7 +65,7 @@ class Ratio:
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Where it lies in 95 of 100 cases; None where the noise is not known."""
+        """Its interval with 95 % confidence; None if the noise is unknown."""
         reach = _quantile(self.freedom) * self.error if self.error else 0.0
         return None if reach == math.inf else (self.value * math.exp(-reach), self.value * (relative(reach) + 1))
 
@@ -80,7 +80,7 @@ class Ratio:
 
 
 def apart(one: Ratio, other: Ratio, pairs: int = 1) -> bool:
-    """Whether noise cannot explain by what two ratios differ, the most distant two of so many pairs (Bonferroni)."""
+    """Whether noise cannot explain the difference of two ratios, the most distant of so many pairs (Bonferroni)."""
     error = math.hypot(one.error, other.error)
     reach = _quantile(one.freedom + other.freedom, pairs) * error if error else 0.0
     return abs(math.log(one.value / other.value)) > reach
@@ -91,12 +91,12 @@ def _quantile(freedom: int, pairs: int = 1) -> float:
 
 
 def ratio(one: Row, other: Row, metric: str) -> Ratio | None:
-    """``one`` divided by ``other``; None where one of them lacks the number.
+    """``one`` divided by ``other``; None if one of them lacks the number.
 
-    Of step times and of what is derived from them alone the noise is known: theirs is the ratio of the geometric means
-    of the rounds' medians, its noise that of those, by Student's t with the pooled variance. Rounds matter, not steps:
-    what else the machine does while a cell trains slows all of its steps, and two identical cells then differ by more
-    than their steps. What is counted has no noise.
+    Only the noise of step times, and of numbers derived from them alone, is known. Their ratio is that of the geometric
+    means of the rounds' medians, and its noise follows from these, by Student's t with the pooled variance. Rounds
+    matter, not steps: other load on the machine slows all steps of a cell, so two identical cells differ by more than
+    their steps do. Counts have no noise.
     """
     above, below = one.value(metric), other.value(metric)
     if above is None or not below:
@@ -108,7 +108,7 @@ def ratio(one: Row, other: Row, metric: str) -> Ratio | None:
     times = math.exp(statistics.fmean(levels[0]) - statistics.fmean(levels[1]))
     if metric == "step_time_seconds":
         value = times
-    else:  # a rate: work per time, of which the work has no noise
+    else:  # a rate: work per time, whose work has no noise
         value *= one.value("step_time_seconds") / other.value("step_time_seconds") / times  # type: ignore[operator]
     freedom = sum(len(each) - 1 for each in levels)
     if not freedom:
@@ -128,17 +128,17 @@ def rounds_of(measurements: Sequence[Measurement]) -> tuple[tuple[float, ...], .
 
 @dataclass(frozen=True)
 class Length:
-    """How long a training is: in optimizer steps, or in token positions of all ranks, padding included."""
+    """The length of a training: in optimizer steps, or in token positions of all ranks, including padding."""
 
     steps: int | None = None
     tokens: int | None = None
 
     def steps_of(self, measurement: Measurement) -> int:
-        """Optimizer steps of this cell. Raises UsageError for a cell that counts no tokens."""
+        """Optimizer steps of this cell. Raises UsageError for a cell that does not count tokens."""
         if self.tokens is None:
             return self.steps or 0
         if "tokens" not in measurement.readings:
-            raise UsageError(f"{measurement.cell} counts no tokens: say how many steps it trains.")
+            raise UsageError(f"{measurement.cell} counts no tokens: give the number of steps instead.")
         return math.ceil(self.tokens / measurement.readings["tokens"].value)
 
     def __str__(self) -> str:
@@ -155,11 +155,11 @@ class Training:
 
 
 def time_to_train(measurement: Measurement, rounds: Sequence[Sequence[float]], length: Length) -> Training | None:
-    """The sum of ``length``'s step times, foretold from the rounds' steps; None for a cell that has none.
+    """The sum of ``length``'s step times, predicted from the rounds' steps; None for a cell that has none.
 
     Mean × steps. The spread s of n measured steps makes N steps uncertain by t·s·√(N²/n + N): the mean is known to
-    s/√n, and every step to come differs from it by s. Where the R rounds' means spread by more, it is t·S·N/√R. It is
-    of this machine in the state in which it measured.
+    s/√n, and every future step differs from it by s. If the R rounds' means spread by more, it is t·S·N/√R. It applies
+    to this machine in the state in which it measured.
     """
     samples = [step for steps in rounds for step in steps]
     if not samples:
@@ -176,7 +176,7 @@ def time_to_train(measurement: Measurement, rounds: Sequence[Sequence[float]], l
     return Training(steps, seconds, max(within, between))
 
 
-_NOISE = ("which the noise of the rounds explains", "of whose noise one round tells nothing")
+_NOISE = ("within the noise of the rounds", "noise unknown with one round")
 
 
 @dataclass(frozen=True)
@@ -197,16 +197,16 @@ class Results:
         return list(dict.fromkeys(row.column for row in self.rows))
 
     def get(self, row: str, column: str | None = None) -> Row:
-        """The row of that name, in the first column unless another is named."""
+        """The row of that name, in the first column unless another is given."""
         wanted = self.columns[0] if column is None else column
         return next(item for item in self.rows if (item.row, item.column) == (row, wanted))
 
     def reference(self, row: Row) -> Row:
-        """What a row's numbers are divided by: itself where the study names nothing."""
+        """The row by which a row's numbers are divided: itself if the study names none."""
         return self.get(self.study.reference or row.row, self.study.reference_column or row.column)
 
     def compare(self, one: Row, other: Row, metric: str, what: str) -> str:
-        """``zero3 has 1.32× (1.25–1.40) the step time of zero2``, or why that cannot be said."""
+        """``zero3 has 1.32× (1.25–1.40) the step time of zero2``, or why there is no such sentence."""
         for row in (one, other):
             if not row.fits:
                 return f"{row.name} cannot be compared: {row.why}"
@@ -217,6 +217,6 @@ class Results:
         return f"{one.name} has {found} the {what} of {other.name}{noise}."
 
     def best(self, metric: str, pick: Callable[..., Row] = min, column: str | None = None) -> Row | None:
-        """The row with the smallest (``pick=max``: largest) value; None where no row has one."""
+        """The row with the smallest (``pick=max``: largest) value; None if no row has one."""
         known = [row for row in self.rows if row.value(metric) is not None and column in (None, row.column)]
         return pick(known, key=lambda row: row.value(metric)) if known else None

@@ -1,4 +1,4 @@
-"""Runs a study: check everything, measure what is not kept from an earlier run, print the answer, leave the files."""
+"""Runs a study: checks everything, measures what no earlier run has kept, prints the answer, writes the files."""
 
 import functools
 import os
@@ -24,7 +24,7 @@ from perfsuite.units import show_seconds
 
 PLOTTED = ("peak_memory_bytes", "step_time_seconds")
 Print = Callable[[str], None]
-say_now: Print = functools.partial(print, flush=True)  # a log shows a cell when it is done, not when all are
+say_now: Print = functools.partial(print, flush=True)  # a log shows each cell when it is done, not all at the end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class Order:
 
 
 def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now) -> list[Row]:
-    """Measure the study and leave its files. Raises PerfsuiteError before the first cell for what cannot be had."""
+    """Measure the study and write its files. Raises PerfsuiteError before the first cell for an invalid request."""
     metrics = [catalog.get("metric", name) for name in study.metrics]
     planned = plan(study, order.bench, catalog)
     check_folder(order.folder)
@@ -56,7 +56,7 @@ def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now
     except KeyboardInterrupt:
         live.clear()
         if (order.folder / CELLS).exists():
-            say(f"\nWhat was measured is kept in {order.folder / CELLS}: the same command goes on from there.")
+            say(f"\nThe measurements so far are in {order.folder / CELLS}: run the same command again to continue.")
         raise
     finally:
         runner.close()
@@ -124,7 +124,7 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], sa
             plotted = [metric for metric in metrics if metric.name in PLOTTED]
             plot(files[2], study, by_model, plotted, sentences)
         else:
-            files.pop().unlink(missing_ok=True)  # one of an earlier run would show other numbers
+            files.pop().unlink(missing_ok=True)  # a file of an earlier run would show other numbers
     except OSError as error:
         raise FileError(f"The study's files cannot be written to {order.folder}: {error.strerror}.") from error
     say("")
@@ -135,14 +135,14 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], sa
 
 
 def check_folder(folder: Path) -> None:
-    """Raise UsageError now, and not after the training, for a folder that cannot be written to."""
+    """Raise UsageError before the training for a folder that cannot be written to."""
     there = next(parent for parent in (folder, *folder.absolute().parents) if parent.exists())
     if not there.is_dir():
-        raise UsageError(f"{folder} cannot hold the study's files: {there} is not a folder.")
+        raise UsageError(f"{folder} cannot be the study's folder: {there} is not a folder.")
     if not os.access(there, os.W_OK):
-        raise UsageError(f"{folder} cannot hold the study's files: {there} cannot be written to.")
+        raise UsageError(f"{folder} cannot be the study's folder: {there} cannot be written to.")
 
 
 def first_failure(rows: list[Row]) -> str:
-    """The first row that failed, which is no answer but a fault; empty if none did."""
+    """The first row that failed, which is a fault and not an answer; empty if none did."""
     return next((f"{row.cell} failed: {row.why}" for row in rows if row.outcome == "failed"), "")

@@ -1,4 +1,4 @@
-"""The table of a study: a row per cell, every number beside its ratio to the reference, reasons below."""
+"""The table of a study: a row per cell, every number next to its ratio to the reference, reasons below."""
 
 from collections.abc import Sequence
 
@@ -15,7 +15,7 @@ COLORS = {"fits": "", "failed": "red", "oom": "yellow", "unsupported": "dim", "r
 
 
 def study_table(results: Results, metrics: Sequence[Metric], length: Length, gap: str = " ") -> tuple[Table, list[str]]:
-    """The table and its notes: why rows have no numbers. ``gap`` parts a number from its ratio: a line break where
+    """The table and its notes: why rows have no numbers. ``gap`` separates a number from its ratio: a line break if
     there is little room.
     """
     notes: dict[str, int] = {}

@@ -1,4 +1,4 @@
-"""Sentences that several studies say, each computed from the rows."""
+"""Sentences that several studies use, each computed from the rows."""
 
 import math
 from collections.abc import Sequence
@@ -7,17 +7,17 @@ from perfsuite.studies._rows import Results, Row, apart, ratio
 
 
 def dependence(results: Results, pairs: Sequence[tuple[Row, Row]], on: str) -> list[str]:
-    """Whether the ratio of step times differs between the columns: its smallest against its largest."""
+    """Whether the ratio of step times differs between the columns: the smallest against the largest."""
     found = {}
     for one, other in pairs:
         times = ratio(one, other, "step_time_seconds")
         if times is not None:
             found[one.column] = times
     if len(found) < 2:
-        return [f"Whether {on} matters cannot be said from {len(found)} columns with numbers."]
+        return [f"It is unknown whether {on} matters: only {len(found)} columns have numbers."]
     least, most = min(found, key=lambda name: found[name].value), max(found, key=lambda name: found[name].value)
     depends = apart(found[least], found[most], pairs=math.comb(len(found), 2))
-    verdict = "depends on" if depends else "does not depend, beyond the noise, on"
+    verdict = "depends on" if depends else "does not measurably depend on"
     return [f"The ratio of step times {verdict} {on}: {found[least]} at {least}, {found[most]} at {most}."]
 
 
@@ -39,7 +39,7 @@ def against_reference(results: Results, metrics: dict[str, str], column: str | N
 
 
 def anatomy(row: Row) -> str:
-    """What the peak memory of a row is made of, largest first."""
+    """The parts of a row's peak memory, largest first."""
     parts = sorted(row.parts("peak_memory_bytes").items(), key=lambda part: -part[1])
     total = row.value("peak_memory_bytes") or 1
     return ", ".join(f"{name.replace('_', ' ')} {size / total:.0%}" for name, size in parts if size / total >= 0.01)

@@ -1,4 +1,4 @@
-"""What each way to save memory saves and costs, one at a time, in training and in inference.
+"""The savings and costs of each way to save memory, one at a time, in training and in inference.
 
 Accumulation trains on the same batch in four micro-batches. Inference needs neither gradients nor optimizer.
 """
@@ -14,7 +14,7 @@ METRICS = {"peak_memory_bytes": "peak memory", "step_time_seconds": "step time"}
 
 
 def answer(results: Results) -> list[str]:
-    """What there is to save, what each row saves, and the row that saves most in training."""
+    """The possible savings, what each row saves, and the row that saves most in training."""
     baseline = results.get(BASELINE)
     sentences = [f"The baseline's peak memory: {anatomy(baseline)}."] if baseline.fits else []
     sentences += against_reference(results, METRICS)

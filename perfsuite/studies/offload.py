@@ -23,14 +23,14 @@ def answer(results: Results) -> list[str]:
                 times[column] = found
         if len(times) == 2:
             alone, together = times.values()
-            verdict = "changes" if apart(alone, together) else "does not change, beyond the noise,"
+            verdict = "changes" if apart(alone, together) else "does not measurably change"
             sentences.append(
-                f"Data parallelism {verdict} what offloading {row} costs: {alone} alone, {together} on 2 ranks."
+                f"Data parallelism {verdict} the cost of offloading {row}: {alone} alone, {together} on 2 ranks."
             )
     if any("-cpu_x" in row.cell for row in results.rows):
         sentences.append(
-            "On a CPU, device and host are one memory: these times say nothing of a link between them, and the peak "
-            "memory on the device has in it what is kept on the host."
+            "On a CPU, device and host share one memory. So these times include no link between them, and the peak "
+            "memory on the device includes what is offloaded to the host."
         )
     return sentences
 

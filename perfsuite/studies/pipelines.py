@@ -1,7 +1,7 @@
 """Pipelines by the number of micro-batches: torch's schedules and DeepSpeed's.
 
-A pipeline of p stages idles for (p - 1) of the m + p - 1 slots of m micro-batches (arXiv 2104.04473, section 2.2.1):
-more micro-batches, less idling. 1F1B keeps activations of at most p micro-batches, GPipe those of all m.
+A pipeline of p stages is idle in (p - 1) of the m + p - 1 slots of m micro-batches (arXiv 2104.04473, section 2.2.1):
+more micro-batches, less idle time. 1F1B keeps activations of at most p micro-batches, GPipe those of all m.
 """
 
 from perfsuite.catalog.definitions import Study, Variant
@@ -13,7 +13,7 @@ MICRO_BATCHES = (2, 4, 8)
 
 
 def answer(results: Results) -> list[str]:
-    """Every schedule against GPipe, DeepSpeed against torch's 1F1B, and what more micro-batches bring."""
+    """Every schedule against GPipe, DeepSpeed against torch's 1F1B, and the effect of more micro-batches."""
     sentences = against_reference(results, METRICS, results.columns[-1])
     first, last = results.columns[0], results.columns[-1]
     theirs, ours = results.get("DeepSpeed", last), results.get("1F1B", last)
@@ -26,7 +26,7 @@ def answer(results: Results) -> list[str]:
     for stages in sorted({row.measurement.world_size for row in results.rows if row.fits and row.measurement}):
         for count in MICRO_BATCHES:
             idle = (stages - 1) / (count + stages - 1)
-            sentences.append(f"In theory {stages} stages idle {idle:.0%} of the time with {count} micro-batches.")
+            sentences.append(f"In theory {stages} stages are idle {idle:.0%} of the time with {count} micro-batches.")
     return sentences
 
 

@@ -16,7 +16,7 @@ def columns(ranks: int) -> tuple[Variant, ...]:
 
 
 def answer(results: Results) -> list[str]:
-    """The efficiency of every row on every number of ranks."""
+    """The efficiency of every row for every number of ranks."""
     sentences = []
     for row in results.rows:
         alone = results.reference(row)

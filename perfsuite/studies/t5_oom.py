@@ -1,10 +1,10 @@
 """Out of memory with T5: every row of a table that someone measured while fine-tuning t5-base on two RTX 3090.
 
-Their figures stand beside ours. Memory is a rank's live tensors here and, as 27 G exceed one card's 24, what both
-cards hold there: only the ratios to the baseline compare. Their time is that of a run over the same samples, so it
-compares with the time per token. The "tflops" are not a rate: two 3090 have 142 TFLOP/s at most, and the Trainer
-reports total_flos, 6 × parameters × tokens, which for 2 epochs of 100 samples of some 650 tokens are 175 TFLOP.
-With --capacity 24GiB a row that needs more is out of memory.
+Their figures are next to ours. Our memory is a rank's live tensors; theirs is the sum of both cards, since 27 G exceed
+one card's 24. So only the ratios to the baseline can be compared. Their time is for a run over the same samples, so it
+is compared with our time per token. Their "tflops" are not a rate: two 3090 have 142 TFLOP/s at most, and the Trainer
+reports total_flos, 6 × parameters × tokens. For 2 epochs of 100 samples of some 650 tokens these are 175 TFLOP. With
+--capacity 24GiB a row that needs more is out of memory.
 """
 
 from perfsuite.catalog.definitions import Study, Variant
@@ -17,20 +17,20 @@ STATES = ("parameters", "master_parameters", "gradients", "optimizer_state")
 
 
 def said(memory: str, time: str = "", flop: str = "") -> dict[str, str]:
-    """What the note says of a row."""
+    """The note's figures for a row."""
     return {"memory": memory, "time": time, "TFLOP": flop}
 
 
 def answer(results: Results) -> list[str]:
-    """Where the memory goes, then every row against the baseline, here and in the note."""
+    """The parts of the memory, then every row against the baseline, here and in the note."""
     baseline = results.get(BASELINE)
     if not baseline.fits:
         return [f"The baseline has no numbers: {baseline.why}"]
     peak, parts = baseline.value("peak_memory_bytes") or 0, baseline.parts("peak_memory_bytes")
     states = sum(parts.get(name, 0) for name in STATES)
     sentences = [
-        f"Parameters, gradients and optimizer state, which the ZeRO paper's K counts, are {show_bytes(states)} of the "
-        f"baseline's {show_bytes(peak)}. The whole: {anatomy(baseline)}."
+        f"Parameters, gradients and optimizer state, the K of the ZeRO paper, are {show_bytes(states)} of the "
+        f"baseline's {show_bytes(peak)}. All parts: {anatomy(baseline)}."
     ]
     sentences += [_against(row, baseline) for row in results.rows if row is not baseline]
     best = results.best("peak_memory_bytes")
@@ -53,7 +53,7 @@ def _against(row: Row, baseline: Row) -> str:
 
 
 def _number(text: str) -> float:
-    """``27 G`` and ``45 s`` as numbers; 0 for what is none, ``> 11 min`` in seconds."""
+    """``27 G`` and ``45 s`` as numbers; 0 for other texts, ``> 11 min`` in seconds."""
     amount, _, unit = text.removeprefix("> ").partition(" ")
     return float(amount) * (60 if unit == "min" else 1) if amount.replace(".", "").isdigit() else 0
 

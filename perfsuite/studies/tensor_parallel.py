@@ -1,6 +1,7 @@
 """Tensor parallelism of torch and of DeepSpeed (AutoTP) against data parallelism on the same ranks.
 
-A data-parallel step trains on as many times more tokens as there are ranks: tokens per second compare, steps do not.
+A data-parallel step trains on more tokens, as many times as there are ranks. So tokens per second are compared, not
+step times.
 """
 
 from perfsuite.catalog.definitions import Study, Variant

@@ -1,4 +1,4 @@
-"""ZeRO-2 against ZeRO-3 by batch size: what does sharding the parameters too cost in time, and what does it save?"""
+"""ZeRO-2 against ZeRO-3 by batch size: the cost in time and the saving of also sharding the parameters."""
 
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.studies._rows import Results

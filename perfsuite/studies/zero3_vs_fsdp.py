@@ -12,7 +12,7 @@ METRICS = {
 
 
 def answer(results: Results) -> list[str]:
-    """FSDP 1 and 2 against ZeRO-3 at every batch size, whether it depends on it, and the fastest."""
+    """FSDP 1 and 2 against ZeRO-3 at every batch size, whether that matters, and the fastest."""
     sentences = against_reference(results, METRICS)
     for row in results.row_names[1:]:
         pairs = [(results.get(row, column), results.get("ZeRO-3", column)) for column in results.columns]

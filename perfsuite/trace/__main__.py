@@ -2,8 +2,8 @@
 
     python -m perfsuite.trace PROCESSES JOB.json OUT.json [JOB.json OUT.json …]
 
-A JOB is a TraceJob, its OUT becomes a Trace, or a Failure where there is none. The libraries are imported once, and
-every trace runs in a fork: what it changes in them dies with it. At most PROCESSES run at once.
+A JOB is a TraceJob; its OUT becomes a Trace, or a Failure if there is none. The libraries are imported once, and every
+trace runs in a fork, so its changes to them end with it. At most PROCESSES run at once.
 """
 
 import contextlib
@@ -37,7 +37,7 @@ def run(job: TraceJob, out: Path) -> None:
 
 
 def preload(jobs: list[TraceJob]) -> None:
-    """Import what the forks share. What cannot be imported is told by the trace that needs it."""
+    """Import what the forks share. A failed import is reported by the trace that needs the module."""
     for job in jobs:
         with contextlib.suppress(Exception):
             _import(job)
@@ -76,7 +76,7 @@ def main() -> None:
                 run(job, out)
             finally:
                 sys.stderr.flush()
-                os._exit(0)  # the interpreter would take seconds to let go of all fake tensors
+                os._exit(0)  # the interpreter would take seconds to free all fake tensors
         running.add(pid)
     while running:
         running.remove(os.wait()[0])

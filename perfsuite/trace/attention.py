@@ -1,13 +1,13 @@
-"""Attention: which kernel a device's torch would choose, and what it keeps.
+"""Attention: which kernel torch would select on a device, and what the kernel keeps.
 
-torch chooses in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, by the first of these that can do it:
+torch selects in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, the first of these that is possible:
     flash       half precision, no mask, Ampere and newer, a head of at most 256
     efficient   no grouped queries, with or without a mask; no bf16 before Ampere
     math        everything: the scores of all pairs of tokens are kept, in fp32 even of half precision
 
-Not modelled: on Hopper and on the B200's generation torch asks cuDNN's attention before all of these if cuDNN is newer
-than 9.15 (check_prefer_cudnn_attention; the wheels of 2.11 and later have such a one). It keeps no scores either, but
-takes masks and has a workspace of its own: what stands for it is what flash or efficient would need.
+Not modelled: on Hopper and on the B200's generation, torch first tries cuDNN's attention if cuDNN is newer than 9.15
+(check_prefer_cudnn_attention; the wheels of 2.11 and later have such a version). It keeps no scores either, but takes
+masks and has its own workspace. The trace uses the needs of flash or efficient instead.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 HALF = (torch.float16, torch.bfloat16)
 LARGEST_FLASH_HEAD = 256
 FLASH_MULTIPLE = 8  # flash pads a head to a multiple of it
-MASK_MULTIPLE = {2: 8, 4: 4}  # elements by element size: 16 bytes, to which the efficient kernel wants rows aligned
+MASK_MULTIPLE = {2: 8, 4: 4}  # elements by element size: the efficient kernel needs rows aligned to 16 bytes
 
 
 @contextlib.contextmanager
@@ -52,18 +52,18 @@ def add_mask(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
 
 
 def fits_flash(query: torch.Tensor, mask: Any, newest: bool) -> bool:
-    """Whether torch would take its flash kernel; ``newest``: the device is of the Ampere generation or newer."""
+    """Whether torch would select its flash kernel; ``newest``: the device is of the Ampere generation or newer."""
     return newest and mask is None and query.dtype in HALF and query.shape[-1] <= LARGEST_FLASH_HEAD
 
 
 def fits_efficient(query: torch.Tensor, grouped: bool, newest: bool) -> bool:
-    """Whether torch would take its efficient kernel (can_use_mem_efficient_attention), where flash does not fit."""
+    """Whether torch would select its efficient kernel (can_use_mem_efficient_attention), if flash does not fit."""
     return not grouped and (newest or query.dtype != torch.bfloat16)
 
 
 @contextlib.contextmanager
 def _dropout_of_bits() -> Iterator[None]:
-    """The math kernel's own dropout, which C++ calls and trace/cuda.py cannot patch, with CUDA's mask of bool."""
+    """The math kernel's own dropout, which C++ calls and trace/cuda.py cannot patch, with CUDA's bool mask."""
 
     def dropout(input: Any, p: float, train: bool) -> Any:
         return torch.native_dropout(input, p, train)[0]
@@ -123,7 +123,7 @@ def _flash(query: Any, key: Any, value: Any, dropout_p: float, is_causal: bool, 
 
 
 def _bias(query: Any, key: Any, mask: Any) -> Any:
-    """A mask as the efficient kernel takes it: added to the scores, expanded, its rows aligned."""
+    """A mask in the form that the efficient kernel needs: added to the scores, expanded, with aligned rows."""
     if mask is None:
         return None
     if mask.dtype == torch.bool:
@@ -136,8 +136,8 @@ def _bias(query: Any, key: Any, mask: Any) -> Any:
 
 
 def flash_backward(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Flash attention sums the gradient of the queries in fp32, padded to blocks, beside a number per query
-    (csrc/flash_attn/flash_api.cpp, mha_bwd); with grouped queries keys and values are expanded first.
+    """Flash attention sums the gradient of the queries in fp32, padded to blocks, in addition to a number per query
+    (csrc/flash_attn/flash_api.cpp, mha_bwd); with grouped queries, keys and values are expanded first.
     """
     out = func(*args, **kwargs)
     query, key = args[1], args[2]

@@ -1,4 +1,4 @@
-"""Where autograd treats fake tensors, or tensors under a dispatch mode, otherwise than those of a run."""
+"""Where autograd treats fake tensors, or tensors under a dispatch mode, differently from real ones."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from torch._subclasses.fake_tensor import FakeTensor
 from perfsuite.trace import attention
 from perfsuite.trace.recorder import node_name
 
-HANDS = 4  # that hold a tensor on its way from autograd's buffer to a dispatch mode, if nobody else does
+HANDS = 4  # references to a tensor between autograd's buffer and a dispatch mode, if there are no others
 
 
 def add(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """A gradient that comes from several places is summed up in the first one's memory.
+    """A gradient that comes from several nodes is summed in the first one's memory.
 
-    torch/csrc/autograd/input_buffer.cpp does so for a dense tensor that nobody else holds, but not under a dispatch
-    mode: there it adds out of place. It adds what a node returned to what an earlier node has left in the buffer.
+    torch/csrc/autograd/input_buffer.cpp does so for a dense tensor without other references, but not under a dispatch
+    mode: there it adds out of place. It adds a node's result to the buffer of an earlier node.
     """
     total, more = args[0], args[1]
     if recorder.in_attention and total.dim() == 4:
@@ -32,19 +32,19 @@ def add(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def alone(tensor: torch.Tensor) -> bool:
-    """Whether nobody but autograd's buffer holds the tensor and its storage."""
+    """Whether only autograd's buffer refers to the tensor and its storage."""
     storage = tensor.untyped_storage()
     return (
         storage.nbytes() == tensor.numel() * tensor.element_size()
         and tensor._use_count() <= HANDS  # type: ignore[attr-defined]
-        and torch._C._storage_Use_Count(storage._cdata) <= 2  # the tensor and the object in our hand
+        and torch._C._storage_Use_Count(storage._cdata) <= 2  # the tensor and our own object
     )
 
 
 @contextlib.contextmanager
 def modules_keep_parameters(recorder: Any) -> Iterator[None]:
-    """``module.to()`` and its like set the data of a parameter; fake ones torch would swap, which fails where anyone
-    else holds them (torch/nn/modules/module.py).
+    """``module.to()`` and similar functions set a parameter's data. torch would swap fake parameters instead, which
+    fails if they have other references (torch/nn/modules/module.py).
     """
 
     def apply(module: torch.nn.Module, fn: Callable[[Any], Any], recurse: bool = True) -> torch.nn.Module:
@@ -67,7 +67,7 @@ def modules_keep_parameters(recorder: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def many_tensors_at_once(recorder: Any) -> Iterator[None]:
-    """Operators that take a list of tensors, as for the norm of all gradients, are called for known types alone."""
+    """Operators on a list of tensors, such as the norm of all gradients, are called only for known types."""
     from torch.optim import optimizer
     from torch.utils import _foreach_utils
 
@@ -94,7 +94,7 @@ def random_states_count(recorder: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def storages_resize(recorder: Any) -> Iterator[None]:
-    """FSDP frees a parameter by giving its storage no bytes, which no operator is told of."""
+    """FSDP frees a parameter by resizing its storage to zero, which calls no operator."""
     resize = torch.UntypedStorage.resize_
 
     def counted(storage: Any, size: int) -> Any:

@@ -1,4 +1,4 @@
-"""What a step computes and sends, counted on fake tensors by the meters that count it in a run."""
+"""What a step computes and sends, counted on fake tensors by the same meters as in a run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import Trainer
 from perfsuite.wire.sample import Reading
 
-PART = "arithmetic"  # the only one that FLOPs have: a part is what operators are told of
+PART = "arithmetic"  # the only part of FLOPs; operators are reported by part
 
 
 class TracedFlops(Flops):
     """FLOPs are those of all ranks that do the same: of all replicas for the model's, of the stage for the hardware's.
 
-    The model's are counted before anything is traced. No hardware is here to have a peak.
+    The model's are counted before the trace. There is no hardware, so there is no peak.
     """
 
     def __init__(self, session: Session) -> None:
@@ -39,11 +39,11 @@ class TracedFlops(Flops):
 
 
 class TracedOperators(Operators):
-    """Names all: between two releases it is the rare ones that come and go."""
+    """Names all operators: two releases often differ in rare ones."""
 
     most = None
 
 
 def counters(session: Session) -> list[Meter]:
-    """In the order in which a run enters them."""
+    """In the same order as in a run."""
     return [Communication(session), TracedFlops(session), TracedOperators(session)]

@@ -1,6 +1,6 @@
-"""Fake tensors are on a CPU; this dresses it as CUDA wherever the two differ in what they keep.
+"""Fake tensors are on a CPU; this makes it act like CUDA wherever the two differ in what they keep.
 
-Fake CUDA tensors would need no dress, but torch 2.13 fails in their backward where there is no GPU.
+Fake CUDA tensors would not need it, but torch 2.13 fails in their backward without a GPU.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from unittest import mock
 
 import torch
 
-# aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE: what autocast computes in fp32 on
-# CUDA. On a CPU it leaves them in the dtype that comes.
+# aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE: operators that autocast computes in
+# fp32 on CUDA. On a CPU it leaves their dtype unchanged.
 FP32 = (
     "exp", "expm1", "log", "log1p", "log2", "log10", "reciprocal", "rsqrt", "tan", "sinh", "cosh", "acos", "asin",
     "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm", "rms_norm",
@@ -25,7 +25,7 @@ FP32_BY_DTYPE = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cu
 
 @contextlib.contextmanager
 def autocast_lists(recorder: Any) -> Iterator[None]:
-    """CUDA's list of what runs in fp32 under autocast."""
+    """CUDA's list of operators that run in fp32 under autocast."""
     library = torch.library.Library("aten", "IMPL")
     for name in FP32:
         library.impl(name, _in_fp32(_overload(name)), "AutocastCPU")
@@ -84,13 +84,13 @@ def dropout_keeps_bits(recorder: Any) -> Iterator[None]:
 
 
 def _on_cpu() -> list[str]:
-    """Where the fake tensors are."""
+    """The device types of the fake tensors."""
     return ["cpu"]
 
 
 @contextlib.contextmanager
 def optimizers_step_at_once(recorder: Any) -> Iterator[None]:
-    """torch's optimizers take all parameters in one operator on CUDA, and look at devices to know."""
+    """torch's optimizers step all parameters with one operator on CUDA, and check the device for that."""
     from torch.optim import optimizer
 
     with mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", _on_cpu):

@@ -1,4 +1,4 @@
-"""What DeepSpeed does that a rank without siblings, or without data, cannot."""
+"""Functions of DeepSpeed that a rank without other ranks, or without data, cannot run."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ WHERE = (
 
 
 def _nothing(*_: Any, **__: Any) -> None:
-    """In place of what ranks would tell each other."""
+    """Replaces communication between ranks."""
 
 
 def _large(*_: Any) -> int:
-    """Bytes that no device has."""
+    """More bytes than any device has."""
     return 2**62
 
 
 @contextlib.contextmanager
 def ranks_agree(recorder: Any) -> Iterator[None]:
-    """Stage 3 asserts that all ranks gather the same parameters: there is nobody to ask."""
+    """Stage 3 asserts that all ranks gather the same parameters, but there are no other ranks."""
     with contextlib.ExitStack() as stack:
         for name in WHERE:
             module = importlib.import_module(name)
@@ -38,7 +38,7 @@ def ranks_agree(recorder: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def first_rank_is_alike(recorder: Any) -> Iterator[None]:
-    """AutoTP has the first rank pickle its inputs for the others, which are given the same."""
+    """AutoTP makes the first rank pickle its inputs for the others, which already have the same ones."""
     import torch.distributed as dist
 
     with mock.patch.object(dist, "broadcast_object_list", _nothing):
@@ -47,8 +47,8 @@ def first_rank_is_alike(recorder: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def devices_are_large(recorder: Any) -> Iterator[None]:
-    """Stages 1 and 2 flatten the parameters on the host where the device lacks room for a copy: what is free here, on
-    the machine that traces, says nothing about the device.
+    """Stages 1 and 2 flatten the parameters on the host if the device lacks room for a copy. The free memory of the
+    tracing machine is not the device's.
     """
     from deepspeed.accelerator import get_accelerator
 
@@ -66,8 +66,8 @@ def _no(_: Any) -> bool:
 
 @contextlib.contextmanager
 def devices_have_half_precision(recorder: Any) -> Iterator[None]:
-    """What instructions the machine has that traces says nothing about the device: all since Volta compute in fp16, and
-    torch takes bf16 on all of them.
+    """The tracing machine's instructions are not the device's: all devices since Volta compute in fp16, and torch
+    accepts bf16 on all of them.
     """
     from deepspeed.accelerator import get_accelerator
 
@@ -77,7 +77,7 @@ def devices_have_half_precision(recorder: Any) -> Iterator[None]:
 
 
 class _Event:
-    """What a stream has passed at once: nothing runs."""
+    """A stream's event that has always passed, since nothing runs."""
 
     def __init__(self, **_: Any) -> None:
         pass
@@ -98,8 +98,8 @@ class _Event:
 
 @contextlib.contextmanager
 def devices_have_streams(recorder: Any) -> Iterator[None]:
-    """DeepSpeed's CPU has none. Stage 3 gathers on one of CUDA's and reduces on another (``overlap_comm``), so their
-    buffers lie in pools of their own; torch.cpu's streams are those of trace/streams.py.
+    """DeepSpeed's CPU has none. Stage 3 gathers on one CUDA stream and reduces on another (``overlap_comm``), so their
+    buffers are in separate pools; torch.cpu's streams are those of trace/streams.py.
     """
     import torch
     from deepspeed.accelerator import get_accelerator
@@ -121,8 +121,8 @@ def devices_have_streams(recorder: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def other_ranks_parts_stand_together(recorder: Any) -> Iterator[None]:
-    """Stage 3 makes a view per rank of everything that it gathers and reduces: on hundreds of ranks that is millions of
-    operators, which need no memory. From MANY_RANKS on the views of other ranks are one; what is allocated is the same.
+    """Stage 3 makes a view per rank of everything that it gathers and reduces: with hundreds of ranks, millions of
+    operators that need no memory. From MANY_RANKS on, the views of other ranks are one; the allocations are the same.
     """
     import torch
     import torch.distributed as dist
@@ -134,13 +134,15 @@ def other_ranks_parts_stand_together(recorder: Any) -> Iterator[None]:
     narrow = torch.Tensor.narrow
 
     def part(tensor: Any, dimension: int, start: Any, length: Any) -> Any:
-        """Of a flat tensor that is gathered: one rank's. What is cut into other than equal parts is no such tensor."""
+        """One rank's part of a flat tensor that is gathered. A tensor that is cut into unequal parts is not of this
+        kind.
+        """
         gathers = sys._getframe(1).f_globals["__name__"] == partition_parameters.__name__
         equal = gathers and length * dist.get_world_size() == tensor.numel()
         return tensor if equal and start != dist.get_rank() * length else narrow(tensor, dimension, start, length)
 
     def wait(handle: Any, handle_dependency: bool = True) -> None:
-        """As AllGatherCoalescedHandle.wait: every parameter is put together in memory of its own."""
+        """Like AllGatherCoalescedHandle.wait: every parameter is assembled in its own memory."""
         if handle.complete:
             return
         handle.allgather_handle.wait()
@@ -151,7 +153,7 @@ def other_ranks_parts_stand_together(recorder: Any) -> Iterator[None]:
         handle.complete = True
 
     def reduce_scatter(tensors: Any, group: Any = None) -> Any:
-        """As reduce_scatter_coalesced: several tensors, or one with padding, are put together first."""
+        """Like reduce_scatter_coalesced: several tensors, or one with padding, are concatenated first."""
         ranks, rank = dist.get_world_size(group), dist.get_rank(group)
         shares = [-(-tensor.numel() // ranks) for tensor in tensors]
         flat = tensors[0].view(-1)

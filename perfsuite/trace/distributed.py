@@ -1,4 +1,4 @@
-"""A rank without its siblings: what torch.distributed does with fake tensors."""
+"""A rank without other ranks: how torch.distributed treats fake tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from perfsuite.rank.session import Session
 
 
 def join(session: Session) -> None:
-    """Form a process group of the cell's size in which nobody else is, and nothing is sent."""
+    """Form a process group of the cell's size without other members; nothing is sent."""
     import torch.distributed as dist
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -27,7 +27,7 @@ def join(session: Session) -> None:
 
 @contextlib.contextmanager
 def dtensors_plan_apart(recorder: Any) -> Iterator[None]:
-    """DTensor learns the shape of a result from fakes of global shape, which no rank ever holds."""
+    """DTensor computes the shape of a result from fake tensors with the global shape, which no rank ever has."""
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
     propagate = ShardingPropagator._propagate_tensor_meta_non_cached
@@ -43,14 +43,14 @@ def dtensors_plan_apart(recorder: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def buckets_reduce_alone(recorder: Any) -> Iterator[None]:
     """DistributedDataParallel's C++ reads the data of tensors to compare shapes over the ranks and to rebuild its
-    buckets in the order of the first backward, and awaits a result that the fake group does not give. None of it
-    changes how much there is: the buckets hold every gradient once, however they are cut.
+    buckets in the order of the first backward. It also waits for a result that the fake group does not give. None of
+    this changes the memory: the buckets contain every gradient once, however they are cut.
     """
     from torch.nn.parallel import distributed as ddp
 
     kept = ddp.DistributedDataParallel.__init__
 
-    def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch looks at the annotations
+    def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch checks the annotations
         torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
         done: Any = torch.futures.Future()
         done.set_result(bucket.buffer())
@@ -79,13 +79,13 @@ class _Unchanging:
 
 
 def wait(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Waiting for a functional collective returns the tensor itself; its meta function makes another one."""
+    """Waiting for a functional collective returns the tensor itself; its meta function creates another one."""
     return args[0]
 
 
 @contextlib.contextmanager
 def meshes_are_real(recorder: Any) -> Iterator[None]:
-    """A mesh is a tensor of ranks, which process groups are made from."""
+    """A mesh is a tensor of ranks, from which process groups are made."""
     from torch.distributed import device_mesh
 
     def apart(function: Any) -> Any:
@@ -105,7 +105,7 @@ def meshes_are_real(recorder: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def sends_hold_tensors(recorder: Any) -> Iterator[None]:
-    """What a pipeline sends is kept by the work until that is gone; the fake group's work keeps nothing."""
+    """The work of a pipeline's send keeps the tensors until it is freed; the fake group's work keeps nothing."""
     from torch.distributed.pipelining import schedules
 
     send = schedules._batch_p2p
@@ -129,7 +129,7 @@ def sends_hold_tensors(recorder: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def stages_agree(recorder: Any) -> Iterator[None]:
-    """Pipeline stages vote whether all know the shapes of what they send. They are alike: one speaks for all."""
+    """Pipeline stages vote on whether all know the shapes of their messages. All are alike, so one vote suffices."""
     from torch.distributed.pipelining import stage as module
 
     stage: Any = module

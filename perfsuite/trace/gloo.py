@@ -1,4 +1,4 @@
-"""What gloo's collectives allocate beside their arguments (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp)."""
+"""What gloo's collectives allocate besides their arguments (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp)."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
-# Operator → which of its arguments is copied as a whole: gathered into one flat tensor, or reduced in a clone.
+# Operator → the argument that is copied as a whole: gathered into one flat tensor, or reduced in a clone.
 COPIES = {"allgather_": 0, "_allgather_base_": 0, "reduce_scatter_": 1, "_reduce_scatter_base_": 1}
 
 
 @contextlib.contextmanager
 def collectives_copy(recorder: Any) -> Iterator[None]:
-    """Whatever is gathered or scattered is there twice while gloo works on it."""
+    """Tensors that are gathered or scattered exist twice while gloo works on them."""
     for name, place in COPIES.items():
         recorder.rules[getattr(torch.ops.c10d, name).default] = _copying(place)
     yield

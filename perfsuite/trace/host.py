@@ -1,7 +1,7 @@
-"""Offload: the host's memory told apart from the device's.
+"""Offload: distinguishes the host's memory from the device's.
 
-Fake tensors are all on a CPU. Where a cell offloads, the device is "cpu:0" and the host "cpu": for torch these are two
-devices, so what libraries move is moved, and an operator on tensors of both fails as it would with a GPU.
+Fake tensors are all on a CPU. If a cell offloads, the device is "cpu:0" and the host "cpu", which torch treats as two
+devices. So libraries really move tensors, and an operator on tensors of both fails as it would with a GPU.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ DEVICE = torch.device("cpu", 0)
 
 
 def on_host(tensor: torch.Tensor) -> bool:
-    """Whether a tensor is in the host's memory, in a trace that tells them apart."""
+    """Whether a tensor is in the host's memory, in a trace that distinguishes it."""
     return tensor.device.index is None
 
 
@@ -40,7 +40,7 @@ def _on_accelerator(_: Any, tensor: torch.Tensor) -> bool:
 
 @contextlib.contextmanager
 def literals_reach_the_device(recorder: Any) -> Iterator[None]:
-    """``torch.tensor`` makes a real tensor and hands it to the fake mode, which asks it where it is: on "cpu"."""
+    """``torch.tensor`` makes a real tensor and passes it to the fake mode, which finds it on "cpu"."""
     plain: Any = torch.tensor
 
     def tensor(*arguments: Any, device: Any = None, **options: Any) -> torch.Tensor:
@@ -53,7 +53,7 @@ def literals_reach_the_device(recorder: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hosts_step_one_by_one(recorder: Any) -> Iterator[None]:
-    """torch's optimizers take all parameters in one operator on devices alone (cuda.optimizers_step_at_once)."""
+    """torch's optimizers step all parameters with one operator only on devices (cuda.optimizers_step_at_once)."""
     with contextlib.ExitStack() as stack:
         for module in map(importlib.import_module, ("torch.optim.adam", "torch.optim.sgd")):
             stack.enter_context(mock.patch.object(module, "_default_to_fused_or_foreach", _unless_on_host))

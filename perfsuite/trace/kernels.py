@@ -1,4 +1,4 @@
-"""What a CPU's kernels take while they run and give back before they return. A fake kernel has none of it."""
+"""Memory that a CPU's kernels allocate and free while they run. A fake kernel allocates none."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ HALF = (torch.bfloat16, torch.float16)
 
 @contextlib.contextmanager
 def matmuls_repack(recorder: Any) -> Iterator[None]:
-    """oneDNN copies blocks of what it multiplies in half precision. How many bytes that takes depends on shapes,
-    layouts and the CPU's instructions, so oneDNN itself is asked: each different matmul is run once, on any numbers.
+    """oneDNN copies blocks of its operands in half precision. The number of bytes depends on shapes, layouts and the
+    CPU's instructions, so oneDNN itself is used: each different matmul runs once, on arbitrary numbers.
     """
     allocator = CpuAllocator()
 
@@ -53,8 +53,8 @@ def matmuls_repack(recorder: Any) -> Iterator[None]:
 
 
 def promoted(recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:
-    """An elementwise kernel converts what is not of the common dtype before it begins
-    (aten/src/ATen/TensorIterator.cpp); CUDA's kernels convert as they read.
+    """An elementwise kernel first converts operands that do not have the common dtype
+    (aten/src/ATen/TensorIterator.cpp); CUDA's kernels convert while they read.
     """
     if torch.Tag.pointwise not in func.tags or func in _CONVERT:
         return
@@ -70,13 +70,13 @@ _CONVERT = (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default)
 
 @contextlib.contextmanager
 def elementwise_kernels_convert(recorder: Any) -> Iterator[None]:
-    """Watch every operator for what ``promoted`` says."""
+    """Apply ``promoted`` to every operator."""
     recorder.watchers.append(promoted)
     yield
 
 
 def safe_softmax(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Attention that is not fused looks for rows that are masked as a whole; on CUDA too
+    """Attention that is not fused looks for rows that are completely masked, also on CUDA
     (aten/src/ATen/native/transformers/attention.cpp).
     """
     out = func(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""What a trace lacks, and a run has: values, and some operators on fake tensors. Told as that, not as an error."""
+"""What a trace lacks: values, and some operators on fake tensors. Reported as unsupported, not as an error."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from perfsuite.rank import build
 
 EXPERTS = ("num_local_experts", "num_experts", "n_routed_experts", "moe_num_experts")  # in transformers' configurations
 _REASONS = {
-    fake_tensor.DynamicOutputShapeException: "makes tensors whose size depends on values, which a trace has not",
-    fake_tensor.DataDependentOutputException: "reads values, which a trace has not",
-    fake_tensor.UnsupportedOperatorException: "cannot be run on fake tensors, of which a trace is made",
+    fake_tensor.DynamicOutputShapeException: "makes tensors whose size depends on values, which a trace does not have",
+    fake_tensor.DataDependentOutputException: "reads values, which a trace does not have",
+    fake_tensor.UnsupportedOperatorException: "does not support fake tensors, which a trace uses",
 }
 RUN_IT = "measure the cell in a run instead"
 
 
 @contextlib.contextmanager
 def told() -> Iterator[None]:
-    """Raise Unsupported, with the operator and the way out, for what fails because tensors are fake. A library may have
-    put an error of its own around it.
+    """Raise Unsupported, with the operator and the way out, for errors that fake tensors cause. A library may have
+    wrapped the error in its own.
     """
     try:
         yield
@@ -42,8 +42,8 @@ def told() -> Iterator[None]:
 
 @contextlib.contextmanager
 def experts_refused() -> Iterator[None]:
-    """Raise Unsupported for a mixture of experts as soon as it is built: which expert gets which token is decided by
-    values, and with it the sizes of what the experts compute.
+    """Raise Unsupported for a mixture of experts as soon as it is built: values decide which expert gets which token,
+    and so the sizes of the experts' tensors.
     """
     construct = build._construct
 
@@ -54,7 +54,7 @@ def experts_refused() -> Iterator[None]:
         if count > 1:
             raise Unsupported(
                 f"{arguments[0].name} is a mixture of {count} experts: which of them computes a token depends on "
-                f"values, which a trace has not; {RUN_IT}."
+                f"values, which a trace does not have; {RUN_IT}."
             )
         return model
 
@@ -63,7 +63,7 @@ def experts_refused() -> Iterator[None]:
 
 
 def _experts(config: Mapping[str, Any]) -> int:
-    """The most experts that the configuration, or one inside it, has; a Doge that is dense names some all the same."""
+    """The most experts in the configuration, or in one inside it; a dense Doge names some too."""
     inside = [_experts(value) for value in config.values() if isinstance(value, Mapping)]
     named = [config.get(name) for name in EXPERTS] if config.get("is_moe", True) else []
     return max([*inside, *(count for count in named if isinstance(count, int))], default=0)

@@ -1,4 +1,4 @@
-"""Everything in which a trace differs from a run, as lists: each is a function of its own that says why."""
+"""All differences between a trace and a run, as lists: each is a function of its own that explains it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from perfsuite.trace import attention, autograd, cuda, distributed, gloo, host, 
 from perfsuite.wire.trace import TraceJob
 
 Patch = Callable[[Any], contextlib.AbstractContextManager[None]]
-AMPERE = 8.0  # compute capability, from which on torch has its flash kernel
+AMPERE = 8.0  # the compute capability from which on torch has its flash kernel
 
 
 def _no(*_: Any) -> bool:
@@ -25,7 +25,9 @@ def _no(*_: Any) -> bool:
 
 @contextlib.contextmanager
 def transformers_sees_tensors(recorder: Any) -> Iterator[None]:
-    """transformers takes a fake tensor for torch.export and builds masks that a run does not. Version 4 did not ask."""
+    """transformers mistakes a fake tensor for torch.export and builds masks that a run does not. Version 4 did not
+    check.
+    """
     from transformers.utils import import_utils
 
     with mock.patch.object(import_utils, "is_fake_tensor", _no, create=True):
@@ -61,7 +63,7 @@ RULES = {
 
 
 def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
-    """Those that the cell needs."""
+    """The patches that the cell needs."""
     yield from EVERYWHERE
     if session.strategy.engine.dimension == "pipeline":
         yield from PIPELINES
@@ -86,7 +88,7 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
 
 @contextlib.contextmanager
 def applied(recorder: Any, job: TraceJob, session: Session) -> Iterator[None]:
-    """Inside, the libraries treat fake tensors as they treat those of a run."""
+    """Inside, the libraries treat fake tensors like those of a run."""
     recorder.rules.update(RULES)
     with contextlib.ExitStack() as stack:
         for patch in patches(job, session):

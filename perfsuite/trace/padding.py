@@ -1,4 +1,4 @@
-"""What a traced rank is fed."""
+"""The batches of a traced rank."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from perfsuite.wire.trace import TraceJob
 
 @contextlib.contextmanager
 def filled(job: TraceJob) -> Iterator[None]:
-    """perfsuite's own batches, or, where a run is predicted that had none, batches without padding.
+    """perfsuite's own batches, or batches without padding, to predict a run that had none.
 
-    Whether there is padding decides whether there are masks, and so which attention kernel runs.
+    Padding decides whether there are masks, and so which attention kernel runs.
     """
     if job.padded:
         yield

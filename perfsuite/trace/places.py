@@ -1,4 +1,4 @@
-"""Which module of the model an operator runs for, in forward and, by the order of autograd's nodes, in backward."""
+"""The module of the model for which an operator runs, in forward and, by the order of autograd's nodes, in backward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records the life of every storage while a cell is traced: when it comes, when it goes, who made it."""
+"""Records the life of every storage while a cell is traced: when it is allocated and freed, and by which operator."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ Rule = Callable[["Recorder", Any, Any, Any], Any]
 
 
 def node_name() -> str:
-    """The node of autograd's graph that is evaluated right now, told apart from all others; empty outside backward."""
+    """The node of autograd's graph that is evaluated now, with a unique name; empty outside backward."""
     node: Any = torch._C._current_autograd_node()
     return f"{node.name()}/{node._sequence_nr()}" if node is not None else ""
 
 
 def _nowhere(_: torch.Tensor) -> bool:
-    """Nothing is on the host where nothing is offloaded."""
+    """Without offload, nothing is on the host."""
     return False
 
 
 class Recorder(TorchDispatchMode):
     """``events`` are (storage, bytes, operation, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective.
 
-    A mark has storage -1 and its number in place of the bytes. What is on the host has the stream HOST.
+    A mark has storage -1 and its number as the bytes. Storages on the host have the stream HOST.
     """
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class Recorder(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if any(kind.__torch_dispatch__ is not FakeTensor.__torch_dispatch__ for kind in types if kind not in _PLAIN):
-            return NotImplemented  # DTensors and their like: what they are made of comes by again
+            return NotImplemented  # DTensors and similar types: their local tensors are dispatched again
         if not types and values.existed_before(func, args):
             with unset_fake_temporarily():
                 return func(*args, **kwargs)
@@ -113,7 +113,7 @@ class Recorder(TorchDispatchMode):
         return self._makers.get(self.known(tensor), "")
 
     def scratch(self, size: int, operation: str) -> None:
-        """Memory that an operator takes and gives back before it returns."""
+        """Memory that an operator allocates and frees before it returns."""
         if not size:
             return
         self._count += 1
@@ -121,7 +121,7 @@ class Recorder(TorchDispatchMode):
         self._record(self._count, -size, operation)
 
     def resize(self, storage: torch.UntypedStorage) -> None:
-        """A storage has another size than before."""
+        """A storage has a new size."""
         if storage._cdata in self._live:
             self._resized(self._live[storage._cdata][0], storage.nbytes(), "UntypedStorage.resize_")
 

@@ -1,4 +1,4 @@
-"""Runs the code of a rank on fake tensors, as rank/main.py runs it on real ones, and records what it would keep."""
+"""Runs the code of a rank on fake tensors, as rank/main.py does on real ones, and records what it would allocate."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from perfsuite.wire.trace import Trace, TraceJob, TraceMark
 
 
 class Marks(Meter):
-    """Writes into the recorder's events where phases begin, and whose the storages are, as the memory meter does."""
+    """Writes the beginnings of phases and the owners of storages into the recorder's events, like the memory meter."""
 
     def __init__(self, session: Session, recorder: Recorder) -> None:
         super().__init__(session)
@@ -38,7 +38,7 @@ class Marks(Meter):
         if self.trainer is None:
             return
         if phase == "batch":
-            gc.collect()  # what building and preparing left in circles; Python collects it at some time or other
+            gc.collect()  # cycles from building and preparing, which Python would collect at an arbitrary time
         named: dict[int, str] = {}
         with self.recorder.paused():
             for category, tensor in self.trainer.tensors():
@@ -49,7 +49,7 @@ class Marks(Meter):
         self.marks.append(TraceMark(phase=phase, named=named))
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        """What comes later, as a counted step with its dispatch modes, is no part of the trace."""
+        """Later steps, such as a counted step with its dispatch modes, are not part of the trace."""
         if kind == "traced":
             self.traced = (len(self.recorder.events), len(self.marks))
 
@@ -57,9 +57,9 @@ class Marks(Meter):
 @missing.told()
 @missing.experts_refused()
 def trace(job: TraceJob) -> Trace:
-    """Trace the rank's first steps. Raises RankError (Unsupported, WrongEngine) where the cell cannot be had."""
+    """Trace the rank's first steps. Raises RankError (Unsupported, WrongEngine) if the cell cannot run."""
     begin = time.process_time()
-    # Fake tensors are on the CPU, and so is all that engines ask torch for: CUDA is a dress over it (overrides.py).
+    # Fake tensors are on the CPU, and so are the engines' requests: overrides.py makes it act like CUDA.
     on_cpu = msgspec.structs.replace(job.job, device="cpu", capacity_bytes=None)
     session = Session.open(on_cpu, job.rank)
     torch.set_num_threads(1)
@@ -68,7 +68,7 @@ def trace(job: TraceJob) -> Trace:
     recorder = Recorder()
     marks = Marks(session, recorder)
     counting = counters(session) if job.counted else []
-    gc.disable()  # what is collected when would depend on how many objects there are
+    gc.disable()  # the time of collections would depend on the number of objects
     with (
         overrides.applied(recorder, job, session),
         recorder.places.followed(),

@@ -1,4 +1,4 @@
-"""Streams: CUDA's allocator gives memory back to the stream that asked for it, so it matters which one asks."""
+"""Streams: CUDA's allocator frees a block to the stream that allocated it, so the allocating stream matters."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 
 @contextlib.contextmanager
 def streams_have_pools(recorder: Any) -> Iterator[None]:
-    """FSDP2 asks the device's module for streams. Those of a CPU are one; these are told apart, and do nothing else. A
-    block that another stream uses too is given back at once, as if that stream had passed.
+    """FSDP2 asks the device's module for streams. A CPU's are all one; these are distinct, and do nothing else. A block
+    that another stream also uses is freed at once, as if that stream had passed.
     """
     numbers = itertools.count(1)
 
@@ -32,7 +32,7 @@ def streams_have_pools(recorder: Any) -> Iterator[None]:
             """Nothing runs, so there is nothing to wait for."""
 
         def record_event(self, event: Any = None) -> Any:
-            """FSDP keeps what it sends until the event is there, so there must be one."""
+            """FSDP keeps its send buffers until the event is set, so there must be one."""
             return event or torch.cpu.Event()
 
     main = Stream()
@@ -53,7 +53,7 @@ def streams_have_pools(recorder: Any) -> Iterator[None]:
         return current[-1]
 
     def passed_at_once(tensor: torch.Tensor, stream: Any) -> None:
-        """As said above."""
+        """As described above."""
 
     with (
         mock.patch.object(torch.cpu, "Stream", Stream),

@@ -1,4 +1,4 @@
-"""Starts the processes that trace, and reads what they leave. The caller stays free of torch."""
+"""Starts the tracing processes and reads their results. The caller does not import torch."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ from perfsuite.wire.job import Job
 from perfsuite.wire.steps import TRACED_STEPS
 from perfsuite.wire.trace import Trace, TraceJob
 
-STEPS = 2  # the first has no optimizer state yet; where steps are cheap, on a CPU, as many as a run records
+STEPS = 2  # the first has no optimizer state yet; on a CPU, where steps are cheap, as many as in a run
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
 PERFSUITE = Path(__file__).parents[1]
 
 
 class TraceFailed(PerfsuiteError):
-    """A cell could not be traced; ``failure`` says why. It may train all the same."""
+    """A cell could not be traced; ``failure`` says why. It may still train."""
 
     def __init__(self, cell: str, failure: Failure) -> None:
         super().__init__(f"The trace of {cell} failed: {failure.message}")
@@ -39,7 +39,7 @@ class TraceFailed(PerfsuiteError):
 
 
 def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted: bool = False) -> TraceJob:
-    """What the process is given that traces the rank."""
+    """The job of the process that traces the rank."""
     device = cell.hardware.device
     return TraceJob(
         job=make_job(cell, catalog, sys.path, steps=1, warmup=0, kernels="" if device else kernel_set(PORTABLE)),
@@ -52,9 +52,8 @@ def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted
 
 
 def kept_at(job: TraceJob) -> Path | None:
-    """Where what a trace found is kept; None where code that is the user's to edit takes part, which no key can know:
-    a catalog's, and what it imports, a model's from outside transformers, or a library's that is installed from a
-    folder.
+    """The file for a trace's result. None if the user's own code takes part, since no key can represent it: a catalog's
+    and its imports, a model's from outside transformers, or a library's that is installed from a folder.
     """
     if job.job.catalogs or not job.job.model.build.startswith("perfsuite."):
         return None
@@ -65,12 +64,12 @@ def kept_at(job: TraceJob) -> Path | None:
 
 
 def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
-    """Of everything that a trace depends on: the cell and its kernels, Python, the libraries' versions and where they
-    come from, and perfsuite's own code.
+    """A digest of everything that a trace depends on: the cell and its kernels, Python, the libraries' versions and
+    origins, and perfsuite's own code.
     """
     versions = {name: _version(name) for name in PACKAGES}
     whole = [msgspec.structs.replace(job, job=_portable(job.job)), sys.version, versions, origins]
-    # A set has another order in each process.
+    # The order of a set differs between processes.
     digest = hashlib.sha256(msgspec.json.encode(whole, order="deterministic"))
     for path in sorted(PERFSUITE.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
@@ -79,7 +78,7 @@ def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def _origin(name: str) -> dict[str, Any]:
-    """What pip notes of a package that comes from no index (packaging.python.org, direct_url.json); else nothing."""
+    """pip's note on a package that is not from an index (packaging.python.org, direct_url.json), or nothing."""
     try:
         text = metadata.distribution(name).read_text("direct_url.json")
     except metadata.PackageNotFoundError:
@@ -88,7 +87,7 @@ def _origin(name: str) -> dict[str, Any]:
 
 
 def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]:
-    """The trace of every job or why it has none, each in a process of its own, at most so many at once."""
+    """The trace of every job or why it has none, each in its own process, at most so many at once."""
     environment = pinned(os.environ, PORTABLE)
     environment |= {
         "CUDA_VISIBLE_DEVICES": "",
@@ -125,7 +124,7 @@ def _read(path: Path, job: TraceJob, log: str) -> Trace | Failure:
 
 
 def _portable(job: Job) -> Job:
-    """Without what differs between machines and says nothing about memory."""
+    """Without fields that differ between machines and do not affect memory."""
     return msgspec.structs.replace(job, import_path=[])
 
 

@@ -1,8 +1,8 @@
-"""Values of fake tensors: few of them decide what code runs next, so those few are computed for real.
+"""Values of fake tensors: a few of them decide which code runs next, so these few are really computed.
 
-Token ids, masks and indices are small; whatever is computed from them alone is computed for real too, beside the fake
-tensor. So ``mask.all()`` answers as in a run, and no rule of thumb stands for it. What floats say is not known, but
-that all are finite: no loss scale overflows, and whoever asks hears so.
+Token ids, masks and indices are small, so everything computed from them alone is really computed too, alongside the
+fake tensor. So ``mask.all()`` gives the same answer as in a run. The values of floats are not known, except that all
+are finite: no loss scale overflows, and every check finds that.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor, unset_fake_temporarily
 from torch.utils._pytree import tree_leaves, tree_map_only
 
-MOST_ELEMENTS = 2**17  # a mask of all pairs of tokens is larger, and nobody asks for its values
+MOST_ELEMENTS = 2**17  # a mask of all pairs of tokens is larger, and its values are not needed
 _UNKNOWN_FLOAT, _UNKNOWN_INT, _UNKNOWN_BOOL = 1.0, 0, False
 
 
 def known(tensor: torch.Tensor) -> torch.Tensor | None:
-    """The value of a fake tensor, unless it was written to since."""
+    """The value of a fake tensor, unless it has been written to since."""
     if not isinstance(tensor, FakeTensor):
         return tensor
     value, version = getattr(tensor, "perfsuite_value", (None, 0))
@@ -32,7 +32,7 @@ def tell(tensor: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def follow(func: Any, args: Any, kwargs: Any, out: Any) -> None:
-    """Compute the value of ``out`` too, if it is small, of whole numbers, and all that it comes from is known."""
+    """Compute the value of ``out`` too, if it is small, has integers, and all of its inputs are known."""
     if isinstance(out, FakeTensor) and out.dtype == torch.bool:
         _follow_finite(func, args, kwargs, out)
     if not isinstance(out, FakeTensor) or out.dtype.is_floating_point or out.numel() > MOST_ELEMENTS:
@@ -50,16 +50,16 @@ def follow(func: Any, args: Any, kwargs: Any, out: Any) -> None:
 
 
 def everywhere(tensor: torch.Tensor) -> bool | None:
-    """What every element of a fake tensor of bools is, where that is known and was not written over since."""
+    """The common value of all elements of a fake bool tensor, if known and not overwritten since."""
     value, version = getattr(tensor, "perfsuite_everywhere", (None, 0))
     return value if tensor._version == version else None
 
 
 def _follow_finite(func: Any, args: Any, kwargs: Any, out: Any) -> None:
-    """Remember what every element of ``out`` is, if it says of floats that they are finite, or not."""
+    """Remember the value of every element of ``out``, if it says whether floats are finite."""
     value, asked = None, args[0] if args else None
     if isinstance(asked, torch.Tensor) and asked.dtype.is_floating_point:
-        itself = len(args) > 1 and args[1] is asked  # only NaN is not what it is
+        itself = len(args) > 1 and args[1] is asked  # only NaN is not equal to itself
         infinite = len(args) > 1 and isinstance(args[1], float) and math.isinf(args[1])
         if func in _FINITE or (func in _EQUAL and itself) or (func in _UNEQUAL and infinite):
             value = True
@@ -85,14 +85,14 @@ _UNINITIALIZED = (torch.ops.aten.empty.memory_format, torch.ops.aten.empty_strid
 
 
 def existed_before(func: Any, args: Any) -> bool:
-    """Whether all that goes in are whole numbers of real tensors, as the ranks of a mesh: what comes out stays real."""
+    """Whether all inputs are integers of real tensors, like the ranks of a mesh: then the output stays real."""
     tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
     whole = all(type(one) is torch.Tensor and not one.dtype.is_floating_point for one in tensors)
     return bool(tensors) and whole and func is not torch.ops.aten.lift_fresh.default
 
 
 def item(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """``tensor.item()``: the value where it is known; else nothing overflows, and all is finite."""
+    """``tensor.item()``: the value if known, or else a finite one without overflow."""
     value = known(args[0])
     if value is not None:
         with unset_fake_temporarily():
@@ -104,7 +104,7 @@ def item(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def equal(recorder: Any, func: Any, args: Any, kwargs: Any) -> bool:
-    """``torch.equal``: libraries ask it of what must be equal on all ranks."""
+    """``torch.equal``: libraries call it on tensors that must be equal on all ranks."""
     return bool(args[0].shape == args[1].shape)
 
 

@@ -10,8 +10,8 @@ FailureKind = Literal["oom", "unsupported", "raised", "killed", "hung", "result"
 class Failure(Record, frozen=True, kw_only=True):
     """Why a cell has no measurement: which rank failed first, how, and its last lines.
 
-    Out of memory, ``parts`` are what was alive on that rank by category, with what was asked for then; empty where
-    that is not known, as before the first step.
+    After an out-of-memory, ``parts`` are the tensors on that rank by category, including the failed request; empty if
+    that is unknown, as before the first step.
     """
 
     kind: FailureKind

@@ -1,15 +1,15 @@
-"""The job that the parent hands to every rank of a cell, and the files beside it."""
+"""The job that the parent gives to every rank of a cell, and the names of its files."""
 
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.wire.record import Record
 
 SNAPSHOT = "{cell}-rank{rank}.pickle"  # a CUDA rank's memory snapshot, for docs.pytorch.org/memory_viz
-SCRATCH = "scratch"  # in a cell's working folder: what its ranks write there is removed when the cell ends
-GONE = 255  # through a pipe of Turns, where any other byte is the number of a rank: the other side has ended
+SCRATCH = "scratch"  # in a cell's working folder: its ranks' files there are removed when the cell ends
+GONE = 255  # in a pipe of Turns: the other side has ended; any other byte is the number of a rank
 
 
 class Turns(Record, frozen=True, kw_only=True):
-    """A cell that takes turns with another: the named pipes of its ranks, those of the other side's, and whether it
+    """A cell that alternates with another: the named pipes of its ranks, those of the other side, and whether it
     begins.
     """
 
@@ -19,14 +19,13 @@ class Turns(Record, frozen=True, kw_only=True):
 
 
 class Job(Record, frozen=True, kw_only=True):
-    """One cell as the ranks receive it. Written once to ``job.json``; every rank of the cell reads the same file.
+    """One cell as a job for its ranks. Written once to ``job.json``; every rank of the cell reads the same file.
 
-    ``capacity_bytes`` limits the tensors of each rank, ``snapshots`` is the folder into which CUDA ranks write their
-    memory snapshots, empty for none. ``kernels`` is the set of a CPU's kernels (perfsuite/kernels.py), empty for any;
-    ``model_flop`` is what an earlier launch has counted of a replica. A rank runs ``warmup`` steps, then ``steps``
-    timed ones.
-    ``faults`` are ``"module:function"`` names, called with the rank's session after the engine is prepared: the way in
-    which tests break a real cell on purpose.
+    ``capacity_bytes`` limits the tensors of each rank. ``snapshots`` is the folder for CUDA ranks' memory snapshots,
+    empty for none. ``kernels`` is the set of a CPU's kernels (perfsuite/kernels.py), empty for any. ``model_flop`` is
+    an earlier launch's count for a replica. A rank runs ``warmup`` steps, then ``steps`` timed ones. ``faults`` are
+    ``"module:function"`` names, called with the rank's session after the engine is prepared: tests use them to break a
+    real cell on purpose.
     """
 
     cell: str

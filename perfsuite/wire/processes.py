@@ -1,4 +1,4 @@
-"""What a process asks of Linux about itself."""
+"""What a process needs from Linux."""
 
 import ctypes
 import platform
@@ -11,7 +11,7 @@ _PR_SET_PDEATHSIG = 1
 
 
 def require_linux(what: str) -> None:
-    """Raise UsageError on any other system: ranks are forked, pinned to cores and watched in ways that Linux alone has.
+    """Raise UsageError on any other system: ranks are forked, pinned to cores and watched with functions of Linux.
 
     ``what`` is the option or the command that starts them.
     """
@@ -19,9 +19,9 @@ def require_linux(what: str) -> None:
         return
     ways = "WSL 2 or a Linux container" if sys.platform == "win32" else "a Linux container"
     system = {"win32": "Windows", "darwin": "macOS"}.get(sys.platform, platform.system() or sys.platform)
-    raise UsageError(f"{what} needs Linux, and this is {system}: run it in {ways}.")
+    raise UsageError(f"{what} needs Linux, but this is {system}: run it in {ways}.")
 
 
 def end_with_parent(number: int = signal.SIGKILL) -> None:
-    """Get that signal when the parent has ended, however it ends; prctl(2), PR_SET_PDEATHSIG."""
+    """Get that signal when the parent ends, for whatever reason; prctl(2), PR_SET_PDEATHSIG."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)

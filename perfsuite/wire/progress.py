@@ -1,6 +1,6 @@
-"""The few bytes by which a rank says where it is, and the parent sees that it moves: one small mapped file per rank.
+"""The few bytes with which a rank reports its progress to the parent: one small mapped file per rank.
 
-Writing costs no system call, so it may stand between the phases of a timed step.
+Writing needs no system call, so it can be done between the phases of a timed step.
 """
 
 import mmap
@@ -28,8 +28,9 @@ PHASES = (
 
 @dataclass(frozen=True)
 class Progress:
-    """Where a rank is. ``marks`` only grows: of two ranks that hang, the one with fewer marks holds up the other. So
-    ``waits`` are none of them: how often it said that it waits, and does not hang, depends on the clock.
+    """The progress of a rank. ``marks`` only grows: of two ranks that hang, the one with fewer marks blocks the other.
+    So ``waits`` are counted separately: how often a rank reported that it waits, and does not hang, depends on the
+    clock.
     """
 
     marks: int
@@ -61,7 +62,7 @@ class ProgressWriter:
         self._write(phase)
 
     def wait(self, phase: str) -> None:
-        """Still waiting, between two marks, for what is not this cell's to hasten."""
+        """Still waiting, between two marks, for something outside this cell."""
         self._waits += 1
         self._write(phase)
 
@@ -71,7 +72,7 @@ class ProgressWriter:
 
 
 def read_progress(path: Path) -> Progress:
-    """The parent's side. A rank that has not come so far is at mark 0."""
+    """The parent's side. A rank that has not started is at mark 0."""
     try:
         marks, step, phase, waits = _LAYOUT.unpack(path.read_bytes())
     except (OSError, struct.error):

@@ -6,12 +6,12 @@ from perfsuite.wire.record import Record
 
 
 class Reading(Record, frozen=True, kw_only=True):
-    """One metric's value, with the parts that add up to it and the raw samples that it summarizes, where it has them.
+    """One metric's value, with the parts that add up to it and the raw samples that it summarizes, if it has them.
 
-    ``suspects`` are what a part is made of, the largest only, as records/suspects.py writes them: evidence,
-    not held to anything.
+    ``suspects`` are the largest constituents of the parts, in the format of records/suspects.py: evidence that is not
+    compared.
 
-    A sample is None where an fp16 step overflowed and was skipped. ``ranks`` holds each rank's value.
+    A sample is None if an fp16 step overflowed and was skipped. ``ranks`` has each rank's value.
     """
 
     value: int | float
@@ -22,8 +22,8 @@ class Reading(Record, frozen=True, kw_only=True):
 
 
 class RankSample(Record, frozen=True, kw_only=True):
-    """What one rank measured. ``engine`` is the evidence that the engine is what the cell names, ``flags`` the switches
-    and variables that change speed, as rank/flags.py finds them when the steps have run.
+    """The measurement of one rank. ``engine`` is the evidence that the engine is the one that the cell names, ``flags``
+    the switches and variables that affect speed, as rank/flags.py finds them after the steps.
     """
 
     rank: int
@@ -35,7 +35,7 @@ class RankSample(Record, frozen=True, kw_only=True):
 
 
 def is_number(value: object) -> bool:
-    """True for a finite number; a bool is none, and neither is a whole number beyond every float."""
+    """True for a finite number; False for a bool, and for an integer larger than every float."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return -sys.float_info.max <= value <= sys.float_info.max  # False for NaN

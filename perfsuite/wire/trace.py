@@ -8,11 +8,12 @@ HOST = -1
 
 
 class TraceJob(Record, frozen=True, kw_only=True):
-    """One rank of a cell as the process receives it that traces its memory.
+    """One rank of a cell as a job for the process that traces its memory.
 
-    ``job.device`` is that of the cell; fake tensors are on a CPU, dressed as CUDA where the cell is. ``capability`` is
-    the compute capability of an NVIDIA device, by which torch chooses attention kernels. ``padded`` says whether the
-    batches have padding, as perfsuite's own do, ``counted`` whether a step more is made whose operators are counted.
+    ``job.device`` is the cell's; fake tensors are on a CPU, and look like CUDA tensors if the cell is on CUDA.
+    ``capability`` is the compute capability of an NVIDIA device, by which torch selects attention kernels. ``padded``
+    says whether batches have padding, as perfsuite's own do, ``counted`` whether there is one more step with counted
+    operators.
     """
 
     job: Job
@@ -34,9 +35,8 @@ class Trace(Record, frozen=True, kw_only=True):
     """The life of every storage of one rank, in order.
 
     ``events`` are (storage, bytes, label, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark
-    has storage -1 and its number in place of the bytes. What lies in the host's memory, where a cell offloads to it,
-    has the stream HOST. ``labels`` are "operator" or "operator<tab>module", ``readings`` what the counted step says,
-    where there was one.
+    has storage -1 and its number as the bytes. Storages in host memory, if a cell offloads to it, have the stream HOST.
+    ``labels`` are "operator" or "operator<tab>module", ``readings`` those of the counted step, if there is one.
     """
 
     events: list[tuple[int, int, int, int]]

@@ -19,7 +19,7 @@ DEVICES = (
         memory_bandwidth=1_638e9,
         # fp32 in the matrix cores (95.7 for both dies), which matmuls use; the vector units have half of it.
         dense_flops={"fp32": 47.85e12, "fp16": 191.5e12, "bf16": 191.5e12},
-        # Half of 350 for the package. The links are unequal: 200 GB/s to the die beside, 50 or 100 to the others.
+        # Half of 350 for the package. The links are unequal: 200 GB/s to the neighbouring die, 50 or 100 to the others.
         link_bandwidth=175e9,
         host_bandwidth=31.5e9,
         power_watts=280,

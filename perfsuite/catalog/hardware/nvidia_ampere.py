@@ -28,8 +28,8 @@ DEVICES = (
         host_bandwidth=31.5e9,
         power_watts=350,
         source="NVIDIA GA102 whitepaper v2.0, appendix A",
-        # No measured matmul: the 81 TFLOP/s in transformers-benchmarks are a 3090 Ti's, and what people publish for
-        # this card (76) lies above the peak, because it boosts past the clock that the peak is stated at.
+        # No measured matmul: the 81 TFLOP/s in transformers-benchmarks are a 3090 Ti's. Published figures for this card
+        # (76) are above the peak, since it boosts past the clock that the peak is stated at.
     ),
     Device(
         name="a6000",
@@ -49,7 +49,7 @@ DEVICES = (
         name="a10g",
         matches=("nvidia a10g",),
         memory_bytes=23_028 * 2**20,  # nvidia-smi, ECC on
-        reserved_bytes=511 * 2**20,  # torch sees 21.99 GiB of an A10, which has as much (zai-org/CogVLM #236)
+        reserved_bytes=511 * 2**20,  # torch sees 21.99 GiB on an A10 with the same memory (zai-org/CogVLM #236)
         compute_capability=8.6,
         memory_bandwidth=600e9,
         # composer and Lightning give it 125, the A10's; this variant for AWS accumulates in fp32 at half the rate.
@@ -64,7 +64,7 @@ DEVICES = (
         name="a100_40g",
         matches=("a100", "sxm", "40gb"),
         memory_bytes=40_960 * 2**20,  # nvidia-smi; 40536 MiB by older drivers
-        reserved_bytes=424 * 2**20,  # what older drivers leave out
+        reserved_bytes=424 * 2**20,  # not counted by older drivers
         compute_capability=8.0,
         memory_bandwidth=1_555e9,
         dense_flops=_A100,

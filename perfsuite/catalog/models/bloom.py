@@ -1,6 +1,6 @@
 """BLOOM: a decoder with ALiBi instead of position embeddings, fused query-key-value and a large tied vocabulary.
 
-Every size comes as a language model and, with ``_cls`` behind its name, as a classifier of two classes.
+Every size exists as a language model and, with the suffix ``_cls``, as a classifier of two classes.
 
 Dimensions: arXiv 2211.05100, table 3, and the config.json of bigscience/bloom-560m, bloom-3b, bloom-7b1 and bloom on
 the Hugging Face hub; ``bloom_tiny`` is perfsuite's own.
@@ -21,7 +21,7 @@ def _bloom(name: str, source: str, parameters: int, workload: Workload = _REAL, 
         "attention_dropout": 0.0,
         "bos_token_id": 1,
         "eos_token_id": 2,
-        "pad_token_id": 3,  # the classifier looks for it to find the last token of a sample
+        "pad_token_id": 3,  # the classifier needs it to find the last token of a sample
         "use_cache": False,
     } | dimensions
     common: dict[str, Any] = {
@@ -30,7 +30,7 @@ def _bloom(name: str, source: str, parameters: int, workload: Workload = _REAL, 
         "workload": workload,
         "config_class": "BloomConfig",
         "vocabulary": config["vocab_size"],
-        "attentions": frozenset({"eager"}),  # it adds its positions (ALiBi) to the scores in a matmul of its own
+        "attentions": frozenset({"eager"}),  # it adds its positions (ALiBi) to the scores in its own matmul
         "first_token": 4,  # 0 stands for an unknown word, 1 starts and 2 ends a text, 3 pads
     }
     labels = 2

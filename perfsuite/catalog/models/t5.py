@@ -22,7 +22,7 @@ def _t5(name: str, source: str, parameters: int, workload: Workload = _REAL, **d
         "dropout_rate": 0.1,
         "pad_token_id": 0,
         "eos_token_id": 1,
-        "decoder_start_token_id": 0,  # the labels are shifted right behind it
+        "decoder_start_token_id": 0,  # the labels are shifted right after it
         "use_cache": False,
     } | dimensions
     return Model(
@@ -57,7 +57,7 @@ MODELS = (
     _t5("t5_small", "google-t5/t5-small", 60_506_624, d_model=512, d_kv=64, d_ff=2048, num_layers=6, num_heads=8),
     _t5("t5_base", "google-t5/t5-base", 222_903_552, d_model=768, d_kv=64, d_ff=3072, num_layers=12, num_heads=12),
     _t5("t5_large", "google-t5/t5-large", 737_668_096, d_model=1024, d_kv=64, d_ff=4096, num_layers=24, num_heads=16),
-    # 3B and 11B widen the feed-forward and the attention only: heads times d_kv is no longer d_model.
+    # 3B and 11B widen only the feed-forward and the attention: heads times d_kv is no longer d_model.
     _t5("t5_3b", "google-t5/t5-3b", 2_851_598_336, d_model=1024, d_kv=128, d_ff=16384, num_layers=24, num_heads=32),
     _t5("t5_11b", "google-t5/t5-11b", 11_307_321_344, d_model=1024, d_kv=128, d_ff=65536, num_layers=24, num_heads=128),
 )

@@ -1,4 +1,4 @@
-"""The wire between the ranks: no model at all, for cells that measure what a message costs (wire-all_reduce-cpu_x2)."""
+"""The wire between the ranks: no model, for cells that measure the cost of a message (wire-all_reduce-cpu_x2)."""
 
 from perfsuite.catalog.definitions import MESSAGES, Model, Workload
 

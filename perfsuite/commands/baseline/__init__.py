@@ -1,4 +1,4 @@
-"""``perfsuite baseline``: what baselines there are and what they are worth, what would change them, and what has."""
+"""``perfsuite baseline``: the stored baselines and their standing, what would change them, and what changed them."""
 
 import argparse
 from pathlib import Path
@@ -17,32 +17,32 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     show = actions.add_parser("show", help="Every baseline with its standing: sound, stale, orphaned, incomparable, …")
     add_select(show)
     add_tolerance(show)
-    _add_tests(show, "Ask pytest which cells these tests have: a baseline of none of them is orphaned too.")
+    _add_tests(show, "Tests to collect with pytest: a baseline without a cell in them is orphaned too.")
     show.set_defaults(act=_survey.show)
 
     diff = actions.add_parser(
-        "diff", help="What a report would change in the baselines, or what has changed since REV."
+        "diff", help="Show what a report would change in the baselines, or what has changed since REV."
     )
-    diff.add_argument("what", metavar="CELL|REPORT.jsonl", help="A cell, or what pytest --perf-report has written.")
+    diff.add_argument("what", metavar="CELL|REPORT.jsonl", help="A cell, or a report of pytest --perf-report.")
     diff.add_argument("--git", metavar="REV", help="With a cell: the revision to compare the working tree with (HEAD).")
     add_select(diff)
     add_tolerance(diff)
     diff.set_defaults(act=_accept.diff)
 
-    accept = actions.add_parser("accept", help="Take measurements of a report into the baselines.")
-    accept.add_argument("report", type=Path, metavar="REPORT.jsonl", help="What pytest --perf-report has written.")
+    accept = actions.add_parser("accept", help="Accept measurements of a report into the baselines.")
+    accept.add_argument("report", type=Path, metavar="REPORT.jsonl", help="A report of pytest --perf-report.")
     add_select(accept, required=True)
     _add_reason(accept, required=True)
     accept.set_defaults(act=_accept.accept)
 
-    prune = actions.add_parser("prune", help="List baselines that nothing can be held to any more; remove with --yes.")
+    prune = actions.add_parser("prune", help="List orphaned baselines; remove them with --yes.")
     add_select(prune)
-    _add_tests(prune, "All your tests with cells: a baseline of none of them is orphaned too.")
+    _add_tests(prune, "All your tests with cells: a baseline without a cell in them is orphaned too.")
     prune.add_argument("--yes", action="store_true", help="Remove them.")
     _add_reason(prune)
     prune.set_defaults(act=_survey.prune)
 
-    history = actions.add_parser("history", help="How far each metric has moved by consent, from the ledger.")
+    history = actions.add_parser("history", help="How far accepted changes have moved each metric, from the ledger.")
     add_select(history)
     history.add_argument("--html", type=Path, metavar="FILE", help="Plot it.")
     history.set_defaults(act=_history.history)
@@ -58,13 +58,13 @@ def _add_tests(parser: argparse.ArgumentParser, text: str) -> None:
 
 
 def _add_reason(parser: argparse.ArgumentParser, required: bool = False) -> None:
-    parser.add_argument("--reason", default="", required=required, metavar="TEXT", help="Why; it goes into the ledger.")
+    parser.add_argument("--reason", default="", required=required, metavar="TEXT", help="The reason, for the ledger.")
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do one of them."""
+    """Run the chosen action."""
     status: int = arguments.act(arguments)
     return status
 
 
-COMMAND = Command(name="baseline", help="The life of baselines.", arguments=arguments, run=run)
+COMMAND = Command(name="baseline", help="Show, compare, accept and prune baselines.", arguments=arguments, run=run)

@@ -33,14 +33,14 @@ def diff(arguments: argparse.Namespace) -> int:
     store, catalog, tolerance = store_of(arguments), catalog_of(arguments), tolerance_of(arguments)
     if not arguments.what.endswith(".jsonl"):
         if arguments.expression:
-            raise UsageError("-k picks cells of a report; a cell is compared by its id alone.")
+            raise UsageError("-k selects cells of a report; a single cell is compared by its id.")
         before, after = _at_revision(store, arguments.what, arguments.git or "HEAD"), store.load(arguments.what)
         if after is None:
             raise UsageError(f"{store.path(arguments.what)} does not exist.")
         print(compare(after.measurement, before, catalog, tolerance))
         return 0
     if arguments.git:
-        raise UsageError("--git compares a cell's baseline with an older one; a report is compared with what is there.")
+        raise UsageError("--git compares a cell's baseline with an older one, not a report with the baselines.")
     for number, result in enumerate(_chosen(Path(arguments.what), arguments.expression, catalog)):
         measurement, there = result.measurement, store.load(result.measurement.cell)
         if number:
@@ -54,11 +54,11 @@ def diff(arguments: argparse.Namespace) -> int:
 
 
 def accept(arguments: argparse.Namespace) -> int:
-    """Take the chosen measurements; each is looked at before the first is taken.
+    """Accept the chosen measurements; all are checked before the first is accepted.
 
-    The commit of such a baseline is empty: a report does not tell of which tree it was measured, and that of today is
-    another. Raises UsageError, and takes none, if one cannot be a baseline or its baseline is not the one that it was
-    judged by any more. FileError where one cannot be written: those before it were taken.
+    The commit of such a baseline is empty: a report does not record its tree, and today's may differ. Raises
+    UsageError, and accepts none, if one cannot be a baseline or its baseline has changed since it was judged. Raises
+    FileError if one cannot be written: those before it are accepted.
     """
     reason = " ".join(arguments.reason.split())
     if not reason:
@@ -73,7 +73,7 @@ def accept(arguments: argparse.Namespace) -> int:
     for taken, (result, old) in enumerate(chosen):
         measurement, metrics = result.measurement, _metrics(result.measurement.cell, catalog)
         if _is_there(result, old):
-            print(f"baseline kept, it is this measurement already: {store.path(measurement.cell)}")
+            print(f"baseline kept, since it already is this measurement: {store.path(measurement.cell)}")
             continue
         consent = Consent(how="baseline accept", metrics=metrics, reason=reason)
         try:
@@ -89,19 +89,19 @@ def accept(arguments: argparse.Namespace) -> int:
 def why_unfit(measurement: Measurement) -> str:
     """Why the measurement cannot be a baseline; empty if it can."""
     if measurement.outcome not in OUTCOMES:
-        return "has failed: there is nothing to hold anything to"
+        return "has failed, so it cannot be a baseline"
     if measurement.capacity_bytes is not None:
-        return "was measured under --perf-capacity, and a baseline is of the hardware, not of a cap on it"
+        return "was measured under --perf-capacity, but a baseline is for the hardware, not for a cap on it"
     return ""
 
 
 def why_late(result: Result, there: Baseline | None) -> str:
-    """Why the result cannot take the place of the baseline that is there; empty if it can, or has already."""
+    """Why the result cannot replace the present baseline; empty if it can, or already has."""
     if there == result.baseline or _is_there(result, there):
         return ""
-    change = "is gone" if there is None else "is new" if result.baseline is None else "has changed"
+    change = "was removed" if there is None else "was created" if result.baseline is None else "has changed"
     date = f", from {there.date}" if there else ""
-    return f"was judged by another baseline than there is now: it {change}{date}; run the cell again"
+    return f"is outdated: since it was judged, its baseline {change}{date}; run the cell again"
 
 
 def _is_there(result: Result, there: Baseline | None) -> bool:
@@ -109,7 +109,7 @@ def _is_there(result: Result, there: Baseline | None) -> bool:
 
 
 def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalog, tolerance: float | None) -> str:
-    """The verdict's text, without the command that would measure once more."""
+    """The verdict's text, without the command that would measure again."""
     cell = measurement.cell
     verdict = judge(
         measurement,
@@ -122,32 +122,32 @@ def compare(measurement: Measurement, baseline: Baseline | None, catalog: Catalo
 
 
 def _chosen(report: Path, expression: str, catalog: Catalog) -> list[Result]:
-    """The results that -k picks, each cell once."""
+    """The results that -k selects, each cell once."""
     measured = codec.read_report(report)[0]
     wanted = cells_meant(expression, {result.measurement.cell for result in measured}, catalog)
     found = [result for result in measured if wanted(result.measurement.cell)]
     if not found:
         near = hint(expression, [result.measurement.cell for result in measured])
-        raise UsageError(f"{report} has no cell that fits -k {expression!r}.{near}")
+        raise UsageError(f"{report} has no cell that matches -k {expression!r}.{near}")
     cell, count = Counter(result.measurement.cell for result in found).most_common(1)[0]
     if count > 1:
-        raise UsageError(f"{report} has {cell} {count} times: which one is meant?")
+        raise UsageError(f"{report} has {cell} {count} times, so the choice is ambiguous.")
     return found
 
 
 def _metrics(cell_id: str, catalog: Catalog) -> list[Metric]:
-    """By the strategy alone: the model may be a conftest's, which the catalog does not know."""
+    """From the strategy alone: the model may be a conftest's, which the catalog does not know."""
     return catalog.metrics(parse_strategy(cell_id.split("-")[1], catalog).engine.process)
 
 
 def _at_revision(store: Store, cell_id: str, revision: str) -> Baseline:
-    """The baseline as git has it. Raises UsageError, with git's words, where it has none."""
+    """The baseline in git. Raises UsageError, with git's message, if it is not there."""
     path = store.path(cell_id)
     name = f"{revision}:./{path.relative_to(store.root).as_posix()}"
     try:
         done = subprocess.run(["git", "-C", store.root, "show", name], capture_output=True, check=False)
     except OSError as error:
-        raise UsageError(f"git cannot be asked for {name}: {error.strerror}.") from error
+        raise UsageError(f"git cannot show {name}: {error.strerror}.") from error
     if done.returncode:
         words = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
         raise UsageError(f"git has no {name}: {''.join(words)}")

@@ -1,4 +1,4 @@
-"""``perfsuite baseline history``: how far each metric has moved by consent, from the ledger."""
+"""``perfsuite baseline history``: how far accepted changes have moved each metric, from the ledger."""
 
 import argparse
 import math
@@ -21,7 +21,7 @@ from perfsuite.units import show_change, show_number
 
 
 def history(arguments: argparse.Namespace) -> int:
-    """The table and, where asked for, the plot. A line that is damaged is told at the end, and is exit code 2."""
+    """The table and, on request, the plot. A damaged line is reported at the end and gives exit code 2."""
     if arguments.html and not can_plot():
         raise UsageError(MISSING)
     store, catalog = store_of(arguments), catalog_of(arguments)
@@ -31,10 +31,10 @@ def history(arguments: argparse.Namespace) -> int:
     entries = [entry for entry in entries if wanted(entry.cell)]
     if not entries and not problem:
         near = hint(arguments.expression, names)
-        raise UsageError(f"{store.ledger} has no cell that fits -k {arguments.expression!r}.{near}")
+        raise UsageError(f"{store.ledger} has no cell that matches -k {arguments.expression!r}.{near}")
     found = drifts(entries)
     moved = sorted((drift for drift in found if drift.accepted), key=lambda drift: -abs(math.log(drift.product)))
-    table = bare_table("cell", "metric", "accepted", "from", "to", "altogether", "last reason")
+    table = bare_table("cell", "metric", "accepted", "from", "to", "in all", "last reason")
     for drift in moved:
         table.add_row(*_row(drift, catalog.all("metric").get(drift.metric)))
     if moved:
@@ -42,7 +42,7 @@ def history(arguments: argparse.Namespace) -> int:
         print()
     for drift in found:
         if drift.gaps:
-            print(f"{drift.cell}: {drift.metric} was changed past the ledger too ({drift.gaps}×): this is not all.")
+            print(f"{drift.cell}: {drift.metric} also changed without the ledger ({drift.gaps}×): this is not all.")
     for text in _past_the_ledger(store, found):
         print(text)
     cells = len({drift.cell for drift in found})
@@ -70,7 +70,7 @@ def _row(drift: Drift, metric: Metric | None) -> list[str]:
 
 
 def _past_the_ledger(store: Store, found: Sequence[Drift]) -> list[str]:
-    """The metrics whose baseline is another one now than the ledger's last line says."""
+    """The metrics whose baseline differs from the ledger's last line."""
     told = []
     for cell in dict.fromkeys(drift.cell for drift in found):
         baseline = store.load(cell)
@@ -84,7 +84,7 @@ def _past_the_ledger(store: Store, found: Sequence[Drift]) -> list[str]:
 
 
 def plot(path: Path, moved: Sequence[Drift], catalog: Catalog) -> None:
-    """A line per metric that has moved: its baseline over its first, by date; a page that needs nothing beside it."""
+    """A line per metric that has moved: the ratio of its baseline to the first, by date. The page is self-contained."""
     from plotly.graph_objects import Figure, Scatter
 
     figure = Figure()

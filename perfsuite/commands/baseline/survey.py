@@ -1,8 +1,8 @@
-"""``perfsuite baseline show`` and ``prune``: what each stored baseline is still worth.
+"""``perfsuite baseline show`` and ``prune``: the standing of each stored baseline.
 
-Whether a baseline is an orphan is known without torch: its id does not parse with the catalog any more or, where tests
-are named, pytest collects no cell of it. A baseline of hardware that is not here is never an orphan: tests have cells
-for ``gpus`` only where there are some, and only they know the models of a conftest.
+Finding an orphan needs no torch: the catalog no longer parses its id or, if tests are named, pytest collects no cell
+for it. A baseline for absent hardware is never an orphan: tests have cells for ``gpus`` only if there are some, and
+only they know the models of a conftest.
 """
 
 import argparse
@@ -38,7 +38,7 @@ ABSENT = "–"
 
 @dataclass(frozen=True)
 class Stored:
-    """One file of the store; ``baseline`` is None where it cannot be read."""
+    """One file of the store; ``baseline`` is None if it cannot be read."""
 
     path: Path
     baseline: Baseline | None
@@ -57,14 +57,14 @@ def survey(
     known: set[str] | None,
     all_tests: bool,
 ) -> list[Stored]:
-    """Every wanted baseline in order. ``known`` are the ids that pytest collects; ``all_tests``: of all tests."""
+    """Every selected baseline in order. ``known`` are the ids that pytest collects; ``all_tests``: from all tests."""
     found, metrics = [], list(catalog.all("metric").values())
     for path in store.all():
         if not wanted(path.stem):
             continue
         try:
             if store.path(path.stem) != path:
-                raise FileError(f"{path} does not lie where it is looked for, {store.path(path.stem)}.")
+                raise FileError(f"{path} is not where its cell's baseline belongs, {store.path(path.stem)}.")
             baseline = store.load(path.stem)
             assert baseline is not None
         except FileError as error:
@@ -84,7 +84,7 @@ def survey(
 
 
 def why_orphaned(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
-    """Why nothing can be measured that this is the baseline of; empty if something can."""
+    """Why no cell has this baseline any more; empty if one has."""
     if _collected(cell_id, known) or not _is_here(cell_id, catalog) or why_unknown(cell_id, catalog, known, all_tests):
         return ""
     try:
@@ -97,11 +97,11 @@ def why_orphaned(cell_id: str, catalog: Catalog, known: set[str] | None, all_tes
 
 
 def why_unknown(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
-    """Why only tests can tell whether it is an orphan; empty if they were asked, or the catalog can tell."""
+    """Why only tests can show whether it is an orphan; empty if they were collected, or the catalog can show it."""
     model = cell_id.split("-")[0]
     if all_tests or _collected(cell_id, known) or not _is_here(cell_id, catalog) or model in catalog.all("model"):
         return ""
-    return f"the catalog has no model {model!r}, and a conftest's is known by its --tests alone"
+    return f"the catalog has no model {model!r}, and only --tests can find a conftest's"
 
 
 def _collected(cell_id: str, known: set[str] | None) -> bool:
@@ -109,10 +109,10 @@ def _collected(cell_id: str, known: set[str] | None) -> bool:
 
 
 def _is_here(cell_id: str, catalog: Catalog) -> bool:
-    """Whether tests on all of this machine's hardware would have the cell: on so many of its GPUs."""
+    """Whether tests on all of this machine's hardware would have the cell: it has enough GPUs."""
     try:
         hardware = parse_hardware(cell_id.split("-")[2], catalog)
-    except UsageError:  # a user's own device, if no --catalog tells of it
+    except UsageError:  # a user's own device that no --catalog defines
         return False
     if hardware.device is None:
         return not why_absent(hardware, catalog)
@@ -131,10 +131,10 @@ def collect(tests: Sequence[str]) -> set[str]:
 
 
 def show(arguments: argparse.Namespace) -> int:
-    """The table, then the reasons with what to do. 1 if a file cannot be read."""
+    """The table, then the reasons with what to do. Returns 1 if a file cannot be read."""
     tolerance = tolerance_of(arguments)
     found = _found(arguments, collect(arguments.tests) if arguments.tests else None, tolerance)
-    table = bare_table("cell", "standing", "recorded", "commit", "runs", "step time", "peak memory", "shows")
+    table = bare_table("cell", "standing", "recorded", "commit", "runs", "step time", "peak memory", "detects")
     for stored in found:
         table.add_row(stored.cell, stored.standing.status, *_facts(stored))
     print_table(table)
@@ -148,12 +148,12 @@ def show(arguments: argparse.Namespace) -> int:
             print(f'  remove: {shlex.join(["perfsuite", "baseline", "prune", *words])} --yes --reason "…"')
         elif status == "unknown":
             words = given(arguments, "-k", "--baselines", "--catalog", "--time-tolerance")
-            print(f"  ask them: {shlex.join(['perfsuite', 'baseline', 'show', *words])} --tests FILE …")
+            print(f"  collect them: {shlex.join(['perfsuite', 'baseline', 'show', *words])} --tests FILE …")
         elif unreadable.issuperset(cells):
             again = f"{_record(arguments, cells)} --perf-update=new"
-            print(f"  get it back from git, or remove it and record here: {again}")
+            print(f"  restore it from git, or remove it and record it here: {again}")
         elif status == "incomparable":
-            print(f"  add the times of this machine: {_record(arguments, cells)} --perf-update=times")
+            print(f"  add times from this machine: {_record(arguments, cells)} --perf-update=times")
         else:
             print(f'  record here: {_record(arguments, cells)} --perf-update=all --perf-reason="…"')
     return int(bool(unreadable))
@@ -174,7 +174,7 @@ def prune(arguments: argparse.Namespace) -> int:
         print(f"{stored.path}: {dict(stored.standing.reasons)['orphaned']}")
     unread = [stored for stored in found if stored.baseline is None]
     for stored in unread:
-        print(f"{stored.path}: kept, since nobody can read it: {stored.standing.reasons[0][1]}")
+        print(f"{stored.path}: kept, since it cannot be read: {stored.standing.reasons[0][1]}")
     for stored in found:
         if why := dict(stored.standing.reasons).get("unknown"):
             print(f"{stored.path}: kept: {why}")
@@ -202,12 +202,12 @@ def _found(arguments: argparse.Namespace, known: set[str] | None, tolerance: flo
     found = survey(store, catalog, wanted, tolerance, known, bool(arguments.tests))
     if not found:
         near = hint(arguments.expression, names)
-        raise UsageError(f"{store.root} has no baseline that fits -k {arguments.expression!r}.{near}")
+        raise UsageError(f"{store.root} has no baseline that matches -k {arguments.expression!r}.{near}")
     return found
 
 
 def _elsewhere(baseline: Baseline, catalog: Catalog, metrics: Sequence[Metric]) -> str:
-    """Why it has no times of this machine; empty if it has, or has none at all."""
+    """Why it has no times of this machine; empty if it has them, or has none at all."""
     try:
         hardware = parse_hardware(baseline.cell.split("-")[2], catalog)
     except UsageError as error:
@@ -250,7 +250,7 @@ def _named(cells: Sequence[str]) -> str:
 
 
 def _record(arguments: argparse.Namespace, cells: Sequence[str]) -> str:
-    """The command that measures the cells and holds them to the same baselines."""
+    """The command that measures the cells and compares them with the same baselines."""
     options = []
     if arguments.baselines is not None:
         options += ["-o", f"perf_baselines={arguments.baselines.absolute()}"]

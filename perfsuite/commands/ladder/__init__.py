@@ -1,6 +1,6 @@
-"""``perfsuite ladder``: a library's releases as the x-axis: build, run, publish what changed, bisect whose it is.
+"""``perfsuite ladder``: a library's releases as the x-axis: build, run, publish the changes, bisect their cause.
 
-Exit codes beside the usual: 1 where a rung or a benchmark of it could not be run, by any of the actions.
+Exit codes in addition to the usual ones: 1 if a rung or one of its benchmarks could not run, in any action.
 """
 
 import argparse
@@ -15,22 +15,22 @@ from perfsuite.history.ladder import HOME
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
-    """The actions."""
+    """Add the actions."""
     actions = parser.add_subparsers(metavar="ACTION", required=True)
     for action in (_ladder_build, _ladder_run, _ladder_publish, _ladder_bisect):
         subparser = actions.add_parser(action.NAME, help=action.HELP, description=action.HELP)
         action.arguments(subparser)
         subparser.set_defaults(act=action.run)
     known = actions.add_parser("list", help=_LIST, description=_LIST)
-    known.add_argument("--home", type=Path, default=HOME, metavar="FOLDER", help=f"Where ladders lie ({HOME}).")
+    known.add_argument("--home", type=Path, default=HOME, metavar="FOLDER", help=f"Folder of the ladders ({HOME}).")
     known.set_defaults(act=_ladder_run.show_all)
 
 
-_LIST = "The ladders here, and how far they have been run."
+_LIST = "List the ladders, and how many of their rungs have been run."
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Do one of them."""
+    """Run the chosen action."""
     status: int = arguments.act(arguments)
     return status
 

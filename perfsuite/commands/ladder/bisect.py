@@ -1,4 +1,4 @@
-"""``perfsuite ladder bisect``: the release with which a change came, or the pair of releases, by fresh runs."""
+"""``perfsuite ladder bisect``: finds, with fresh runs, the release or the pair of releases that made a change."""
 
 import argparse
 from pathlib import Path
@@ -23,11 +23,11 @@ from perfsuite.units import show_cost
 from perfsuite.wire.record import Record
 
 NAME = "bisect"
-HELP = "Name the release with which a series changed, or the two releases that only together change it."
+HELP = "Find the release that changed a series, or the two releases that change it only together."
 
 
 class Answers(Record, frozen=True, kw_only=True):
-    """A whole bisection; ``refused`` are the series of several that have none, with why. Format 1: 2026-11, first."""
+    """A whole bisection; ``refused`` are series without an answer, with the reason. Format 1: 2026-11, first."""
 
     format: int = 1
     date: str
@@ -51,7 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 _CELL = "All series of this cell that differ between the ends."
-_BENCHMARK = "The series as the table names it; a benchmark's name alone takes all of its parameters that differ."
+_BENCHMARK = "The series as named in the table; a benchmark's name alone selects all of its parameters that differ."
 _WITH = "Is it this release alone? An older release of a library that the ladder holds: names the pair if it takes two."
 _ROUNDS = (
     f"How often the release and the one below it, and the corners of a pair, are run in the end ({confirm.ROUNDS})."
@@ -59,11 +59,11 @@ _ROUNDS = (
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Bisect. Exit code 1 where an answer did not hold when it was run again, where it could not be told whether it is
-    the pair, and where one of several series has none.
+    """Bisect. Exit code 1 if an answer was not confirmed when run again, if it is unknown whether a pair causes it, or
+    if one of several series has no answer.
     """
     if not arguments.benchmark and not arguments.cell:
-        raise UsageError("Which series? Give --benchmark as `perfsuite ladder publish` names it, or --cell.")
+        raise UsageError("No series given: use --benchmark with a name from `perfsuite ladder publish`, or --cell.")
     if arguments.rounds < 1:
         raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}.")
     check_output("--json", arguments.json)
@@ -104,7 +104,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: str, bad: str) -> list[Key]:
-    """The series that are meant; of several, those whose recorded numbers differ between the ends."""
+    """The selected series; of several, those whose recorded numbers differ between the ends."""
     runs = [results.last_run(folder, ladder, name) for name in (good, bad)]
     known: dict[Key, list[float | None]] = {}
     for done in runs:
@@ -127,12 +127,12 @@ def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: s
     noisy = {name: benchmark.noisy for name, benchmark in results.benchmarks(folder, ladder).items()}
     differing = [key for key in meant if Judge(known[key][0], known[key][-1], noisy[key[0]]).differs()]
     if not differing:
-        raise UsageError(f"{len(meant)} series are meant, and none differs between {good} and {bad}.")
+        raise UsageError(f"{len(meant)} series are selected, but none differs between {good} and {bad}.")
     return differing
 
 
 def _print(answer: Answer, ladder: Ladder, console: Console) -> None:
-    """The answer, with the runs that it comes from."""
+    """The answer, with the runs that it is based on."""
     table = bare_table("releases", "", "")
     for seen in answer.seen:
         table.add_row(", ".join(seen.releases), show_value(seen.value, answer.unit), _side(seen))
@@ -147,11 +147,12 @@ def _print(answer: Answer, ladder: Ladder, console: Console) -> None:
             corners.add_row(f"{other} {answer.other.bad}", *values[2:])
         console.print()
         print_table(corners)
-    held = "" if answer.confirmed else " [yellow](not confirmed: it did not hold when run again)[/yellow]"
+    held = "" if answer.confirmed else " [yellow](not confirmed by new runs)[/yellow]"
     console.print(f"[bold]{escape(answer.verdict)}[/bold]{held}", soft_wrap=True)
     if answer.unpaired:
         console.print(
-            f"[red]Whether it is that release alone is not known: {escape(answer.unpaired)}[/red]", soft_wrap=True
+            f"[red]It is unknown whether that release alone causes it: {escape(answer.unpaired)}[/red]",
+            soft_wrap=True,
         )
 
 

@@ -20,10 +20,10 @@ HELP = "Make a ladder of a library's releases, or add the newer ones to it."
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    parser.add_argument("library", metavar="LIBRARY", help="E.g. torch, transformers, datasets: any name of the index.")
+    parser.add_argument("library", metavar="LIBRARY", help="E.g. torch, transformers, datasets: any name in the index.")
     parser.add_argument("--from", dest="first", required=True, metavar="VERSION", help="The lowest release.")
     parser.add_argument("--to", dest="last", default="", metavar="VERSION", help="The highest release (the newest).")
-    parser.add_argument("--only", default="", metavar="V,V,…", help="Of these releases some.")
+    parser.add_argument("--only", default="", metavar="V,V,…", help="Only some of these releases.")
     parser.add_argument("--suite", required=True, metavar="NAME", help="A suite of perfsuite, or a folder of your own.")
     parser.add_argument("--hold", action="append", default=[], metavar="OTHER==V", help=_HOLD)
     parser.add_argument("--python", default="", metavar="X.Y", help=_PYTHON)
@@ -31,27 +31,27 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stand-ins", action="store_true", help=_STAND_INS)
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help=_SET)
     parser.add_argument("--dates", type=Path, metavar="FILE", help=_DATES)
-    parser.add_argument("--folder", type=Path, metavar="FOLDER", help=f"Where it goes ({HOME}/LIBRARY-SUITE).")
+    parser.add_argument("--folder", type=Path, metavar="FOLDER", help=f"Folder of the ladder ({HOME}/LIBRARY-SUITE).")
 
 
-_HOLD = "Another library's release on every rung; may be repeated."
-_PYTHON = "Version or path of the rungs' Python (the suite's, else the running one)."
-_INHERIT = "Rungs are the running environment with other releases (the suite may say so too), not clean ones."
-_STAND_INS = "Without a GPU: make stand-ins for the CUDA libraries that old torch cannot be imported without."
+_HOLD = "A fixed release of another library for every rung; may be repeated."
+_PYTHON = "Version or path of the rungs' Python (the suite's, or else the running one)."
+_INHERIT = "Rungs are the running environment with other releases, not clean ones (a suite may set this too)."
+_STAND_INS = "Without a GPU: make stand-ins for the CUDA libraries that old releases of torch need for import."
 _DATES = (
-    "When releases came out, where the package index tells no upload dates or wrong ones: CSV lines, or a JSON list of "
-    "objects, of name, version and date."
+    "Release dates, if the package index has none or wrong ones: CSV lines, or a JSON list of objects, with name, "
+    "version and date."
 )
 _SET = "An environment variable for the suite; may be repeated."
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Build it. Exit code 1 where a rung has no environment."""
+    """Build it. Exit code 1 if a rung has no environment."""
     place = ladder.suite_folder(arguments.suite)
     suite = ladder.read_suite(place)
     inherit = arguments.inherit or suite.inherits
     if inherit and (arguments.python or arguments.stand_ins):
-        raise UsageError("Rungs that inherit have the running Python and torch: leave --python and --stand-ins out.")
+        raise UsageError("Rungs that inherit use the running Python and torch: leave out --python and --stand-ins.")
     version, python = lockfile.find_python(sys.executable if inherit else arguments.python or suite.python or _RUNNING)
     definition = Definition(
         library=canonicalize_name(arguments.library),
@@ -75,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
 
     def leave(late: Sequence[Rung]) -> None:
         named = ", ".join(f"{rung.name} of {rung.date[:10]}" for rung in late)
-        console.print(f"Left out, as rungs of newer versions are there already: {named}", soft_wrap=True)
+        console.print(f"Left out, since rungs of newer versions already exist: {named}", soft_wrap=True)
 
     with ladder.held_by(folder):
         built = building.build(folder, definition, suite, version, tell, leave)
@@ -96,5 +96,5 @@ _RUNNING = f"{sys.version_info[0]}.{sys.version_info[1]}"
 def _assignment(text: str) -> tuple[str, str]:
     name, equal, value = text.partition("=")
     if not equal or not name.isidentifier():
-        raise UsageError(f"--set {text!r} is no assignment: write NAME=VALUE.")
+        raise UsageError(f"--set {text!r} is not an assignment: write NAME=VALUE.")
     return name, value

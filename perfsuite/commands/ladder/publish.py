@@ -1,4 +1,4 @@
-"""``perfsuite ladder publish``: run the alarms again, then tell what changed: a table, a site, JSON, markdown."""
+"""``perfsuite ladder publish``: runs the alarms again, then reports the changes: a table, a site, JSON, Markdown."""
 
 import argparse
 import html
@@ -24,29 +24,29 @@ from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
 
 NAME = "publish"
-HELP = "Run the alarms of a ladder again, and tell which release changed what: a table, and a site in LADDER/html."
+HELP = "Run the alarms of a ladder again, and report which release changed what: a table, and a site in LADDER/html."
 NOT_CONFIRMED = "not confirmed"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
-    parser.add_argument("--no-confirm", action="store_true", help="Tell alarms as they were recorded: not confirmed.")
+    parser.add_argument("--no-confirm", action="store_true", help="Report alarms as recorded, not confirmed.")
     parser.add_argument("--rounds", type=int, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the story as JSON (also html/story.json).")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the story as markdown.")
+    parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the story as Markdown.")
 
 
 _ROUNDS = (
-    f"How often both rungs of an alarm are run again ({confirm.ROUNDS}): times at least {confirm.LEAST} times, "
-    f"counters at most {confirm.EXACT_ROUNDS}."
+    f"How often both rungs of an alarm run again ({confirm.ROUNDS}): at least {confirm.LEAST} times for a time, "
+    f"at most {confirm.EXACT_ROUNDS} times for a counter."
 )
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Publish. Exit code 1 where something of the ladder could not be run, an alarm's rungs among it."""
+    """Publish. Exit code 1 if something of the ladder could not run, including an alarm's rungs."""
     if arguments.rounds < 1:
-        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; to run nothing again: --no-confirm.")
+        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; use --no-confirm to run nothing again.")
     check_output("--json", arguments.json)
     check_output("--markdown", arguments.markdown)
     folder = find_ladder(arguments.ladder)
@@ -85,7 +85,7 @@ def _packages(console: Console) -> Path | None:
 
 
 def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, console: Console) -> dict[Step, str]:
-    """Run the alarms again. Returns those that could not be, with the reason."""
+    """Run the alarms again. Returns those that could not run, with the reason."""
     needed = confirm.runs_needed(folder, ladder, found, rounds)
     if not needed:
         return {}
@@ -120,24 +120,24 @@ def _print(told: Story, console: Console) -> None:
             table.add_row(change.since, what, change.move, change.by, kind, status)
         print_table(table)
     for change in told.told(UNCONFIRMED):
-        text = f"did not hold when run again: {change.label} at {change.since}, {change.move}"
+        text = f"not confirmed by new runs: {change.label} at {change.since}, {change.move}"
         console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
 
 
 def markdown(told: Story) -> str:
-    """The story for a page of documentation."""
+    """The story as a page of documentation."""
     lines = [f"# {told.library}: what its releases changed", "", site.summary(told), ""]
     lines += [*(f"- {told.library} {release}: {_plain(text)}" for release, text in told.sentences), ""]
-    held = f" Held: {', '.join(told.hold)}." if told.hold else ""
+    held = f" Fixed: {', '.join(told.hold)}." if told.hold else ""
     lines += [f"{told.about}{held} Python {told.python}, {told.machine}, {told.date[:10]}.", ""]
     lines += [_plain(told.about_dates), ""] if told.about_dates else []
     rungs = {rung.name: rung for rung in told.rungs}
     for release, groups in by_release(told.told(CONFIRMED, UNCHECKED)):
         lines += [f"## {told.library} {release} ({rungs[release].date[:10]})", ""]
         if rungs[release].beside:
-            lines += [f"With it changed: {', '.join(rungs[release].beside)}.", ""]
+            lines += [f"Changed with it: {', '.join(rungs[release].beside)}.", ""]
         for since, beside in dict.fromkeys((group[0].since, group[0].beside) for group in groups if group[0].beside):
-            lines += [f"With {since} changed: {', '.join(beside)}.", ""]
+            lines += [f"Changed with {since}: {', '.join(beside)}.", ""]
         lines += [
             "| series | from → to | by | | |",
             "|---|---|---|---|---|",
@@ -146,10 +146,10 @@ def markdown(told: Story) -> str:
         ]
     unconfirmed = told.told(UNCONFIRMED)
     if unconfirmed:
-        lines += ["## Alarms that did not hold when run again", ""]
+        lines += ["## Alarms that new runs did not confirm", ""]
         lines += [*(f"- `{change.label}` at {change.since}: {change.move}" for change in unconfirmed), ""]
     if told.failures:
-        lines += ["## What could not be run", ""]
+        lines += ["## Runs that failed", ""]
         for rung in told.failures:
             lines.append(f"- {told.library} {rung.name}: {_plain(rung.failure or ', '.join(rung.failed))}")
         lines.append("")
@@ -167,10 +167,10 @@ def _row(change: Change) -> str:
 
 
 def _plain(text: str) -> str:
-    """A text that came from elsewhere: no HTML."""
+    """A text from elsewhere, without HTML."""
     return _cell(html.escape(text, quote=False))
 
 
 def _cell(text: str) -> str:
-    """What a table's cell can hold; in a code span there is no HTML."""
+    """The text as a table cell; in a code span there is no HTML."""
     return " ".join(text.split()).replace("|", "\\|")

@@ -1,4 +1,4 @@
-"""``perfsuite ladder run``: every rung that has no result yet, one after the other; and the list of ladders."""
+"""``perfsuite ladder run``: runs every rung that has no result yet, one after the other; and the list of ladders."""
 
 import argparse
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
 
 NAME = "run"
-HELP = "Run the rungs of a ladder that have no result yet; an interrupted one goes on where it was."
+HELP = "Run the rungs of a ladder that have no result yet; continues after an interruption."
 SHOWN = 3  # failed benchmarks of a rung that are named
 
 
@@ -23,11 +23,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
     parser.add_argument("--rungs", default="", metavar="V,V,…", help="These rungs only (all).")
-    parser.add_argument("--again", action="store_true", help="Also those that have results, adding to their samples.")
+    parser.add_argument("--again", action="store_true", help="Also those that have results; adds to their samples.")
     parser.add_argument("--quick", action="store_true", help=_QUICK)
 
 
-_QUICK = "Each benchmark once, to see whether a suite runs; the rungs have no result by it."
+_QUICK = "Run each benchmark once, to see whether the suite works; this gives the rungs no results."
 
 
 def add_ladder(parser: argparse.ArgumentParser) -> None:
@@ -36,7 +36,7 @@ def add_ladder(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Run them, and say of each what it cost. Exit code 1 where a rung or a benchmark could not be run."""
+    """Run them, and report what each cost. Exit code 1 if a rung or a benchmark could not run."""
     folder = find_ladder(arguments.ladder)
     with held_by(folder):
         ladder = read_built(folder)
@@ -45,13 +45,13 @@ def run(arguments: argparse.Namespace) -> int:
         waiting = [rung for rung in rungs if arguments.again or not _done(folder, ladder, rung)]
         console = Console(highlight=False)
         if len(waiting) < len(rungs):
-            console.print(f"{len(rungs) - len(waiting)} of {len(rungs)} rungs have their results already.")
+            console.print(f"{len(rungs) - len(waiting)} of {len(rungs)} rungs already have their results.")
         reasons: dict[str, list[str]] = {}
         for rung in waiting:
             if reason := results.why_again(folder, ladder, rung.name):
                 reasons.setdefault(reason, []).append(rung.name)
         for reason, names in reasons.items():
-            text = f"{', '.join(names)}: there are results, but they do not count now: {reason}."
+            text = f"{', '.join(names)}: there are results, but they no longer count: {reason}."
             console.print(escape(text), soft_wrap=True)
         ran = _run_all(folder, ladder, waiting, arguments, console)
     return summary(folder, ladder, rungs, console, ran if arguments.quick else {})
@@ -65,7 +65,7 @@ def chosen(ladder: Ladder, text: str) -> list[Rung]:
 
 
 def _done(folder: Path, ladder: Ladder, rung: Rung) -> bool:
-    """Whether the rung has a result. A benchmark that fails is one: what repeats itself need not be repeated."""
+    """Whether the rung has a result. A failed benchmark is a result too: repeating it would fail again."""
     last = results.last_run(folder, ladder, rung.name)
     return last is not None and not last.failure
 
@@ -73,7 +73,7 @@ def _done(folder: Path, ladder: Ladder, rung: Rung) -> bool:
 def _run_all(
     folder: Path, ladder: Ladder, waiting: list[Rung], arguments: argparse.Namespace, console: Console
 ) -> dict[str, Run]:
-    """Run them. A quick run is beside the results and not kept: its numbers are of one sample each."""
+    """Run them. A quick run is separate from the results and is not kept, since its numbers have one sample each."""
     ran: dict[str, Run] = {}
     columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     library = ladder.definition.library
@@ -103,7 +103,7 @@ def _run_all(
 
 
 def _outcome(run: Run) -> str:
-    """What a run cost and how it ended."""
+    """The cost of a run and how it ended."""
     cost = show_cost(run.seconds)
     if run.failure:
         return f"{cost}  [red]FAILED[/red]"
@@ -114,7 +114,7 @@ def _outcome(run: Run) -> str:
 def summary(
     folder: Path, ladder: Ladder, rungs: Sequence[Rung], console: Console, quick: Mapping[str, Run] | None = None
 ) -> int:
-    """Name what could not be run, and return the exit code that follows from it. ``quick`` are runs not kept."""
+    """Name what could not run, and return the resulting exit code. ``quick`` are runs that are not kept."""
     quick = quick or {}
     status = 0
     for rung in rungs:
@@ -139,9 +139,9 @@ def summary(
 
 
 def _since(folder: Path, ladder: Ladder, rung: Rung) -> str:
-    """Why the runs that it has do not count."""
+    """Why its existing runs do not count."""
     reason = results.why_again(folder, ladder, rung.name)
-    return f" as things are now: {reason}" if reason else ""
+    return f" in the present state: {reason}" if reason else ""
 
 
 def show_all(arguments: argparse.Namespace) -> int:

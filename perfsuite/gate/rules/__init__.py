@@ -1,4 +1,7 @@
-"""The rules by which a metric's new reading is held to its old one: one file per ``Metric.hold``, named like it."""
+"""The rules that compare a metric's new reading with its old one; each returns a line of the verdict.
+
+One file per ``Metric.hold``, with the same name and a ``RULE``.
+"""
 
 import importlib
 import pkgutil
@@ -21,34 +24,34 @@ RULES: dict[str, Rule] = {
 def rule_of(metric: Metric) -> Rule:
     """The rule that the metric names. Raises UsageError if there is none of that name."""
     if metric.hold not in RULES:
-        raise UsageError(f"The metric {metric.name!r} holds by {metric.hold!r}. Known: {', '.join(RULES)}.")
+        raise UsageError(f"The metric {metric.name!r} has no rule {metric.hold!r}. Known: {', '.join(RULES)}.")
     return RULES[metric.hold]
 
 
 def hold(metric: Metric, scope: Scope) -> Line | None:
-    """Hold one metric; it must be on both sides and finite, whatever its rule; None where that is all that is asked."""
+    """Compare one metric, which both sides must have as a finite number; None if its rule asks for no more."""
     new, old = scope.new.readings.get(metric.name), scope.old.readings.get(metric.name)
     rule = rule_of(metric).hold
     if new and old and (other := _another(metric, scope)):
-        return text(metric, "not held", old, new, note=f"counts differ with the release: {other}")
+        return text(metric, "not held", old, new, note=f"counts depend on the release: {other}")
     if new and old and scope.finite:
         return None if metric.hold == "shown" else rule(metric, new, old, scope)
     if new is None and old is None and metric.optional:
         return None
     if not (_is_finite(new) and _is_finite(old)):
         whose = "the baseline" if _is_finite(new) else "the measurement"
-        return text(metric, "failed", old, new, note=f"{whose} holds a number that is not finite")
+        return text(metric, "failed", old, new, note=f"{whose} has a number that is not finite")
     if new is None or old is None:
         needless = metric.optional and old is None
         if metric.hold == "shown" and (needless or (metric.optional and metric.derive)):
-            return None  # what its formula leaves out is no loss, such as an MFU above 100 %
+            return None  # its formula may leave it out, such as an MFU above 100 %
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
     return rule(metric, new, old, scope)
 
 
 def _another(metric: Metric, scope: Scope) -> str:
-    """``python 3.11 -> 3.12``: what the metric depends on and has another minor release on the other side."""
+    """``python 3.11 -> 3.12``: the metric depends on it, and its minor release differs on the other side."""
     sides = scope.old.versions, scope.new.versions
     old, new = ({name: _minor(side.get(name, "")) for name in metric.depends_on} for side in sides)
     return ", ".join(changes(old, new))

@@ -1,4 +1,4 @@
-"""Held closely: losses and gradient norms, step by step, within the bound of the precision."""
+"""Compared closely: losses and gradient norms, step by step, within the bound of the precision."""
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, agree, bound_of, low_precision, say, text
@@ -9,7 +9,7 @@ from perfsuite.wire.sample import Reading
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """Every step that both have: within the bound of the precision, and overflowed in both or in none."""
+    """Every common step: within the bound of the precision, and overflowed on both sides or on neither."""
     bound = bound_of(metric, scope.low_precision)
     pairs = list(zip(old.samples, new.samples, strict=False))
     allowed = f"±{bound * 100:g} %"
@@ -34,7 +34,7 @@ def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> st
     bound = bound_of(metric, low_precision(strategy))
     if all(agree(*pair, bound) for pair in zip(first.samples, other.samples, strict=False)):
         return ""
-    return f"{metric.title} takes another course in launch {{number}} than in the first."
+    return f"{metric.title} develops differently in launch {{number}} than in the first."
 
 
 RULE = Rule(hold=hold, summary=lambda numbers: numbers[-1], differs=differs)

@@ -1,4 +1,4 @@
-"""Held exactly: a number that repeats itself, and each of its parts."""
+"""Compared exactly: a number that repeats itself, and each of its parts."""
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.explain import explain
@@ -10,8 +10,8 @@ from perfsuite.wire.sample import Reading
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """Equality of the value and of its parts. Parts that shift under an equal value are red too: what grew is hidden
-    by what shrank, and the next change may uncover it.
+    """Equality of the value and of its parts. Parts that shift under an equal value are red too: one part's growth is
+    hidden by another's shrinking, and the next change may uncover it.
     """
     if new.value == old.value and new.parts == old.parts:
         value, change = metric.show(old.value), "+0.0 %" if old.value else "0 %"
@@ -24,13 +24,13 @@ def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
 
 
 def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> str:
-    """Why nothing can be held to a number that does not repeat itself."""
+    """Why a number that does not repeat itself cannot be compared."""
     if (first.value, first.parts) == (other.value, other.parts):
         return ""
     return (
         f"{metric.title} is {metric.show(first.value)} ({first.value:,}) in the first launch and "
-        f"{metric.show(other.value)} ({other.value:,}) in launch {{number}}: it does not repeat itself, so nothing "
-        "can be held to it."
+        f"{metric.show(other.value)} ({other.value:,}) in launch {{number}}. It does not repeat itself, so "
+        "it cannot be compared."
     )
 
 

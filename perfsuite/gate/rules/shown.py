@@ -1,4 +1,4 @@
-"""Shown, without a limit: the number is there and finite, and that is all that is asked of it."""
+"""Shown, without a limit: the number must only exist and be finite."""
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope
@@ -7,7 +7,7 @@ from perfsuite.wire.sample import Reading
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> None:
-    """It is there and finite: that is all that is asked of it."""
+    """The caller has checked that both numbers exist and are finite."""
 
 
 RULE = Rule(hold=hold, has_limit=False)

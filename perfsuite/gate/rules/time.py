@@ -1,4 +1,4 @@
-"""A time, or a rate: gate/timing.py decides, and the phases of a step explain what is slower."""
+"""A time, or a rate: gate/timing.py decides, and the phases of a step explain a slow-down."""
 
 import statistics
 
@@ -14,7 +14,7 @@ from perfsuite.wire.sample import Reading
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """The line of gate/timing.py, with the phases that explain what is slower."""
+    """The line of gate/timing.py, with the phases that explain a slow-down."""
     line = hold_time(metric, new, old, scope)
     explained = explain_time(scope.new, scope.old) if line.status in ("alarm", "machine") and line.change else ""
     return msgspec.structs.replace(line, note="; ".join(filter(None, (line.note, explained))))

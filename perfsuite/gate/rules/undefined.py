@@ -1,4 +1,4 @@
-"""A reading of both sides whose Metric is gone: nobody can say what it should be."""
+"""A reading on both sides whose Metric no longer exists: there is no rule for it."""
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, text
@@ -8,7 +8,7 @@ from perfsuite.wire.sample import Reading
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
-    """A reading of both sides whose Metric is gone: nobody can say what it should be."""
+    """Always missing: there is no rule for it."""
     return text(metric, "missing", old, new, note="no Metric defines it")
 
 
