@@ -72,7 +72,7 @@ def test_python_38() -> None:
         assert ast.parse(file.read_text(), feature_version=(3, 8)).body
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_wrapper_is_bypassed(found: dict[str, Any]) -> None:
     """All 2,048 samples of a wrapper that delegates are wrong, in a subset too, and nothing is raised."""
     wrong, failures = found["real"]["wrong"], found["real"]["failures"]
@@ -80,13 +80,13 @@ def test_wrapper_is_bypassed(found: dict[str, Any]) -> None:
     assert [(wrong[name], failures[name]) for name in BYPASSED] == [(2048, False)] * 2
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_transform_of_one_row(found: dict[str, Any]) -> None:
     """One sample per batch comes of a transform written for one row: 64 of 2,048."""
     assert found["real"]["wrong"]["set_transform, for one row"] == 2048 - 64
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_what_works(found: dict[str, Any]) -> None:
     """Formats, samplers, workers, plain wrappers, concatenations and streams deliver what they should."""
     broken = {name for name, count in found["real"]["wrong"].items() if count or found["real"]["failures"][name]}
@@ -95,7 +95,7 @@ def test_what_works(found: dict[str, Any]) -> None:
     assert not broken & {"wrapper", "subset", "set_transform, for batches"}
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_without_the_method_nothing_is_wrong(found: dict[str, Any]) -> None:
     """``__getitems__`` of datasets is what breaks them: with it gone, each of them delivers each sample."""
     real, without = found["real"], found["without"]
@@ -105,7 +105,7 @@ def test_without_the_method_nothing_is_wrong(found: dict[str, Any]) -> None:
     assert [without[name][3] for name in (*CHANGED, *BYPASSED)] == [""] * 6
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_fetches(found: dict[str, Any]) -> None:
     """One fetch per batch where the method is used, one per sample where it is not; workers are counted too."""
     fetches = found["real"]["fetches"]
@@ -114,7 +114,7 @@ def test_fetches(found: dict[str, Any]) -> None:
     assert (fetches["wrapper"], found["without"][WORKERS][1]) == (2048, 2048)
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_an_exception_is_no_count_of_fetches(found: dict[str, Any]) -> None:
     """Where an epoch raised, nothing is told of its fetches."""
     raised = [name for name, failed in found["real"]["failures"].items() if failed]
@@ -122,7 +122,7 @@ def test_an_exception_is_no_count_of_fetches(found: dict[str, Any]) -> None:
     assert raised and all(math.isnan(found["real"]["fetches"][name]) for name in raised)
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_fetches_do_not_apply_where_an_epoch_raised(found: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """asv is told so, by the cases that raised and no others: else their NaN would be a second failure."""
     monkeypatch.syspath_prepend(FOLDER.parent)
@@ -137,7 +137,7 @@ def test_fetches_do_not_apply_where_an_epoch_raised(found: dict[str, Any], monke
     assert skipped == {name for name, failed in found["real"]["failures"].items() if failed}
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_evidence(found: dict[str, Any], evidence: Path) -> None:
     """What is behind a wrong sample and a failure lies beside the ladder, under the benchmark and its parameter."""
     told = json.loads((evidence / "abc.json").read_text())
@@ -147,7 +147,7 @@ def test_evidence(found: dict[str, Any], evidence: Path) -> None:
     assert os.listdir(evidence) == ["abc.json"]
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_seconds(found: dict[str, Any]) -> None:
     """Each timed case has a time; how they compare is for the ladder to tell, a test would flicker."""
     seconds = {name: one for name, one in found["seconds"].items() if name != "broken"}
@@ -155,7 +155,7 @@ def test_seconds(found: dict[str, Any]) -> None:
     assert len(seconds) == 8 and all(0 < one < 1 for one in seconds.values())
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_one_that_raises(found: dict[str, Any]) -> None:
     """A timed case that raises fails with its exception, and fails alone."""
     assert found["seconds"]["broken"] == "ZeroDivisionError: division by zero"

@@ -388,7 +388,7 @@ def test_the_packages_take_the_place_of_every_other_server(published, tmp_path):
     assert not re.search(r'<(script|link)[^>]*"https:', graphs)
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_the_graph_in_a_browser(published, tmp_path, monkeypatch):
     """asv's page, with npm's scripts and without any other server, draws the series that the front page links to."""
     if shutil.which("npm") is None:

