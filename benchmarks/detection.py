@@ -3,7 +3,6 @@
 python benchmarks/detection.py
 """
 
-import math
 import statistics
 import textwrap
 from collections.abc import Callable, Sequence
@@ -11,14 +10,10 @@ from pathlib import Path
 
 from record_trials import DATA, Recorded
 
-from perfsuite.catalog.registry import Catalog
-from perfsuite.gate.paired import LOOKS, decision
-from perfsuite.gate.terms import SHARED
 from perfsuite.records import codec
 from perfsuite.selftest.rows import interval_of as binomial
 
 PAGE = Path(__file__).parent.parent / "docs" / "detection.md"
-FIRST = LOOKS[0]
 
 
 def main() -> None:
@@ -45,7 +40,6 @@ def page(trials: Sequence[Recorded]) -> str:
         "A trial compares four times: the fenced and the unfenced step, the iteration, and the processor time. It ends "
         "with the first that is slower beyond doubt. How far apart two launches in turns are, without a delay:",
         "\n".join(spreads(trials)),
-        shifted(trials),
         "`python benchmarks/error_rates.py` simulates the same rule with normal and with heavy noise, for runs of one "
         "and of 93 cells, and stored times with noise between runs.",
         "Made by `python benchmarks/record_trials.py` and `python benchmarks/detection.py`.",
@@ -79,26 +73,6 @@ def spreads(trials: Sequence[Recorded]) -> list[str]:
             if len(found) > 1:
                 rows.append(f"| {cell} | {metric} | {len(found)} | {100 * statistics.stdev(found):.2f} % |")
     return rows
-
-
-def shifted(trials: Sequence[Recorded]) -> str:
-    """What the rule would have said of the recorded pairs without a delay, if every one were slower by so much."""
-    null = [one for one in trials if not one.delay]
-    tolerances = {metric.name: SHARED.tolerance_of(metric) for metric in Catalog().metrics("training")}
-    told = []
-    for effect in (0.03, 0.05):
-        red = sum(
-            any(
-                decision([d + math.log1p(effect) for d in found[:look]], tolerances[name], SHARED.red_rate)
-                == "regressed"
-                for name, found in one.differences.items()
-                for look in LOOKS
-                if look <= len(found)
-            )
-            for one in null
-        )
-        told.append(f"+{100 * effect:g} % would be red in {red} of {len(null)}")
-    return f"With the pairs of the trials without a delay alone, of which most ended after {FIRST}: {', '.join(told)}."
 
 
 def is_red(one: Recorded) -> bool:
