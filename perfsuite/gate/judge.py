@@ -20,6 +20,7 @@ OPEN ones are neither green nor red. A metric without a limit has no line if it 
 """
 
 from collections.abc import Iterable
+from typing import get_args
 
 import msgspec
 
@@ -31,22 +32,10 @@ from perfsuite.gate.rules import hold
 from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Line, Status, Verdict
+from perfsuite.records.verdict import CellStatus, Line, Status, Verdict
 from perfsuite.units import show_bytes, show_number
 
-ORDER: tuple[Status, ...] = (
-    "failed",
-    "incomparable",
-    "missing",
-    "regressed",
-    "improved",
-    "alarm",
-    "undecided",
-    "machine",
-    "unheld",
-    "ok",
-    "unsupported",
-)
+ORDER: tuple[Status, ...] = get_args(CellStatus)
 OPEN = frozenset({"alarm", "undecided", "machine", "unheld"})  # neither green nor red
 RED = frozenset(ORDER) - OPEN - {"ok", "unsupported"}  # statuses that fail a test
 NOT_HELD = "not held"  # of a line

@@ -4,8 +4,8 @@ from typing import Literal
 
 from perfsuite.wire.record import Record
 
-# gate/judge.py explains each; "same" and "differs" are those of an A/B, "not held" is only for lines.
-Status = Literal[
+# Of a cell, worst first; gate/judge.py explains each.
+CellStatus = Literal[
     "failed",
     "incomparable",
     "missing",
@@ -17,14 +17,10 @@ Status = Literal[
     "unheld",
     "ok",
     "unsupported",
-    "not held",
-    "same",
-    "differs",
-    # In reports of format 2 and older, which can still be read.
-    "suspected",
-    "unstable",
-    "excused",
 ]
+# "same" and "differs" are those of an A/B, "not held" is only for lines. The last three are in reports of format 2 and
+# older, which can still be read.
+Status = Literal[CellStatus, "not held", "same", "differs", "suspected", "unstable", "excused"]
 
 
 class Line(Record, frozen=True, kw_only=True, gc=False):

@@ -42,14 +42,21 @@ def find_perfsuite():
     os.environ["PYTHONPATH"] = folder
 
 
-def of_what_trains(track):
-    """A series that does not apply to a cell whose training failed: of that track_failures tells."""
+def series(key, unit, text, **asv):
+    """The series of what was found of a cell by this key; with a category, of that part of it."""
+
+    def track(self, found, cell, *category):
+        return found[cell][key][category[0]] if category else found[cell][key]
 
     def setup(found, cell, *_):
+        """A series does not apply to a cell whose training failed: track_failures says so."""
         if found[cell].keys() == {"failures"}:
             raise NotImplementedError(f"{cell} cannot be trained")
 
-    track.setup = setup
+    track.__doc__ = text
+    vars(track).update(unit=unit, **asv)
+    if key != "failures":
+        track.setup = setup
     return track
 
 
@@ -65,63 +72,22 @@ class Traced:
         return traced(CELLS, EVIDENCE, RUNG, f"series.{type(self).__name__}")
 
     setup_cache.timeout = SECONDS
-
-    def track_failures(self, found, cell):
-        """Cells that cannot be trained, or no longer fit."""
-        return found[cell]["failures"]
-
-    track_failures.unit = "cells"
-
-    @of_what_trains
-    def track_peak_memory(self, found, cell):
-        """Live tensors of the fullest rank at the peak."""
-        return found[cell]["peak_memory"]
-
-    track_peak_memory.unit = "bytes"
-
-    @of_what_trains
-    def track_memory(self, found, cell, category):
-        """What the tensors at the peak are for."""
-        return found[cell]["memory"][category]
-
-    track_memory.unit = "bytes"
-    track_memory.params = (CELLS, CATEGORIES)
-    track_memory.param_names = ("cell", "category")
-
-    @of_what_trains
-    def track_communication(self, found, cell):
-        """Bytes of all collectives of a step, on the rank that sends most."""
-        return found[cell]["communication"]
-
-    track_communication.unit = "bytes"
-
-    @of_what_trains
-    def track_collectives(self, found, cell):
-        """Collectives of a step."""
-        return found[cell]["collectives"]
-
-    track_collectives.unit = "calls"
-
-    @of_what_trains
-    def track_operators(self, found, cell):
-        """Operators that a step calls."""
-        return found[cell]["operators"]
-
-    track_operators.unit = "calls"
-
-    @of_what_trains
-    def track_model_flop(self, found, cell):
-        """Arithmetic that the model needs for a step."""
-        return found[cell]["model_flop"]
-
-    track_model_flop.unit = "FLOP"
-
-    @of_what_trains
-    def track_hardware_flop(self, found, cell):
-        """Arithmetic that a step does, recomputation included."""
-        return found[cell]["hardware_flop"]
-
-    track_hardware_flop.unit = "FLOP"
+    track_failures = series("failures", "cells", "Cells that cannot be trained, or no longer fit.")
+    track_peak_memory = series("peak_memory", "bytes", "Live tensors of the fullest rank at the peak.")
+    track_memory = series(
+        "memory",
+        "bytes",
+        "What the tensors at the peak are for.",
+        params=(CELLS, CATEGORIES),
+        param_names=("cell", "category"),
+    )
+    track_communication = series(
+        "communication", "bytes", "Bytes of all collectives of a step, on the rank that sends most."
+    )
+    track_collectives = series("collectives", "calls", "Collectives of a step.")
+    track_operators = series("operators", "calls", "Operators that a step calls.")
+    track_model_flop = series("model_flop", "FLOP", "Arithmetic that the model needs for a step.")
+    track_hardware_flop = series("hardware_flop", "FLOP", "Arithmetic that a step does, recomputation included.")
 
 
 if os.environ.get("PERFSUITE_HISTORY_MEASURE") == "1":
@@ -138,23 +104,8 @@ if os.environ.get("PERFSUITE_HISTORY_MEASURE") == "1":
             return measured(CELLS, EVIDENCE, RUNG, f"series.{type(self).__name__}")
 
         setup_cache.timeout = SECONDS
-
-        def track_failures(self, found, cell):
-            """Cells whose training fails."""
-            return found[cell]["failures"]
-
-        track_failures.unit = "cells"
-
-        @of_what_trains
-        def track_step_time(self, found, cell):
-            """Seconds of a step, of the slowest rank."""
-            return found[cell]["step_time"]
-
-        track_step_time.unit = "seconds"
-
-        @of_what_trains
-        def track_seconds_per_tflop(self, found, cell):
-            """Seconds in which a rank does a TFLOP of the model's arithmetic."""
-            return found[cell]["seconds_per_tflop"]
-
-        track_seconds_per_tflop.unit = "seconds per TFLOP"
+        track_failures = series("failures", "cells", "Cells whose training fails.")
+        track_step_time = series("step_time", "seconds", "Seconds of a step, of the slowest rank.")
+        track_seconds_per_tflop = series(
+            "seconds_per_tflop", "seconds per TFLOP", "Seconds in which a rank does a TFLOP of the model's arithmetic."
+        )
