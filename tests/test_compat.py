@@ -5,40 +5,28 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 
 import perfsuite
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
 from perfsuite.rank.compat import ATTRIBUTES, NAMES, OPERATORS
+from perfsuite.records import codec
+from perfsuite.trace.tracing import job_of
 
 ROOT = Path(perfsuite.__file__).parent
 LIBRARIES = {"accelerate", "bitsandbytes", "deepspeed", "peft", "torch", "torchao", "transformers"}
-PYTHON = {"_exit", "_getframe", "_value2member_map_"}  # its own
+TORCH = metadata.version("torch")
+PYTHON = {"_asdict", "_exit", "_getframe", "_value2member_map_"}  # its own
 TREES = {path: ast.parse(path.read_bytes()) for path in sorted(ROOT.rglob("*.py")) if path.name != "compat.py"}
 LISTED = {part for name in (*NAMES, *OPERATORS) for part in name.split(".") if part.startswith("_")} | ATTRIBUTES.keys()
 LOOK = """
-import importlib, json, sys, torch
-def there(path):
-    parts = path.split(".")
-    for end in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:end]))
-        except ImportError:
-            continue
-        for part in parts[end:]:
-            if not hasattr(found, part):
-                return False
-            found = getattr(found, part)
-        return True
-    return False
-names, operators = json.load(sys.stdin)
-missing = [name for name in names if not there(name)]
-for name in operators:
-    space, _, operator = name.partition(".")
-    if not hasattr(getattr(torch.ops, space), operator):
-        missing.append(name)
-print(json.dumps(missing))
+import json, sys
+from perfsuite.rank.compat import is_there
+print(json.dumps([name for name in json.load(sys.stdin) if not is_there(name)]))
 """
 
 
@@ -120,7 +108,85 @@ def test_the_installed_releases_have_every_name() -> None:
     """In a process of its own: this one never imports torch. Attributes of objects need the objects, and the cells that
     make them.
     """
-    asked = json.dumps([list(NAMES), list(OPERATORS)])
+    asked = json.dumps([*NAMES, *(f"torch.ops.{name}" for name in OPERATORS)])
     done = subprocess.run([sys.executable, "-c", LOOK], input=asked, capture_output=True, text=True, check=True)
 
     assert json.loads(done.stdout.splitlines()[-1]) == []
+
+
+VOTE = "stage.PipelineStage._warmup_forward_vote"
+BATCH = (
+    f"torch {TORCH} has no torch.distributed.pipelining.schedules._batch_p2p (sends keep their tensors until they are "
+    "done, in a trace): torch>=2.6,<=2.15 has it."
+)
+LACKING = {  # code that fails, and what its error becomes; None: it stays what it is
+    "schedules._batch_p2p": BATCH,
+    "from torch.distributed.pipelining.schedules import _batch_p2p": BATCH,
+    "mock.patch.object(stage.PipelineStage, '_warmup_forward_vote', None).start()": f"torch {TORCH} has no "
+    f"torch.distributed.pipelining.{VOTE} (stages vote on shapes, in a trace): torch>=2.12,<2.15 has it.",
+    "torch.ops.aten._no_such_operator": "None",
+    "torch.Tensor._handle": "None",  # this release has it, elsewhere
+    "import torch.no_such_module": "None",
+    "raise ValueError('_batch_p2p')": "None",
+    "Model()._no_split_modules": "None",  # nor has every object what its release has
+    "Model()._resolve_parallel_plans": "transformers 5.22.2 has no _resolve_parallel_plans (transformers' models: the "
+    "tensor-parallel plan, its wildcards replaced): transformers>=5.23,<=5.23 has it.",
+}
+LACKS = """
+import json, sys
+from unittest import mock
+import torch
+from torch.distributed.pipelining import schedules, stage
+from perfsuite.rank import compat
+
+Model = type("Model", (), {"__module__": "transformers.models.t5"})
+version = compat.metadata.version
+compat.metadata.version = lambda name: "5.22.2" if name == "transformers" else version(name)
+del schedules._batch_p2p, stage.PipelineStage._warmup_forward_vote
+for code in json.load(sys.stdin):
+    try:
+        exec(code)
+    except Exception as error:
+        print(compat.lacking(error))
+"""
+
+
+def test_what_a_release_lacks_is_unsupported() -> None:
+    """With what it is for and the releases that have it; every other error stays what it is."""
+    asked = json.dumps(list(LACKING))
+    done = subprocess.run([sys.executable, "-c", LACKS], input=asked, capture_output=True, text=True, check=True)
+
+    assert dict(zip(LACKING, done.stdout.splitlines(), strict=True)) == LACKING
+
+
+PATCHED = """
+import sys
+from torch.distributed.pipelining.stage import PipelineStage
+from torch.distributed.tensor._sharding_prop import ShardingPropagator
+from perfsuite.rank.session import Session
+from perfsuite.records import codec
+from perfsuite.trace.overrides import applied
+from perfsuite.trace.recorder import Recorder
+from perfsuite.wire.trace import TraceJob
+
+del PipelineStage._warmup_forward_vote, ShardingPropagator._propagate_tensor_meta_non_cached
+for line in sys.stdin.buffer:
+    job = codec.decode(line, TraceJob, "stdin")
+    try:
+        with applied(Recorder(), job, Session.open(job.job, 0)):
+            print("all there")
+    except Exception as error:
+        print(f"{type(error).__name__}: {error}")
+"""
+
+
+def test_what_a_release_lacks_breaks_the_cells_alone_that_need_it(catalog: Catalog) -> None:
+    """Without names of pipelines and of DTensor, torch's other engines are traced still."""
+    ids = ["single-h100_x1", *(f"{name}-h100_x2" for name in ("ddp", "fsdp1", "fsdp2", "pp_naive"))]
+    jobs = "\n".join(codec.encode_line(job_of(parse_cell(f"gpt2_tiny-{one}", catalog), 0, catalog)) for one in ids)
+    done = subprocess.run([sys.executable, "-c", PATCHED], input=jobs, capture_output=True, text=True, check=True)
+    *others, dtensors, pipeline = done.stdout.splitlines()[-len(ids) :]
+
+    assert others == ["all there"] * 3
+    assert dtensors.startswith(f"Unsupported: torch {TORCH} has no torch.distributed.tensor._sharding_prop.")
+    assert pipeline.startswith(f"Unsupported: torch {TORCH} has no torch.distributed.pipelining.{VOTE} ")

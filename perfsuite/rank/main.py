@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.build import build_model, load_function
+from perfsuite.rank.compat import lacking
 from perfsuite.rank.cpu_allocator import refusal
 from perfsuite.rank.flags import flags
 from perfsuite.rank.meter import Meter
@@ -188,6 +189,7 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
         print(error, file=sys.stderr)  # it says all that there is to say
     else:
         traceback.print_exception(error)
+    error = _evidence(lambda: lacking(error), None) or error
     text = f"{type(error).__name__} {where}: {error}" if not isinstance(error, RankError) else str(error)
     out_of_memory = isinstance(error, MemoryError) or any(sign in text for sign in OUT_OF_MEMORY)
     kind: FailureKind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"

@@ -14,6 +14,7 @@ import traceback
 from pathlib import Path
 
 from perfsuite.errors import RankError, Unsupported
+from perfsuite.rank.compat import lacking
 from perfsuite.records import codec
 from perfsuite.wire.failure import Failure, FailureKind
 from perfsuite.wire.processes import end_with_parent
@@ -26,12 +27,13 @@ def run(job: TraceJob, out: Path) -> None:
         from perfsuite.trace.run import trace
 
         codec.write_bytes(out, codec.encode_line(trace(job)).encode())
-    except Exception as error:
-        if not isinstance(error, RankError):
+    except Exception as caught:
+        if not isinstance(caught, RankError):
             traceback.print_exc()
+        error = lacking(caught) or caught
         kind: FailureKind = "unsupported" if isinstance(error, Unsupported) else "raised"
         text = str(error) if isinstance(error, RankError) else f"{type(error).__name__}: {error}"
-        frames = traceback.extract_tb(error.__traceback__)
+        frames = traceback.extract_tb(caught.__traceback__)
         where = f"{frames[-1].filename}:{frames[-1].lineno}" if frames else ""
         codec.write(out, Failure(kind=kind, rank=job.rank, message=text.strip().split("\n\n")[0], tail=where))
 

@@ -27,9 +27,12 @@ def join(session: Session) -> None:
 
 @contextlib.contextmanager
 def dtensors_plan_apart(recorder: Any) -> Iterator[None]:
-    """DTensor computes the shape of a result from fake tensors with the global shape, which no rank ever has."""
+    """DTensor computes the shape of a result from fake tensors with the global shape, which no rank ever has. Waiting
+    for a functional collective returns the tensor itself; its meta function creates another one.
+    """
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
+    recorder.rules[torch.ops._c10d_functional.wait_tensor.default] = _wait
     propagate = ShardingPropagator._propagate_tensor_meta_non_cached
 
     def apart(*arguments: Any) -> Any:
@@ -78,8 +81,7 @@ class _Unchanging:
         return getattr(self._reducer, name)
 
 
-def wait(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """Waiting for a functional collective returns the tensor itself; its meta function creates another one."""
+def _wait(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return args[0]
 
 

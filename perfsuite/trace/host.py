@@ -13,7 +13,6 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch.optim.optimizer import _default_to_fused_or_foreach
 
 from perfsuite.rank.session import Session
 
@@ -54,28 +53,33 @@ def literals_reach_the_device(recorder: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def hosts_step_one_by_one(recorder: Any) -> Iterator[None]:
     """torch's optimizers step all parameters with one operator only on devices (cuda.optimizers_step_at_once)."""
+    from torch.optim.optimizer import _default_to_fused_or_foreach
+
+    def unless_on_host(params: list[torch.Tensor], *arguments: Any, **options: Any) -> tuple[bool, bool]:
+        if any(on_host(one) for one in params):
+            return False, False
+        return _default_to_fused_or_foreach(params, *arguments, **options)
+
     with contextlib.ExitStack() as stack:
         for module in map(importlib.import_module, ("torch.optim.adam", "torch.optim.sgd")):
-            stack.enter_context(mock.patch.object(module, "_default_to_fused_or_foreach", _unless_on_host))
+            stack.enter_context(mock.patch.object(module, "_default_to_fused_or_foreach", unless_on_host))
         yield
-
-
-def _unless_on_host(params: list[torch.Tensor], *arguments: Any, **options: Any) -> tuple[bool, bool]:
-    if any(on_host(one) for one in params):
-        return False, False
-    return _default_to_fused_or_foreach(params, *arguments, **options)
 
 
 @contextlib.contextmanager
 def told_apart(recorder: Any) -> Iterator[None]:
-    """perfsuite and FSDP build on the device."""
+    """perfsuite builds on the device."""
+    recorder.on_host = on_host
+    with mock.patch.object(Session, "device", DEVICE):
+        yield
+
+
+@contextlib.contextmanager
+def fsdp_builds_on_the_device(recorder: Any) -> Iterator[None]:
+    """As perfsuite does."""
     from torch.distributed.fsdp._fully_shard import _fully_shard
 
-    recorder.on_host = on_host
-    with (
-        mock.patch.object(Session, "device", DEVICE),
-        mock.patch.object(_fully_shard, "_get_device_from_mesh", _device),
-    ):
+    with mock.patch.object(_fully_shard, "_get_device_from_mesh", _device):
         yield
 
 

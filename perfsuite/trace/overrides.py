@@ -11,6 +11,7 @@ from unittest import mock
 import torch
 
 from perfsuite.errors import Unsupported
+from perfsuite.rank.compat import lacking
 from perfsuite.rank.session import Session
 from perfsuite.trace import attention, autograd, cuda, distributed, gloo, host, kernels, streams, values
 from perfsuite.wire.trace import TraceJob
@@ -34,13 +35,24 @@ def transformers_sees_tensors(recorder: Any) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def operators_have_rules(recorder: Any) -> Iterator[None]:
+    """Operators that a recorder treats otherwise than fake tensors do."""
+    aten = torch.ops.aten
+    recorder.rules[aten._local_scalar_dense.default] = values.item
+    recorder.rules[aten.equal.default] = values.equal
+    recorder.rules[aten.add.Tensor] = autograd.add
+    recorder.rules[aten._safe_softmax.default] = kernels.safe_softmax
+    yield
+
+
 EVERYWHERE: tuple[Patch, ...] = (
+    operators_have_rules,
     transformers_sees_tensors,
     autograd.modules_keep_parameters,
     autograd.storages_resize,
     autograd.many_tensors_at_once,
     attention.scores_take_the_mask,
-    distributed.dtensors_plan_apart,
     distributed.buckets_reduce_alone,
     distributed.meshes_are_real,
 )
@@ -52,21 +64,19 @@ CPU: tuple[Patch, ...] = (
     kernels.elementwise_kernels_convert,
 )
 CUDA: tuple[Patch, ...] = (*cuda.PATCHES, streams.streams_have_pools)
-RULES = {
-    torch.ops.aten._local_scalar_dense.default: values.item,
-    torch.ops.aten.equal.default: values.equal,
-    torch.ops.aten.add.Tensor: autograd.add,
-    torch.ops.aten._safe_softmax.default: kernels.safe_softmax,
-    torch.ops._c10d_functional.wait_tensor.default: distributed.wait,
-    torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default: values.no_overflow,
-}
 
 
 def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
-    """The patches that the cell needs."""
+    """The patches that the cell needs. A release that lacks a name for one of them can trace all other cells."""
     yield from EVERYWHERE
-    if session.strategy.engine.dimension == "pipeline":
+    engine = session.strategy.engine
+    dtensors = engine.keeps == "dtensors" or session.layout.tensor > 1
+    if dtensors:
+        yield distributed.dtensors_plan_apart
+    if engine.dimension == "pipeline":
         yield from PIPELINES
+    if session.recipe.loss_scaling:
+        yield values.scales_do_not_overflow
     yield from CPU if job.job.device == "cpu" else CUDA
     if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them
         newest = job.capability is None or job.capability >= AMPERE
@@ -75,7 +85,9 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
     offloads = job.job.device != "cpu" and bool(sets & host.MOVES)
     if offloads:
         yield from host.PATCHES
-    if "deepspeed" in session.strategy.engine.packages:
+        if dtensors:
+            yield host.fsdp_builds_on_the_device
+    if "deepspeed" in engine.packages:
         from perfsuite.trace import deepspeed
 
         yield from deepspeed.PATCHES
@@ -89,13 +101,12 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
 @contextlib.contextmanager
 def applied(recorder: Any, job: TraceJob, session: Session) -> Iterator[None]:
     """Inside, the libraries treat fake tensors like those of a run."""
-    recorder.rules.update(RULES)
     with contextlib.ExitStack() as stack:
         for patch in patches(job, session):
             try:
                 stack.enter_context(patch(recorder))
-            except (AttributeError, ImportError) as error:  # rank/compat.py lists the private names
-                raise Unsupported(
+            except (AttributeError, ImportError) as error:
+                raise lacking(error) or Unsupported(
                     f"These releases cannot be traced: {error}. Measure the cell in a run instead."
                 ) from error
         yield

@@ -7,7 +7,9 @@ are finite: no loss scale overflows, and every check finds that.
 
 from __future__ import annotations
 
+import contextlib
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -108,7 +110,13 @@ def equal(recorder: Any, func: Any, args: Any, kwargs: Any) -> bool:
     return bool(args[0].shape == args[1].shape)
 
 
-def no_overflow(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
+@contextlib.contextmanager
+def scales_do_not_overflow(recorder: Any) -> Iterator[None]:
     """GradScaler's check of the gradients: none is infinite. It writes in place and needs no memory."""
+    recorder.rules[torch.ops.aten._amp_foreach_non_finite_check_and_unscale_.default] = _no_overflow
+    yield
+
+
+def _no_overflow(recorder: Any, func: Any, args: Any, kwargs: Any) -> None:
     with unset_fake_temporarily():
         tell(args[1], torch.zeros(()))
