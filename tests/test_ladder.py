@@ -423,7 +423,7 @@ def test_a_drift_is_told_as_one(tmp_path, monkeypatch):
 
     assert site.summary(told) == "lib 1 to 8: 1 of 1 series got worse little by little from 1 to 8."
     assert told.sentences == [("8", "1 series worse little by little from 1 to 8 (b)")]
-    assert told.changes[0].by == "+50.4 %, 1.06 at each release"
+    assert told.changes[0].by == "+50.4 %, 1.06 per release"
 
 
 def _page(told, folder, parameters=()):
@@ -556,7 +556,7 @@ BUILD = ["ladder", "build", "packaging", "--suite", "SUITE", "--folder", "here"]
             "has no library named",
         ),
         ([*BUILD, "--from", "21.33"], "No release of packaging named '21.33'. Did you mean '21.3'?"),
-        ([*BUILD, "--from", "23.0", "--to", "22.0"], "a ladder goes up"),
+        ([*BUILD, "--from", "23.0", "--to", "22.0"], "a ladder goes from old to new"),
         ([*BUILD, "--from", "22.0", "--only", "21.3"], "--only names 21.3, outside of"),
         ([*BUILD, "--from", "22.0", "--hold", "six>=1"], "write six==version"),
         ([*BUILD, "--from", "22.0", "--hold", "six==77"], "No release of six named '77'"),
@@ -590,7 +590,7 @@ def test_the_folder_is_one_process_s(rungs):
         done = _perfsuite("ladder", "run", rungs[0])
 
     assert done.returncode == 2
-    assert "Another perfsuite works on the ladder" in done.stderr
+    assert "Another perfsuite process uses the ladder" in done.stderr
 
 
 def test_a_ladder_that_was_not_built_leaves_no_folder(tmp_path):
@@ -1124,8 +1124,8 @@ def test_a_series_without_an_answer_leaves_the_others_theirs(tmp_path, monkeypat
 
     assert status == 1
     assert [answer["found"]["bad"] for answer in done["answers"]] == ["2"]
-    assert "lib 1 cannot be run" in done["refused"][f"a({cell})"]
-    assert "lib 1 cannot be run" in capsys.readouterr().out
+    assert "lib 1 cannot run" in done["refused"][f"a({cell})"]
+    assert "lib 1 cannot run" in capsys.readouterr().out
 
 
 def _grid(folder, monkeypatch):
@@ -1175,11 +1175,15 @@ def _pair(folder, monkeypatch, answer, unit="samples"):
     [
         (lambda lib, six, _: 7 * (lib and six), "lib ≥ 2 together with six ≥ 2.0: neither alone changes it", True),
         (lambda lib, six, time: 7 * (lib and (six or time == 2)), "lib ≥ 2 together with six ≥ 2.0: neither", False),
-        (lambda lib, _, __: 7 * lib, "lib 2 alone: it is there with six 1.0 too", True),
-        (lambda lib, six, time: 7 * (lib and (six or time == 1)), "lib 2 alone: it is there with six 1.0 too", False),
+        (lambda lib, _, __: 7 * lib, "lib 2 alone: the change is also there with six 1.0", True),
+        (
+            lambda lib, six, time: 7 * (lib and (six or time == 1)),
+            "lib 2 alone: the change is also there with six 1.0",
+            False,
+        ),
         (
             lambda lib, six, _: {} if not six and not lib else 7 * (lib and six),
-            "not to be told: the four corners",
+            "unknown: the four corners",
             False,
         ),
     ],
@@ -1235,7 +1239,7 @@ def test_corners_that_say_the_other_release_alone(tmp_path):
         ),
         ([0, 0, 0, 7, 7, 7], "samples", "lib 4", []),
         ([1, 1.05, 0.95, 2, 2.1, 1.95], "seconds", "lib 4", []),
-        ([0, 0, None, None, 7, 7], "samples", "lib 5, or one of 3, 4, which cannot tell", []),
+        ([0, 0, None, None, 7, 7], "samples", "lib 5, or one of 3, 4, which are undecided", []),
     ],
 )
 def test_what_lies_beside_the_release_is_told(numbers, unit, verdict, between, tmp_path, monkeypatch):
@@ -1253,7 +1257,7 @@ def test_a_corner_that_is_like_neither_end_tells_nothing(tmp_path, monkeypatch):
     """Of what repeats itself: six alone gives 64 wrong samples, so it is not so that neither alone changes it."""
     found, _ = _pair(tmp_path, monkeypatch, lambda lib, six, _: 2048 if lib and six else 64 * six)
 
-    assert found.verdict.startswith("not to be told: the four corners of lib 2 and six 2.0 contradict each other")
+    assert found.verdict.startswith("unknown: the four corners of lib 2 and six 2.0 are contradictory")
     assert found.confirmed is False
 
 
@@ -1262,7 +1266,7 @@ def test_a_corner_that_is_like_neither_end_tells_nothing(tmp_path, monkeypatch):
     [
         ((), "six==1.0", "--with six==1.0: the ladder holds nothing."),
         (("toml==1.0",), "six==1.0", "--with six==1.0: the ladder holds no six, but toml."),
-        (("six==2.0",), "six", "--with 'six' names no one version: write six==version."),
+        (("six==2.0",), "six", "--with 'six' does not pin one version: write six==version."),
         (("six==2.0",), "six==3.0", "--with six==3.0: give an older release than six 2.0"),
         (("six==2.0",), "six==1.7", "No release of six named '1.7'"),
     ],

@@ -120,5 +120,5 @@ def test_loose_requirement(site: Path) -> None:
     metadata = site / "torch-1.0.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("(==8.5)", "(>=8.5)"))
 
-    with pytest.raises(UsageError, match=r"nvidia-cudnn-cu11>=8\.5, which is no one version"):
+    with pytest.raises(UsageError, match=r"nvidia-cudnn-cu11>=8\.5, which does not pin one version"):
         make(site, site)

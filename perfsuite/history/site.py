@@ -1,7 +1,7 @@
-"""The site of a ladder: a front page that says in words what changed, in front of asv's graphs.
+"""The site of a ladder: a front page that describes the changes in words, in front of asv's graphs.
 
-asv's page becomes ``graphs.html``, served with the scripts that it else takes from four other servers. Its list of
-regressions and its feed say what was not run again as well, so alarms that are not confirmed are taken out of the list
+asv's page becomes ``graphs.html``, with local copies of the scripts that it takes from four other servers. Its list of
+regressions and its feed also include changes that were not run again. So unconfirmed alarms are removed from the list,
 and the feed is left out.
 """
 
@@ -29,7 +29,7 @@ _WIDTH, _HEIGHT, _EDGE = 220, 48, 6  # of a small graph, in CSS pixels
 
 
 def publish(folder: Path, ladder: Ladder, story: Story) -> Path:
-    """Write the whole site and return its front page. Raises FileError where asv cannot publish."""
+    """Write the whole site and return its front page. Raises FileError if asv cannot publish."""
     asv.publish(folder, ladder)
     html = folder / "html"
     _own_scripts(html)
@@ -103,7 +103,7 @@ def plot(change: Change, story: Story) -> str:
     """The series over the rungs as a small graph in SVG; a rung without a number is a gap."""
     known = [value for value in change.series if value is not None]
     top, low = max(known, default=0.0), min(known, default=0.0)
-    low = low if 0 < low > ZOOM * top else min(0.0, low)  # from 0, but where all that happens would be a flat line
+    low = low if 0 < low > ZOOM * top else min(0.0, low)  # from 0, unless all changes would look like a flat line
     step = (_WIDTH - 2 * _EDGE) / max(1, len(change.series) - 1)
     at = next(number for number, rung in enumerate(story.rungs) if rung.name == change.new_rung)
 
@@ -123,7 +123,7 @@ def plot(change: Change, story: Story) -> str:
 
 
 def _own_scripts(html: Path) -> None:
-    """asv's page as ``graphs.html``, with a way back and its scripts beside it."""
+    """asv's page as ``graphs.html``, with a link back and local scripts."""
     shutil.copytree(OURS, html / "www", dirs_exist_ok=True)
     ours = {_bare(path.name): path.name for path in OURS.iterdir()}
 
@@ -137,7 +137,7 @@ def _own_scripts(html: Path) -> None:
     page = _OUTSIDE.sub(replace, (html / "index.html").read_text())
     navigation = '<ul class="nav navbar-nav navbar-left">'
     if navigation not in page:
-        raise FileError("asv's page is not laid out as the one of the pinned asv: install that of constraints.txt.")
+        raise FileError("asv's page has another layout than the pinned asv's: install the one of constraints.txt.")
     page = page.replace(navigation, f"{navigation}{_LINK}", 1)
     page = re.sub(r"\s*<link[^>]*regressions\.xml[^>]*>", "", page)
     codec.write_bytes(html / GRAPHS, page.encode())
@@ -148,7 +148,7 @@ def _bare(name: str) -> str:
 
 
 def _confirmed_only(html: Path, story: Story) -> None:
-    """Take what is not confirmed out of asv's list of regressions."""
+    """Remove unconfirmed changes from asv's list of regressions."""
     path = html / "regressions.json"
     content = json.loads(path.read_text())
     commits = json.loads((html / "index.json").read_text())["revision_to_hash"]

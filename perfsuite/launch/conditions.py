@@ -1,4 +1,4 @@
-"""What the machine did while a cell ran: load, stolen time, clocks, reasons of throttling. Shown, never held."""
+"""The state of the machine while a cell ran: load, stolen time, clocks, throttling. Shown, never compared."""
 
 import os
 import re
@@ -9,14 +9,14 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-PERIOD_SECONDS = 2.0  # between two looks at the clocks; nvidia-smi takes a tenth of one
+PERIOD_SECONDS = 2.0  # between two samples of the clocks; nvidia-smi takes a tenth of a second
 _GPU_FIELDS = ("clocks.sm", "temperature.gpu", "clocks_event_reasons.active")
 _SET_FIELDS = ("clocks.applications.graphics", "clocks.default_applications.graphics")
 SET_BY_USER = 0x2  # of the reasons' mask: nvmlClocksEventReasonApplicationsClocksSetting, for -ac and -lgc alike
 
 
 class Conditions:
-    """Begins when it is made; ``look()`` is to be called while the ranks run, as often as one likes."""
+    """Begins when it is created; call ``look()`` while the ranks run, as often as you like."""
 
     def __init__(self, devices: list[int]) -> None:
         self._devices = devices
@@ -27,7 +27,7 @@ class Conditions:
         self._applications: list[str] = []  # the clock that is set, and the one that the driver would set
 
     def look(self) -> None:
-        """Sample the clocks; of leased GPUs the first's, which all ranks wait for."""
+        """Sample the clocks; for leased GPUs those of the first, for which all ranks wait."""
         now = time.monotonic()
         if now - self._looked < PERIOD_SECONDS:
             return
@@ -42,9 +42,9 @@ class Conditions:
 
     def told(self) -> dict[str, float | str]:
         """Until now. ``stolen_share`` is the share of the machine's CPU time that the hypervisor gave to others
-        (proc(5), steal), ``busy_share`` what anything here used, this cell included. Of the clocks the lowest, of the
-        reasons to throttle all that were given, as nvidia-smi's bit mask (nvidia-smi --help-query-gpu). ``clocks`` are
-        "locked" where somebody has set other application clocks than the driver's, or a set clock held the GPU back.
+        (proc(5), steal), ``busy_share`` the share used by all processes, including this cell. Of the clocks it has the
+        lowest, and of the throttling reasons all, as nvidia-smi's bit mask (nvidia-smi --help-query-gpu). ``clocks``
+        are "locked" if somebody has set other application clocks than the driver's, or if a set clock limited the GPU.
         """
         found: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
         ticks = _ticks()
@@ -78,7 +78,7 @@ def _ticks() -> list[int]:
 
 
 def _gpu(index: int) -> list[tuple[float, float, int]]:
-    """One sample of a GPU; none where nvidia-smi tells none."""
+    """One sample of a GPU; none if nvidia-smi gives none."""
     try:
         clock, temperature, mask = _asked(index, _GPU_FIELDS)
         return [(float(clock), float(temperature), int(mask, 16))]
@@ -87,7 +87,7 @@ def _gpu(index: int) -> list[tuple[float, float, int]]:
 
 
 def _asked(index: int, fields: Sequence[str]) -> list[str]:
-    """What nvidia-smi says of a GPU, field by field; empty where it says nothing."""
+    """nvidia-smi's answer for a GPU, field by field; empty if it gives none."""
     command = shutil.which("nvidia-smi")
     if not command:
         return []

@@ -1,4 +1,4 @@
-"""Allocations of gloo's collectives in addition to their arguments (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp)."""
+"""What gloo's collectives allocate besides their arguments (torch/csrc/distributed/c10d/ProcessGroupGloo.cpp)."""
 
 from __future__ import annotations
 
