@@ -78,7 +78,7 @@ def test_silent_exit(tmp_path: Path, code: int) -> None:
     failure = blame_exit(tmp_path, 2, {1: code << 8})
 
     assert (failure.kind, failure.rank, failure.tail) == ("raised", 1, "step 3")
-    assert failure.message == f"Rank 1 exited with status {code} and said nothing."
+    assert failure.message == f"Rank 1 exited with status {code} and no message."
 
 
 def test_malformed_failure(tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_too_many_ranks_for_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 2)
 
     assert why_absent(parse_hardware("cpu_x8", CATALOG), CATALOG) == ""
-    assert why_absent(parse_hardware("cpu_x9", CATALOG), CATALOG) == "cpu_x9: this machine's 2 cores carry 8 ranks."
+    assert why_absent(parse_hardware("cpu_x9", CATALOG), CATALOG) == "cpu_x9: this machine's 2 cores allow 8 ranks."
 
 
 @pytest.mark.parametrize(("hardware", "indices"), [("h200_x1", [0, 2]), ("t4_x1", [1]), ("l4_x1", []), ("cpu_x1", [])])

@@ -274,8 +274,8 @@ REFUSALS = [
     ("gpt2_tiny-single+cpu_adam-h100_x1", "steps on the host"),
     ("gpt2_tiny-single+tf32-cpu_x1", "CPU has no TF32"),
     ("gpt2_tiny-single+tf32-v100_32g_x1", "v100_32g has no TF32"),
-    ("gpt2_tiny-ddp+ckpt_offload-cpu_x2", "they are there already"),
-    ("gpt2_tiny-single+flash-cpu_x1", "on a CPU there is sdpa"),
+    ("gpt2_tiny-ddp+ckpt_offload-cpu_x2", "they are already there"),
+    ("gpt2_tiny-single+flash-cpu_x1", "on a CPU use sdpa"),
     ("bloom_tiny-single+sdpa-cpu_x1", "no sdpa attention for bloom: it has eager"),
     ("t5_tiny-single+flash-cpu_x1", "no flash_attention_2 attention for t5: it has eager, sdpa"),
 ]

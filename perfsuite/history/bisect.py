@@ -1,6 +1,6 @@
 """Finds the release, or the pair of releases, that made a change, with fresh runs of log2(n) rungs.
 
-Some changes need two: a release of the ladder's library and one of a library that it fixes. If the change is absent
+Some changes need two: a release of the ladder's library and one of a library that it pins. If the change is absent
 with an older release of the other library, that one is bisected too, at the ladder's first bad release. Then all four
 corners are run several times: it is the pair only if neither release alone shows the change.
 
@@ -62,7 +62,7 @@ class Answer(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Other:
-    """The other library that a ladder fixes, and its releases from an older one up to the fixed one."""
+    """The other library that a ladder pins, and its releases from an older one up to the pinned one."""
 
     name: str
     releases: tuple[index.Release, ...]
@@ -76,10 +76,10 @@ def other_held(ladder: Ladder, text: str) -> Other:
     held = dict(lockfile.pinned(held) for held in ladder.definition.hold)
     if name not in held:
         holds = f"no {name}, but {', '.join(held)}" if held else "nothing"
-        raise UsageError(f"--with {text}: the ladder fixes {holds}.")
+        raise UsageError(f"--with {text}: the ladder pins {holds}.")
     high = held[name]
     if Version(low) >= Version(high):
-        raise UsageError(f"--with {text}: give an older release than {name} {high}, which the ladder fixes.")
+        raise UsageError(f"--with {text}: give an older release than {name} {high}, which the ladder pins.")
     return Other(name, tuple(index.chosen(name, low, high, [], (), ladder.definition.dates)))
 
 

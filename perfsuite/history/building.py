@@ -56,7 +56,7 @@ def build(
 
 
 def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
-    """The release dates of the fixed releases, or of those that the suite pins, yanked or not. Raises UsageError for an
+    """The release dates of the releases that the ladder or the suite pins, yanked or not. Raises UsageError for an
     unknown one.
     """
     known = [*map(lockfile.pinned, definition.hold), *lockfile.exact(suite.requires)]
@@ -72,7 +72,7 @@ def add(
 ) -> Ladder:
     """Add the rungs that the ladder does not have yet, writing ``ladder.json`` after each.
 
-    ``dates`` are those of fixed or pinned releases: nothing newer than the newest of them and of the rung is used. A
+    ``dates`` are those of the pinned releases: nothing newer than the newest of them and of the rung is used. A
     rung whose releases conflict is kept with the reason, and tried again as long as no rung is above it. Raises
     UsageError if a lock fails for another reason, which may be temporary.
     """
@@ -151,9 +151,9 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
 
 
 def _stand_ins(lock: str, python: str) -> list[Path]:
-    """The stand-in CUDA wheels for the torch of a lock; none where it needs none."""
+    """The stand-in CUDA wheels for the torch of a lock; empty if it needs none."""
     if gpus():
-        raise UsageError("--stand-ins are for machines without a GPU, and this one has one: leave it out.")
+        raise UsageError("--stand-ins is for machines without a GPU, but this one has a GPU: leave it out.")
     locked = lockfile.versions(lock)
     if "torch" not in locked or not any(name.startswith("nvidia-") for name in locked):
         return []

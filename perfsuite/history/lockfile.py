@@ -1,6 +1,6 @@
 """The lock of a rung: every package of its environment by exact version, as uv resolves it.
 
-Packages that the ladder does not fix are taken as of the rung's release date, and as on the rung below if that still
+Packages that the ladder does not pin are taken as of the rung's release date, and as on the rung below if that still
 fits. So a rung differs from the one below only in the release, and in what that forces.
 """
 

@@ -51,7 +51,7 @@ __attribute__((constructor)) static void refuse(void) {
 
 @dataclass
 class Wanted:
-    """A shared library that others need: the names that they use from it, by symbol version, which is empty for none."""
+    """A shared library that others need: the names that they use from it, by symbol version, empty for none."""
 
     soname: str
     symbols: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))

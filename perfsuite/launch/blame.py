@@ -87,7 +87,7 @@ def _ask_for_stacks(folder: Path, running: Mapping[int, int]) -> dict[int, list[
 
 
 def _waits_for_others(stack: Sequence[str]) -> bool:
-    """Whether the innermost frame is a collective's, or waits for a turn: such a rank is blocked and blocks no other."""
+    """Whether the innermost frame is a collective's, or waits for a turn: such a rank is blocked and does not block."""
     innermost = next((line for line in stack if line.lstrip().startswith("File ")), "")
     return any(
         folder in innermost

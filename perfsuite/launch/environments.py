@@ -174,7 +174,7 @@ def _content(requirement: Requirement) -> str:
         known = bool(re.search("@[0-9a-fA-F]{40}$", address.path))
     if requirement.url and not known:
         raise UsageError(
-            f"{requirement}: the content of this address may change: write git+…@ and the 40 hex digits of a commit, "
+            f"{requirement}: the content of this address may change. Write git+…@ and the 40 hex digits of a commit, "
             "…#sha256= and the file's hash, or file:// and its path."
         )
     return ""

@@ -92,7 +92,7 @@ def _topology() -> dict[tuple[int, int], str]:
 
 
 def _visible(index: int, uuid: str) -> bool:
-    """Whether the user's CUDA_VISIBLE_DEVICES shows this GPU. Like CUDA, it stops reading at the first invalid entry."""
+    """Whether the user's CUDA_VISIBLE_DEVICES shows this GPU. Like CUDA, it stops at the first invalid entry."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is None:
         return True

@@ -1,8 +1,8 @@
 """Every private name of torch, transformers and DeepSpeed that perfsuite uses, and why.
 
-A library may drop a private name in any release. tests/test_compat.py finds the names that the code uses, holds them to
-these lists and looks each one up in the installed releases. So a private name that is not listed here fails a test, and
-one that a release has dropped is named before a cell needs it.
+A library may drop a private name in any release. tests/test_compat.py finds the names that the code uses, compares them
+with these lists and looks each one up in the installed releases. So a private name that is not listed here fails a
+test, and one that a release has dropped is named before a cell needs it.
 """
 
 # Importable names, up to the last private part.
@@ -12,7 +12,7 @@ NAMES = {
     "torch._C._ExcludeDispatchKeyGuard": "calls an operator of CUDA's autocast list without autocast",
     "torch._C._autograd._get_sequence_nr": "the number that autograd gives the next node",
     "torch._C._current_autograd_node": "which node's backward runs",
-    "torch._C._storage_Use_Count": "whether anybody else keeps a storage",
+    "torch._C._storage_Use_Count": "whether a storage has other references",
     "torch._foreach_mul_": "clips all gradients in one operator, as torch.nn.utils does",
     "torch._subclasses.fake_tensor": "fake tensors: models without memory, and all of trace/",
     "torch.amp.GradScaler._found_inf_per_device": "whether fp16 gradients overflowed, without a wait",
@@ -24,9 +24,9 @@ NAMES = {
     "torch.distributed.pipelining.schedules._batch_p2p": "sends keep their tensors until they are done, in a trace",
     "torch.distributed.pipelining.stage.PipelineStage._warmup_backward_result": "stages vote on shapes, in a trace",
     "torch.distributed.pipelining.stage.PipelineStage._warmup_forward_vote": "the same",
-    "torch.distributed.tensor._sharding_prop.ShardingPropagator._propagate_tensor_meta_non_cached": "DTensor's fakes "
-    "are no rank's, in a trace",
-    "torch.library._scoped_library": "operators for the time of one trace",
+    "torch.distributed.tensor._sharding_prop.ShardingPropagator._propagate_tensor_meta_non_cached": "DTensor's fake "
+    "tensors belong to no rank, in a trace",
+    "torch.library._scoped_library": "operators registered during one trace",
     "torch.nn.Module._apply": "moves of modules keep their parameters, in a trace",
     "torch.optim.adam._default_to_fused_or_foreach": "steps of the host go tensor by tensor, in a trace",
     "torch.optim.optimizer._default_to_fused_or_foreach": "the same",
@@ -38,10 +38,10 @@ NAMES = {
     "torch.utils._python_dispatch.TorchDispatchMode": "counts and records operators",
     "torch.utils._pytree.tree_leaves": "the tensors among an operator's arguments",
     "torch.utils._pytree.tree_map_only": "the same",
-    "transformers.PreTrainedModel._from_config": "a model of a config in the dtype that is asked for",
+    "transformers.PreTrainedModel._from_config": "a model from a config in the requested dtype",
 }
 
-# Operators, by namespace and name. torch documents none of them as stable.
+# Operators, by namespace and name. torch does not document them as stable.
 OPERATORS = {
     "_c10d_functional.wait_tensor": "the end of a collective",
     "aten._amp_foreach_non_finite_check_and_unscale_": "fp16 overflows, in a trace",
@@ -73,6 +73,6 @@ ATTRIBUTES = {
     "_saved_grad_shard": "FSDP1's flat parameter: its gradient",
     "_schema": "an operator's arguments",
     "_sequence_nr": "a node of autograd: its number",
-    "_use_count": "torch.Tensor: how many hands hold it, in a trace",
+    "_use_count": "torch.Tensor: its reference count, in a trace",
     "_user_meta": "a pipeline stage: the shapes of what it receives",
 }

@@ -1,7 +1,7 @@
 """One rank of one cell: build, prepare, prove the engine, step, write one result.
 
 By hand, without the server:  python -m perfsuite.rank.main FOLDER RANK
-where FOLDER holds the cell's job.json. One process per rank; the ranks find each other through FOLDER.
+where FOLDER contains the cell's job.json. One process per rank; the ranks find each other through FOLDER.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from perfsuite.wire.sample import RankSample, Reading
 from perfsuite.wire.steps import MOST_TRACED_STEPS, READS_NORM, TRACED_STEPS, block_size, last_kinds
 
 EVALUATED_BATCHES = 2
-FIRST_EVALUATED = 10**9  # no training step draws the samples from here on
+FIRST_EVALUATED = 10**9  # no training step uses samples from here on
 OUT_OF_MEMORY = ("DefaultCPUAllocator: can't allocate", "CUBLAS_STATUS_ALLOC_FAILED", "out of memory")
 
 
 def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
-    """Train the cell and return what this rank measured."""
+    """Train the cell and return this rank's measurements."""
     engine = session.strategy.engine
     kinds = [module.METER for module in session.catalog.modules("metric")]
     meters = [kind(session) for kind in kinds if engine.process in kind.processes]
@@ -71,9 +71,9 @@ def drive(
     phases_seconds: dict[str, float],
     skipped: list[bool],
 ) -> dict[str, str | int]:
-    """Build, prepare, prove the engine and step, watched by the meters: what is measured, and what is traced.
+    """Build, prepare, prove the engine and step, watched by the meters; for measuring and for tracing.
 
-    ``kinds`` says what each step is for. It may look at ``skipped``, to which every step adds whether it was.
+    ``kinds`` says what each step is for. It may read ``skipped``, to which every step appends whether it was skipped.
     """
     with _timed("build", session, phases_seconds):
         model = build_model(session)
@@ -97,7 +97,7 @@ def drive(
         steps = itertools.islice(numbers, block_size(session.job.steps) if kind == "unfenced" else 1)
         batches = [_feed(session, trainer, meters, kind, number) for number in steps]
         trainer.reads_norm = kind in READS_NORM
-        align(session)  # else a fast rank's step would contain the slow one's previous step
+        align(session)  # otherwise a fast rank's step would contain the slow rank's previous step
         with contextlib.ExitStack() as around:
             for meter in meters:
                 around.enter_context(meter.step(kind))
@@ -122,7 +122,7 @@ def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: str
 
 
 def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
-    """What each step is for. A step that fp16 skipped has no optimizer state to record, so another is recorded."""
+    """The kind of each step. A step that fp16 skipped has no optimizer state to record, so another is recorded."""
     recorded = 0
     for _ in range(MOST_TRACED_STEPS):
         yield "traced"
@@ -138,7 +138,7 @@ def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
 
 
 def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> None:
-    """The end of an epoch: always the same batches, as a validation set is."""
+    """The end of an epoch: always the same batches, like a validation set."""
     losses = []
     for number in range(EVALUATED_BATCHES):
         session.mark("evaluation")
@@ -150,10 +150,10 @@ def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> No
 
 
 def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> int:
-    """Run one rank to its end and leave result or failure in the folder. Returns the exit status. ``warm_up`` does what
-    was not done for all ranks before they were forked.
+    """Run one rank to its end and leave result or failure in the folder. Returns the exit status. ``warm_up`` does the
+    preparation that was not done before the ranks were forked.
     """
-    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a rank that hangs where it is
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a hanging rank for its stack
     progress = ProgressWriter(folder / f"rank{rank}.progress")
     session = None
     try:
@@ -178,9 +178,9 @@ def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> i
 
 
 def _report(error: BaseException, folder: Path, rank: int, where: str, session: Session | None) -> None:
-    """Say in a file why this rank ends; the first rank to do so is to blame."""
+    """Write the reason why this rank ends to a file; the first rank to do so is the culprit."""
     if isinstance(error, RankError):
-        print(error, file=sys.stderr)  # it says all that there is to say
+        print(error, file=sys.stderr)  # its message is complete
     else:
         traceback.print_exception(error)
     import torch
@@ -190,8 +190,8 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
         sign in str(error) for sign in OUT_OF_MEMORY
     )
     kind: FailureKind = "oom" if out_of_memory else "unsupported" if isinstance(error, Unsupported) else "raised"
-    message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
-    refused = refusal(message)  # CUDA's message does not tell it exactly
+    message = text.split("\nException raised")[0].strip()  # torch prints its C++ stack after it
+    refused = refusal(message)  # CUDA's message is not exact
     failure = Failure(
         kind=kind,
         rank=rank,
@@ -205,7 +205,7 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
 
 
 def _alive(session: Session | None, message: str) -> dict[str, int]:
-    """What was alive when memory ran out. Evidence only: whatever goes wrong here must not hide the real failure."""
+    """The bytes alive when memory ran out. Evidence only: an error here must not hide the real failure."""
     if session is None or session.at_refusal is None:
         return {}
     try:
@@ -216,9 +216,9 @@ def _alive(session: Session | None, message: str) -> dict[str, int]:
 
 
 def seed_steps(session: Session) -> None:
-    """Dropout draws from here on: each rank its own numbers, whatever was drawn before by engines and meters.
+    """Seeds dropout: each rank draws its own numbers, independent of earlier draws by engines and meters.
 
-    The tensor-parallel ranks of one replica draw the same, for they drop from the same hidden states.
+    The tensor-parallel ranks of one replica draw the same, since they drop from the same hidden states.
     """
     import torch
 
@@ -235,7 +235,7 @@ def _timed(phase: str, session: Session, phases_seconds: dict[str, float]) -> An
 
 
 def versions(session: Session | None) -> dict[str, str]:
-    """The versions of the libraries and of what strategy and model name, and the set of the CPU's kernels."""
+    """The versions of the libraries and of the strategy's and model's packages, and the set of the CPU's kernels."""
     import torch
 
     kernels = session.job.kernels if session else ""

@@ -1,4 +1,4 @@
-"""The plain PyTorch loop that all native engines share, with a place for everything in which they differ."""
+"""The plain PyTorch loop that all native engines share, with a method for each difference between them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from perfsuite.rank.session import Session
 
-EVALUATED_TOKENS = 8  # new ones per sample, of a sequence-to-sequence model's evaluation
+EVALUATED_TOKENS = 8  # new tokens per sample, in a sequence-to-sequence model's evaluation
 
 
 class LoopTrainer(Trainer):
@@ -30,19 +30,19 @@ class LoopTrainer(Trainer):
         self.scaler = self.make_scaler()
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        """What the forward goes through."""
+        """The module that the forward calls."""
         return model
 
     def kept_parameters(self) -> Iterable[torch.nn.Parameter]:
-        """The parameters as this rank keeps them between steps; asked once, when the model is wrapped."""
+        """The parameters as this rank keeps them between steps; called once, when the model is wrapped."""
         return self.model.parameters()
 
     def trainable(self) -> list[torch.nn.Parameter]:
-        """The parameters that the optimizer steps."""
+        """The parameters that the optimizer updates."""
         return [parameter for parameter in self.parameters if parameter.requires_grad]
 
     def parameter_groups(self) -> list[Any]:
-        """What the optimizer is given: parameters, or groups of them as torch's optimizers take them."""
+        """The optimizer's input: parameters, or groups of them in torch's format."""
         return self.trainable()
 
     def make_scaler(self) -> Any:
@@ -52,7 +52,7 @@ class LoopTrainer(Trainer):
         return torch.amp.GradScaler(self.session.job.device, enabled=self.session.recipe.loss_scaling)
 
     def accumulating(self) -> contextlib.AbstractContextManager[None]:
-        """Around forward and backward of every micro-batch but the last."""
+        """Around forward and backward of every micro-batch except the last."""
         return contextlib.nullcontext()
 
     def forward_backward(self, batch: list[MicroBatch]) -> torch.Tensor:
@@ -76,10 +76,10 @@ class LoopTrainer(Trainer):
         return loss_sum
 
     def reduce_gradients(self) -> None:
-        """What is left to reduce over the ranks after the last backward."""
+        """Reduce the remaining gradients over the ranks after the last backward."""
 
     def gradients(self) -> list[torch.Tensor]:
-        """All gradients that there are, as the engine keeps them."""
+        """All existing gradients, as the engine keeps them."""
         return [parameter.grad for parameter in self.trainable() if parameter.grad is not None]
 
     def gradient_norm(self) -> torch.Tensor:
@@ -87,8 +87,8 @@ class LoopTrainer(Trainer):
         return gradient_norm(self.gradients(), self.session.device)
 
     def overflows(self) -> list[torch.Tensor]:
-        """What the scaler found out about the gradients of this step and forgets in its update: not 0 is an overflow.
-        To ask for the scale would wait for the device.
+        """The scaler's findings on this step's gradients, which its update clears: nonzero is an overflow. Reading the
+        scale would wait for the device.
         """
         found = self.scaler._found_inf_per_device(self.optimizer) if self.session.recipe.loss_scaling else {}
         return list(found.values())
@@ -125,12 +125,12 @@ class LoopTrainer(Trainer):
             yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
 
     def evidence(self, **more: str | int) -> dict[str, str | int]:
-        """What ``check`` returns: who really ran."""
+        """The return value of ``check``: the classes that really ran."""
         return {"module": type(self.module).__name__, "optimizer": type(self.optimizer).__name__, **more}
 
 
 def evaluate(trainer: Trainer, module: torch.nn.Module, batch: list[MicroBatch]) -> Any:
-    """This rank's share of the loss in eval mode; a sequence-to-sequence model then writes some tokens too, as with
+    """This rank's share of the loss in eval mode; a sequence-to-sequence model then also generates some tokens, as with
     ``predict_with_generate``.
     """
     import torch
@@ -147,7 +147,7 @@ def evaluate(trainer: Trainer, module: torch.nn.Module, batch: list[MicroBatch])
 
 
 def storages(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The plain tensors among the values; those that a tensor subclass is made of, where it is one."""
+    """The plain tensors among the values; for a tensor subclass, its inner tensors."""
     import torch
 
     for value in values:

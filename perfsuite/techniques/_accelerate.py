@@ -1,4 +1,4 @@
-"""Accelerate's loop, as its documentation writes it: prepare, accumulate, backward, clip, step."""
+"""Accelerate's loop, as in its documentation: prepare, accumulate, backward, clip, step."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MIXED_PRECISION = {"float32": "no", "bfloat16": "bf16", "float16": "fp16"}
 
 
 class Accelerated(LoopTrainer):
-    """Stands before an engine's class: Accelerate chooses the wrapper, the engine's ``check`` proves which it chose."""
+    """Precedes an engine's class: Accelerate chooses the wrapper, and the engine's ``check`` proves which one."""
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         from accelerate import Accelerator
@@ -30,7 +30,7 @@ class Accelerated(LoopTrainer):
         Trainer.__init__(self, session, model)
         with as_launched(session):
             self.accelerator: Any = Accelerator(
-                # Without it Accelerate takes ranks without a GPU for programs that have nothing to do with each other.
+                # Without it Accelerate treats ranks without a GPU as independent programs.
                 cpu=session.job.device == "cpu",
                 mixed_precision="no" if session.recipe.pure else MIXED_PRECISION[session.recipe.compute_dtype],
                 gradient_accumulation_steps=session.recipe.accumulation,
@@ -74,10 +74,10 @@ class Accelerated(LoopTrainer):
 
 @contextlib.contextmanager
 def as_launched(session: Session) -> Iterator[None]:
-    """The environment from which Accelerate learns what it runs in, while it asks.
+    """The environment variables of a launcher, while Accelerate reads them.
 
-    A program that was started alone has no rank, else Accelerate wraps it in DistributedDataParallel; a rank on a CPU
-    says how many threads it has, else Accelerate gives it others.
+    A program that was started alone has no rank, or Accelerate wraps it in DistributedDataParallel. A rank on a CPU
+    gives its number of threads, or Accelerate sets another one.
     """
     import torch
 
@@ -94,12 +94,12 @@ def as_launched(session: Session) -> Iterator[None]:
 def prove(session: Session, accelerator: Any) -> dict[str, str | int]:
     """Evidence that Accelerate knows of all ranks and computes in the recipe's precision. Raises WrongEngine.
 
-    What Accelerate says about its precision proves nothing: it says fp16 on a CPU too, and computes in fp32.
+    Accelerate's own report of its precision proves nothing: on a CPU it reports fp16 and computes in fp32.
     """
     import torch
 
     if accelerator.num_processes != session.world_size:
-        raise WrongEngine(f"Accelerate must run {session.world_size} ranks, it runs {accelerator.num_processes}.")
+        raise WrongEngine(f"Accelerate must run {session.world_size} ranks, but it runs {accelerator.num_processes}.")
     device, recipe = session.job.device, session.recipe
     with accelerator.autocast():
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
@@ -108,6 +108,6 @@ def prove(session: Session, accelerator: Any) -> dict[str, str | int]:
     if dtype != expected or scaled != recipe.loss_scaling:
         raise WrongEngine(
             f"Accelerate must compute in {expected} {'with' if recipe.loss_scaling else 'without'} loss scaling, "
-            f"it computes in {dtype} {'with' if scaled else 'without'}."
+            f"but it computes in {dtype} {'with' if scaled else 'without'}."
         )
     return {"accelerate": accelerator.distributed_type.value}

@@ -1,6 +1,6 @@
 """transformers' Trainer: its own train() runs, in a greenlet that waits for the rank's next batch.
 
-A thread would not do: what watches a rank (torch's dispatch modes) watches one thread.
+A thread would not work: torch's dispatch modes, which meters use, watch one thread.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
     from perfsuite.rank.session import Session
 
-ENDLESS = 2**31  # steps; the rank stops asking for them
+ENDLESS = 2**31  # steps; the rank stops resuming it
 
 
 class HfTrained(LoopTrainer):
-    """Stands before an engine's class: the Trainer chooses the wrapper, the engine's ``check`` proves which."""
+    """Precedes an engine's class: the Trainer chooses the wrapper, and the engine's ``check`` proves which one."""
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         import greenlet
@@ -48,7 +48,7 @@ class HfTrained(LoopTrainer):
             raise RankError(f"transformers' Trainer stopped by itself after {self.hf.state.global_step} steps.")
 
     def micro_batches(self) -> Iterator[dict[str, Any]]:
-        """What train() draws its micro-batches from; between two optimizer steps the rank goes on."""
+        """The source of train()'s micro-batches; between two optimizer steps the rank continues."""
         while True:
             self.training.parent.switch()
             yield from ({**micro_batch.inputs, "weight": micro_batch.weight} for micro_batch in self.given)
@@ -58,14 +58,16 @@ class HfTrained(LoopTrainer):
 
         train = self.hf.train.__func__
         if train is not transformers.Trainer.train:
-            raise WrongEngine(f"transformers.Trainer.train must run, this is {train.__module__}.{train.__qualname__}.")
+            raise WrongEngine(
+                f"transformers.Trainer.train must run, but this is {train.__module__}.{train.__qualname__}."
+            )
         evidence: dict[str, str | int] = {"loop": f"{train.__module__}.{transformers.Trainer.__name__}"}
         return super().check() | evidence | prove(self.session, self.hf.accelerator)
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         import torch
 
-        self.given, self.norm = batch, None  # a step without a norm must not tell the last one's
+        self.given, self.norm = batch, None  # a step without a norm must not report the last one's
         self.loss_sum = torch.zeros((), device=self.session.device)
         self.resume()
         self.given = []
@@ -120,13 +122,13 @@ class HfTrained(LoopTrainer):
                 report_to="none",
                 disable_tqdm=True,
             )
-            arguments._n_gpu = min(arguments.n_gpu, 1)  # a lone rank is one device, although it may see others
+            arguments._n_gpu = min(arguments.n_gpu, 1)  # a single rank is one device, even if it sees others
             optimizer = recipe.optimizer(self.parameter_groups(), recipe.learning_rate)
             trainer = Asking(self.model, arguments, optimizers=(optimizer, None), callbacks=[Marking()])
         norm_of = trainer.accelerator.clip_grad_norm_
 
         def clip_grad_norm_(*parameters: Any) -> Any:
-            """The Trainer keeps the norm for its log, which is off: it is noted where Accelerate computes it."""
+            """The Trainer keeps the norm for its log, which is off: so it is recorded when Accelerate computes it."""
             session.mark("optimizer")
             self.norm = norm_of(*parameters)
             return self.norm
