@@ -51,7 +51,7 @@ ENGINES = (
     ),
     Engine(
         name="t5x",
-        refused="t5x is JAX code, so it cannot train a torch model. It also has no package (PyPI has only an empty 0.0.0: "
+        refused="t5x is JAX code, so it cannot train a torch model. It has no package (PyPI has only an empty 0.0.0: "
         '"No matching distribution found for t5x")',
         source="https://github.com/google-research/t5x",
     ),
