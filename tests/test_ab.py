@@ -164,7 +164,7 @@ def test_what_a_server_makes_of_times_is_noise(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_users_time_on_one_side_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An optional time that A lacks is told, and stops nothing."""
+    """An optional time that A lacks is reported, and stops nothing."""
     mine = Metric(name="mine_seconds", title="mine", show=samples.show_seconds, hold="time", optional=True)
     opened = itertools.cycle([{}, {"mine_seconds": samples.times(0.1)}])
 
@@ -401,7 +401,7 @@ def test_an_environment_differs_in_what_was_asked_for(tmp_path: Path, monkeypatc
 
 
 def test_a_module_of_this_folder_does_not_hide_the_revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model may be one file beside the tests, where pytest runs; ranks import the copy's."""
+    """A model may be one file next to the tests, where pytest runs; ranks import the copy's."""
     here, copy = tmp_path / "here", tmp_path / "copy"
     for folder in (here, copy):
         folder.mkdir()
@@ -441,7 +441,7 @@ def test_an_environment_inherits_from_one_that_inherits(tmp_path: Path, monkeypa
 
 
 def test_all_that_was_installed_is_told() -> None:
-    """What a release forces differs too, though the ranks tell of no such package; one that is not there is none."""
+    """What a release forces differs too, though ranks do not report such packages; one that is not there is none."""
     sides = [
         ab.Side("a", Catalog(), Environment(installed=(("forced", "2.0"), ("msgspec", "0.1")))),
         ab.Side("b", Catalog()),

@@ -115,7 +115,7 @@ def sleepers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def test_a_killed_rank_is_blamed_before_one_that_raised(tmp_path: Path) -> None:
-    """Two ranks are told of at once: the one that a signal killed did not die of the other's exception."""
+    """Two ranks are reported at once: the one that a signal killed did not die of the other's exception."""
     leave_failure(tmp_path, 0, "Connection closed by peer", age=0)
 
     assert blame_exit(tmp_path, 2, {0: RAISED, 1: signal.SIGKILL}).rank == 1

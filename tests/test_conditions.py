@@ -42,7 +42,7 @@ def test_the_lowest_clock_and_every_reason_are_told(monkeypatch):
     ],
 )
 def test_whether_clocks_are_locked(monkeypatch, tmp_path, masks, applications, clocks):
-    """By the reason that the driver gives, or by a setting that is not the driver's own; if it tells of clocks."""
+    """By the reason that the driver gives, or by a setting that is not the driver's own; if it reports clocks."""
     for number, mask in enumerate(masks):
         (tmp_path / f"mask{number}").write_text(mask)
     (tmp_path / "applications").write_text(applications)

@@ -169,7 +169,7 @@ def test_a_commit_has_the_full_lock(rungs):
 
 
 def test_newer_releases_are_added(rungs):
-    """With --to moved the old commits stay, and the new one stands behind them."""
+    """With --to moved the old commits stay, and the new one follows them."""
     folder, _, commits, done = rungs
 
     assert [one.returncode for one in done] == [0, 0]
@@ -229,7 +229,7 @@ def test_a_benchmark_that_fails_is_named(resumed):
 
 
 def test_the_story_has_every_change_and_no_other(published):
-    """Both directions, a failure, and the pair; nothing at 23.0. Times may have been too noisy to be told."""
+    """Both directions, a failure, and the pair; nothing at 23.0. Times may have been too noisy to be reported."""
     _, story, _ = published
     told = {
         (change["benchmark"], change["kind"], change["new_rung"], change["status"])
@@ -382,7 +382,7 @@ def test_asv_s_list_has_confirmed_regressions_only(tmp_path):
     ],
 )
 def test_the_story_in_one_sentence(changes, missing, said):
-    """How many series got worse, with which releases; what did not hold is not told, what is missing is."""
+    """How many series got worse, with which releases; unconfirmed changes are not reported, missing results are."""
     assert site.summary(_story(changes, missing)) == said
 
 
@@ -639,7 +639,7 @@ def _found(numbers, noisy):
 
 
 def _ladder(folder, names=("1", "2"), **more):
-    """A ladder that was never built, with a suite of its own beside it."""
+    """A ladder that was never built, with its own suite next to it."""
     suite = folder / "suite" if (folder / "suite").exists() else _suite(folder / "suite")
     rungs = tuple(
         Rung(name=name, date="2024-01-01T00:00:00+00:00", releases=(f"lib=={name}",), commit="c" * 40) for name in names
@@ -660,7 +660,7 @@ def _gave(rung, **more):
 
 
 def test_a_benchmark_that_was_renamed_is_not_told(tmp_path):
-    """asv carries the old name on in a rung's results; what the suite has now is told."""
+    """asv carries the old name on in a rung's results; the suite's present benchmarks are reported."""
     ladder = _ladder(tmp_path)
     _benchmarks(tmp_path, new="bytes")
     for name, number in (("1", 5), ("2", 6)):
@@ -1077,7 +1077,7 @@ def _runs(monkeypatch, answer):
 
 
 def test_a_quick_run_is_no_result(tmp_path, monkeypatch, capsys):
-    """It is made beside the results and says what failed; the rung still waits for its run."""
+    """It is made apart from the results and says what failed; the rung still waits for its run."""
     folder = tmp_path / "one"
     folder.mkdir()
     codec.write(folder / "ladder.json", _ladder(folder, names="1"))

@@ -217,7 +217,7 @@ def test_links_are_those_of_the_leased_gpus(driver: Driver, devices: list[int], 
 
 @pytest.mark.parametrize("topology", ["", "No devices were found\n", "GPU0\n", "\tGPU0\tGPU1\nGPU0\t X \n"])
 def test_a_driver_that_tells_no_links(driver: Driver, topology: str) -> None:
-    """The GPUs alone tell the machines apart."""
+    """Only the GPUs distinguish the machines."""
     driver(*FOUR, topology=topology)
 
     assert describe(parse_hardware("h200_x2", CATALOG), CATALOG, [0, 1]).links == {}

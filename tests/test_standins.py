@@ -86,7 +86,7 @@ def test_no_use_beside_a_gpu(tmp_path: Path, shown: str | None, loads: bool) -> 
 
 
 def test_none_are_made_beside_a_gpu(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a GPU is visible, the real libraries are told to be installed."""
+    """Where a GPU is visible, the error says to install the real libraries."""
     monkeypatch.setattr(standins, "gpus", lambda: ("a GPU",))
     with pytest.raises(UsageError, match="a GPU is visible here"):
         make(site, site)
