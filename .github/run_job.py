@@ -1,13 +1,13 @@
 #!/usr/bin/env python
-"""Run the commands of a workflow's job here, exactly as they are written, in a fresh clone of what is committed.
+"""Run the commands of a workflow's job here, exactly as written, in a fresh clone of the last commit.
 
     .github/run_job.py tests static --set matrix.check=lint
     .github/run_job.py gate measured --artifacts /tmp/artifacts
     .github/run_job.py comment render --artifacts /tmp/artifacts --set github.event.workflow_run.conclusion=failure
 
 A step that uses an action of this repository is that action's own steps. Of others' actions, checkout is the clone,
-setup-python a new virtual environment, and artifacts go to and come from the folder of --artifacts. What needs
-GitHub's token, another action, a machine or a value that is not here is listed as not run, with the reason.
+setup-python a new virtual environment, and artifacts go to and come from the folder of --artifacts. A step
+that needs GitHub's token, another action, a machine or an unknown value is listed as not run, with the reason.
 Exit code 1 if a step has failed, 2 if there is no such job or it cannot be run here.
 """
 
@@ -28,7 +28,7 @@ import yaml
 
 EXPRESSION = re.compile(r"\$\{\{\s*(.*?)\s*\}\}")
 SECRET = re.compile(r"secrets\..*|github\.token")
-EMPTY = re.compile(r"(steps|inputs|env)\..*")  # what GitHub fills with nothing: a step not run, an input not given
+EMPTY = re.compile(r"(steps|inputs|env)\..*")  # empty on GitHub if a step was not run or an input was not given
 ALWAYS, ON_SUCCESS, ON_FAILURE = ("always()", "!cancelled()"), ("", "success()"), ("failure()",)
 NOT_OURS = re.compile(r"PYTHON.*|VIRTUAL_ENV|PYTEST_.*|GITHUB_.*|TOX_.*|PERFSUITE_.*")  # must not reach a job
 SHELLS = {None: ["bash", "-e"], "bash": ["bash", "--noprofile", "--norc", "-eo", "pipefail"]}  # as GitHub calls them
@@ -37,11 +37,11 @@ RAN, FAILED = "ran", "FAILED"
 
 
 class NotRun(Exception):
-    """What only GitHub can do, and why."""
+    """A step that only GitHub can run, with the reason."""
 
 
 class Job:
-    """A job as it runs: what its expressions may name, its environment, and what became of its steps."""
+    """A running job: the values of its expressions, its environment, and the outcomes of its steps."""
 
     def __init__(self, folder: Path, artifacts: Path | None, context: dict[str, str]) -> None:
         self.folder, self.artifacts, self.workspace = folder, artifacts, folder / "workspace"
@@ -59,7 +59,7 @@ class Job:
         }
 
     def fill(self, value: Any) -> str:
-        """The text with its expressions replaced. Raises NotRun for one that is not known here."""
+        """The text with its expressions replaced. Raises NotRun for one that is unknown here."""
         return EXPRESSION.sub(lambda match: self._known(match[1]), text_of(value))
 
     def _known(self, name: str) -> str:
@@ -70,7 +70,7 @@ class Job:
         raise NotRun("needs GitHub's token" if SECRET.fullmatch(name) else f"needs a value: --set {name}=…")
 
     def run(self, steps: list[dict[str, Any]], defaults: dict[str, str], inside: str = "") -> None:
-        """Each step in turn; after a failure only those that ask for it."""
+        """Run each step in turn; after a failure only those whose condition allows it."""
         for step in steps:
             name = inside + (step.get("name") or step.get("uses") or step["run"].splitlines()[0])
             begun = time.monotonic()
@@ -137,7 +137,7 @@ class Job:
         return FAILED if self.failed and not before else RAN
 
     def _python(self, version: str) -> str:
-        *_, version = version.split()  # the last of several runs; the others have to be found by whoever asks for them
+        *_, version = version.split()  # the last of several runs; the others are only installed
         if version != ".".join(map(str, sys.version_info[:2])):
             raise SystemExit(f"run_job.py: the job asks for Python {version}: run this with python{version}.")
         subprocess.run([sys.executable, "-m", "venv", self.folder / "python"], check=True)
@@ -147,9 +147,9 @@ class Job:
     def _upload(self, name: str, path: str) -> str:
         found = self.workspace / path  # an absolute path stays itself
         if not found.exists():
-            return f"{path} is not there: nothing to keep"
+            return f"{path} does not exist: nothing to keep"
         if self.artifacts is None:
-            return f"{path} is there"
+            return f"{path} exists"
         target = self.artifacts / name
         shutil.rmtree(target, ignore_errors=True)
         if found.is_dir():
@@ -192,21 +192,19 @@ def assignments(text: str) -> Iterator[tuple[str, str]]:
 
 
 def self_hosted(job: dict[str, Any]) -> bool:
-    """Whether the job asks for a machine of its own."""
+    """Whether the job needs a self-hosted machine."""
     return "self-hosted" in text_of(job["runs-on"])
 
 
 def main() -> int:
-    """Run one job and print what became of every step."""
+    """Run one job and print the outcome of every step."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("workflow", help="A file of .github/workflows/, without its ending.")
-    parser.add_argument("job", help="A job of it.")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="NAME=VALUE", help="What an expression stands for."
-    )
-    parser.add_argument("--artifacts", type=Path, metavar="FOLDER", help="Where artifacts are kept and taken from.")
-    parser.add_argument("--self-hosted", action="store_true", help="This is the machine that such a job asks for.")
-    parser.add_argument("--repository", default=".", metavar="FOLDER", help="What is cloned (.).")
+    parser.add_argument("job", help="A job of the workflow.")
+    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="The value of an expression.")
+    parser.add_argument("--artifacts", type=Path, metavar="FOLDER", help="Folder of the artifacts.")
+    parser.add_argument("--self-hosted", action="store_true", help="This is the machine that a self-hosted job needs.")
+    parser.add_argument("--repository", default=".", metavar="FOLDER", help="The repository to clone (.).")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="run-job-") as folder:
         workspace = Path(folder, "workspace")
@@ -214,20 +212,20 @@ def main() -> int:
         path = workspace / ".github" / "workflows" / f"{arguments.workflow}.yml"
         if not path.exists():
             known = ", ".join(sorted(one.stem for one in path.parent.glob("*.yml")))
-            parser.error(f"no workflow {arguments.workflow}; there are {known}")
+            parser.error(f"no workflow {arguments.workflow}; known: {known}")
         workflow = yaml.safe_load(path.read_text())
         if arguments.job not in workflow["jobs"]:
             parser.error(f"{arguments.workflow} has no job {arguments.job}; it has {', '.join(workflow['jobs'])}")
         job = workflow["jobs"][arguments.job]
         if self_hosted(job) and not arguments.self_hosted:
-            parser.error(f"the job asks for a machine of its own, {job['runs-on']}: on one, give --self-hosted")
+            parser.error(f"the job needs a self-hosted machine, {job['runs-on']}: on one, give --self-hosted")
         artifacts = arguments.artifacts.absolute() if arguments.artifacts else None
         here = Job(Path(folder), artifacts, dict(one.split("=", 1) for one in arguments.set))
         variables = workflow.get("env", {}) | job.get("env", {})
         here.environment |= {key: here.fill(one) for key, one in variables.items() if key not in INDEXES}
         defaults = (workflow.get("defaults", {}) | job.get("defaults", {})).get("run", {})
         here.run(job["steps"], defaults)
-        print(f"\n=== what became of {arguments.workflow}: {arguments.job}")
+        print(f"\n=== steps of {arguments.workflow}: {arguments.job}")
         for name, seconds, outcome in here.log:
             print(f"{seconds:8.1f} s  {name}: {outcome}")
         for name, value in job.get("outputs", {}).items():

@@ -1,10 +1,10 @@
-"""perfsuite's model of CUDA's caching allocator beside the real one, request by request. Needs no GPU.
+"""Compares perfsuite's model of CUDA's caching allocator with the real one, request by request. Needs no GPU.
 
     python benchmarks/allocator_real.py FOLDER    # writes docs/memory_allocator.md and tests/data/allocator/*.json
 
 FOLDER keeps what is downloaded and built. torch's wheel for CUDA contains the compiled allocator in libc10_cuda.so,
 which needs libc10.so and NVIDIA's libcudart. The latter is replaced by benchmarks/allocator/cudart.cpp, a device that
-has nothing but a capacity; benchmarks/allocator/driver.cpp feeds the allocator requests and prints what it answers.
+has only a capacity; benchmarks/allocator/driver.cpp sends requests to the allocator and prints its answers.
 Needs g++, nm and pip.
 """
 
@@ -71,7 +71,7 @@ Answer = tuple[int, int, int, int] | None  # address, allocated, reserved, segme
 
 @dataclass(frozen=True, kw_only=True)
 class Requests:
-    """What is asked: (number, bytes, stream), bytes < 0 to free; at ``begin`` a device of that capacity (0: any)."""
+    """Requests as (number, bytes, stream), bytes < 0 to free; at ``begin`` a device of that capacity (0: any)."""
 
     name: str
     orders: Sequence[tuple[int, int, int]]
@@ -113,12 +113,12 @@ def traced_requests(name: str) -> Iterator[Requests]:
 
 
 def ours(requests: Requests) -> Iterator[Answer]:
-    """What the model answers."""
+    """The model's answers."""
     return answers(requests.orders, requests.begin, requests.capacity or None)
 
 
 def real(requests: Requests, driver: Path) -> list[Answer]:
-    """What torch's allocator answers."""
+    """The answers of torch's allocator."""
     lines = []
     for at, (number, size, stream) in enumerate(requests.orders):
         if at == requests.begin:
@@ -162,7 +162,7 @@ def keep(requests: Requests, answers: Sequence[Answer]) -> None:
 
 
 def digest(answers: Sequence[Answer]) -> str:
-    """Of all addresses."""
+    """A hash of all addresses."""
     return hashlib.sha256(" ".join(str(one[0]) if one else "oom" for one in answers).encode()).hexdigest()
 
 
@@ -204,7 +204,7 @@ def build(folder: Path) -> Path:
 
 
 def row(requests: Requests, answers: Sequence[Answer]) -> tuple[str, int]:
-    """A line of the page, and how many of the answers are not the model's."""
+    """A line of the page, and how many of the answers differ from the model's."""
     mine = list(ours(requests))
     assert len(mine) == len(answers), f"{requests.name}: {len(answers)} answers to {len(mine)} requests"
     other = sum(one != two for one, two in zip(mine, answers, strict=True))
@@ -217,7 +217,7 @@ def row(requests: Requests, answers: Sequence[Answer]) -> tuple[str, int]:
 
 
 def main() -> int:
-    """Compare, and keep some of what the real allocator answered for the tests."""
+    """Compare, and keep some of the real allocator's answers for the tests."""
     driver = build(Path(sys.argv[1]).resolve())
     lines, wrong, asked, refused = [], 0, 0, 0
     for seed in range(RANDOM):

@@ -1,7 +1,7 @@
-"""What a cell costs beyond its steps: python benchmarks/cell_overhead.py [CELL] [--repeat N]
+"""The cost of a cell in addition to its steps: python benchmarks/cell_overhead.py [CELL] [--repeat N]
 
-Prints, for a cold rank server and for a warm one, the whole time of the cell, its steps, and what is beyond them: of a
-cold one the imports first of all; the engine's own initialisation; forking, rendezvous, counting, gathering, ending.
+Prints, for a cold and for a warm rank server, the whole time of the cell, its steps, and the rest: mostly imports on a
+cold server; the engine's own initialisation; forking, rendezvous, counting, gathering, ending.
 """
 
 import argparse

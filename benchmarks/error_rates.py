@@ -2,9 +2,9 @@
 
     python benchmarks/error_rates.py [REPEATS] > docs/error_rates.md        (2000 by default: about a minute)
 
-Every constant of the statistics that is a choice stands in a table here beside its alternatives: PRIOR_RUNS and the
+Every constant of the statistics that is a choice is in a table here, next to its alternatives: PRIOR_RUNS and the
 spreads of gate/terms.py, LOOKS, PRIOR_PAIRS, PRIOR_SPREAD, HARMLESS and MISSED of gate/paired.py. Real noise comes from
-benchmarks/detection.py; here it is normal or, as on a machine with neighbours, Student's t with 3 degrees of freedom.
+benchmarks/detection.py; here it is normal or, as on a shared machine, Student's t with 3 degrees of freedom.
 """
 
 import math
@@ -107,7 +107,7 @@ def constant(module: object, name: str, value: float) -> Iterator[None]:
 
 
 def choices(repeats: int) -> None:
-    """What other values of each constant would give, for pairs that spread by 1.5 %, and runs by 10 %."""
+    """The results of other values of each constant, for pairs that spread by 1.5 %, and runs by 10 %."""
     print("\n## The constants and their alternatives\n")
     print("A single cell, shared CPU; pairs that spread by 1.5 %, heavy noise.\n")
     print(

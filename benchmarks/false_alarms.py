@@ -1,12 +1,12 @@
-"""How often a ladder raises an alarm over nothing: ten equal rungs, each judged as the newest of those up to it.
+"""How often a ladder raises a false alarm: ten equal rungs, each judged as the newest of those up to it.
 
     python benchmarks/false_alarms.py [--rungs 10] [--folder FOLDER]
 
 Runs each rung once, as `perfsuite ladder run` does, judges every position as `perfsuite ladder publish` would have on
 the day that rung was the newest, and runs every alarm again, as it does. All alarms are false, also those that a new
-rung raises over an older one. Prints their count before and after the confirmation; exit code 1 where one is left, or
-more than one was raised. And of slow-downs that are put into the recorded numbers of the newest rung, how many raise an
-alarm: what never warns is no watch.
+rung raises over an older one. Prints their count before and after the confirmation; exit code 1 if one is left, or
+more than one was raised. Also prints how many slow-downs in the newest rung's recorded numbers raise an alarm, since a
+ladder that never warns is useless.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rungs", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=confirm.ROUNDS)
-    parser.add_argument("--folder", type=Path, help="Keep the ladder here, and go on with it.")
+    parser.add_argument("--folder", type=Path, help="Keep the ladder here, and continue with it.")
     arguments = parser.parse_args()
     folder = (arguments.folder or Path(tempfile.mkdtemp(prefix="false-alarms-"))).absolute()
     built = build(folder, arguments.rungs)
@@ -53,14 +53,14 @@ def main() -> int:
     for key in sorted({key for run in runs.values() for key, _ in run.by_key()}):
         numbers = [value.value for run in runs.values() for at, value in run.by_key() if at == key]
         print(f"{show(key)}: {min(numbers):.4g} to {max(numbers):.4g} s, {max(numbers) / min(numbers) - 1:.1%} apart")
-    print(f"{len(alarms)} alarms in {judged} judgements; {len(held)} of them held when run again")
+    print(f"{len(alarms)} alarms in {judged} judgements; {len(held)} of them confirmed by new runs")
     for factor in SLOWER:
         print(f"{factor} times slower: {len(warned(built, runs, known, factor))} of {judged} raise an alarm")
     return 1 if held or refused or len(alarms) > ALLOWED else 0
 
 
 def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark]) -> list[Step]:
-    """The alarms of every position as the newest: all that was not told when the rung below was the newest."""
+    """The alarms of every position as the newest: all that were not reported when the rung below was the newest."""
     alarms: list[Step] = []
     told: set[tuple[Key, str, str]] = set()
     for count in range(2, len(built.rungs) + 1):
@@ -71,7 +71,7 @@ def judge(built: Ladder, runs: dict[str, Run], known: dict[str, Benchmark]) -> l
 
 
 def _name(step: Step) -> tuple[Key, str, str]:
-    """What makes it the same alarm to whoever reads of it: asv weighs its numbers anew with every rung."""
+    """The identity of an alarm for its readers: asv changes its numbers with every rung."""
     return step.key, step.new_rung, step.kind
 
 

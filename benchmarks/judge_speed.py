@@ -19,7 +19,7 @@ from perfsuite.gate.judge import judge
 from perfsuite.gate.store import Store
 
 RED_EVERY = 10
-PASSES = 5  # the shortest is told: neighbours on the core only ever add to it
+PASSES = 5  # the shortest counts: other processes on the core only add to it
 FOLDER = Path(__file__).parents[1] / "baselines"
 
 

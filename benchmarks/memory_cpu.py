@@ -3,7 +3,7 @@
     python benchmarks/memory_cpu.py            # all cells, some minutes of two cores
     python benchmarks/memory_cpu.py CELL …     # these
 
-Exit code 1 where a lone rank is off by more than 0.01 %, or several ranks by more than 0.1 %.
+Exit code 1 if a single rank is off by more than 0.01 %, or several ranks by more than 0.1 %.
 """
 
 import sys

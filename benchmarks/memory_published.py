@@ -1,4 +1,4 @@
-"""Memory that others measured on GPUs against what perfsuite predicts, and what other estimators say of the same.
+"""Memory that others measured on GPUs, compared with perfsuite's predictions and other estimators' figures.
 
     python benchmarks/memory_published.py      # writes docs/memory_published.md
 
@@ -103,14 +103,14 @@ FIGURES = (
 
 
 def predicted(figure: Figure, prediction: Prediction) -> int:
-    """The number that was published, of a prediction."""
+    """The prediction's counterpart of the published number."""
     if figure.what == "occupied":
         return prediction.reserved_bytes + CONTEXT_2022
     return prediction.reserved_bytes if figure.what == "reserved" else prediction.allocated_bytes
 
 
 def accelerate_says(cell: Cell) -> int:
-    """What ``accelerate estimate-memory`` tells of training with Adam, in the dtype of the cell's arithmetic."""
+    """The estimate of ``accelerate estimate-memory`` for training with Adam, in the dtype of the cell's arithmetic."""
     from accelerate.commands.estimate import estimate_training_usage
 
     names = {choice.technique.name for choice in cell.strategy.choices}
@@ -119,7 +119,7 @@ def accelerate_says(cell: Cell) -> int:
 
 
 def deepspeed_says(cell: Cell) -> int:
-    """What DeepSpeed's estimator of ZeRO-3 tells without offload; the largest layer is the embedding."""
+    """The estimate of DeepSpeed's ZeRO-3 estimator without offload; the largest layer is the embedding."""
     from deepspeed.runtime.zero.stage3 import estimate_zero3_model_states_mem_needs
 
     model, hardware = cell.model, cell.hardware

@@ -3,15 +3,15 @@
     python benchmarks/memory_seeds.py                    # everything: half an hour of a core
     python benchmarks/memory_seeds.py "T5-XXL on"        # the sections whose titles begin so; the others stay
 
-t5        Seq2SeqTrainer on two RTX 3090, micro-batch 1, bf16: 250M parameters, 4 GB expected, 27 GB used. Neither the
-          length of the samples nor how the two GPUs were used is told. 27 GB are more than one of them has, so they are
-          the sum of both, which torch.nn.DataParallel uses where a script is started by hand; its second GPU has the
+t5        Seq2SeqTrainer on two RTX 3090, micro-batch 1, bf16: 250M parameters, 4 GB expected, 27 GB used. The length
+          of the samples and the use of the two GPUs are not reported. 27 GB are more than one of them has, so they are
+          the sum of both, which torch.nn.DataParallel uses if a script is started by hand; its second GPU has the
           parameters, a sample's activations and the replica's gradients, and no optimizer.
 t5_11b    T5-XXL on one to four A100 of 80 GB.
 gpt3_175b the fewest nodes of four V100 of 32 GB under ZeRO-3 and under tensor and pipeline parallelism, and the largest
           model on one node. transformers has no plan by which GPT-2's class is divided over tensor-parallel ranks, so
           there a decoder of GPT-3's width, depth and heads takes its place that has one (GATED below). torch's
-          pipelines have no loss scale, so fp16 cannot be had, and a V100 only emulates bf16. Both take as many bytes
+          pipelines have no loss scale, so fp16 is impossible, and a V100 only emulates bf16. Both take as many bytes
           but in attention: of bf16 torch has nothing but the math kernel there, which keeps the scores of all tokens.
           fp16 would need less by these.
 """
@@ -63,7 +63,7 @@ GATED = Model(  # Llama's block with GPT-3's dimensions: 3 x 2/3 x 4h wide where
         tied=("model.embed_tokens.weight", "lm_head.weight"),
     ),
 )
-WIDTH = 4096  # of the models of which the largest for one node is looked for: gpt_7b5's, with other numbers of layers
+WIDTH = 4096  # of the models for one node: gpt_7b5's, with other numbers of layers
 LAYERS = range(20, 36)
 
 
@@ -85,7 +85,7 @@ two traced steps find room, and what the GPU holds in addition to all tensors.
 """
 LENGTHS = (512, 1024, 2048, 2560, 2688, 2816, 2944, 3072)
 ASKED_SINGLE, ASKED_BOTH = 17, 27  # GB, of the baseline on one GPU and on two
-ROWS = (  # what was tried on two GPUs, and GB that were told
+ROWS = (  # the tried strategies on two GPUs, and the reported GB
     ("baseline", "single+bf16+eager", 27.0),
     ("gradient accumulation 8", "single+bf16+eager+acc8", 27.0),
     ("Adafactor", "single+bf16+adafactor+eager", 27.0),
@@ -169,7 +169,7 @@ def row(cell: Cell, one: Prediction) -> str:
 
 
 def bisect(cells: Sequence[Cell]) -> tuple[list[str], Cell | None]:
-    """The first cell that fits, of cells that need less and less, and a table of those that were tried."""
+    """The first cell that fits, in decreasing order of need, and a table of those that were tried."""
     low, high = -1, len(cells)
     tried: dict[int, str] = {}
     while high - low > 1:
@@ -247,7 +247,7 @@ def largest_on_a_node() -> Iterator[str]:
 
 
 def main() -> int:
-    """Answer everything, or the sections that are asked for."""
+    """Answer everything, or the given sections."""
     large = [parse_cell(f"t5_large-{one}-rtx3090_x2", CATALOG) for one in LARGE]
     large += [parse_cell(f"t5_large-{one}-a6000_x4", CATALOG) for one in LARGE[:2]]
     large += [parse_cell("t5_large-single+bf16-rtx3090_x1", CATALOG)]

@@ -1,10 +1,10 @@
-"""What a prediction costs, and that it is the same in every process.
+"""The cost of a prediction, and a check that it is the same in every process.
 
     python benchmarks/memory_speed.py          # writes docs/memory_speed.md; exit code 1 if a goal is missed
 
 Seconds are CPU seconds on one core: a shared machine's wall clock says little. A prediction traces the first rank, and
-the last where something is sharded; the goal is held to the trace of a rank, without the imports, which all ranks
-share. Beside it stands what the whole prediction takes, with them. Every trace must need less than MOST_RSS. torch's
+the last if something is sharded; the goal is for the trace of a rank, without the imports, which all ranks share. The
+page also has the cost of the whole prediction, with imports. Every trace must need less than MOST_RSS. torch's
 own MemTracker (torch.distributed._tools.mem_tracker) follows two steps of the same model under fake tensors; it is
 stopped after TRACKER_LIMIT.
 """
@@ -72,7 +72,7 @@ def children_seconds() -> float:
 
 
 def main() -> int:
-    """Trace, time, compare; the page is written anew whenever something is known. 1 if a goal is missed."""
+    """Trace, time, compare; the page is rewritten after every result. 1 if a goal is missed."""
     catalog = Catalog()
     rows: dict[str, str] = {}
     trackers: dict[str, str] = {}
@@ -109,7 +109,7 @@ def main() -> int:
 
 
 def write_page(rows: dict[str, str], trackers: dict[str, str], sentence: str) -> None:
-    """Write what is known so far."""
+    """Write the results so far."""
     lines = [f"| {name} | {text} | {trackers.get(name, '–')} |" for name, text in rows.items()]
     print(lines[-1], flush=True)
     head = [

@@ -1,4 +1,4 @@
-"""What the installed plugin costs a plain pytest run: python benchmarks/plugin_overhead.py [--repeat N]
+"""The cost of the installed plugin in a plain pytest run: python benchmarks/plugin_overhead.py [--repeat N]
 
 Runs pytest on one empty test in turn with and without the plugin, and prints both medians, their difference and ratio.
 """
@@ -25,7 +25,7 @@ def seconds(folder, options):
 
 
 def main():
-    """Interleave the runs, so that a slow moment of the machine meets both."""
+    """Interleave the runs, so that a slow moment of the machine affects both."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--repeat", type=int, default=20)
     repeat = parser.parse_args().repeat

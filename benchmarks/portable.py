@@ -26,7 +26,7 @@ WAYS = {
 
 
 def exact(measurement, metrics):
-    """Every exact metric's value, parts and ranks; of a cell that does not run, why."""
+    """Every exact metric's value, parts and ranks; for a cell that does not run, the reason."""
     if measurement.failure:
         return {"outcome": f"{measurement.outcome}: {measurement.failure.message}"}
     readings = measurement.readings
@@ -39,7 +39,7 @@ def exact(measurement, metrics):
 
 
 def measure(cells, catalog, variables):
-    """What each cell's exact metrics are under the environment variables."""
+    """Each cell's exact metrics under the environment variables."""
     for name in {name for way in WAYS.values() for name in way}:
         os.environ.pop(name, None)
     os.environ.update(variables)

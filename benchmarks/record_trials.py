@@ -2,9 +2,9 @@
 
     python benchmarks/record_trials.py [ROUNDS]         (10 by default: some minutes each)
 
-A round is one trial with each delay on side B, in an order drawn by lot, of one of the cells in turn: the very trial
-that an alarm calls for, of an environment against itself. Rounds are appended to benchmarks/data/trials.jsonl, so that
-recordings of several hours can follow one another; record what else the machine does by doing it.
+A round is one trial with each delay on side B, in random order, of one of the cells in turn: the trial of an alarm, but
+of an environment against itself. Rounds are appended to benchmarks/data/trials.jsonl, so that
+recordings of several hours can be combined. Record them next to the machine's usual load.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ SETTINGS = Settings(steps=10, warmup=3)
 
 
 class Recorded(Record, frozen=True, kw_only=True):
-    """One trial: the share of each step that was added, what the trial said, and each pair's difference by metric, in
+    """One trial: the share of each step that was added, the trial's result, and each pair's difference by metric, in
     logarithms. ``load`` are the processes that wanted a core when it began, ``seconds`` its whole time.
     """
 
@@ -59,7 +59,7 @@ def trial(side: Side, cell: str, percent: int, round_id: str) -> Recorded:
     """One trial of a cell against itself; side B has the delay."""
     session = Experiment(side, side, [cell], SETTINGS, interleave="steps")
     delay = (f"perfsuite.selftest.delays:slow_{percent}",) if percent else ()
-    with contextlib.closing(Runner(side.catalog, SETTINGS)) as runner:  # the measurement that calls for a trial
+    with contextlib.closing(Runner(side.catalog, SETTINGS)) as runner:  # the measurement before a trial
         alarmed = runner.measure(session.cells[0][1], lambda *_: None)
     step_seconds = float(alarmed.readings["step_time_seconds"].value)
     load, begin = os.getloadavg()[0], time.monotonic()

@@ -1,7 +1,7 @@
 """Whether exact metrics repeat under load: python benchmarks/repeat.py [CELL …] [--launches N] [--hogs K]
 
-Launches ten cells N times each beside K processes that keep the cores busy, and prints every exact metric of every rank
-that is not the first launch's, down to the parts of the memory's peak. Exit code 1 if any byte differs.
+Launches ten cells N times each next to K processes that keep the cores busy. Prints every exact metric of every rank
+that differs from the first launch, including the parts of the memory's peak. Exit code 1 if any byte differs.
 """
 
 import argparse
@@ -32,7 +32,7 @@ HOG = "while True: pass"
 
 
 class Keeping(Runner):
-    """A runner that keeps what each rank of the last cell said."""
+    """A runner that keeps the samples of each rank of the last cell."""
 
     def __init__(self, catalog, settings):
         super().__init__(catalog, settings)
@@ -87,7 +87,7 @@ def main():
                     rank, name, part = key
                     print(
                         f"{cell.id}: launch {number + 1}, rank {rank}: {name} ({part}) is {found.get(key)}, "
-                        f"it was {there.get(key)}",
+                        f"but it was {there.get(key)}",
                         flush=True,
                     )
     finally:
@@ -95,7 +95,10 @@ def main():
         for hog in hogs:
             hog.kill()
             hog.wait()
-        print(f"{launches} launches of {len(cells)} cells beside {len(hogs)} hogs: {differing} differ.", flush=True)
+        print(
+            f"{launches} launches of {len(cells)} cells next to {len(hogs)} busy loops: {differing} differ.",
+            flush=True,
+        )
     return int(bool(differing))
 
 

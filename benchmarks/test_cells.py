@@ -1,4 +1,4 @@
-"""The default grid: what ``pytest --perf`` trains. Every cell is held to its baseline in ``baselines/``."""
+"""The default grid: what ``pytest --perf`` trains. Every cell is compared with its baseline in ``baselines/``."""
 
 import pytest
 

@@ -1,6 +1,6 @@
-"""Every engine with every technique that it can have: the cells that prove the support table (docs/support.json).
+"""Every engine with every technique that it supports: the cells that prove the support table (docs/support.json).
 
-Not in the default grid, and without baselines in this repository. Record this machine's first, then hold to them:
+Not in the default grid, and without baselines in this repository. Record this machine's first, then compare with them:
 
     pytest --perf benchmarks/test_full_grid.py --perf-update=new
     pytest --perf benchmarks/test_full_grid.py

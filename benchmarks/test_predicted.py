@@ -1,7 +1,7 @@
-"""Predicted memory, held by equality on any machine: ``pytest --perf --perf-predict benchmarks/test_predicted.py``.
+"""Predicted memory must be equal on any machine: ``pytest --perf --perf-predict benchmarks/test_predicted.py``.
 
-Every engine that can be traced, every family, and GPUs of five generations; what a new release of torch, transformers
-or DeepSpeed changes about their memory is red here without a GPU.
+Every engine that can be traced, every family, and GPUs of five generations; if a new release of torch, transformers
+or DeepSpeed changes their memory, they are red here without a GPU.
 """
 
 import pytest
@@ -24,5 +24,5 @@ import pytest
     "llama_1b-fsdp2+bf16+ckpt-h100_x8",
 )
 def test_predicted_cell(perf_cell):
-    """The cell needs exactly the memory that it was predicted to need before."""
+    """The cell needs exactly the memory of its predicted baseline."""
     perf_cell.check()

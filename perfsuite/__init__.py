@@ -1,4 +1,4 @@
-"""perfsuite: stops LLM-training performance from regressing. `pytest --perf -k zero3` is the front door."""
+"""perfsuite: stops LLM-training performance from regressing. Start with `pytest --perf -k zero3`."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["Model", "Workload"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import on first use: pytest loads this package for its plugin even where no perf cell is."""
+    """Import on first use: pytest loads this package for its plugin even without perf cells."""
     if name not in __all__:
         raise AttributeError(f"module 'perfsuite' has no attribute {name!r}")
     from perfsuite.catalog import definitions

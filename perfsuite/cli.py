@@ -1,7 +1,7 @@
-"""``perfsuite``: the command line beside pytest. Subcommands are the files of perfsuite/commands/.
+"""``perfsuite``: the command line in addition to pytest. Subcommands are the files of perfsuite/commands/.
 
-Exit codes: 0 done; 1 something measured has failed; 2 what was asked for cannot be had, with one sentence on stderr;
-3 a time could not be decided (ab); 130 stopped by Ctrl-C, with everything ended and nothing left but what was finished.
+Exit codes: 0 done; 1 a measurement has failed; 2 the request cannot be satisfied, with one sentence on stderr;
+3 a time could not be decided (ab); 130 stopped by Ctrl-C: all processes have ended, and only finished results remain.
 """
 
 import argparse

@@ -39,9 +39,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 _PREDICT_HELP = "Predict the memory of cells whose hardware is absent, and compare it with predicted baselines."
 _UPDATE_HELP = (
-    "Accept measurements into baselines: cells without a baseline (new), cells that got worse (regressed) or better "
-    "(improved), times of cells that are not red (times), or all that differ (all). Several are possible: new,times. "
-    "The changes are printed."
+    "Accept measurements into baselines, and print the changes. new: cells without a baseline. regressed: cells that "
+    "got worse. improved: cells that got better. times: the times of cells that are not red. all: all that differ. "
+    "Several are possible: new,times."
 )
 _AGAINST_HELP = (
     "Compare every cell with another environment in this run, not with its baseline: a git revision, "

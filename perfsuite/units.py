@@ -12,7 +12,7 @@ _BYTES |= {"kB": 10**3, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 def parse_bytes(text: str) -> int:
     """Return the bytes that e.g. ``24GiB``, ``1.5 MiB`` or ``16GB`` stands for.
 
-    Raises UsageError where the text is not a positive amount of bytes; a bare number is none, for 24 may mean GiB.
+    Raises UsageError if the text is not a positive amount of bytes. A bare number is refused, since 24 may mean GiB.
     """
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", text)
     amount = float(match[1]) * _BYTES.get(match[2], 0) if match else 0

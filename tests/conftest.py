@@ -1,4 +1,4 @@
-"""What several test files share. The pytest process never imports torch: ranks do."""
+"""Fixtures of several test files. The pytest process never imports torch: ranks do."""
 
 import os
 import signal
@@ -17,19 +17,19 @@ from perfsuite.cell import parse_cell
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records.measurement import Measurement
 
-if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test starts is no worker
+if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test starts is not a worker
     # No test compares times of two runs, so cells need not wait for another worker's: leases lie in the TMPDIR.
     own = Path(tempfile.gettempdir(), f"perfsuite-tests-{os.getuid()}-{worker}")
     own.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(own)
 
-# The pytests that tests start: the import of hypothesis takes as long as all the rest of one that trains nothing.
+# For the pytests that tests start: importing hypothesis takes as long as the rest of one that trains nothing.
 ADDOPTS = os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's children would inherit that it is ignored
-# On a shared machine a slow example is a neighbour's.
+# On a shared machine, another process may cause a slow example.
 settings.register_profile("shared", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("shared")
-# A cell compiles in its first step, minutes long where neighbours are busy.
+# A cell compiles in its first step, which takes minutes on a busy machine.
 SETTINGS = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent),))
 Measure = Callable[..., Measurement]
 
@@ -43,7 +43,7 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
 
 @pytest.fixture(scope="session")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> list[Upload]:
-    """Small wheels for an index of one's own, built once."""
+    """Small wheels for a package index of our own, built once."""
     return package_index.packages(tmp_path_factory.mktemp("wheels"))
 
 

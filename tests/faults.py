@@ -23,7 +23,7 @@ def overflows(session, trainer, meters):
 
 
 def keeps_evaluations(session, trainer, meters):
-    """Every evaluation's logits are kept, as a list of predictions that nobody empties keeps them."""
+    """Every evaluation's logits are kept, like a list of predictions that is never emptied."""
     kept = []
 
     def keep(module, arguments, output):
@@ -148,7 +148,7 @@ def gathers_by_broadcast(session, trainer, meters):
 
 
 def around_is_told(session, trainer, meters):
-    """Whatever a technique puts around a step ends the cell, and so tells that it was called."""
+    """Whatever a technique puts around a step ends the cell, which shows that it was called."""
     import dataclasses
 
     around = _raise_when_called("a technique was around the step")
@@ -202,7 +202,7 @@ def hangs_after_a_timed_step(session, trainer, meters):
 
 
 def _moments(name, session, trainer, meters):
-    """When each of the rank's steps began and ended, in a file of that name beside the leases."""
+    """When each of the rank's steps began and ended, in a file of that name next to the leases."""
     step, file = trainer.step, Path(tempfile.gettempdir(), f"moments-{name}{session.rank}")
     file.write_text("")
 
@@ -221,7 +221,7 @@ moments_b = functools.partial(_moments, "b")
 
 
 def _cores(name, session, trainer, meters):
-    """The cores that the rank's threads may use, of each step a line, in a file of that name beside the leases."""
+    """The cores that the rank's threads may use, one line per step, in a file of that name next to the leases."""
     step, file = trainer.step, Path(tempfile.gettempdir(), f"cores-{name}{session.rank}")
     file.write_text("")
 

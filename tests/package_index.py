@@ -28,7 +28,7 @@ EMPTY = ("build", "setuptools", "wheel")  # asv, or uv for it, installs them, an
 
 @dataclass(frozen=True)
 class Upload:
-    """A file of the index, with what the index tells of it."""
+    """A file of the index, with the index's facts about it."""
 
     path: Path
     date: datetime

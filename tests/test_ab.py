@@ -164,7 +164,7 @@ def test_what_a_server_makes_of_times_is_noise(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_users_time_on_one_side_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An optional time that A lacks is told, and stops nothing."""
+    """An optional time that A lacks is reported, and stops nothing."""
     mine = Metric(name="mine_seconds", title="mine", show=samples.show_seconds, hold="time", optional=True)
     opened = itertools.cycle([{}, {"mine_seconds": samples.times(0.1)}])
 
@@ -332,10 +332,16 @@ def test_nothing_compared_is_not_green(tmp_path: Path, capsys: pytest.CaptureFix
         (["--a", "zero2", "--b", "here", "--model", "gpt2_tiny", "--hardware", "cpu_x2"], "another strategy"),
         (["--a", "zero2", "--b", "zero3"], "Two strategies need --model and --hardware"),
         (["--a", "transformers==1", "--b", "git:HEAD", "gpt2_tiny-ddp-cpu_x2"], "compare two of one kind"),
-        (["--a", "transformers>=5", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "names no one version"),
-        (["--a", "pip @ git+https://x.org/pip@main", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "may be another tomorrow"),
-        (["--a", "pip @ https://x.org/pip.whl", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "may be another tomorrow"),
-        (["--a", "pip @ file:///no/pip.whl", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "/no/pip.whl is no file"),
+        (["--a", "transformers>=5", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "does not pin one version"),
+        (
+            ["--a", "pip @ git+https://x.org/pip@main", "--b", "here", "gpt2_tiny-ddp-cpu_x2"],
+            "the content of this address may change",
+        ),
+        (
+            ["--a", "pip @ https://x.org/pip.whl", "--b", "here", "gpt2_tiny-ddp-cpu_x2"],
+            "the content of this address may change",
+        ),
+        (["--a", "pip @ file:///no/pip.whl", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "/no/pip.whl is not a file"),
         (["--a", "git:nowhere", "--b", "here", "gpt2_tiny-ddp-cpu_x2"], "failed: fatal:"),
         (["--a", "here", "--b", "here", "-k", "zero3"], "matches none of the 0 cells"),
         (["--a", "here", "--b", "here", "-k", "(a)(b)"], "is not an expression"),
@@ -395,7 +401,7 @@ def test_an_environment_differs_in_what_was_asked_for(tmp_path: Path, monkeypatc
 
 
 def test_a_module_of_this_folder_does_not_hide_the_revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model may be one file beside the tests, where pytest runs; ranks import the copy's."""
+    """A model may be one file next to the tests, where pytest runs; ranks import the copy's."""
     here, copy = tmp_path / "here", tmp_path / "copy"
     for folder in (here, copy):
         folder.mkdir()
@@ -435,7 +441,7 @@ def test_an_environment_inherits_from_one_that_inherits(tmp_path: Path, monkeypa
 
 
 def test_all_that_was_installed_is_told() -> None:
-    """What a release forces differs too, though the ranks tell of no such package; one that is not there is none."""
+    """What a release forces differs too, though ranks do not report such packages; one that is not there is none."""
     sides = [
         ab.Side("a", Catalog(), Environment(installed=(("forced", "2.0"), ("msgspec", "0.1")))),
         ab.Side("b", Catalog()),

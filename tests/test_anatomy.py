@@ -122,7 +122,7 @@ def test_activations_of_a_later_micro_batch() -> None:
     ],
 )
 def test_unnamed(phase: str, category: str) -> None:
-    """A block that nobody named is the batch's if it came with it, else temporary."""
+    """A block without a name is the batch's if it came with it, else temporary."""
     anatomy = dissect([mark(0), mark(1), (1, 8, ""), mark(2)], marks("batch", phase, "end"))
 
     assert some(anatomy.categories) == {category: 8}
@@ -139,7 +139,7 @@ def test_communication(phase: str, name: str) -> None:
 
 
 def test_operations() -> None:
-    """The bytes at the peak are told apart by the operator that allocated them, within each category."""
+    """The bytes at the peak are separated by the operator that allocated them, within each category."""
     log = [mark(0), mark(1), (1, 8, "softmax"), (2, 8, "softmax"), (3, 1, "mm"), mark(2), (4, 2, "softmax")]
     anatomy = dissect(log, marks("batch", "forward", "backward"))
 
@@ -230,6 +230,6 @@ def test_cuda_history_becomes_events() -> None:
 
 
 def test_a_lost_mark_of_cuda_is_an_error() -> None:
-    """Phases that nobody knows would be told as if they were known."""
+    """Unknown phases would be reported as if they were known."""
     with pytest.raises(RankError, match="lacks 1 of its 2 marks"):
         events_of_history(CUDA_MARK, [0, 1])

@@ -81,7 +81,7 @@ def shown(store, run, record):
 
 
 def test_a_baseline_of_this_machine_and_these_versions_is_sound(store, run):
-    """Its row tells when, of what commit, of how many launches, the numbers and the smallest slow-down it shows."""
+    """Its row shows the date, the commit, the number of launches, the numbers and the smallest slow-down it shows."""
     row, reasons = shown(store, run, here(baseline()))
 
     assert row[:8] == [CELL, "sound", "2026-11-02", "abc", "1", "410", "ms", "20.00"]
@@ -99,7 +99,7 @@ def test_another_patch_release_of_python_is_no_other_version(store, run):
 
 
 def test_other_versions_make_it_stale(store, run):
-    """What is installed here is named beside what recorded it; what only a rank can tell is left out."""
+    """The installed versions are named next to the recorded ones; what only a rank can tell is left out."""
     versions = {"python": "3.9.0", "cpu kernels": "AVX2", "no-such-library": "1.0"}
     row, reasons = shown(store, run, with_measurement(here(baseline()), versions=versions))
 
@@ -256,7 +256,7 @@ def test_another_number_of_gpus_is_no_orphan(monkeypatch):
 
 
 def test_a_model_that_the_catalog_does_not_have_is_unknown(store, run):
-    """It may be a conftest's: without tests nobody knows, so prune keeps it and says so."""
+    """It may be a conftest's: without tests this is unknown, so prune keeps it and says so."""
     mine = named(here(baseline()), "my_model-ddp-cpu_x2")
     row, reasons = shown(store, run, mine)
     Path("test_cells.py").write_text(
@@ -497,7 +497,7 @@ def test_what_was_accepted_before_a_file_that_cannot_be_written_is_told(store, r
     ],
 )
 def test_nothing_is_accepted_beside_what_cannot_be(store, run, bad, sentence):
-    """One measurement that cannot be a baseline keeps the sound one beside it out too."""
+    """One measurement that cannot be a baseline keeps the sound one next to it out too."""
     other = msgspec.structs.replace(grown(), cell=f"{CELL}-b8")
     report(other, bad())
     status, lines, errors = run("accept", "run.jsonl", "-k", "t5_tiny", "--reason", "why")
@@ -604,7 +604,7 @@ def test_history_of_an_impossible_ratio_shows_the_rest_and_fails(store, run, rat
     ],
 )
 def test_what_fits_nothing_names_the_nearest(expression, sentence):
-    """The first word that is in no name is told; where each is in some name, nothing was mistyped."""
+    """The first word that is in no name is reported; where each is in some name, nothing was mistyped."""
     assert hint(expression, ["gpt2_tiny-zero2-cpu_x2", "test_cell[t5_tiny-zero3+bf16-cpu_x2]"]) == sentence
 
 

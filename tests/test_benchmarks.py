@@ -62,7 +62,7 @@ def test_a_missed_goal_of_speed_is_red(monkeypatch, tmp_path, seconds, rss, stat
 
 
 def test_each_softmax_has_its_own_mean(monkeypatch, tmp_path):
-    """The mean error with the softmax of that year stands beside that with the one of today."""
+    """The mean error with the softmax of that year is next to that with today's."""
     monkeypatch.syspath_prepend(str(BENCHMARKS))
     import memory_published
 
@@ -147,7 +147,7 @@ def _false_alarms(numbers, folder, monkeypatch, confirmed=False):
 
 
 def test_an_alarm_over_an_older_rung_is_one(tmp_path, monkeypatch):
-    """The one that only the rung above raises, too: a reader is told of it as of the others."""
+    """The one that only the rung above raises, too: it is reported like the others."""
     alarms, _ = _false_alarms([1.15, 1.0, 1.01, 1.3, 1.0], tmp_path, monkeypatch)
 
     assert {("3", "regressed"), ("4", "improved")} <= set(alarms)

@@ -78,7 +78,7 @@ def test_silent_exit(tmp_path: Path, code: int) -> None:
     failure = blame_exit(tmp_path, 2, {1: code << 8})
 
     assert (failure.kind, failure.rank, failure.tail) == ("raised", 1, "step 3")
-    assert failure.message == f"Rank 1 exited with status {code} and said nothing."
+    assert failure.message == f"Rank 1 exited with status {code} and no message."
 
 
 def test_malformed_failure(tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def sleepers(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
 
 def test_a_killed_rank_is_blamed_before_one_that_raised(tmp_path: Path) -> None:
-    """Two ranks are told of at once: the one that a signal killed did not die of the other's exception."""
+    """Two ranks are reported at once: the one that a signal killed did not die of the other's exception."""
     leave_failure(tmp_path, 0, "Connection closed by peer", age=0)
 
     assert blame_exit(tmp_path, 2, {0: RAISED, 1: signal.SIGKILL}).rank == 1

@@ -81,7 +81,7 @@ def test_the_capacity_of_an_accelerator_is_its_memory():
 
 
 def test_headroom_stands_in_the_verdict():
-    """In human units, beside the capacity."""
+    """In human units, next to the capacity."""
     verdict = said(capped(24 * GIB, peak_memory_bytes=memory(21 * GIB)), baseline())
 
     assert "headroom: 3.00 GiB of 24.00 GiB are left" in render(verdict).splitlines()
@@ -150,7 +150,7 @@ def test_cuda_tells_its_refusals_apart():
 
 
 def test_one_byte_less_than_the_peak_has_the_peak_s_anatomy(measure, catalog, runner):
-    """A real rank that lacks one byte tells exactly the categories of the peak that it had with it."""
+    """A real rank that lacks one byte reports exactly the categories of the peak that it had with it."""
     cell = "gpt2_tiny-single-cpu_x1"
     peak = measure(cell).readings["peak_memory_bytes"]
     small = Runner(catalog, dataclasses.replace(runner.settings, capacity_bytes=peak.value - 1))

@@ -164,7 +164,7 @@ def test_names_are_unique():
 
 @every_device
 def test_name_is_a_part_of_a_cell_id(device):
-    """A name holds no dash, and does not end like the rank count that a cell's id puts behind it."""
+    """A name holds no dash, and does not end like the rank count that follows it in a cell's id."""
 
     assert re.fullmatch("[a-z0-9_]+", device.name)
     assert not re.search(r"_x\d+(n\d+)?$", device.name)
@@ -172,7 +172,7 @@ def test_name_is_a_part_of_a_cell_id(device):
 
 @every_device
 def test_the_driver_keeps_a_little(device):
-    """CUDA gives all but some hundred MiB of what the driver reports; of some devices nobody published a total."""
+    """CUDA gives all but some hundred MiB of what the driver reports; for some devices no total is published."""
 
     assert device.usable_bytes == device.memory_bytes - device.reserved_bytes
     assert 200 * MIB < device.reserved_bytes < 0.03 * device.memory_bytes + 10 * MIB or device.name in UNKNOWN_RESERVE
@@ -243,7 +243,7 @@ def test_peak_is_what_others_state(who, name, dtype, teraflops):
 
 @every_device
 def test_measured_matmul_is_below_the_peak(device):
-    """Nobody has measured a matmul above the dense peak, nor a best one below 40 % of it."""
+    """No measured matmul is above the dense peak, or below 40 % of it."""
     peak = device.dense_flops.get("bf16", device.dense_flops["fp16"])
 
     assert device.measured_matmul_flops is None or 0.4 * peak < device.measured_matmul_flops < peak

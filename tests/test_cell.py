@@ -125,7 +125,7 @@ def test_error_sentence(text: str, error: type[UsageError], sentence: str) -> No
 
 @pytest.mark.parametrize("name", ["cpu_x0", "h200_x0", "cpu_x2n0"])
 def test_bad_rank_count(name: str) -> None:
-    """Known hardware with a count that is none is told about the count, not that the hardware is unknown."""
+    """Known hardware with an invalid count gives an error about the count, not about unknown hardware."""
     with pytest.raises(UsageError, match="rank") as caught:
         parse_hardware(name, CATALOG)
 

@@ -74,7 +74,7 @@ def test_the_machine_is_no_change() -> None:
 
 @pytest.fixture
 def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A git repository with the package of a model, and a file beside it."""
+    """A git repository with the package of a model, and a file next to it."""
     (tmp_path / "code_of_mine").mkdir()
     (tmp_path / "code_of_mine" / "__init__.py").write_text("")
     subprocess.run(["git", "init", "-q"], cwd=tmp_path, check=True)
@@ -112,7 +112,7 @@ def code_since(commit: str, repository: Path) -> Change | None:
 
 
 def test_code_as_it_was_is_no_change(repository: Path) -> None:
-    """At the baseline's commit, with files of Python's own beside the code."""
+    """At the baseline's commit, with Python's own files next to the code."""
     here = git(repository, "rev-parse", "HEAD")
     (repository / "code_of_mine" / "__pycache__").mkdir()
     (repository / "code_of_mine" / "__pycache__" / "a.pyc").touch()
@@ -121,7 +121,7 @@ def test_code_as_it_was_is_no_change(repository: Path) -> None:
 
 
 def test_a_commit_of_other_files_is_no_change(repository: Path) -> None:
-    """What lies beside the model's package is not run."""
+    """Files next to the model's package are not run."""
     before = git(repository, "rev-parse", "HEAD")
     commit(repository, "README", "second")
 
@@ -153,7 +153,7 @@ def test_a_new_file_that_is_not_committed(repository: Path) -> None:
 
 
 def test_a_baseline_of_code_that_was_not_committed(repository: Path) -> None:
-    """Nobody can take it back."""
+    """It cannot be reverted."""
     found = code_since(git(repository, "rev-parse", "--short=12", "HEAD") + "-dirty", repository)
 
     assert found is not None
@@ -225,10 +225,10 @@ def test_against_a_file_of_constraints(repository: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "said"), [("msgspec>=1", "names no one version"), ("-r other.txt", "refers to another file")]
+    ("line", "said"), [("msgspec>=1", "does not pin one version"), ("-r other.txt", "refers to another file")]
 )
 def test_a_line_that_pins_nothing(repository: Path, line: str, said: str) -> None:
-    """The file and the line are told."""
+    """The file and the line are reported."""
     path = constraints(repository, "packaging==1.0", line)
 
     with pytest.raises(FileError, match=f"constraints.txt:2: .*{said}"):
@@ -242,7 +242,7 @@ def test_a_line_that_pins_nothing(repository: Path, line: str, said: str) -> Non
         ("msgspec=0.1", "is not a git revision of"),
         (f"msgspec=={HERE}", "every release that it names is already installed here"),
         ("no_such_package_of_ours==3", "no_such_package_of_ours is not installed here"),
-        ("msgspec==1.*", "names no one version"),
+        ("msgspec==1.*", "does not pin one version"),
     ],
 )
 def test_a_reference_that_names_nothing_else(repository: Path, reference: str, said: str) -> None:

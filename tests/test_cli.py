@@ -35,7 +35,7 @@ def test_a_refused_definition_is_listed_with_its_reason(tmp_path: Path, capsys: 
 
 
 def test_a_path_below_a_file_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What the system says of a path that cannot be is told without a traceback."""
+    """The system's error about an impossible path is reported without a traceback."""
     file = tmp_path / "file"
     file.write_text("")
     ledger = Path(__file__).parents[1] / "baselines"
@@ -142,7 +142,7 @@ def test_a_closed_pipe_is_quiet() -> None:
 
 
 def test_interrupt_and_resume(tmp_path: Path) -> None:
-    """Ctrl-C ends the ranks and exits with 130; the same command then goes on behind what was finished."""
+    """Ctrl-C ends the ranks and exits with 130; the same command then continues after the finished part."""
     out, temporary = tmp_path / "out", tmp_path / "tmp"
     temporary.mkdir()
     command = [sys.executable, "-m", "perfsuite.cli", "study", "scaling", "--hardware", "cpu_x1"]

@@ -39,7 +39,7 @@ print(json.dumps(report))
 
 @pytest.fixture(scope="module")
 def evidence(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the suite writes what is behind its numbers."""
+    """The folder of the suite's evidence."""
     return tmp_path_factory.mktemp("evidence")
 
 
@@ -116,7 +116,7 @@ def test_fetches(found: dict[str, Any]) -> None:
 
 @pytest.mark.network
 def test_an_exception_is_no_count_of_fetches(found: dict[str, Any]) -> None:
-    """Where an epoch raised, nothing is told of its fetches."""
+    """If an epoch raised, its fetches are not reported."""
     raised = [name for name, failed in found["real"]["failures"].items() if failed]
 
     assert raised and all(math.isnan(found["real"]["fetches"][name]) for name in raised)
@@ -139,7 +139,7 @@ def test_fetches_do_not_apply_where_an_epoch_raised(found: dict[str, Any], monke
 
 @pytest.mark.network
 def test_evidence(found: dict[str, Any], evidence: Path) -> None:
-    """What is behind a wrong sample and a failure lies beside the ladder, under the benchmark and its parameter."""
+    """The evidence for a wrong sample and a failure is in the ladder, under the benchmark and its parameter."""
     told = json.loads((evidence / "abc.json").read_text())
 
     assert "number 0 was list {'id': 0" in told["loading.Delivered.track_wrong_samples"][repr(BYPASSED[0])]

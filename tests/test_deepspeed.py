@@ -46,9 +46,9 @@ def test_a_rank_holds_its_part(measure):
     [
         ("gpt2_tiny-autotp-cpu_x2", "AutoTP not supported for model"),
         ("bloom_tiny-autotp-cpu_x2", "attention biases for all of them"),
-        ("llama_tiny-autotp-cpu_x4", "2 heads, which do not divide by 4 ranks"),
+        ("llama_tiny-autotp-cpu_x4", "2 heads, not divisible by 4 ranks"),
         ("llama_tiny-autotp-cpu_x1", "at least 2 ranks"),
-        ("llama_tiny-autotp+offload-cpu_x2", "offloads in ZeRO alone"),
+        ("llama_tiny-autotp+offload-cpu_x2", "offloads only with ZeRO"),
         ("llama_tiny-autotp+fp16-cpu_x2", "does not scale the loss, but divides the gradients"),
         ("llama_tiny-autotp+bf16+clip-cpu_x2", "clips by rank 0's part of the norm"),
     ],

@@ -133,7 +133,7 @@ def test_no_evidence_breaks_the_explanation(after, before):
 
 @given(st.dictionaries(names, st.integers(0, 9), max_size=40))
 def test_folding_loses_nothing(sizes):
-    """What is folded can be told layer by layer again, and sums to the same."""
+    """Folded entries can be expanded layer by layer, with the same sum."""
     folded = fold(sizes)
 
     assert expand(folded) == sizes
@@ -150,7 +150,7 @@ def test_phases_make_up_the_step(measure):
 
 
 def test_a_slower_step_names_the_phase_that_grew_most():
-    """The note of the step time tells the phase and by how much."""
+    """The note of the step time names the phase and its change."""
     old = measurement(forward_seconds=Reading(value=0.1), backward_seconds=Reading(value=0.2))
     new = measurement(forward_seconds=Reading(value=0.101), backward_seconds=Reading(value=0.212))
 

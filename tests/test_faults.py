@@ -1,4 +1,4 @@
-"""What is left behind by faults in real ranks. That each is red, and for the right reason, is test_selftest.py's."""
+"""What remains after faults in real ranks. That each is red, and for the right reason, is test_selftest.py's."""
 
 import os
 import time

@@ -91,7 +91,7 @@ def test_a_derived_metric_sees_folded_readings():
 
 
 def test_an_optional_metric_may_be_missing_everywhere():
-    """A number that the device cannot tell is simply absent."""
+    """A number that the device cannot measure is simply absent."""
     assert "reserved_memory_bytes" not in fold(rank_sample(0), rank_sample(1)).readings
 
 
@@ -236,7 +236,7 @@ def test_parts_must_add_up_after_the_fold_too():
 
 
 def test_an_unknown_fold_is_an_error():
-    """A metric of one's own with a misspelt fold is told the known ones."""
+    """A metric of one's own with a misspelt fold gets an error with the known ones."""
     with pytest.raises(GatherError, match=r"has no fold 'maximum'\. Known: max, sum, mean"):
         fold_one(one_metric("exact", "maximum"), Reading(value=1), Reading(value=1))
 

@@ -62,7 +62,7 @@ def test_the_nearest_file_that_is_pytests_counts(repository):
 
 
 def test_without_a_file_the_baselines_are_here(repository):
-    """As ever: in this folder, with a tolerance of a tenth and perfsuite's own catalog; or beside a pyproject.toml."""
+    """As ever: in this folder, with a tolerance of a tenth and perfsuite's own catalog; or next to a pyproject.toml."""
     plain = store_of(NOTHING).root, tolerance_of(NOTHING), catalog_of(NOTHING).folders
     (repository / "pyproject.toml").write_text("[project]\n")
 

@@ -215,7 +215,7 @@ def test_a_metric_on_one_side_only_is_missing(name, side):
 
 
 def test_an_optional_metric_may_be_new():
-    """A number that the baseline's device could not tell is no reason for red."""
+    """A number that the baseline's device could not measure is no reason for red."""
     said = verdict(measurement(reserved_memory_bytes=Reading(value=GIB)))
 
     assert said.status == "ok"
@@ -269,7 +269,7 @@ def test_a_tolerance_that_is_nan_is_red():
 
 
 def test_an_unknown_rule_is_refused():
-    """A metric of one's own with a misspelt rule is told the known ones."""
+    """A metric of one's own with a misspelt rule gets an error with the known ones."""
     metric = Metric(name="tokens", title="tokens", show=show_count, hold="equal")
 
     with pytest.raises(UsageError, match=r"has no rule 'equal'\. Known: close, exact, shown, time"):
@@ -326,7 +326,7 @@ def test_a_failure_is_its_own_headline():
 
 @pytest.mark.parametrize("outcome", ["fits", "oom"])
 def test_without_a_baseline_the_command_that_records_one_is_named(outcome):
-    """A missing baseline is red, and says how to record it; out of memory is told too."""
+    """A missing baseline is red, and says how to record it; out of memory is reported too."""
     said = verdict(measurement(outcome), None)
 
     assert said.accept == f"pytest --perf -k {CELL} --perf-update=new"
@@ -413,7 +413,7 @@ def test_changed_versions_alone_are_no_news():
 
 
 def test_a_cell_without_a_measurement_suspects_no_version():
-    """Versions that nobody reported have not changed to none."""
+    """Versions that were not reported have not changed to none."""
     assert verdict(measurement("oom")).changed == []
 
 

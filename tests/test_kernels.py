@@ -79,7 +79,7 @@ def test_the_users_variables_do_not_choose_the_kernels(cpu):
 
 @pytest.mark.parametrize(("capability", "half"), [("AVX512", False), ("AVX2", True)])
 def test_a_rank_with_other_kernels_than_the_portable_ones_says_so(capability, half):
-    """The sentence tells how to start it."""
+    """The sentence says how to start it."""
     assert "ATEN_CPU_CAPABILITY=avx2" in why_others("avx2", capability, half)
     assert not why_others("avx2", "AVX2", False)
 

@@ -181,7 +181,7 @@ def test_a_commit_has_the_full_lock(rungs):
 
 
 def test_newer_releases_are_added(rungs):
-    """With --to moved the old commits stay, and the new one stands behind them."""
+    """With --to moved the old commits stay, and the new one follows them."""
     folder, _, commits, done = rungs
 
     assert [one.returncode for one in done] == [0, 0]
@@ -241,7 +241,7 @@ def test_a_benchmark_that_fails_is_named(resumed):
 
 
 def test_the_story_has_every_change_and_no_other(published):
-    """Both directions, a failure, and the pair; nothing at 23.0. Times may have been too noisy to be told."""
+    """Both directions, a failure, and the pair; nothing at 23.0. Times may have been too noisy to be reported."""
     _, story, _ = published
     told = {
         (change["benchmark"], change["kind"], change["new_rung"], change["status"])
@@ -432,7 +432,7 @@ def test_asv_s_list_has_confirmed_regressions_only(tmp_path):
     ],
 )
 def test_the_story_in_one_sentence(changes, missing, said):
-    """How many series got worse, with which releases; what did not hold is not told, what is missing is."""
+    """How many series got worse, with which releases; unconfirmed changes are not reported, missing results are."""
     assert site.summary(_story(changes, missing)) == said
 
 
@@ -463,7 +463,7 @@ def test_a_change_across_a_failed_rung_is_not_the_next_one_s(tmp_path, monkeypat
     assert site.summary(told) == "lib 1 to 3: 1 of 1 series got worse with 2 or 3; 1 of 3 rungs have no result."
     assert told.sentences == [("3", "1 series worse with 2 or 3 (b)")]
     assert told.changes[0].beside == ("six 1 -> 3",)
-    assert "With 2 or 3 changed: six 1 -> 3." in markdown(told)
+    assert "Changed with 2 or 3: six 1 -> 3." in markdown(told)
     assert "| regressed with 2 or 3 | not confirmed |" in markdown(told)
 
 
@@ -473,7 +473,7 @@ def test_a_drift_is_told_as_one(tmp_path, monkeypatch):
 
     assert site.summary(told) == "lib 1 to 8: 1 of 1 series got worse little by little from 1 to 8."
     assert told.sentences == [("8", "1 series worse little by little from 1 to 8 (b)")]
-    assert told.changes[0].by == "+50.4 %, 1.06 at each release"
+    assert told.changes[0].by == "+50.4 %, 1.06 per release"
 
 
 def _page(told, folder, parameters=()):
@@ -606,7 +606,7 @@ BUILD = ["ladder", "build", "packaging", "--suite", "SUITE", "--folder", "here"]
             "has no library named",
         ),
         ([*BUILD, "--from", "21.33"], "No release of packaging named '21.33'. Did you mean '21.3'?"),
-        ([*BUILD, "--from", "23.0", "--to", "22.0"], "a ladder goes up"),
+        ([*BUILD, "--from", "23.0", "--to", "22.0"], "a ladder goes from old to new"),
         ([*BUILD, "--from", "22.0", "--only", "21.3"], "--only names 21.3, outside of"),
         ([*BUILD, "--from", "22.0", "--hold", "six>=1"], "write six==version"),
         ([*BUILD, "--from", "22.0", "--hold", "six==77"], "No release of six named '77'"),
@@ -618,7 +618,7 @@ BUILD = ["ladder", "build", "packaging", "--suite", "SUITE", "--folder", "here"]
         (["ladder", "run"], "none is built yet"),
         (["ladder", "publish", "nowhere"], "No ladder named 'nowhere'"),
         (["ladder", "publish", "--rounds", "0"], "--rounds must be 1 or more"),
-        (["ladder", "bisect"], "Which series?"),
+        (["ladder", "bisect"], "No series given"),
     ],
 )
 def test_bad_input(arguments, says, tmp_path, monkeypatch, capsys):
@@ -640,7 +640,7 @@ def test_the_folder_is_one_process_s(rungs):
         done = _perfsuite("ladder", "run", rungs[0])
 
     assert done.returncode == 2
-    assert "Another perfsuite works on the ladder" in done.stderr
+    assert "Another perfsuite process uses the ladder" in done.stderr
 
 
 def test_a_ladder_that_was_not_built_leaves_no_folder(tmp_path):
@@ -689,7 +689,7 @@ def _found(numbers, noisy):
 
 
 def _ladder(folder, names=("1", "2"), **more):
-    """A ladder that was never built, with a suite of its own beside it."""
+    """A ladder that was never built, with its own suite next to it."""
     suite = folder / "suite" if (folder / "suite").exists() else _suite(folder / "suite")
     rungs = tuple(
         Rung(name=name, date="2024-01-01T00:00:00+00:00", releases=(f"lib=={name}",), commit="c" * 40) for name in names
@@ -710,7 +710,7 @@ def _gave(rung, **more):
 
 
 def test_a_benchmark_that_was_renamed_is_not_told(tmp_path):
-    """asv carries the old name on in a rung's results; what the suite has now is told."""
+    """asv carries the old name on in a rung's results; the suite's present benchmarks are reported."""
     ladder = _ladder(tmp_path)
     _benchmarks(tmp_path, new="bytes")
     for name, number in (("1", 5), ("2", 6)):
@@ -1121,7 +1121,7 @@ def _runs(monkeypatch, answer):
 
 
 def test_a_quick_run_is_no_result(tmp_path, monkeypatch, capsys):
-    """It is made beside the results and says what failed; the rung still waits for its run."""
+    """It is made apart from the results and says what failed; the rung still waits for its run."""
     folder = tmp_path / "one"
     folder.mkdir()
     codec.write(folder / "ladder.json", _ladder(folder, names="1"))
@@ -1168,8 +1168,8 @@ def test_a_series_without_an_answer_leaves_the_others_theirs(tmp_path, monkeypat
 
     assert status == 1
     assert [answer["found"]["bad"] for answer in done["answers"]] == ["2"]
-    assert "lib 1 cannot be run" in done["refused"][f"a({cell})"]
-    assert "lib 1 cannot be run" in capsys.readouterr().out
+    assert "lib 1 cannot run" in done["refused"][f"a({cell})"]
+    assert "lib 1 cannot run" in capsys.readouterr().out
 
 
 def _grid(folder, monkeypatch):
@@ -1219,11 +1219,15 @@ def _pair(folder, monkeypatch, answer, unit="samples"):
     [
         (lambda lib, six, _: 7 * (lib and six), "lib ≥ 2 together with six ≥ 2.0: neither alone changes it", True),
         (lambda lib, six, time: 7 * (lib and (six or time == 2)), "lib ≥ 2 together with six ≥ 2.0: neither", False),
-        (lambda lib, _, __: 7 * lib, "lib 2 alone: it is there with six 1.0 too", True),
-        (lambda lib, six, time: 7 * (lib and (six or time == 1)), "lib 2 alone: it is there with six 1.0 too", False),
+        (lambda lib, _, __: 7 * lib, "lib 2 alone: the change is also there with six 1.0", True),
+        (
+            lambda lib, six, time: 7 * (lib and (six or time == 1)),
+            "lib 2 alone: the change is also there with six 1.0",
+            False,
+        ),
         (
             lambda lib, six, _: {} if not six and not lib else 7 * (lib and six),
-            "not to be told: the four corners",
+            "unknown: the four corners",
             False,
         ),
     ],
@@ -1256,30 +1260,30 @@ def test_corners_that_say_the_other_release_alone(tmp_path):
         (
             [0, 0, 64, 64, 2048, 2048],
             "samples",
-            "lib 5, from 64 to 2,048 samples; from 0 to 64 samples lies below: bisect again with --bad 4",
+            "lib 5, from 64 to 2,048 samples; from 0 to 64 samples is below: bisect again with --bad 4",
             [64],
         ),
         (
             [0, 0, 1500, 1500, 2048, 2048],
             "samples",
-            "lib 3, from 0 to 1,500 samples; from 1,500 to 2,048 samples lies above: bisect again with --good 3",
+            "lib 3, from 0 to 1,500 samples; from 1,500 to 2,048 samples is above: bisect again with --good 3",
             [1500],
         ),
         (
             [1, 1, 1.4, 1.4, 2, 2],
             "seconds",
-            "lib 5, from 1400 ms to 2000 ms; from 1000 ms to 1400 ms lies below: bisect again with --bad 4",
+            "lib 5, from 1400 ms to 2000 ms; from 1000 ms to 1400 ms is below: bisect again with --bad 4",
             [1.4],
         ),
         (
             [0, 0, 7, 7, None, None],
             "samples",
-            "lib 5, from 7 samples to failed; from 0 to 7 samples lies below: bisect again with --bad 4",
+            "lib 5, from 7 samples to failed; from 0 to 7 samples is below: bisect again with --bad 4",
             [7],
         ),
         ([0, 0, 0, 7, 7, 7], "samples", "lib 4", []),
         ([1, 1.05, 0.95, 2, 2.1, 1.95], "seconds", "lib 4", []),
-        ([0, 0, None, None, 7, 7], "samples", "lib 5, or one of 3, 4, which cannot tell", []),
+        ([0, 0, None, None, 7, 7], "samples", "lib 5, or one of 3, 4, which are undecided", []),
     ],
 )
 def test_what_lies_beside_the_release_is_told(numbers, unit, verdict, between, tmp_path, monkeypatch):
@@ -1297,16 +1301,16 @@ def test_a_corner_that_is_like_neither_end_tells_nothing(tmp_path, monkeypatch):
     """Of what repeats itself: six alone gives 64 wrong samples, so it is not so that neither alone changes it."""
     found, _ = _pair(tmp_path, monkeypatch, lambda lib, six, _: 2048 if lib and six else 64 * six)
 
-    assert found.verdict.startswith("not to be told: the four corners of lib 2 and six 2.0 contradict each other")
+    assert found.verdict.startswith("unknown: the four corners of lib 2 and six 2.0 are contradictory")
     assert found.confirmed is False
 
 
 @pytest.mark.parametrize(
     ("hold", "asked", "says"),
     [
-        ((), "six==1.0", "--with six==1.0: the ladder holds nothing."),
-        (("toml==1.0",), "six==1.0", "--with six==1.0: the ladder holds no six, but toml."),
-        (("six==2.0",), "six", "--with 'six' names no one version: write six==version."),
+        ((), "six==1.0", "--with six==1.0: the ladder pins nothing."),
+        (("toml==1.0",), "six==1.0", "--with six==1.0: the ladder pins no six, but toml."),
+        (("six==2.0",), "six", "--with 'six' does not pin one version: write six==version."),
         (("six==2.0",), "six==3.0", "--with six==3.0: give an older release than six 2.0"),
         (("six==2.0",), "six==1.7", "No release of six named '1.7'"),
     ],

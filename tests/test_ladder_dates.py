@@ -112,7 +112,7 @@ def test_what_has_no_date_is_named(serve, packages, tmp_path, capsys):
 
     assert _locks(tmp_path, ladder)[0]["dateless"] == "7.0"
     assert ladder.rungs[0].undated == ("dateless",)
-    assert "No date is known of dateless: on a rung they may be newer" in capsys.readouterr().out
+    assert "Packages without a known date: dateless. They may be newer" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -210,11 +210,11 @@ def test_a_torn_file_has_no_date(content, serve, tmp_path):
         (
             "d.csv",
             "lib,1.0,2024-01-01\n\nlib,2.0,yesterday\n",
-            "d.csv, line 3: 'yesterday' is no date: write YYYY-MM-DD",
+            "d.csv, line 3: 'yesterday' is not a date: write YYYY-MM-DD",
         ),
-        ("d.csv", "lib,one,2024-01-01\n", "d.csv, line 1: 'one' is no version"),
+        ("d.csv", "lib,one,2024-01-01\n", "d.csv, line 1: 'one' is not a version"),
         ("d.csv", "lib,,2024-01-01\n", "d.csv, line 1: give name"),
-        ("d.json", '[\n{"name": }]', "d.json, line 2: it is no JSON"),
+        ("d.json", '[\n{"name": }]', "d.json, line 2: this is not JSON"),
         ("d.json", '{"lib": "1.0"}', "d.json, line 1: give a list"),
         ("d.json", '[{"name": "lib", "version": "1.0", "date": 7}]', "d.json, object 1: give name"),
         ("d.json", "[7]", "d.json, object 1: give name"),
@@ -246,7 +246,7 @@ def test_the_front_page_says_where_dates_are_from(tmp_path):
 
     assert told in site.front(tmp_path, story) and told in markdown(story)
     assert _ladder(tmp_path).about_dates == ""
-    assert "The date of lib 1 is when its files were built. No date is known of six:" in told
+    assert "The date of lib 1 is when its files were built. Packages without a known date: six." in told
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_an_index_that_cannot_be_reached_is_one_sentence(monkeypatch):
     """With the variable that names another."""
     monkeypatch.setenv("UV_DEFAULT_INDEX", "http://127.0.0.1:1/simple/")
 
-    with pytest.raises(UsageError, match=r"cannot be asked for lib: .* UV_DEFAULT_INDEX names another"):
+    with pytest.raises(UsageError, match=r"does not answer for lib: .* UV_DEFAULT_INDEX sets another"):
         index.releases("lib")
 
 

@@ -64,7 +64,7 @@ def test_an_alarm_that_could_not_be_run_again_waits(step, at, tmp_path, monkeypa
     done = confirm.confirm(tmp_path, _ladder(tmp_path), [step], 4)
     check = confirm.known(tmp_path, step)
 
-    assert refused == {step: f"lib 1 could not be run again: {GONE}"}
+    assert refused == {step: f"lib 1 could not run again: {GONE}"}
     assert between is None
     assert done == {}
     assert ran.count("1") == len(check.new_again) - (at - 1)
@@ -76,7 +76,7 @@ def test_a_number_that_is_suddenly_missing_is_no_answer(tmp_path, monkeypatch):
     _answers(monkeypatch, lambda rung, _: None if rung == "2" else 1.0)
     refused = confirm.confirm(tmp_path, _ladder(tmp_path), [EXACT], 4)
 
-    assert refused == {EXACT: "b gave no number at lib 2 when run again, where it had one: It raised."}
+    assert refused == {EXACT: "b gave no number at lib 2 this time, but it had one: It raised."}
     assert confirm.known(tmp_path, EXACT) is None
 
 
@@ -149,7 +149,7 @@ def test_without_the_index_nothing_is_refuted(offline):
 
     assert [ran.returncode, done.returncode] == [0, 1]
     assert [change["status"] for change in told["changes"]] == ["unchecked"]
-    assert re.search(r"packaging 2\S+ could not be run again: .+1 alarm not checked", done.stdout)
+    assert re.search(r"packaging 2\S+ could not run again: .+1 alarm not checked", done.stdout)
     assert "not confirmed by" not in done.stdout
 
 
@@ -253,8 +253,8 @@ def _ran(folder, monkeypatch, *options):
     ("change", "said"),
     [
         ("packages", "1, 2: there are results, but they no longer count: it inherits accelerate==1.1 instead of"),
-        ("suite", "1, 2: there are results, but they no longer count: the suite's files are not those of then."),
-        ("machine", "1, 2: there are results, but they no longer count: that was on another machine, "),
+        ("suite", "1, 2: there are results, but they no longer count: the suite's files have changed since."),
+        ("machine", "1, 2: there are results, but they no longer count: they are from another machine, "),
     ],
 )
 def test_run_says_why_rungs_run_again(change, said, tmp_path, monkeypatch, capsys):
@@ -342,7 +342,7 @@ def test_only_what_says_so_does_not_apply(own_index, tmp_path):
     assert values["versions.Epochs.track_fetches"] == {"'a'": Value(value=1.0), "'b'": Value(value=None)}
     assert not values.get("versions.time_skipped")
     assert "no number of versions.Epochs.track_fetches('b'), versions.track_loss, versions.track_rate." in done.stdout
-    assert "asv: inf is no number" in (folder / "logs" / "1.16.0.log").read_text()
+    assert "asv: inf is not a number" in (folder / "logs" / "1.16.0.log").read_text()
     assert _git(folder, "tag") == ["1.16.0"]
 
 
@@ -439,7 +439,7 @@ def test_a_suite_that_is_gone_is_named(tmp_path):
     made = _ladder(tmp_path)
     shutil.rmtree(tmp_path / "suite")
 
-    with pytest.raises(FileError, match="the suite of this ladder, is gone"):
+    with pytest.raises(FileError, match="the suite of this ladder, is missing"):
         asv.configure(tmp_path, made)
 
 

@@ -115,7 +115,7 @@ def test_the_map_is_whole() -> None:
 
 @pytest.mark.parametrize("name", [one.name for one in ROOMS.values() if one.is_folder])
 def test_no_room_is_too_small_or_too_large(name: str) -> None:
-    """At least two files beside an empty __init__.py, and at most a fifth of all lines."""
+    """At least two files in addition to an empty __init__.py, and at most a fifth of all lines."""
     lines = {path: len(path.read_bytes().splitlines()) for path in FILES}
     inside = [path for path in FILES if (ROOT / name) in path.parents and lines[path]]
 

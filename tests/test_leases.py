@@ -74,7 +74,7 @@ def test_one_at_a_time(tmp_path: Path) -> None:
 
 
 def test_a_killed_holder_frees() -> None:
-    """The kernel frees what a killed process held, so that nobody waits for the dead."""
+    """The kernel frees what a killed process held, so that no process waits for it."""
     with holder([], 1) as first, holder([], 1) as second:
         assert first.stdout is not None
         assert second.stdout is not None
@@ -105,7 +105,7 @@ def test_two_of_three() -> None:
 
 
 def test_neighbours_before_leftovers() -> None:
-    """Beside a cell on the first GPU, one of two takes the next whole pair and not a GPU of each."""
+    """Next to a cell on the first GPU, one of two takes the next whole pair and not a GPU of each."""
     with lease([0, 1, 2, 3], 1), holder([0, 1, 2, 3], 2) as other:
         assert held_by(other) == "[2, 3]"
 

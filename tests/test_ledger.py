@@ -126,7 +126,7 @@ def test_a_bad_line_in_the_middle_takes_no_other_along(store):
 
 
 def test_a_newer_line_asks_to_upgrade(store):
-    """A line of a later perfsuite is told apart from a broken one."""
+    """A line of a later perfsuite is distinguished from a broken one."""
     accept(store, peak(20))
     line = json.loads(store.ledger.read_bytes()) | {"format": ledger.FORMAT + 1, "surprise": 2}
     store.ledger.write_text(json.dumps(line) + "\n")
@@ -135,7 +135,7 @@ def test_a_newer_line_asks_to_upgrade(store):
 
 
 def test_nothing_changes_while_the_ledger_is_torn(store):
-    """A change that could not be told is not made, and the torn line stays for whoever mends it."""
+    """A change that cannot be recorded is not made, and the torn line stays for repair."""
     accept(store, peak(20))
     torn = store.ledger.read_bytes() + b'{"format"'
     store.ledger.write_bytes(torn)

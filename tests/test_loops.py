@@ -110,7 +110,7 @@ def test_the_check_catches_lost_sharding(careless, loop):
     measured = careless(f"gpt2_tiny-careless_zero+{loop}-cpu_x2")
 
     assert measured.outcome == "failed"
-    assert "must run in a DeepSpeedEngine, this is DistributedDataParallel" in measured.failure.message
+    assert "must run in a DeepSpeedEngine, but this is DistributedDataParallel" in measured.failure.message
 
 
 @every_loop
@@ -119,6 +119,6 @@ def test_the_check_catches_lost_fp16(careless, loop):
     measured = careless(f"gpt2_tiny-careless_ddp+fp16+careless_{loop}-cpu_x2")
 
     assert measured.outcome == "failed"
-    assert "Accelerate must compute in torch.float16 with loss scaling, it computes in torch.float32" in (
+    assert "Accelerate must compute in torch.float16 with loss scaling, but it computes in torch.float32" in (
         measured.failure.message
     )

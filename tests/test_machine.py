@@ -98,7 +98,7 @@ def test_device_of(name: str, mebibytes: int, device: str | None) -> None:
         ("t4_x1", ""),
         ("h200_x3", "h200_x3 is not here: this machine has NVIDIA H200, Tesla T4, NVIDIA H200."),
         ("a100_80g_x1", "a100_80g_x1 is not here: this machine has NVIDIA H200, Tesla T4, NVIDIA H200."),
-        ("h200_x1n2", "h200_x1n2 has 2 nodes; this run starts ranks on one."),
+        ("h200_x1n2", "h200_x1n2 has 2 nodes, but a run starts ranks on one node."),
         ("cpu_x1", ""),
     ],
 )
@@ -114,7 +114,7 @@ def test_too_many_ranks_for_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "cores", lambda: 2)
 
     assert why_absent(parse_hardware("cpu_x8", CATALOG), CATALOG) == ""
-    assert why_absent(parse_hardware("cpu_x9", CATALOG), CATALOG) == "cpu_x9: this machine's 2 cores carry 8 ranks."
+    assert why_absent(parse_hardware("cpu_x9", CATALOG), CATALOG) == "cpu_x9: this machine's 2 cores allow 8 ranks."
 
 
 @pytest.mark.parametrize(("hardware", "indices"), [("h200_x1", [0, 2]), ("t4_x1", [1]), ("l4_x1", []), ("cpu_x1", [])])

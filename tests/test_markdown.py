@@ -170,7 +170,7 @@ def report(tmp_path):
 
 
 def test_a_report_reads_back(report):
-    """Measured and predicted cells are told apart."""
+    """Measured and predicted cells are distinguished."""
     path = report(FATTER, predicted(), result())
 
     assert codec.read_report(path) == ([FATTER, result()], [predicted()])

@@ -1,4 +1,4 @@
-"""``perfsuite memory`` and ``perfsuite fit``: what people read, and how they are told that something cannot be had."""
+"""``perfsuite memory`` and ``perfsuite fit``: the printed texts, and the errors for impossible requests."""
 
 import re
 

@@ -77,12 +77,12 @@ def test_the_anatomy_adds_up(measure, strategy):
     ("strategy", "reason"),
     [
         *(
-            (f"{engine}+{name}", "stage 3 alone")
+            (f"{engine}+{name}", "only in stage 3")
             for engine in ("zero1", "zero2")
             for name in ("offload_params", "offload")
         ),
-        ("zero2+nvme", "stage 3 alone"),
-        ("zero2+nvme_optimizer", "stage 3 alone"),
+        ("zero2+nvme", "only in stage 3"),
+        ("zero2+nvme_optimizer", "only in stage 3"),
         ("zero3+nvme_optimizer", "smaller than 1,048,576 bytes"),
         ("ddp+offload", "keeps everything on every device"),
     ],

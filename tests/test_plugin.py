@@ -359,7 +359,7 @@ def test_killed_parent_leaves_nothing_behind(repository):
 
 
 def test_benchmark_holds_the_real_steps(repository):
-    """pytest-benchmark's JSON has the ranks' own step times, and memory and FLOP/s beside them."""
+    """pytest-benchmark's JSON has the ranks' own step times, and memory and FLOP/s next to them."""
     pytester = repository(CELL, fixtures=", benchmark")
     perf(pytester, "--perf-update=new", "--perf-report=report.jsonl", "--benchmark-json=benchmark.json")
     report = json.loads((pytester.path / "report.jsonl").read_text())

@@ -77,7 +77,7 @@ def test_one_byte_is_a_difference(peak, status):
 
 
 def test_a_difference_names_the_upgrade():
-    """The library whose version changed stands beside the numbers that changed."""
+    """The library whose version changed is next to the numbers that changed."""
     verdict = judge_prediction(
         _changed(peak_bytes=4000, versions={"torch": "2.13.0", "transformers": "5.23.0"}), BASELINE
     )
@@ -175,7 +175,7 @@ def test_a_baseline_of_another_cell_is_refused(tmp_path):
     ],
 )
 def test_an_impossible_baseline_is_damaged(tmp_path, changed, words):
-    """A number that no prediction has would be told as a change of the library's."""
+    """A number that no prediction has would be reported as a change of the library."""
     write(path_of(tmp_path, CELL), msgspec.structs.replace(BASELINE, prediction=_changed(**changed)))
     with pytest.raises(FileError, match=words):
         load(tmp_path, CELL)
@@ -250,7 +250,7 @@ def test_what_cannot_be_predicted_is_in_the_report(pytester):
 
 
 def test_a_failed_trace_is_no_failed_training(monkeypatch, catalog):
-    """Who asked for one cell is told that its trace failed, and why."""
+    """A command for one cell reports that its trace failed, and why."""
     failure = Failure(kind="raised", rank=0, message="RuntimeError: no such layer")
     monkeypatch.setattr(memory_predict, "attempt", lambda *_, **__: [failure])
     with pytest.raises(tracing.TraceFailed, match=re.escape(f"The trace of {CELL} failed: {failure.message}")):

@@ -78,7 +78,7 @@ def test_every_definition_is_of_its_kind(kind: str) -> None:
     ],
 )
 def test_a_folder_adds(tmp_path: Path, kind: str, name: str) -> None:
-    """A file in the user's folder adds its definitions behind perfsuite's own."""
+    """A file in the user's folder adds its definitions after perfsuite's own."""
     catalog = write(tmp_path, MINE)
 
     assert list(catalog.all(kind)) == [*Catalog().all(kind), name]
@@ -151,7 +151,7 @@ def test_a_broken_file(tmp_path: Path, text: str, sentence: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_unknown_name_teaches(kind: str) -> None:
-    """An unknown name is told the nearest, what is known, and the file in which to add it."""
+    """An unknown name gives the nearest, the known ones, and the file in which to add it."""
     known = Catalog().all(kind)
     near = next(iter(known))
     with pytest.raises(UnknownName) as caught:

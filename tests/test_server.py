@@ -108,4 +108,4 @@ def test_a_device_without_kernels_is_told(capability, built, runs):
     reason = why_no_kernels(capability, built)
 
     assert bool(reason) != runs
-    assert runs or f"this one is {capability[0]}.{capability[1]}." in reason
+    assert runs or f"but this device has {capability[0]}.{capability[1]}." in reason

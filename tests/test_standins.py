@@ -86,7 +86,7 @@ def test_no_use_beside_a_gpu(tmp_path: Path, shown: str | None, loads: bool) -> 
 
 
 def test_none_are_made_beside_a_gpu(site: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a GPU is visible, the real libraries are told to be installed."""
+    """Where a GPU is visible, the error says to install the real libraries."""
     monkeypatch.setattr(standins, "gpus", lambda: ("a GPU",))
     with pytest.raises(UsageError, match="a GPU is visible here"):
         make(site, site)
@@ -120,5 +120,5 @@ def test_loose_requirement(site: Path) -> None:
     metadata = site / "torch-1.0.dist-info" / "METADATA"
     metadata.write_text(metadata.read_text().replace("(==8.5)", "(>=8.5)"))
 
-    with pytest.raises(UsageError, match=r"nvidia-cudnn-cu11>=8\.5, which is no one version"):
+    with pytest.raises(UsageError, match=r"nvidia-cudnn-cu11>=8\.5, which does not pin one version"):
         make(site, site)

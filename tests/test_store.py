@@ -1,4 +1,4 @@
-"""Baselines on disk: a missing one is None, a broken one is an error, and of two writers the second is told."""
+"""Baselines on disk: a missing one is None, a broken one is an error, and of two writers the second gets an error."""
 
 import json
 import os
@@ -56,7 +56,7 @@ def test_a_baseline_reads_back_as_it_was_saved(saved):
 
 
 def test_a_baseline_lies_in_its_hardware_s_folder(saved):
-    """root/<hardware>/<id>.json and the ledger, and nothing else lies beside them."""
+    """root/<hardware>/<id>.json and the ledger, and nothing else is next to them."""
     files = {path.relative_to(saved.root) for path in saved.root.rglob("*") if path.is_file()}
 
     assert files == {Path("cpu_x2", f"{CELL}.json"), Path("ledger.jsonl")}
@@ -99,7 +99,7 @@ def test_a_torn_file_is_an_error_at_every_length(saved):
 
 
 def test_a_newer_format_asks_to_upgrade(saved):
-    """A file of a later perfsuite is told apart from a broken one, whatever else it contains."""
+    """A file of a later perfsuite is distinguished from a broken one, whatever else it contains."""
     change(saved, "surprise", value=1)
     change(saved, "format", value=FORMAT + 1)
 
@@ -230,7 +230,7 @@ def test_a_baseline_that_was_removed_is_not_replaced(store):
 
 
 def test_a_torn_file_is_not_overwritten(saved):
-    """Saving over a file that nobody could read would hide what happened to it."""
+    """Saving over an unreadable file would hide what happened to it."""
     saved.path(CELL).write_bytes(b'{"format": 1')
 
     with pytest.raises(FileError, match="is not a baseline"):

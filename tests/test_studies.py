@@ -300,7 +300,7 @@ def _noisy(draw, name, rounds):
 
 @pytest.mark.parametrize(("rounds", "most"), [(1, 0.0), (3, 0.07), (8, 0.07)])
 def test_equal_cells_are_told_apart_as_often_as_is_said(rounds, most):
-    """5 in 100, and as many answers that the ratio depends on the column; one round tells nothing of the noise."""
+    """5 in 100, and as many answers that the ratio depends on the column; one round says nothing about the noise."""
     draw = random.Random(1)
     trials = [
         [ratio(_noisy(draw, "a", rounds), _noisy(draw, "b", rounds), "step_time_seconds") for _ in range(4)]

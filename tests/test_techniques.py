@@ -177,7 +177,7 @@ def test_fused_attention_keeps_no_scores(measure):
 
 @pytest.mark.parametrize("technique", ["prune", "prune_structured"])
 def test_pruning_adds_a_mask(measure, technique):
-    """Each linear weight, the tied head's included, is kept whole beside a mask of its size."""
+    """Each linear weight, the tied head's included, is kept whole with a mask of its size."""
     linear = sum(math.prod(shape) for shape in _shapes() if len(shape) == 2) - 128 * 64  # but the positions
     pruned = _single(measure, f"+{technique}")
 
@@ -200,7 +200,7 @@ def test_lora_trains_adapters_only(measure):
 
 
 def test_lora_trains_the_new_head_of_a_classifier(measure):
-    """peft trains the score layer beside the adapters."""
+    """peft trains the score layer in addition to the adapters."""
     readings = _measure(measure, "bloom_tiny_cls-single+lora-cpu_x1")
     adapters = 2 * 8 * (64 + 3 * 64)
 
@@ -274,8 +274,8 @@ REFUSALS = [
     ("gpt2_tiny-single+cpu_adam-h100_x1", "steps on the host"),
     ("gpt2_tiny-single+tf32-cpu_x1", "CPU has no TF32"),
     ("gpt2_tiny-single+tf32-v100_32g_x1", "v100_32g has no TF32"),
-    ("gpt2_tiny-ddp+ckpt_offload-cpu_x2", "they are there already"),
-    ("gpt2_tiny-single+flash-cpu_x1", "on a CPU there is sdpa"),
+    ("gpt2_tiny-ddp+ckpt_offload-cpu_x2", "they are already there"),
+    ("gpt2_tiny-single+flash-cpu_x1", "on a CPU use sdpa"),
     ("bloom_tiny-single+sdpa-cpu_x1", "no sdpa attention for bloom: it has eager"),
     ("t5_tiny-single+flash-cpu_x1", "no flash_attention_2 attention for t5: it has eager, sdpa"),
 ]

@@ -79,7 +79,7 @@ def test_an_unknown_optimizer_has_no_closed_form(tmp_path):
     ],
 )
 def test_the_explanation_says_what_has_no_closed_form(theory, said):
-    """A sum by hand that leaves something out is not told as the whole."""
+    """A sum by hand that leaves something out is not presented as the whole."""
     parts = {"parameters": 4096, "activations": 1}
     prediction = Prediction(
         format=FORMAT, cell="", outcome="fits", world_size=1, peak_bytes=4097, parts=parts, theory=theory

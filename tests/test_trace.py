@@ -113,12 +113,12 @@ def test_the_largest_tensors_name_their_module(predicted):
     ],
 )
 def test_what_cannot_be_traced_is_refused_with_the_reason(catalog, cell, reason):
-    """No number is given for what a trace cannot tell."""
+    """No number is given for a cell that a trace cannot predict."""
     assert reason in why_not_traced(parse_cell(cell, catalog))
 
 
 def test_an_unsupported_prediction_says_so(catalog):
-    """A refusal is a prediction without numbers, which nobody takes for zero bytes."""
+    """A refusal is a prediction without numbers, which cannot be mistaken for zero bytes."""
     (prediction,) = predict([parse_cell("gpt2_tiny-single+compile-cpu_x1", catalog)], catalog)
 
     assert (prediction.outcome, prediction.parts) == ("unsupported", {})

@@ -135,7 +135,7 @@ def test_metrics_have_causes_of_their_own(tmp_path: Path) -> None:
 
 
 def test_the_only_change_needs_no_search(tmp_path: Path) -> None:
-    """The first comparison has told all."""
+    """The first comparison has shown everything."""
     verdict, trial = hold(tmp_path, memory_of("msgspec"), OLD | {"msgspec": "0.2"})
 
     assert verdict.trial[1] == "caused by msgspec 0.1 -> 0.2"
@@ -150,7 +150,7 @@ def test_exact_metrics_are_tried_without_pairs(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_cannot_be_built(tmp_path: Path) -> None:
-    """What it would have shown is not known, and the reason is told."""
+    """Its result is unknown, and the reason is reported."""
 
     def world(new: frozenset[str]) -> Mapping[str, Reading]:
         if len(new) == 1:
@@ -358,5 +358,5 @@ def test_against_a_side_that_fails_is_red(tmp_path: Path) -> None:
 
 @pytest.fixture(autouse=True)
 def _no_git(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The samples' commit is nobody's."""
+    """The samples' commit does not exist."""
     monkeypatch.setattr("perfsuite.measure.trial.code_change", lambda *_: None)

@@ -221,7 +221,7 @@ def test_a_new_cell_has_no_change():
     ],
 )
 def test_the_status_names_an_outcome_that_is_not_the_usual_one(one, text):
-    """An outcome is named beside the verdict unless it goes without saying."""
+    """An outcome is named next to the verdict unless it is the usual one."""
     assert status(one) == text
 
 
@@ -319,7 +319,7 @@ def test_the_reason_why_times_are_not_held_is_said_once():
 
 
 def test_a_not_held_reason_stands_once_below_the_table():
-    """And no percentage stands beside another machine's time."""
+    """And no percentage is next to another machine's time."""
     said = text_of(measurement(machine=ELSEWHERE, peak_memory_bytes=memory(22 * GIB)))
     row = next(line for line in said.splitlines() if line.startswith("  step time"))
 

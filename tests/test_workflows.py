@@ -143,7 +143,7 @@ def zizmor(*paths: Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_zizmor():
-    """No finding; what is let pass says why beside it."""
+    """No finding; each exception has its reason next to it."""
     done = zizmor(ROOT / ".github", ROOT / "action.yml")
 
     assert done.returncode == 0, done.stdout

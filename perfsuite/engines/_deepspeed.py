@@ -1,4 +1,4 @@
-"""What all engines of DeepSpeed share: deepspeed.initialize with the recipe's optimizer, and its step."""
+"""The common part of DeepSpeed's engines: deepspeed.initialize with the recipe's optimizer, and its step."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 
 def import_once() -> None:
-    """Import what each rank of DeepSpeed's engines would, and leave out an extension that training does not call.
+    """Import what each rank with DeepSpeed would import, and leave out an extension that training does not call.
 
-    ZeRO looks in its first step whether the optimizer is Muon, whose module imports torch's compiler: seconds. And on a
-    CPU the process group builds an extension for inference_all_reduce alone: a minute. Marked as not to be had, that is
-    the process group's own all-reduce (deepspeed/comm/torch.py).
+    In its first step ZeRO checks for the optimizer Muon, whose module imports torch's compiler: seconds. And on a CPU
+    the process group builds an extension only for inference_all_reduce: a minute. If marked as unavailable, it is
+    replaced by the process group's own all-reduce (deepspeed/comm/torch.py).
     """
     import deepspeed
 
@@ -44,7 +44,7 @@ class DeepSpeedTrainer(Trainer):
         return model
 
     def initialize(self, model: Any) -> Any:
-        """Hand the model to DeepSpeed with the recipe's optimizer, which is returned."""
+        """Pass the model to DeepSpeed with the recipe's optimizer, which is returned."""
         import deepspeed
 
         trainable = [parameter for parameter in model.parameters() if parameter.requires_grad]
@@ -58,7 +58,7 @@ class DeepSpeedTrainer(Trainer):
         return optimizer
 
     def refuse_unsupported(self) -> None:
-        """Raise Unsupported if DeepSpeed cannot have the compute dtype here."""
+        """Raise Unsupported if DeepSpeed does not support the compute dtype here."""
         import torch
         from deepspeed.accelerator import get_accelerator
 
@@ -71,7 +71,7 @@ class DeepSpeedTrainer(Trainer):
                 raise Unsupported(f"DeepSpeed has no {dtype} on this {session.job.device}: it lacks the instructions.")
 
     def config(self) -> dict[str, Any]:
-        """What deepspeed.initialize is given."""
+        """The config for deepspeed.initialize."""
         recipe = self.session.recipe
         return {
             "train_micro_batch_size_per_gpu": self.session.job.workload.micro_batch,
@@ -82,36 +82,36 @@ class DeepSpeedTrainer(Trainer):
                 "bf16_optimizer_states": recipe.pure,
             },
             "fp16": {"enabled": recipe.compute_dtype == "float16"},
-            "gradient_clipping": recipe.clip or 0.0,  # DeepSpeed clips to a norm of 1 unless it is told otherwise
+            "gradient_clipping": recipe.clip or 0.0,  # DeepSpeed clips to a norm of 1 by default
             "zero_allow_untested_optimizer": True,
             "zero_force_ds_cpu_optimizer": False,  # the recipe chooses the optimizer, offloaded or not
             "steps_per_print": 2**31,
         }
 
     def check_engine(self, stage: int, ranks: int) -> None:
-        """Prove the wrapper, its ZeRO stage, the model's dtype and over how many ranks gradients are averaged."""
+        """Prove the wrapper, its ZeRO stage, the model's dtype and the number of ranks that average gradients."""
         from deepspeed import DeepSpeedEngine
 
         name = self.session.strategy.engine.name
         if not isinstance(self.module, DeepSpeedEngine):
-            raise WrongEngine(f"{name} must run in a DeepSpeedEngine, this is {type(self.module).__name__}.")
+            raise WrongEngine(f"{name} must run in a DeepSpeedEngine, but this is {type(self.module).__name__}.")
         if self.module.zero_optimization_stage() != stage:
             raise WrongEngine(
-                f"{name} is ZeRO stage {stage}, DeepSpeed runs stage {self.module.zero_optimization_stage()}."
+                f"{name} is ZeRO stage {stage}, but DeepSpeed runs stage {self.module.zero_optimization_stage()}."
             )
         dtypes = {parameter.dtype for parameter in self.model.parameters()}
         if dtypes != {self.session.compute_dtype}:
-            raise WrongEngine(f"The model must be in {self.session.compute_dtype}, DeepSpeed has it in {dtypes}.")
+            raise WrongEngine(f"The model must be in {self.session.compute_dtype}, but DeepSpeed has it in {dtypes}.")
         if self.module.dp_world_size != ranks:
             raise WrongEngine(
-                f"{name} must average over {ranks} ranks, DeepSpeed does over {self.module.dp_world_size}."
+                f"{name} must average over {ranks} ranks, but DeepSpeed uses {self.module.dp_world_size}."
             )
 
     def reduced(self) -> None:
         """Called when all gradients are reduced, before the optimizer steps."""
 
     def gradient_norm(self) -> Any:
-        """The norm of the whole gradient; called behind the step."""
+        """The norm of the whole gradient; called after the step."""
         return self.module.get_global_grad_norm()
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:

@@ -1,4 +1,4 @@
-"""Cuts a decoder into pipeline stages as its definition says (definitions.Cut): every pipeline engine has the same.
+"""Cuts a decoder into pipeline stages by its definition (definitions.Cut), in the same way for every pipeline engine.
 
 A stage keeps its share of the layers inside the model's own body, so masks, positions and rotary tables are made by
 the model's own code; what other stages have is replaced by modules that do nothing.
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from perfsuite.rank.session import Session
 
-_PRUNED = "torch's pruning makes weights the results of others, which stages can neither copy nor share"
+_PRUNED = "torch's pruning computes weights from other tensors, which stages can neither copy nor share"
 CUT_REFUSES = dict.fromkeys(offload.NAMES, "a stage keeps its layers on the device; zero2, zero3 and fsdp2 offload") | {
-    "epochs": "perfsuite drives no evaluation through a pipeline",
+    "epochs": "perfsuite does not evaluate through a pipeline",
     "compile": "torch.compile is applied to the whole model's forward, which no stage calls",
     "prune": _PRUNED,
     "prune_structured": _PRUNED,
@@ -34,7 +34,7 @@ def why_not_cut(proposal: Proposal, per_rank: int = 1) -> str:
         if proposal.model.task == "seq2seq_lm":
             return (
                 f"{proposal.model.name} cannot be cut into stages: every layer of its decoder reads the encoder's "
-                "output, which would have to cross every boundary beside the hidden states"
+                "output, which every stage would have to pass on"
             )
         return f"{proposal.model.name} cannot be cut into stages: its definition has no cut"
     if cut.depth % stages:
@@ -47,7 +47,7 @@ def cut_out(model: torch.nn.Module, cut: Cut, stage: int, stages: int) -> torch.
     import torch
 
     class Zero(torch.nn.Module):
-        """Stands for an embedding whose vectors an earlier stage has added already."""
+        """Replaces an embedding whose vectors an earlier stage has already added."""
 
         def forward(self, ids: torch.Tensor) -> torch.Tensor:
             return torch.zeros((), device=ids.device)
@@ -74,7 +74,7 @@ def make_stage(
     import torch
 
     class Stage(torch.nn.Module):
-        """``forward(input, attention_mask, labels)``; the labels are for the last stage alone."""
+        """``forward(input, attention_mask, labels)``; only the last stage needs the labels."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -95,7 +95,7 @@ def make_stage(
 
 
 def tied_weights(session: Session, cut: Cut, stages: int, module: torch.nn.Module) -> list[tuple[Any, Any]]:
-    """The parameter that the first and the last stage both hold, and the group of their two ranks; ``module`` has
+    """The parameter that the first and the last stage share, and the group of their two ranks; ``module`` has
     this rank's stages by their numbers.
     """
     import torch.distributed as dist

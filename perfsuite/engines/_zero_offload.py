@@ -1,4 +1,4 @@
-"""Offload by DeepSpeed: what it is told, what it would silently ignore, and the proof that it did as it was told."""
+"""Offload by DeepSpeed: its config, the settings that it would silently ignore, and the proof that it offloads."""
 
 from __future__ import annotations
 
@@ -15,31 +15,31 @@ if TYPE_CHECKING:
 
     from perfsuite.rank.session import Session
 
-SMALLEST_FILE = 2**20  # bytes; deepspeed/runtime/swap_tensor/utils.py keeps whatever is smaller in memory
-SHARDED_ONLY = "DeepSpeed offloads parameters in stage 3 alone; before it, it ignores offload_param without a word"
+SMALLEST_FILE = 2**20  # bytes; deepspeed/runtime/swap_tensor/utils.py keeps smaller tensors in memory
+SHARDED_ONLY = "DeepSpeed offloads parameters only in stage 3; in stages 1 and 2 it silently ignores offload_param"
 BEFORE_STAGE_3 = {
     "offload_params": SHARDED_ONLY,
     "offload": SHARDED_ONLY,
     "nvme": SHARDED_ONLY,
-    "nvme_optimizer": "DeepSpeed uses the disk in stage 3 alone; before it, it keeps what belongs there on the host",
+    "nvme_optimizer": "DeepSpeed uses the disk only in stage 3; in stages 1 and 2 it keeps the tensors on the host",
 }
 
 
 def why_not(proposal: Proposal) -> str:
-    """Why nothing of the model would go to the disk; empty if something does."""
+    """Why no part of the model would go to the disk; empty if some part does."""
     ranks, held = proposal.layout.data_ranks, 4 * proposal.model.parameters
     if not proposal.techniques.intersection(ON_DISK) or held // ranks >= SMALLEST_FILE:
         return ""
     return (
-        f"DeepSpeed keeps in memory whatever is smaller than {SMALLEST_FILE:,} bytes, and a rank's share of "
+        f"DeepSpeed keeps tensors smaller than {SMALLEST_FILE:,} bytes in memory, and a rank's share of "
         f"{proposal.model.name}'s master parameters is {held // ranks:,} bytes."
     )
 
 
 def config(session: Session, model: torch.nn.Module) -> dict[str, Any]:
-    """The sections of "zero_optimization" that the recipe asks for; empty without offload.
+    """The sections of "zero_optimization" for the recipe; empty without offload.
 
-    Raises Unsupported where the operator that reads and writes the disk cannot be had, or no parameter would go there.
+    Raises Unsupported if the operator that reads and writes the disk is unavailable, or no parameter would go there.
     """
     recipe = session.recipe
     sections: dict[str, Any] = {}
@@ -55,7 +55,7 @@ def config(session: Session, model: torch.nn.Module) -> dict[str, Any]:
         part = -(-largest // session.layout.data_ranks)
         if part * session.compute_dtype.itemsize < SMALLEST_FILE:
             raise Unsupported(
-                f"DeepSpeed keeps in memory whatever is smaller than {SMALLEST_FILE:,} bytes, and a rank's part of the "
+                f"DeepSpeed keeps tensors smaller than {SMALLEST_FILE:,} bytes in memory, and a rank's part of the "
                 f"largest parameter of {session.job.model.name} is {part * session.compute_dtype.itemsize:,} bytes."
             )
         sections["offload_param"] |= {
@@ -66,22 +66,22 @@ def config(session: Session, model: torch.nn.Module) -> dict[str, Any]:
     for section in sections.values():
         if section["device"] == DISK:
             if session.scratch is None:
-                raise RankError("Offload to a disk needs a folder for its files, and this rank was given none.")
+                raise RankError("Offload to a disk needs a folder for its files, but this rank has none.")
             session.scratch.mkdir(exist_ok=True)
             section["nvme_path"] = str(session.scratch)
     return sections
 
 
 def check(session: Session, model: torch.nn.Module, optimizer: Any) -> dict[str, str | int]:
-    """Prove by DeepSpeed's own state and by the files on the disk where everything is. Raises WrongEngine."""
+    """Prove where everything is, from DeepSpeed's own state and the files on the disk. Raises WrongEngine."""
     recipe, evidence = session.recipe, dict[str, str | int]()
     stage_3 = hasattr(optimizer, "offload_param")
     on_host = optimizer.offload_optimizer if stage_3 else optimizer.cpu_offload
     if bool(on_host) != bool(recipe.offload_optimizer):
-        raise WrongEngine(f"Offload of the optimizer must be {recipe.offload_optimizer}, DeepSpeed says {on_host}.")
+        raise WrongEngine(f"Optimizer offload must be {recipe.offload_optimizer}, but DeepSpeed has {on_host}.")
     if stage_3 and optimizer.offload_param != bool(recipe.offload_parameters):
         raise WrongEngine(
-            f"Offload of the parameters must be {recipe.offload_parameters}, DeepSpeed says {optimizer.offload_param}."
+            f"Parameter offload must be {recipe.offload_parameters}, but DeepSpeed has {optimizer.offload_param}."
         )
     if recipe.offload_optimizer:
         masters = optimizer.fp32_partitioned_groups_flat if stage_3 else optimizer.single_partition_of_fp32_groups
@@ -89,7 +89,7 @@ def check(session: Session, model: torch.nn.Module, optimizer: Any) -> dict[str,
         evidence["optimizer_offload"] = recipe.offload_optimizer
     if recipe.offload_parameters:
         partitions: list[Any] = list(model.parameters())
-        # What stays whole on the device, DeepSpeed's persistent parameters, has its partition there too.
+        # DeepSpeed's persistent parameters stay whole on the device, and so do their partitions.
         _check_host("parameters", (p.ds_tensor for p in partitions if not getattr(p, "ds_persist", False)))
         evidence["parameter_offload"] = recipe.offload_parameters
     if recipe.offload_optimizer == DISK:
@@ -104,17 +104,17 @@ def check(session: Session, model: torch.nn.Module, optimizer: Any) -> dict[str,
 
 
 def on_disk(parameter: Any) -> bool:
-    """Whether the partition of a parameter of stage 3 lives on the disk."""
+    """Whether the partition of a stage-3 parameter is on the disk."""
     return bool(parameter.ds_tensor.final_location == DISK)
 
 
 def swapped_elements(optimizer: Any) -> int:
-    """Elements of this rank's master parameters that live on the disk."""
+    """The number of elements of this rank's master parameters on the disk."""
     return sum(info.numel() for info in _swapped(optimizer))
 
 
 def held_on_host(optimizer: Any) -> Iterator[tuple[str, torch.Tensor]]:
-    """What stages 1 and 2 keep beside the masters for an offloaded optimizer, by category."""
+    """Tensors that stages 1 and 2 keep in addition to the masters for an offloaded optimizer, by category."""
     for partition in getattr(optimizer, "param_buffer_of_bit16_for_cpu_offload_groups", ()):
         yield "parameters", partition
     for gradient in getattr(optimizer, "accumulated_grads_in_cpu", {}).values():
@@ -136,8 +136,8 @@ def _check_disk(session: Session) -> None:
     whole = session.recipe.compute_dtype == "float32" and session.recipe.offload_parameters == DISK
     if whole and not get_accelerator().is_fp16_supported():  # partition_parameters.py: InsertPostInitMethod._set_dtype
         raise Unsupported(
-            f"DeepSpeed has no fp16 on this {session.job.device} and then reads every parameter from the disk as bf16, "
-            "so the model would not stay in fp32: add +bf16, or leave the parameters in memory (nvme_optimizer)."
+            f"Without fp16 on this {session.job.device}, DeepSpeed reads every parameter from the disk as bf16, "
+            "so the model would not stay in fp32. Add +bf16, or leave the parameters in memory (nvme_optimizer)."
         )
 
 
@@ -149,13 +149,13 @@ def _swapped(optimizer: Any) -> list[Any]:
 def _check_host(what: str, tensors: Any) -> None:
     elsewhere = {tensor.device.type for tensor in tensors} - {"cpu"}
     if elsewhere:
-        raise WrongEngine(f"All {what} must be offloaded to the host, some are on {elsewhere}.")
+        raise WrongEngine(f"All {what} must be offloaded to the host, but some are on {elsewhere}.")
 
 
 def _check_files(what: str, files: dict[Path, int], element_bytes: int) -> int:
-    """Every file must hold its elements; returns how many there are. Those of a state appear with the first step."""
+    """Check that every file has all of its elements; returns their number. State files appear with the first step."""
     sizes = {path: path.stat().st_size if path.exists() else 0 for path in files}
     short = [path.name for path, elements in files.items() if sizes[path] < elements * element_bytes]
     if short or not files:
-        raise WrongEngine(f"The {what} must be on the disk; files that are not there or too short: {short or 'all'}.")
+        raise WrongEngine(f"The {what} must be on the disk; missing or too short files: {short or 'all'}.")
     return sum(files.values())

@@ -1,4 +1,4 @@
-"""Tensor parallelism by DeepSpeed (AutoTP): it finds a model's linear layers by itself and divides their weights.
+"""Tensor parallelism by DeepSpeed (AutoTP), which finds a model's linear layers itself and divides their weights.
 
 The first matrices of attention and feed-forward are cut by columns, the last by rows, so that one all-reduce of the
 hidden states follows each of the two in forward, and all-reduces of their gradients in backward (arXiv 1909.08053,
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from perfsuite.rank.session import Session
 
-WHOLE = ("Linear", "Conv1D")  # layers as the model had them
+WHOLE = ("Linear", "Conv1D")  # layers of the original model
 HEADS = ("num_key_value_heads", "n_head", "num_heads")  # as the models' configs name them
 _ALIBI = (
-    "it gives every rank a part of the heads, but leaves transformers' attention biases for all of them: 'The expanded "
-    "size of the tensor (8) must match the existing size (16)'"
+    "it divides the heads over the ranks, but not transformers' attention biases ('The expanded size of the tensor (8) "
+    "must match the existing size (16)')"
 )
-_PRUNED = "torch's pruning keeps the weight beside its mask, whole, and AutoTP divides what is computed from the two"
+_PRUNED = "torch's pruning keeps the whole weight and its mask, but AutoTP divides the weight computed from the two"
 NOT_DIVIDED = {
     "BloomForCausalLM": _ALIBI,
     "BloomForSequenceClassification": _ALIBI,
@@ -51,13 +51,15 @@ class AutoTensorParallel(DeepSpeedTrainer):
         return super().config() | {"tensor_parallel": {"autotp_size": width}, "zero_optimization": {"stage": 0}}
 
     def check(self) -> dict[str, str | int]:
-        """Every matrix but embeddings must be cut, and each part be 1/width of the whole."""
+        """Every matrix except embeddings must be cut, and each part must be 1/width of the whole."""
         layout = self.session.layout
         self.check_engine(0, layout.data_ranks)
         cut = self._cut()
         wrong = [name for name, parameter in cut.items() if parameter.numel() * layout.tensor != self.whole[name]]
         if wrong or not cut:
-            raise WrongEngine(f"A rank must hold 1/{layout.tensor} of every divided weight, not so: {wrong or 'all'}.")
+            raise WrongEngine(
+                f"A rank must hold 1/{layout.tensor} of every divided weight, but not so: {wrong or 'all'}."
+            )
         tied = {id(module.weight) for module in self.model.modules() if type(module).__name__ == "Embedding"}
         modules = [item for item in self.model.named_modules() if type(item[1]).__name__ in WHOLE]
         whole = [name for name, module in modules if id(module.weight) not in tied]  # a head that is an embedding
@@ -71,7 +73,7 @@ class AutoTensorParallel(DeepSpeedTrainer):
         }
 
     def reduced(self) -> None:
-        """At stage 0 DeepSpeed has no norm in fp32: each part counts once, what every rank holds whole counts once."""
+        """At stage 0 DeepSpeed has no norm in fp32: each part counts once, and so does each replicated parameter."""
         import torch
 
         if not self.reads_norm:
@@ -96,7 +98,7 @@ class AutoTensorParallel(DeepSpeedTrainer):
             yield "parameters", parameter
             if parameter.grad is not None:
                 yield "gradients", parameter.grad
-        for name in ("fp32_groups", "fp32_groups_flat"):  # as DeepSpeed's unfused and fused low-precision optimizers do
+        for name in ("fp32_groups", "fp32_groups_flat"):  # of DeepSpeed's unfused and fused low-precision optimizers
             for group in getattr(self.optimizer, name, ()):
                 for master in group if isinstance(group, list) else [group]:
                     yield "master_parameters", master
@@ -107,11 +109,11 @@ class AutoTensorParallel(DeepSpeedTrainer):
 
     def traffic(self) -> dict[str, int] | None:
         """In forward an all-reduce of the hidden states for each matrix that is cut by rows, in backward one for each
-        that is cut by columns: DeepSpeed reduces the input's gradient of query, key, value, gate and up one by one,
-        where arXiv 1909.08053 has one for attention and one for the feed-forward. The head gathers its logits.
+        that is cut by columns. DeepSpeed reduces the input's gradient of query, key, value, gate and up one by one, but
+        arXiv 1909.08053 has one for attention and one for the feed-forward. The head gathers its logits.
 
-        Gradients are all-reduced over the replicas, by DeepSpeed even over one. Known for decoders alone, and
-        without checkpointing, which sends some of forward's again.
+        Gradients are all-reduced over the replicas, by DeepSpeed even over one. Known only for decoders, and without
+        checkpointing, which repeats some of forward's messages.
         """
         job = self.session.job
         if job.model.task != "causal_lm" or getattr(self.model, "is_gradient_checkpointing", False):
@@ -134,18 +136,18 @@ class AutoTensorParallel(DeepSpeedTrainer):
 
 
 def why_not(proposal: Proposal) -> str:
-    """Why DeepSpeed cannot divide the model, or not evenly; empty if it can."""
+    """Why DeepSpeed cannot divide the model evenly; empty if it can."""
     model, width = proposal.model, proposal.layout.tensor
     if {"clip", "bf16"} <= proposal.techniques:
         return (
-            "autotp clips by rank 0's part of the norm below fp32: without ZeRO, DeepSpeed's optimizer counts no other "
-            "rank's parts of a divided gradient. fp32 is clipped by the whole norm."
+            "below fp32, autotp clips by rank 0's part of the norm: without ZeRO, DeepSpeed's optimizer does not count "
+            "other ranks' parts of a divided gradient. fp32 is clipped by the whole norm."
         )
     if model.model_class in NOT_DIVIDED:
         return f"DeepSpeed's AutoTP cannot train {model.model_class}: {NOT_DIVIDED[model.model_class]}."
     heads = next((model.config[name] for name in HEADS if name in model.config), width)
     if heads % width:
-        return f"{model.name} has {heads} heads, which do not divide by {width} ranks; AutoTP would leave some idle."
+        return f"{model.name} has {heads} heads, not divisible by {width} ranks, so AutoTP would leave some ranks idle."
     return ""
 
 
@@ -161,15 +163,15 @@ ENGINES = (
         packages=("deepspeed",),
         prepare=import_once,
         refuses=dict.fromkeys(
-            offload.NAMES, "DeepSpeed offloads in ZeRO alone, and this is tensor parallelism without it"
+            offload.NAMES, "DeepSpeed offloads only with ZeRO, and this is tensor parallelism without it"
         )
         | {
             "fp16": "without ZeRO, DeepSpeed does not scale the loss, but divides the gradients by the scale "
             "(deepspeed/runtime/engine.py, backward)",
-            "lora": "AutoTP puts its own layers in the place of peft's, and the adapters are gone",
+            "lora": "AutoTP replaces peft's layers with its own, and the adapters are lost",
             "prune": _PRUNED,
             "prune_structured": _PRUNED,
-            "pure_bf16": 'DeepSpeed has it in ZeRO alone ("Bf16_master_weights_and_grads is only supported with ZeRO '
+            "pure_bf16": 'DeepSpeed has it only with ZeRO ("Bf16_master_weights_and_grads is only supported with ZeRO '
             'Stage 1, 2, or 3")',
         },
         why_not=why_not,

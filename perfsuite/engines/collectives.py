@@ -1,9 +1,9 @@
-"""Communication alone: one collective at every size from 1 KiB to 64 MiB, without a model.
+"""Communication only: one collective at every size from 1 KiB to 64 MiB, without a model.
 
-A step is a sweep over the sizes. Every rank begins a size together, sends its messages several times in a row (one
-clock reading covers them), and then checks what arrived, outside the clock. A message's bytes are those of the whole
-buffer, as in NCCL's tests (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md), whose bus bandwidth
-is comparable between collectives and numbers of ranks.
+A step is a sweep over the sizes. All ranks begin a size together, send its messages several times in a row (one
+clock reading covers them), and then check the received data, outside the clock. A message's bytes are those of the
+whole buffer, as in NCCL's tests (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md), whose bus
+bandwidth is comparable between collectives and numbers of ranks.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from perfsuite.rank.session import Session
 
-TOLERANCE = 1e-5  # sums of sums of fp32; what is only moved is equal
+TOLERANCE = 1e-5  # for sums of sums of fp32; data that is only moved is equal
 
 
 class Exchange(Trainer):
     """Base of the collectives. ``seconds`` are those of one message of each size, from the last sweep."""
 
-    collectives: tuple[str, ...]  # as the communication meter names what is sent
+    collectives: tuple[str, ...]  # in the communication meter's terms
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         import torch
@@ -47,7 +47,7 @@ class Exchange(Trainer):
         return (self.ranks - 1) / self.ranks
 
     def buffers(self, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """What this rank sends and where the answer arrives, for a message of that many elements."""
+        """This rank's send and receive buffers for a message of that many elements."""
         raise NotImplementedError
 
     def send(self, here: torch.Tensor, there: torch.Tensor) -> None:
@@ -55,7 +55,7 @@ class Exchange(Trainer):
         raise NotImplementedError
 
     def expected(self, elements: int, times: int) -> torch.Tensor:
-        """What must have arrived after so many messages."""
+        """The data that must have arrived after so many messages."""
         raise NotImplementedError
 
     def filled(self, elements: int, rank: int, first: int = 0) -> torch.Tensor:
@@ -78,7 +78,7 @@ class Exchange(Trainer):
         with counting_mode(lambda collective, operator, size, module: counted.update({collective: size})):
             self.send(*self.buffers(SIZES[0] // ELEMENT_BYTES))
         if counted != dict.fromkeys(self.collectives, SIZES[0]):
-            raise WrongEngine(f"Must be {SIZES[0]} B of {' and '.join(self.collectives)}, it is {dict(counted)}.")
+            raise WrongEngine(f"Must send {SIZES[0]} B by {' and '.join(self.collectives)}, but sent {dict(counted)}.")
         return {"collective": " and ".join(self.collectives), "backend": backend, "ranks": self.ranks}
 
     def batch(self, step: int) -> list[MicroBatch]:
@@ -109,14 +109,14 @@ class Exchange(Trainer):
         difference = float((there - expected).abs_().max() / expected.max())
         if not difference < TOLERANCE:
             name = self.session.strategy.engine.name
-            raise RankError(f"{name} of {label(size)} left numbers that are wrong by {difference:.1g} of the largest.")
+            raise RankError(f"{name} of {label(size)} left numbers with an error of {difference:.1g} of the largest.")
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         return iter(())
 
 
 class AllReduce(Exchange):
-    """In place, as gradients are reduced: what is sent next is the sum of what was sent before."""
+    """In place, like a reduction of gradients: each message is the sum of the previous ones."""
 
     collectives = ("all_reduce",)
 
@@ -212,7 +212,7 @@ def why_not_sharded(proposal: Proposal) -> str:
     """Every rank has a shard of the smallest message."""
     elements, ranks = SIZES[0] // ELEMENT_BYTES, proposal.layout.replicas
     if elements % ranks:
-        return f"{proposal.engine.name} divides messages evenly, and {label(SIZES[0])} cannot be among {ranks} ranks."
+        return f"{proposal.engine.name} divides messages evenly, which {ranks} ranks cannot do with {label(SIZES[0])}."
     return ""
 
 

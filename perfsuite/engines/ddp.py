@@ -1,4 +1,4 @@
-"""DistributedDataParallel: every rank holds everything; gradients are all-reduced in buckets during backward."""
+"""DistributedDataParallel: every rank has everything; gradients are all-reduced in buckets during backward."""
 
 from __future__ import annotations
 
@@ -34,15 +34,18 @@ class DistributedDataParallel(LoopTrainer):
         from torch.nn.parallel import DistributedDataParallel as DDP
 
         if type(self.module) is not DDP:
-            raise WrongEngine(f"ddp must run in DistributedDataParallel, this is {type(self.module).__name__}.")
+            raise WrongEngine(f"ddp must run in DistributedDataParallel, but this is {type(self.module).__name__}.")
         ranks = dist.get_world_size(self.module.process_group)
         if ranks != self.session.world_size:
-            raise WrongEngine(f"ddp must reduce over {self.session.world_size} ranks, its process group has {ranks}.")
+            raise WrongEngine(
+                f"ddp must reduce over {self.session.world_size} ranks, but its process group has {ranks}."
+            )
         return self.evidence(ranks=ranks)
 
     def traffic(self) -> dict[str, int]:
         """Every gradient once, in its parameter's dtype: 2Ψ(n-1)/n on a ring's wire (arXiv 1910.02054, section 7.1).
-        Buffers, as the masks of pruning, are rank 0's in the step's first forward (arXiv 2006.15704, section 4.1).
+        Buffers, such as the masks of pruning, are broadcast by rank 0 in the step's first forward (arXiv 2006.15704,
+        section 4.1).
         """
         return {"all_reduce": size(self.trainable()), "broadcast": size(self.model.buffers())}
 

@@ -35,7 +35,7 @@ class Fsdp1(LoopTrainer):
         inside = {id(parameter) for layer in layers for parameter in layer.parameters()}
         outside = [parameter for parameter in model.parameters() if id(parameter) not in inside]
         units = [*(list(layer.parameters()) for layer in layers), outside]
-        # A unit is reduced whole as soon as anything in it is trained.
+        # A unit is reduced as a whole if anything in it is trained.
         self.reduced = sum(one.numel() for unit in units if any(part.requires_grad for part in unit) for one in unit)
         hybrid = self.session.layout.replicas > 1
         return FullyShardedDataParallel(
@@ -46,7 +46,7 @@ class Fsdp1(LoopTrainer):
             mixed_precision=self.precision(),
             cpu_offload=CPUOffload(offload_params=bool(self.session.recipe.offload_parameters)),
             device_id=self.session.device,
-            use_orig_params=True,  # as accelerate has it: frozen and trained parameters may share a unit
+            use_orig_params=True,  # accelerate's choice: frozen and trained parameters may share a unit
         )
 
     def precision(self) -> Any:
@@ -78,7 +78,7 @@ class Fsdp1(LoopTrainer):
         from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
         if type(self.module) is not FullyShardedDataParallel:
-            raise WrongEngine(f"fsdp1 must run in FullyShardedDataParallel, this is {type(self.module).__name__}.")
+            raise WrongEngine(f"fsdp1 must run in FullyShardedDataParallel, but this is {type(self.module).__name__}.")
         shards = self.session.layout.shards
         units = self._units()
         strategies = {unit.sharding_strategy for unit in units}
@@ -90,7 +90,7 @@ class Fsdp1(LoopTrainer):
             raise WrongEngine("fsdp1 must offload its parameters to the host, but FSDP does not.")
         padding = shards * len(units)
         if not self.elements / shards <= here <= self.elements / shards + padding:
-            raise WrongEngine(f"fsdp1 must hold 1/{shards} of {self.elements:,} parameters, this rank holds {here:,}.")
+            raise WrongEngine(f"fsdp1 must hold 1/{shards} of {self.elements:,} parameters, but this one has {here:,}.")
         return self.evidence(ranks=shards, elements_here=here, outside_blocks=self.outside_blocks)
 
     def traffic(self) -> dict[str, int]:
@@ -120,7 +120,7 @@ class Fsdp1(LoopTrainer):
 
 
 def _shard(flat: Any) -> Any:
-    """This rank's part of a flat parameter, which FSDP names only once the first forward has run."""
+    """This rank's part of a flat parameter, which FSDP names only after the first forward."""
     return getattr(flat, "_local_shard", flat)
 
 
@@ -129,7 +129,7 @@ ENGINES = (
         name="fsdp1",
         trainer=Fsdp1,
         dimension="shards",
-        min_ranks=2,  # on one rank FSDP1 turns itself into NO_SHARD
+        min_ranks=2,  # on one rank FSDP1 becomes NO_SHARD
         combines=frozenset({"dp"}),
         shards=frozenset({"optimizer", "gradients", "parameters"}),
         keeps="pieces",

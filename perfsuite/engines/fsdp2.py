@@ -1,6 +1,6 @@
 """FSDP2: parameters, gradients and optimizer state are sharded, each parameter along its first dimension (fully_shard).
 
-Each layer is one unit, as torchtitan has it: gathered before its forward, freed behind it, gathered again for backward.
+Each layer is one unit, as in torchtitan: gathered before its forward, freed after it, gathered again for backward.
 Arithmetic in bf16 or fp16 gathers in that dtype and reduces gradients in fp32 (torchtitan's defaults).
 """
 
@@ -55,7 +55,7 @@ class Fsdp2(LoopTrainer):
         return MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32)
 
     def kept_parameters(self, module: torch.nn.Module) -> Iterable[torch.nn.Parameter]:
-        return module.parameters()  # the shards: from the first forward on, gathered ones may stand in for them
+        return module.parameters()  # the shards: after the first forward, gathered ones may replace them
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         return contextlib.nullcontext()  # the precision policy casts
@@ -70,18 +70,18 @@ class Fsdp2(LoopTrainer):
         from torch.distributed.fsdp import FSDPModule
 
         if not isinstance(self.module, FSDPModule):
-            raise WrongEngine(f"fsdp2 must run in an FSDPModule, this is {type(self.module).__name__}.")
+            raise WrongEngine(f"fsdp2 must run in an FSDPModule, but this is {type(self.module).__name__}.")
         shards, here = self.session.layout.shards, 0
         for name, parameter in self.model.named_parameters():
             kept, whole = local(parameter), parameter.numel()
             if self.session.recipe.offload_parameters and kept.device.type != "cpu":
-                raise WrongEngine(f"{name} must be offloaded to the host, it is on {kept.device}.")
+                raise WrongEngine(f"{name} must be offloaded to the host, but it is on {kept.device}.")
             if not is_sharded(parameter, "shards"):
-                raise WrongEngine(f"{name} must be sharded over {shards} ranks, FSDP does not hold it.")
+                raise WrongEngine(f"{name} must be sharded over {shards} ranks, but FSDP does not manage it.")
             here += kept.numel()
-            rows = -(-parameter.shape[0] // shards)  # the first ranks hold the larger share of rows
+            rows = -(-parameter.shape[0] // shards)  # the first ranks have the larger share of rows
             if kept.numel() > rows * whole // parameter.shape[0]:
-                raise WrongEngine(f"fsdp2 must hold 1/{shards} of {name} on a rank, this rank holds all of it.")
+                raise WrongEngine(f"fsdp2 must hold 1/{shards} of {name} on a rank, but this rank has all of it.")
         divided = tensor_parallel.check(self.session, self.model, self.plan) if self.plan else {}
         return self.evidence(
             **divided | {"ranks": shards, "elements_here": here, "outside_blocks": self.outside_blocks}
@@ -104,9 +104,9 @@ class Fsdp2(LoopTrainer):
 
 
 def sharded_traffic(session: Session, elements: int, outside_blocks: int, reduced: int) -> dict[str, int]:
-    """In every micro-batch all layers are gathered twice, and what is outside of them once, since the model itself
-    keeps it until backward; gradients (``reduced`` elements) are reduced once, in fp32. On the wire that is 3Ψ(n-1)/n
-    less that second time.
+    """In every micro-batch all layers are gathered twice, and the other parameters once, since the model itself keeps
+    them until backward; gradients (``reduced`` elements) are reduced once, in fp32. On the wire that is 3Ψ(n-1)/n
+    minus the second gather of the other parameters.
     """
     gathered = (2 * elements - outside_blocks) * session.recipe.accumulation
     gradient_bytes = session.compute_dtype.itemsize if session.recipe.pure else 4

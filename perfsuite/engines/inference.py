@@ -1,6 +1,6 @@
-"""Inference: what a trained model costs afterwards. Dropout is off and no gradient is recorded.
+"""Inference: the cost of using a trained model. Dropout is off and no gradient is recorded.
 
-bf16 and fp16 are autocast over fp32 weights, as everywhere. Every rank is a replica that is fed other data; nothing is
+bf16 and fp16 are autocast over fp32 weights, as everywhere. Every rank is a replica with its own data; nothing is
 communicated.
 """
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Forward(Trainer):
-    """One forward with labels, so that the loss says whether it is right."""
+    """One forward with labels, so that the loss shows whether it is right."""
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         super().__init__(session, model)
@@ -30,10 +30,10 @@ class Forward(Trainer):
 
     def check(self) -> dict[str, str | int]:
         if any(module.training for module in self.model.modules()):
-            raise WrongEngine(f"{type(self.model).__name__} must be in eval mode, it is in training mode.")
+            raise WrongEngine(f"{type(self.model).__name__} must be in eval mode, but it is in training mode.")
         graded = sum(parameter.grad is not None for parameter in self.model.parameters())
         if graded:
-            raise WrongEngine(f"Inference must leave no gradient, {graded} parameters have one.")
+            raise WrongEngine(f"Inference must leave no gradients, but {graded} parameters have one.")
         return {"module": type(self.model).__name__, "mode": "eval"}
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
@@ -45,7 +45,7 @@ class Forward(Trainer):
             with torch.no_grad(), self.autocast():
                 loss = self.infer(micro_batch.inputs)
             if loss.requires_grad:
-                raise WrongEngine("Inference must record no graph, its loss could go backward.")
+                raise WrongEngine("Inference must record no graph, but its loss has one.")
             loss_sum += loss * (micro_batch.weight / len(batch))
         self.session.mark("end")
         return StepOutcome(loss_sum)
@@ -67,7 +67,7 @@ class Forward(Trainer):
 
 
 class Generate(Forward):
-    """transformers' ``generate``, greedy; its loss is the mean negative log-likelihood of the tokens that it chose."""
+    """transformers' ``generate``, greedy; its loss is the mean negative log-likelihood of its tokens."""
 
     def batch(self, step: int) -> list[MicroBatch]:
         from perfsuite.rank.generation import prompts
@@ -91,9 +91,9 @@ class Generate(Forward):
 
 
 def why_not_generate(proposal: Proposal) -> str:
-    """Only language models write."""
+    """Only language models generate."""
     if proposal.model.task == "sequence_classification":
-        return f"{proposal.model.name} is a classifier, it has no next token to generate."
+        return f"{proposal.model.name} is a classifier, so it has no next token to generate."
     return ""
 
 

@@ -1,4 +1,4 @@
-"""Pipelines by torch.distributed.pipelining: each stage holds its share of the layers, micro-batches flow through them.
+"""Pipelines by torch.distributed.pipelining: each stage has its share of the layers, micro-batches flow through them.
 
     pp_naive        one micro-batch: only one stage works at a time (model parallelism as transformers once had it)
     pp_gpipe        all forwards, then all backwards (arXiv 1811.06965)
@@ -36,7 +36,7 @@ class Pipeline(LoopTrainer):
 
     scheduler = "ScheduleGPipe"  # a class of torch.distributed.pipelining
     per_rank = 1  # stages
-    fills = True  # whether it wants as many micro-batches as it has ranks
+    fills = True  # whether it needs as many micro-batches as ranks
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         assert session.job.model.cut
@@ -81,7 +81,7 @@ class Pipeline(LoopTrainer):
         dtype = self.parameters[0].dtype
 
         class Stage(pipelining.PipelineStage):  # type: ignore[misc, unused-ignore]
-            """Says when its phases begin."""
+            """Marks the beginnings of its phases."""
 
             def forward_one_chunk(self, *arguments: Any, **keywords: Any) -> Any:
                 session.mark("forward")
@@ -92,7 +92,7 @@ class Pipeline(LoopTrainer):
                 return super().backward_one_chunk(*arguments, **keywords)
 
         def example(stage: int) -> torch.Tensor:
-            """What goes into a stage; into the one behind the last goes the loss."""
+            """The input of a stage; the number after the last stage stands for the loss."""
             if stage == 0:
                 return torch.empty(hidden[:2], dtype=torch.int64, device="meta")
             shape = hidden if stage < self.stages else (1,)
@@ -138,7 +138,7 @@ class Pipeline(LoopTrainer):
         return torch.stack(losses).sum().detach() if losses else torch.zeros((), device=session.device)
 
     def finished(self, outcome: StepOutcome) -> StepOutcome:
-        """The last stage tells the others the loss."""
+        """The last stage sends the loss to the others."""
         import torch.distributed as dist
 
         dist.all_reduce(outcome.loss, group=self.group)
@@ -167,16 +167,18 @@ class Pipeline(LoopTrainer):
 
         wanted = self.scheduler
         if type(self.schedule).__name__ != wanted:
-            raise WrongEngine(f"{wanted} is asked for, this is {type(self.schedule).__name__}.")
+            raise WrongEngine(f"The schedule must be {wanted}, but this is {type(self.schedule).__name__}.")
         if dist.get_world_size(self.group) != self.ranks:
-            raise WrongEngine(f"The pipeline must have {self.ranks} ranks, it has {dist.get_world_size(self.group)}.")
+            raise WrongEngine(
+                f"The pipeline must have {self.ranks} ranks, but it has {dist.get_world_size(self.group)}."
+            )
         stages: list[Any] = list(self.module.children())
         layers = sum(len(stage.model.get_submodule(self.cut.layers)) for stage in stages)
         if layers * self.ranks != self.cut.depth:
-            raise WrongEngine(f"A rank must hold 1/{self.ranks} of {self.cut.depth} layers, this one holds {layers}.")
+            raise WrongEngine(f"A rank must hold 1/{self.ranks} of {self.cut.depth} layers, but this one has {layers}.")
         here = elements([self.module])
         if self.ranks > 1 and here >= self.whole:
-            raise WrongEngine(f"This stage holds all {self.whole:,} parameters of the model.")
+            raise WrongEngine(f"This stage has all {self.whole:,} parameters of the model.")
         divided: dict[str, str | int] = {}
         for stage in stages if self.plan else ():
             divided |= tensor_parallel.check(self.session, stage.model, self.plan)
@@ -190,7 +192,7 @@ class Pipeline(LoopTrainer):
     def traffic(self) -> dict[str, int] | None:
         """Per micro-batch, hidden states go forward and their gradients back, between stages on different ranks.
 
-        What tensor-parallel ranks send beside depends on what of the plan is in the stage: there is no theory for it.
+        Tensor-parallel messages depend on the stage's part of the plan: there is no theory for them.
         """
         if self.session.layout.tensor > 1:
             return None
@@ -205,13 +207,13 @@ class Pipeline(LoopTrainer):
 
 
 class Naive(Pipeline):
-    """One micro-batch: what a schedule does with it is the same."""
+    """One micro-batch: all schedules are then the same."""
 
     fills = False
 
 
 class OneForwardOneBackward(Pipeline):
-    """One of each in turn."""
+    """One forward, one backward in turn."""
 
     scheduler = "Schedule1F1B"
 
@@ -224,7 +226,7 @@ class Interleaved(Pipeline):
 
 
 def why_not(proposal: Proposal) -> str:
-    """What a pipeline lacks."""
+    """The reason why the model cannot run in the pipeline; empty if it can."""
     name, micro_batches, ranks = proposal.engine.name, proposal.numbers.get("acc", 1), proposal.layout.pipeline
     trainer: Any = proposal.engine.trainer
     reason = why_not_cut(proposal, trainer.per_rank) or tensor_parallel.why_not_divided(proposal)

@@ -1,7 +1,7 @@
 """DeepSpeed's pipeline: PipelineModule and its 1F1B schedule, with ZeRO-1 over the replicas of ``dp<n>``.
 
-The model is cut at the same layers as for torch's pipelines (engines/_stages.py); embedding and head are layers of
-their own, so that DeepSpeed's TiedLayerSpec can share their weight. The attention mask travels with the hidden states.
+The model is cut at the same layers as for torch's pipelines (engines/_stages.py). Embedding and head are separate
+layers, so that DeepSpeed's TiedLayerSpec can share their weight. The attention mask is sent with the hidden states.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MASK_BYTES = 8  # per token
 class DeepSpeedPipeline(Zero):
     """deepspeed.initialize on a PipelineModule of embedding, one body per stage, and head."""
 
-    stage = 1  # of ZeRO: the most that DeepSpeed's pipeline takes
+    stage = 1  # of ZeRO: the highest that DeepSpeed's pipeline supports
 
     def initialize(self, model: Any) -> Any:
         mark, optimizer = self.session.mark, super().initialize(model)
@@ -36,7 +36,7 @@ class DeepSpeedPipeline(Zero):
         return optimizer
 
     def arrange(self, model: torch.nn.Module) -> Any:
-        """The model as a PipelineModule; DeepSpeed builds the layers of this rank's stage alone."""
+        """The model as a PipelineModule; DeepSpeed builds only the layers of this rank's stage."""
         import deepspeed
         import torch
         from deepspeed.pipe import LayerSpec, PipelineModule, TiedLayerSpec
@@ -64,7 +64,7 @@ class DeepSpeedPipeline(Zero):
                 return self.embedding(ids), mask
 
         class Body(torch.nn.Module):
-            """The layers of one stage; the embedding has been applied, the head will be."""
+            """The layers of one stage, between embedding and head."""
 
             def __init__(self, stage: int) -> None:
                 super().__init__()
@@ -109,7 +109,7 @@ class DeepSpeedPipeline(Zero):
         from deepspeed.runtime.pipe.engine import PipelineEngine
 
         if not isinstance(self.module, PipelineEngine):
-            raise WrongEngine(f"pp_deepspeed must run in a PipelineEngine, this is {type(self.module).__name__}.")
+            raise WrongEngine(f"pp_deepspeed must run in a PipelineEngine, but this is {type(self.module).__name__}.")
         if (self.module.num_stages, self.module.stage_id) != (self.stages, self.session.stage):
             raise WrongEngine(
                 f"This is stage {self.module.stage_id} of {self.module.num_stages}, not of {self.stages}."
@@ -118,9 +118,11 @@ class DeepSpeedPipeline(Zero):
         layers = self.cut.depth // self.stages
         here = sum(len(one.body.get_submodule(self.cut.layers.removeprefix(f"{self.cut.body}."))) for one in bodies)
         if len(bodies) != 1 or here != layers:
-            raise WrongEngine(f"A stage must hold {layers} layers in one body, this one holds {here} in {len(bodies)}.")
+            raise WrongEngine(
+                f"A stage must hold {layers} layers in one body, but this one has {here} in {len(bodies)}."
+            )
         if self.parameters >= self.whole:
-            raise WrongEngine(f"This stage holds all {self.whole:,} parameters of the model.")
+            raise WrongEngine(f"This stage has all {self.whole:,} parameters of the model.")
         self.check_engine(self.stage, self.session.layout.replicas)
         self.check_masters(self.session.layout.replicas)
         return {
@@ -151,8 +153,8 @@ class DeepSpeedPipeline(Zero):
             yield from ((parameter, tied["group"]) for parameter in tied["module"].parameters())
 
     def traffic(self) -> dict[str, int]:
-        """As torch's pipelines, with the mask (int64) beside the hidden states; ZeRO-1 reduces over replicas even where
-        there is one, and gathers what it has stepped.
+        """As in torch's pipelines, with the mask (int64) in addition to the hidden states. ZeRO-1 reduces over replicas
+        even if there is one, and gathers the updated parameters.
         """
         workload, recipe, stage = self.session.job.workload, self.session.recipe, self.session.stage
         positions = workload.micro_batch * workload.sequence_length
@@ -173,7 +175,7 @@ def _trained(module: torch.nn.Module) -> Iterator[torch.nn.Parameter]:
 
 
 def why_not(proposal: Proposal) -> str:
-    """What DeepSpeed's pipeline lacks."""
+    """The reason why DeepSpeed's pipeline cannot run the model; empty if it can."""
     reason, stages = why_not_cut(proposal), proposal.layout.pipeline
     if not reason and proposal.numbers.get("acc", 1) < stages:
         return f"pp_deepspeed on {stages} stages needs at least {stages} micro-batches: write pp_deepspeed+acc{stages}"

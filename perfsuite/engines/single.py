@@ -9,11 +9,11 @@ from perfsuite.techniques import offload
 
 
 class Single(LoopTrainer):
-    """The loop as it is."""
+    """The plain loop."""
 
     def check(self) -> dict[str, str | int]:
         if self.session.world_size != 1 or self.module is not self.model:
-            raise WrongEngine(f"single must be one unwrapped rank, this is {type(self.module).__name__}.")
+            raise WrongEngine(f"single must be one unwrapped rank, but this is {type(self.module).__name__}.")
         return self.evidence()
 
     def traffic(self) -> dict[str, int]:

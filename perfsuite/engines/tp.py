@@ -28,8 +28,8 @@ class TensorParallel(LoopTrainer):
         return tensor_parallel.parameter_groups(self.trainable())
 
     def reduce_gradients(self) -> None:
-        # The embedding's gradient is whole on every rank: from replicated ids and a replicated gradient of its output
-        # DTensor computes all of its rows, and cuts them when the optimizer steps, or a tied head's gradient is added.
+        # The embedding's gradient is whole on every rank: from replicated ids and a replicated gradient of its output,
+        # DTensor computes all of its rows. It cuts them when the optimizer steps or a tied head's gradient is added.
         if self.session.layout.replicas > 1:
             average_gradients(self.gradients(), self.session.mesh["replicas"].get_group())
 
@@ -38,7 +38,7 @@ class TensorParallel(LoopTrainer):
         return self.evidence(**evidence, replicas=self.session.layout.replicas)
 
     def traffic(self) -> dict[str, int] | None:
-        """The tensor-parallel ranks' messages, and with replicas the gradients of a rank's parts: of an embedding that
+        """The tensor-parallel ranks' messages, and with replicas the gradients of a rank's parts: for an embedding that
         is not tied to the head, the whole gradient (see reduce_gradients).
         """
         messages = tensor_parallel.traffic(self.session, self.model, self.plan)
@@ -64,7 +64,7 @@ ENGINES = (
         refuses=dict.fromkeys(offload.NAMES, "each rank keeps its part on the device; zero2, zero3 and fsdp2 offload")
         | {
             "fp16": "torch's GradScaler unscales all gradients in one call, which refuses DTensors (the matrices) "
-            "beside plain tensors (the norms): 'got mixed torch.Tensor and DTensor'"
+            "together with plain tensors (the norms): 'got mixed torch.Tensor and DTensor'"
         },
         why_not=tensor_parallel.why_not_divided,
         source="arXiv 1909.08053; transformers/distributed/tensor_parallel.py",

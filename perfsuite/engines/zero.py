@@ -1,8 +1,8 @@
 """ZeRO by DeepSpeed: optimizer state (stage 1), gradients (2) and parameters (3) are sharded over all ranks.
 
-Bucket sizes follow the rule by which transformers fills "auto" in a DeepSpeed config
-(transformers/integrations/deepspeed.py), since that is how most people call DeepSpeed; a model without a hidden size
-gets DeepSpeed's default, bounded by the model's own size.
+Bucket sizes follow transformers' rule for "auto" in a DeepSpeed config (transformers/integrations/deepspeed.py), since
+that is how most people use DeepSpeed. A model without a hidden size gets DeepSpeed's default, limited by the model's
+own size.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SHARDS = ("optimizer", "gradients", "parameters")
 
 
 class Zero(DeepSpeedTrainer):
-    """One rank's part of what the ZeRO stage shards."""
+    """One rank of ZeRO, with its part of the tensors that the stage shards."""
 
     stage: int
 
@@ -42,7 +42,7 @@ class Zero(DeepSpeedTrainer):
         ranks = self.session.world_size
         self.check_engine(self.stage, ranks)
         if self.stage < 3 and self.optimizer.partition_gradients != (self.stage == 2):
-            raise WrongEngine(f"zero{self.stage} is asked for, but DeepSpeed shards other parts than the stage's.")
+            raise WrongEngine(f"zero{self.stage} is not what DeepSpeed runs: it shards other parts than the stage's.")
         held = self.check_masters(ranks)
         if self.stage == 3:
             partitions: list[Any] = list(self.model.parameters())
@@ -57,7 +57,7 @@ class Zero(DeepSpeedTrainer):
         return evidence | offload.check(self.session, self.model, self.optimizer)
 
     def check_masters(self, ranks: int) -> int:
-        """Prove that this rank holds 1/ranks of the master parameters, in their dtype; returns how many elements."""
+        """Prove that this rank has 1/ranks of the master parameters, in their dtype; returns the number of elements."""
         import torch
 
         held = sum(tensor.numel() for tensor in self._master()) + offload.swapped_elements(self.optimizer)
@@ -65,7 +65,7 @@ class Zero(DeepSpeedTrainer):
         wanted = self.session.compute_dtype if self.session.recipe.pure else torch.float32
         dtypes = {tensor.dtype for tensor in self._master()}
         if dtypes != {wanted}:
-            raise WrongEngine(f"The master parameters must be in {wanted}, DeepSpeed has them in {dtypes}.")
+            raise WrongEngine(f"The master parameters must be in {wanted}, but DeepSpeed has them in {dtypes}.")
         return held
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
@@ -90,16 +90,16 @@ class Zero(DeepSpeedTrainer):
             yield from (("optimizer_state", value) for value in state.values() if hasattr(value, "untyped_storage"))
 
     def traffic(self) -> dict[str, int]:
-        """Stages 1 and 2 all-reduce gradients and all-gather what they have stepped.
+        """Stages 1 and 2 all-reduce gradients and all-gather the updated parameters.
 
-        On the wire that is 3Ψ(n-1)/n where arXiv 1910.02054, section 7.1, has 2Ψ (a reduce-scatter for the all-reduce):
+        On the wire that is 3Ψ(n-1)/n, but 2Ψ in arXiv 1910.02054, section 7.1 (a reduce-scatter for the all-reduce):
         DeepSpeed all-reduces buckets that belong to several ranks ("use_multi_rank_bucket_allreduce"), and each rank
-        keeps its part. Stage 1 does so once per step, stage 2 after every micro-batch: it keeps no whole gradient.
+        keeps its part. Stage 1 does so once per step, stage 2 after every micro-batch: it keeps no complete gradient.
 
         Stage 3 all-gathers parameters and reduce-scatters gradients in every micro-batch. Section 7.2 gathers twice, in
-        forward and in backward. DeepSpeed gathers again only what is used next more than REUSE elements later
-        ("stage3_max_reuse_distance"), and forward and backward make two models' worth: below half of it everything
-        stays gathered in between. Beyond it this is the most: what was prefetched for backward stays too.
+        forward and in backward. DeepSpeed gathers a parameter again only if its next use is more than REUSE elements
+        later ("stage3_max_reuse_distance"). Forward and backward use two models' worth, so below half of it everything
+        stays gathered in between. Above it this is an upper bound: parameters prefetched for backward stay too.
 
         Left out: the padding to a multiple of the ranks, and that the persistent small parameters of stage 3 are
         gathered once per step, not once per micro-batch.
@@ -119,17 +119,17 @@ class Zero(DeepSpeedTrainer):
         name = "fp32_partitioned_groups_flat" if self.stage == 3 else "single_partition_of_fp32_groups"
         if not hasattr(self.optimizer, name):
             raise WrongEngine(
-                f"{type(self.optimizer).__name__} has no {name}, so it cannot prove ZeRO stage {self.stage}."
+                f"{type(self.optimizer).__name__} has no {name}, so perfsuite cannot prove ZeRO stage {self.stage}."
             )
         master: list[torch.Tensor] = getattr(self.optimizer, name)
         return master
 
     def _check_share(self, what: str, held: int, total: int, ranks: int) -> None:
-        """A partition is 1/ranks of the whole; every tensor of the model may be padded to a multiple of the ranks."""
+        """A partition is 1/ranks of the whole; every tensor may be padded to a multiple of the ranks."""
         padding = ranks * (len(list(self.model.parameters())) + 2 * ranks)
         if not total / ranks <= held <= total / ranks + padding:
             raise WrongEngine(
-                f"zero{self.stage} must hold 1/{ranks} of {total:,} {what} on a rank, this rank holds {held:,}."
+                f"zero{self.stage} must hold 1/{ranks} of {total:,} {what} on a rank, but this rank has {held:,}."
             )
 
 

@@ -1,1 +1,1 @@
-"""History across releases: a ladder makes the versions of a library the x-axis of asv, whose own is commits."""
+"""History across releases: a ladder makes a library's versions the x-axis of asv, which otherwise uses commits."""

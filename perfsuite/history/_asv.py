@@ -1,8 +1,8 @@
 """``python -m perfsuite.history._asv MACHINE_FILE ARGUMENTS``: asv as a ladder starts it.
 
-asv keeps what it knows of the machine in the home folder and asks for it on a terminal; a ladder keeps it beside its
-results. asv takes NaN for a benchmark that says it does not apply, also where one, as by a training whose loss is lost,
-counted to NaN: that is a failure here. And asv ends with whoever started it, however that ends.
+asv keeps its facts about the machine in the home folder and asks for them on a terminal; a ladder keeps them next to
+its results. For asv, NaN means that a benchmark does not apply, even if a training's loss became NaN; here that is a
+failure. And asv ends with the process that started it, however that ends.
 
 For these three it replaces private functions of asv, so `asv.py` refuses releases of asv that it does not know.
 """
@@ -14,12 +14,12 @@ from typing import Any
 
 from perfsuite.wire.processes import end_with_parent
 
-SKIPPED = "asv: skipped: "  # what asv's runner says of NotImplementedError in a setup
-SAYS = "asv: {} is no number. What does not apply says so by NotImplementedError in the benchmark's setup."
+SKIPPED = "asv: skipped: "  # how asv's runner reports a NotImplementedError in a setup
+SAYS = "asv: {} is not a number. A benchmark that does not apply must raise NotImplementedError in its setup."
 
 
 def failed_if_no_number(one: Any, kind: str) -> Any:
-    """asv's result of a benchmark with one set of parameters; a failed one where a tracked value is NaN or infinite."""
+    """asv's result of a benchmark with one set of parameters; a failed one if a tracked value is NaN or infinite."""
     value = one.result[0]
     skipped = any(line.startswith(SKIPPED) for line in one.stderr.splitlines())
     if kind != "track" or not isinstance(value, float) or math.isfinite(value) or (skipped and math.isnan(value)):
@@ -28,8 +28,8 @@ def failed_if_no_number(one: Any, kind: str) -> Any:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
-    end_with_parent(signal.SIGINT)  # at which asv ends what it has started, too
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit an ignored SIGINT
+    end_with_parent(signal.SIGINT)  # asv then also ends the processes that it started
     machine_file = sys.argv.pop(1)
 
     from asv import runner

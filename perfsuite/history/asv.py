@@ -1,8 +1,8 @@
 """The bridge to asv: its configuration of a ladder, a rung's run as a subprocess, and its results as numbers.
 
-asv's x-axis is commits, and it checks out and installs one after the other: ``install-rung`` syncs asv's environment to
-the lock in the rung's commit. Each rung is a run of asv of its own, so that what it cost is known and an interrupted
-ladder goes on with the next. asv drops PYTHONPATH and lets every other environment variable through.
+asv's x-axis is commits, which it checks out and installs one after the other: ``install-rung`` syncs asv's environment
+to the lock in the rung's commit. Each rung has its own run of asv, so its cost is known and an interrupted ladder
+continues with the next rung. asv drops PYTHONPATH and passes on every other environment variable.
 """
 
 import hashlib
@@ -33,16 +33,16 @@ from perfsuite.units import show_bytes
 
 RELEASES = ">=0.6.6,<0.7"  # of asv, as in pyproject.toml: 0.6.6 brought environments by uv; see _asv.py and steps.py
 CONFIGURATION, FRESH = "asv.conf.json", "asv.fresh.json"
-THRESHOLD = 0.1  # relative change of a time from which on it may be a step
-SOURCE = Path(__file__).parents[2]  # from where perfsuite is imported
+THRESHOLD = 0.1  # the smallest relative change of a time that may be a step
+SOURCE = Path(__file__).parents[2]  # the folder from which perfsuite is imported
 EVIDENCE = "PERFSUITE_LADDER_EVIDENCE"
-TAIL = 2000  # characters of what asv says that are kept of a failure
-PATIENCE_SECONDS = 20.0  # that asv may take to end what it has started
+TAIL = 2000  # characters of asv's output that are kept of a failure
+PATIENCE_SECONDS = 20.0  # for asv to end its processes
 
 
 def configure(folder: Path, ladder: Ladder) -> None:
-    """Write asv's configuration and ``install-rung``. Raises UsageError if asv is missing or another release than those
-    whose private modules are known, and FileError if the suite is gone.
+    """Write asv's configuration and ``install-rung``. Raises UsageError if asv is missing or its private modules
+    are unknown, and FileError if the suite no longer exists.
     """
     try:
         release = metadata.version("asv")
@@ -52,7 +52,7 @@ def configure(folder: Path, ladder: Ladder) -> None:
         found = f"asv {release} is" if release else "none is"
         raise UsageError(f"Ladders need asv{RELEASES}, and {found} installed here: pip install 'perfsuite[history]'.")
     if not Path(ladder.definition.suite, "__init__.py").is_file():
-        raise FileError(f"{ladder.definition.suite}, the suite of this ladder, is gone: it has no __init__.py.")
+        raise FileError(f"{ladder.definition.suite}, the suite of this ladder, is missing: it has no __init__.py.")
     common = {
         "version": 1,
         "project": ladder.definition.library,
@@ -65,7 +65,7 @@ def configure(folder: Path, ladder: Ladder) -> None:
         "benchmark_dir": ladder.definition.suite,
         "env_dir": "env",
         "html_dir": "html",
-        "launch_method": "forkserver",  # else each parameter of each benchmark starts an interpreter of its own
+        "launch_method": "forkserver",  # or each parameter of each benchmark starts its own interpreter
         "build_command": [],
         "install_command": [f"in-dir={{build_dir}} {{conf_dir}}/install-rung {{env_dir}}{_state(ladder)}"],
         "uninstall_command": [],
@@ -83,16 +83,17 @@ def configure(folder: Path, ladder: Ladder) -> None:
 
 
 def _state(ladder: Ladder) -> str:
-    """What rungs inherit, as a word of the install command: asv installs the rung that is installed only if this moved.
+    """The state of what rungs inherit, as a word of the install command: asv reinstalls the same rung only if this
+    changes.
 
-    uv chooses what a release forces by what is inherited.
+    uv's choice of what a release forces depends on what is inherited.
     """
     packages = inherited(ladder)
     return f" {hashlib.sha256(' '.join(packages).encode()).hexdigest()[:16]}" if packages else ""
 
 
 def _script(ladder: Ladder) -> str:
-    """Syncs the environment in ``$1`` to the lock of the rung that is checked out."""
+    """Syncs the environment in ``$1`` to the lock of the checked-out rung."""
     lines = [
         "#!/bin/sh",
         "# Written by `perfsuite ladder build`: make asv's environment that of the rung which is checked out here.",
@@ -115,9 +116,10 @@ def run(
     only: Sequence[Key] = (),
     say: Callable[[str], None] = lambda _: None,
 ) -> Run:
-    """Run the suite on one rung. ``fresh``: beside the results, as a confirmation is; ``again``: add to its samples.
+    """Run the suite on one rung. ``fresh``: separate from the results, for a confirmation; ``again``: add to its
+    samples.
 
-    What asv says goes into ``logs/``, and its lines one by one to ``say``.
+    asv's output goes to ``logs/``, and line by line to ``say``.
     """
     started, date = time.monotonic(), timestamp()
     if not rung.commit:
@@ -137,7 +139,7 @@ def run(
     said = _asv(folder, ladder, arguments, log, f"{rung.commit}\n", variables, say)
     seconds = time.monotonic() - started
     path = result_file(results, machine(), rung)
-    just_now = path is not None and path.stat().st_mtime_ns != written  # else they are of an older run
+    just_now = path is not None and path.stat().st_mtime_ns != written  # otherwise the results are from an older run
     values = current(results, values_of(path)) if path and just_now and was_run(path) else {}
     wanted = {key: values.get(key[0], {}).get(key[1]) for key in only}
     if only:
@@ -158,12 +160,12 @@ def run(
 
 
 def log_of(folder: Path, rung: str, *, fresh: bool) -> Path:
-    """Where all that asv says of a rung's run is."""
+    """The log of asv's whole output for a rung's run."""
     return folder / "logs" / f"{rung}{'-fresh' if fresh else ''}.log"
 
 
 def publish(folder: Path, ladder: Ladder) -> None:
-    """asv's own site, into ``html/``. Raises FileError with what it says of its failure."""
+    """Writes asv's own site to ``html/``. Raises FileError with asv's message if that fails."""
     log = folder / "logs" / "publish.log"
     said = _asv(folder, ladder, ["publish", "--config", CONFIGURATION, "--no-pull"], log)
     if not (folder / "html" / "index.json").is_file():
@@ -179,7 +181,7 @@ def _asv(
     variables: Mapping[str, str] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> str:
-    """Run asv in the ladder's folder and return what it says. However this ends, asv and its children have ended."""
+    """Run asv in the ladder's folder and return its output. In any case, asv and its children have then ended."""
     log.parent.mkdir(parents=True, exist_ok=True)
     python = str(Path(ladder.definition.python).parent)
     path = os.pathsep.join([python, str(_uv_folder()), os.environ.get("PATH", "")])
@@ -209,7 +211,7 @@ def _asv(
             process.wait()
     finally:
         if process.poll() is None:
-            os.killpg(process.pid, signal.SIGINT)  # asv ends the benchmark that runs, which has a group of its own
+            os.killpg(process.pid, signal.SIGINT)  # asv ends the running benchmark, which has its own group
             try:
                 process.wait(PATIENCE_SECONDS)
             except subprocess.TimeoutExpired:
@@ -220,7 +222,7 @@ def _asv(
 
 
 def _machine_file(folder: Path) -> Path:
-    """What asv knows of machines, beside the ladder."""
+    """asv's facts about machines, next to the ladder."""
     path = folder / "machine.json"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     known = {
@@ -236,7 +238,7 @@ def _machine_file(folder: Path) -> Path:
 
 
 def _uv_folder() -> Path:
-    """Where a program named uv lies, which asv looks for by PATH: uv may be installed as a package alone."""
+    """The folder of a program named uv, which asv needs in PATH: uv may be installed only as a package."""
     command = uv_command()
     if len(command) == 1:
         return Path(command[0]).parent
@@ -246,8 +248,8 @@ def _uv_folder() -> Path:
 
 
 def _reason(said: str) -> str:
-    """What of asv's output says why nothing came of a run: the last error, else the last lines not about progress, else
-    the very last: what asv says itself of a wrong configuration has the mark of its progress.
+    """The reason in asv's output why a run has no result: the last error, or else the last lines that are not about
+    progress, or else the very last line: asv marks its messages about a wrong configuration like progress.
     """
     lines = [line.strip() for line in said.splitlines()]
     errors = [line for line in lines if re.match(r"[\w.]*(Error|Exception): ", line)]

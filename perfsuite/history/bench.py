@@ -1,4 +1,4 @@
-"""Fresh runs for a bisection, of a ladder's rungs and of pairs of releases; and on which side of the change each is."""
+"""Fresh runs for a bisection, of a ladder's rungs and of pairs of releases, and the side of the change of each."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -19,8 +19,8 @@ Number = float | None  # None: the benchmark fails
 
 
 class Seen(Record, frozen=True, kw_only=True):
-    """A fresh run on the way: the releases, what it gave, and which end of the ladder is nearer to that. ``between``:
-    it is like neither. ``again`` is what further runs gave, where there were any.
+    """A fresh run during a bisection: the releases, its number, and which end of the ladder is nearer. ``between``: it
+    is like neither end. ``again`` are the numbers of further runs, if any.
     """
 
     releases: tuple[str, ...]
@@ -32,18 +32,18 @@ class Seen(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Judge:
-    """Tells by a number on which side of the change a rung is: the nearer of both ends."""
+    """Decides from a number on which side of the change a rung is: that of the nearer end."""
 
     good: Number
     bad: Number
     noisy: bool = False
 
     def differs(self) -> bool:
-        """Whether there is a change at all between the ends."""
+        """Whether there is a change between the ends at all."""
         return self.unlike(self.good, self.bad)
 
     def unlike(self, one: Number, other: Number) -> bool:
-        """Whether two numbers of the series are two: times by more than the threshold."""
+        """Whether two numbers of the series differ: times by more than the threshold."""
         if one is None or other is None or not self.noisy:
             return one != other
         return ratio(one, other) - 1 > THRESHOLD
@@ -53,7 +53,9 @@ class Judge:
         return value is not None and self.unlike(value, self.good) and self.unlike(value, self.bad)
 
     def bad_at(self, value: Number) -> bool | None:
-        """Whether a number is like the bad end's; None where it cannot tell, as where the benchmark fails else."""
+        """Whether a number is like the bad end's; None if unknown, for example if the benchmark fails for another
+        reason.
+        """
         if value is None or self.good is None or self.bad is None:
             known = (self.good is None) != (self.bad is None)
             return (value is None) == (self.bad is None) if known else None
@@ -62,7 +64,7 @@ class Judge:
 
 @dataclass
 class Bench:
-    """Fresh runs of a ladder's rungs, each made at most once for all series. The first of a rung says what it gives."""
+    """Fresh runs of a ladder's rungs, each made at most once for all series. A rung's first run gives its number."""
 
     folder: Path
     ladder: Ladder
@@ -71,20 +73,20 @@ class Bench:
     known: dict[str, list[Run]] = field(default_factory=dict)
 
     def value(self, rung: str, key: Key) -> Number:
-        """What the rung gives. Raises UsageError where it cannot be run."""
+        """The rung's number. Raises UsageError if it cannot run."""
         found = self._found(rung, key)
         if found is None:
             why = self.known[rung][0].failure or "the benchmark does not apply there."
-            raise UsageError(f"{self.ladder.definition.library} {rung} cannot be run: {why}")
+            raise UsageError(f"{self.ladder.definition.library} {rung} cannot run: {why}")
         return found.value
 
     def side(self, rung: str, key: Key, judge: Judge) -> bool | None:
-        """Whether the rung is like the bad end; None where it cannot tell, or cannot be run at all."""
+        """Whether the rung is like the bad end; None if unknown, or if it cannot run at all."""
         found = self._found(rung, key)
         return None if found is None else judge.bad_at(found.value)
 
     def at(self, rung: str, key: Key, judge: Judge) -> Seen:
-        """Both, with the releases."""
+        """Number and side, with the releases."""
         found = self._found(rung, key)
         again = [_of(run, key) for run in self.known[rung][1:]]
         return Seen(
@@ -96,11 +98,11 @@ class Bench:
         )
 
     def seen(self, key: Key, judge: Judge) -> tuple[Seen, ...]:
-        """All that was run."""
+        """All fresh runs."""
         return tuple(self.at(name, key, judge) for name in self.known)
 
     def repeats(self, rungs: Sequence[str], key: Key, judge: Judge, rounds: int) -> bool:
-        """Whether each of these rungs is on one side every time, run so often in turn with the others."""
+        """Whether each of these rungs is on one side every time, run so many times in turn with the others."""
         for number in range(rounds):
             for name in rungs if number % 2 == 0 else reversed(rungs):
                 self._run(name, number)
@@ -109,7 +111,7 @@ class Bench:
         return all(found in ({True}, {False}) for found in sides)
 
     def _found(self, rung: str, key: Key) -> Value | None:
-        """What the rung's first run says of a series; None where it says nothing."""
+        """The value of a series in the rung's first run; None if there is none."""
         return _of(self._run(rung, 0), key)
 
     def _run(self, rung: str, number: int) -> Run:
@@ -127,7 +129,7 @@ def _of(run: Run, key: Key) -> Value | None:
 
 
 class Grid:
-    """Rungs of two libraries, built as they are asked for, in a ladder of its own within the ladder."""
+    """Rungs of two libraries, built on demand, in a ladder of its own within the ladder."""
 
     def __init__(self, bench: Bench, other: str, dates: dict[str, datetime]) -> None:
         self.other, self.dates, self.main = other, dates, bench.ladder
@@ -141,7 +143,7 @@ class Grid:
         self.bench = Bench(self.folder, pairs, bench.keys, bench.ran)
 
     def rung(self, library: str, other: str) -> str:
-        """The name of the pair's rung in ``bench``. One that an earlier bisection could not lock is tried again."""
+        """The name of the pair's rung in ``bench``. A pair that an earlier bisection could not lock is tried again."""
         name = f"{library}+{self.other}-{other}"
         known = self.bench.ladder
         if name not in self.bench.known and name not in {rung.name for rung in known.rungs if rung.commit}:

@@ -26,11 +26,11 @@ def build(
     tell: Told,
     leave: Callable[[Sequence[Rung]], None] = lambda _: None,
 ) -> Ladder:
-    """Build the ladder, or what is missing of it: rungs that are there stay, also where the index has them no longer,
-    and newer releases come behind them. ``leave`` is told of the releases that are new, but of older versions.
+    """Build the ladder, or its missing rungs. Existing rungs stay, even if the index no longer has their releases;
+    newer releases are added after them. ``leave`` gets the releases that are new, but of older versions.
 
-    Raises UsageError where the folder holds another ladder, and where a rung can be locked neither now nor never, as
-    without a network.
+    Raises UsageError if the folder contains another ladder, or if a rung can be locked neither now nor later, for
+    example without a network.
     """
     known = read_ladder(folder).rungs if (folder / "ladder.json").is_file() else ()
     had = [index.Release(rung.name, datetime.fromisoformat(rung.date), by=rung.dated_by) for rung in known]
@@ -56,8 +56,8 @@ def build(
 
 
 def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
-    """When the releases came out that are held, or that the suite pins, yanked or not. Raises UsageError for what is
-    none.
+    """The release dates of the releases that the ladder or the suite pins, yanked or not. Raises UsageError for an
+    unknown one.
     """
     known = [*map(lockfile.pinned, definition.hold), *lockfile.exact(suite.requires)]
     found = []
@@ -72,9 +72,9 @@ def add(
 ) -> Ladder:
     """Add the rungs that the ladder does not have yet, writing ``ladder.json`` after each.
 
-    ``dates`` are those of what is held, or pinned by the suite: nothing newer than the newest of them and of the rung
-    is taken. A rung whose releases cannot be had together is kept with the reason, and tried again as long as no rung
-    stands above it. Raises UsageError where a lock fails for another reason, which may pass.
+    ``dates`` are those of the pinned releases: nothing newer than the newest of them and of the rung is used. A
+    rung whose releases conflict is kept with the reason, and tried again as long as no rung is above it. Raises
+    UsageError if a lock fails for another reason, which may be temporary.
     """
     rungs = {rung.name: rung for rung in ladder.rungs}
     _write(folder, ladder)
@@ -93,14 +93,14 @@ def add(
 
 
 def _above(rung: Rung, rungs: Iterable[Rung]) -> bool:
-    """Whether a rung behind this one is committed: a commit cannot be put below another."""
+    """Whether a later rung is committed: a commit cannot be inserted below another."""
     names = [known.name for known in rungs if known.commit or known.name == rung.name]
     return names[-1] != rung.name
 
 
 def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> tuple[Ladder, list[Rung], list[Rung]]:
-    """The ladder in the folder under a definition that may reach further up, what is wanted of it, and what came too
-    late for it: a commit cannot be put below another.
+    """The ladder in the folder under a definition that may extend further up, the wanted rungs, and those that came too
+    late: a commit cannot be inserted below another.
     """
     known = read_ladder(folder)
     new, old = ladder.definition, known.definition
@@ -114,12 +114,12 @@ def _continued(folder: Path, ladder: Ladder, wanted: Sequence[Rung]) -> tuple[La
     if differing:
         option = ", ".join(f"--{_SAID.get(name, name)}" for name in differing)
         raise UsageError(
-            f"{folder} holds a ladder of {old.library} with another {option}; only newer releases can be added to it. "
-            "Give the new one a --folder of its own, or remove that folder."
+            f"{folder} has a ladder of {old.library} with another {option}; only newer releases can be added to it. "
+            "Give the new one its own --folder, or remove that folder."
         )
     if new.python != old.python:
         for environment in (folder / "env", *folder.glob("pairs/*/env")):
-            shutil.rmtree(environment, ignore_errors=True)  # asv makes it anew: its interpreter may be gone
+            shutil.rmtree(environment, ignore_errors=True)  # asv creates it again: its interpreter may be gone
     return msgspec.structs.replace(ladder, rungs=known.rungs), [rung for rung in wanted if rung not in late], late
 
 
@@ -151,9 +151,9 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
 
 
 def _stand_ins(lock: str, python: str) -> list[Path]:
-    """The stand-in CUDA wheels for the torch of a lock; none where it needs none."""
+    """The stand-in CUDA wheels for the torch of a lock; empty if it needs none."""
     if gpus():
-        raise UsageError("--stand-ins are for machines without a GPU, and this one has one: leave it out.")
+        raise UsageError("--stand-ins is for machines without a GPU, but this one has a GPU: leave it out.")
     locked = lockfile.versions(lock)
     if "torch" not in locked or not any(name.startswith("nvidia-") for name in locked):
         return []

@@ -1,4 +1,4 @@
-"""What the suite of cells observes at a rung: numbers by cell for its series, and the evidence behind them."""
+"""What the suite of cells measures at a rung: numbers by cell for its series, and the evidence for them."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ COUNTED = {  # series → metric
 
 
 def traced(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str, dict[str, Any]]:
-    """Every cell's series, without a GPU and without noise. Raises Refused for a cell that no trace can tell of.
+    """Every cell's series, without a GPU and without noise. Raises Refused for a cell that cannot be traced.
 
-    A cell that a release cannot train has one failure and no other number; it says nothing about the others. Evidence
+    A cell that a release cannot train has one failure and no other number; the other cells are not affected. Evidence
     goes into ``folder``, if there is one.
     """
     catalog = Catalog()
@@ -51,7 +51,7 @@ def traced(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str
 
 
 def _refusal(outcome: Prediction | Failure) -> Failure | None:
-    """A release that cannot run a cell says so in its training: that is a failure as any other."""
+    """A release that cannot run a cell raises it in training: that is a failure like any other."""
     if isinstance(outcome, Prediction) and outcome.outcome == "unsupported":
         return Failure(kind="unsupported", rank=None, message=outcome.reason)
     return None
@@ -85,7 +85,7 @@ def _evidence(found: Mapping[str, Prediction | Failure], suite: str) -> Evidence
 
 
 def measured(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str, dict[str, Any]]:
-    """Every cell's times from a launch of its ranks, here. What fails has one failure and no time."""
+    """Every cell's times from a launch of its ranks, here. A failing cell has one failure and no time."""
     catalog = Catalog()
     runner = Runner(catalog, Settings())
     try:

@@ -1,9 +1,9 @@
-"""An alarm is run again before it is told: both rungs in turn, several times, by asv, beside the recorded results.
+"""Confirms alarms before they are reported: asv runs both rungs again in turn, several times, apart from the results.
 
-It holds where a counter gives the recorded numbers every time, and where every time of one rung lies beyond every time
-of the other by more than the threshold. Of two equal rungs all of four times are on one side of the other four once in
-70 alarms, which is why it also has to be the side that was recorded. A round in which a rung could not be run says
-nothing about the alarm: it is not kept, and the next publishing makes it.
+A counter is confirmed if it gives the recorded numbers every time. A time is confirmed if every time of one rung is
+beyond every time of the other by more than the threshold. With two equal rungs, all four times of one are on one side
+of the other's once in 70 alarms, so it must also be the recorded side. A round in which a rung could not run does not
+count: it is not kept, and the next publishing repeats it.
 """
 
 import hashlib
@@ -23,17 +23,17 @@ from perfsuite.records.formats import timestamp
 from perfsuite.wire.record import Record
 
 ROUNDS = 4
-EXACT_ROUNDS = 2  # of what repeats itself
-LEAST = 3  # rounds of a time: fewer say nothing
+EXACT_ROUNDS = 2  # of numbers that repeat themselves
+LEAST = 3  # rounds of a time: fewer are not enough
 
 Ran = Callable[[Run], None]
 
 
 class Check(Record, frozen=True, kw_only=True):
-    """An alarm that was run again, with what each round gave: None where the benchmark fails, as it was recorded to, or
-    no longer does. Format 1: 2026-11, first.
+    """An alarm that was run again, with the number of each round; None if the benchmark fails, as recorded, or no
+    longer fails. Format 1: 2026-11, first.
 
-    It is written after each round, and says something only after ``rounds`` of them.
+    It is written after each round, and is valid only after ``rounds`` of them.
     """
 
     format: int = 1
@@ -50,7 +50,7 @@ class Check(Record, frozen=True, kw_only=True):
 
 
 def known(folder: Path, step: Step) -> Check | None:
-    """The check of this very alarm: recorded numbers that have changed since make another."""
+    """The check of exactly this alarm: recorded numbers that have changed since make another alarm."""
     check = _begun(folder, step)
     return None if check and len(check.new_again) < max(check.rounds, LEAST if step.noisy else 0) else check
 
@@ -58,10 +58,10 @@ def known(folder: Path, step: Step) -> Check | None:
 def confirm(
     folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int, ran: Ran = lambda _: None
 ) -> dict[Step, str]:
-    """Run the rungs of all alarms that were not checked yet, and keep the checks. Returns the alarms that could not be
-    run again, each with the reason: they stay unchecked.
+    """Run the rungs of all unchecked alarms, and keep the checks. Returns the alarms that could not run again, each
+    with the reason: they stay unchecked.
 
-    Counters share the runs of a rung; the rungs of a time's alarm are run side by side.
+    Counters share the runs of a rung; the rungs of a time's alarm run in turn.
     """
     refused: dict[Step, str] = {}
     for names, alarms, done, count in _batches(folder, ladder, steps, rounds):
@@ -85,27 +85,28 @@ def confirm(
 
 
 def _why_none(folder: Path, ladder: Ladder, runs: Mapping[str, Run], step: Step) -> str:
-    """Why these runs say nothing about an alarm; empty where they do.
+    """Why these runs do not decide an alarm; empty if they do.
 
-    A benchmark that was recorded to fail, and does, is an answer; one that only now fails may do so by a full disk.
+    A benchmark that was recorded as failing, and fails, is an answer; one that fails only now may do so for a full
+    disk.
     """
     for name, recorded in ((step.old_rung, step.old), (step.new_rung, step.new)):
         run, release = runs[name], f"{ladder.definition.library} {name}"
         if run.failure and step.key[1] not in run.values.get(step.key[0], {}):
-            return f"{release} could not be run again: {run.failure}"
+            return f"{release} could not run again: {run.failure}"
         if not _answers(recorded, _value(run, step)):
             why = run.failure or f"see {asv.log_of(folder, name, fresh=True)}"
-            return f"{show(step.key)} gave no number at {release} when run again, where it had one: {why}"
+            return f"{show(step.key)} gave no number at {release} this time, but it had one: {why}"
     return ""
 
 
 def _answers(recorded: float | None, value: float | None) -> bool:
-    """Whether what a fresh run gave tells anything of what was recorded."""
+    """Whether a fresh number can be compared with the recorded one."""
     return value is not None or recorded is None
 
 
 def _check(step: Step, old: Sequence[float | None], new: Sequence[float | None], rounds: int) -> Check:
-    """What is known of an alarm after this many rounds."""
+    """The state of an alarm after this many rounds."""
     return Check(
         date=timestamp(),
         benchmark=show(step.key),
@@ -121,14 +122,14 @@ def _check(step: Step, old: Sequence[float | None], new: Sequence[float | None],
 
 
 def runs_needed(folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int) -> int:
-    """How many runs of a rung `confirm` will make."""
+    """The number of runs of a rung that `confirm` will make."""
     return sum(len(names) * (count - done) for names, _, done, count in _batches(folder, ladder, steps, rounds))
 
 
 def _batches(
     folder: Path, ladder: Ladder, steps: Iterable[Step], rounds: int
 ) -> list[tuple[list[str], list[Step], int, int]]:
-    """Which rungs are run for which alarms, how many rounds all of these have behind them, and up to how many."""
+    """The rungs to run for each set of alarms, the rounds that all of them already have, and the number to reach."""
     waiting = [step for step in steps if known(folder, step) is None]
     exact = [step for step in waiting if not step.noisy]
     involved = {name for step in exact for name in (step.old_rung, step.new_rung)}
@@ -148,12 +149,12 @@ def _batches(
 
 
 def often(noisy: bool, rounds: int) -> int:
-    """How often a rung is run again where ``rounds`` are asked for."""
+    """How many times a rung runs again if ``rounds`` are requested."""
     return max(rounds, LEAST) if noisy else min(rounds, EXACT_ROUNDS)
 
 
 def holds(step: Step, old: Sequence[float | None], new: Sequence[float | None]) -> bool:
-    """Whether fresh runs of both rungs show what was recorded."""
+    """Whether fresh runs of both rungs show the recorded change."""
     if not old or not new:
         return False
     if not step.noisy or step.kind in ("broke", "mended"):
@@ -166,18 +167,18 @@ def holds(step: Step, old: Sequence[float | None], new: Sequence[float | None]) 
 
 
 def _same(step: Step, recorded: float | None, value: float | None) -> bool:
-    """The same number; of a time, no more than that there is one."""
+    """The same number; for a time, only that there is one."""
     return (recorded is None) == (value is None) if step.noisy else recorded == value
 
 
 def _value(run: Run, step: Step) -> float | None:
-    """What a run gave for the alarm's benchmark; None where it failed."""
+    """A run's number for the alarm's benchmark; None if it failed."""
     found = run.values.get(step.key[0], {}).get(step.key[1])
     return None if found is None else found.value
 
 
 def _begun(folder: Path, step: Step) -> Check | None:
-    """The alarm's check as far as it has come, without rounds that say nothing, which were kept once."""
+    """The alarm's check so far, without invalid rounds, which older versions kept."""
     path = _path(folder, step)
     if not path.is_file():
         return None
@@ -189,7 +190,7 @@ def _begun(folder: Path, step: Step) -> Check | None:
 
 
 def _again(folder: Path, step: Step) -> tuple[list[float | None], list[float | None]]:
-    """What the rounds of an interrupted check gave, of the old rung and of the new."""
+    """The numbers of an interrupted check's rounds, of the old rung and of the new."""
     check = _begun(folder, step)
     return (list(check.old_again), list(check.new_again)) if check else ([], [])
 

@@ -1,8 +1,8 @@
-"""The lock of a rung as of a date where the index tells no upload dates: uv could not leave out what is newer.
+"""The lock of a rung as of a date, if the index has no upload dates: then uv cannot exclude newer releases.
 
-uv resolves without a date. Of each package that is newer than the date by what is known of it, the newest release that
-is not becomes the upper limit, and uv resolves again, until none is newer. A package that had no release by then is one
-that uv has to do without.
+uv resolves without a date. For each package that is newer than the date by its known date, the newest older release
+becomes the upper limit, and uv resolves again, until none is newer. A package without a release by then is excluded.
+
 """
 
 from bisect import bisect_right
@@ -20,7 +20,7 @@ _END = datetime.max.replace(tzinfo=UTC)
 def lock(
     requirements: Sequence[str], python: str, newest: datetime, below: str, given: Mapping[str, str]
 ) -> tuple[str, tuple[str, ...]]:
-    """The lock, and the packages in it of which no date is known: they may be newer. ``given`` are dates of --dates.
+    """The lock, and its packages without a known date: they may be newer. ``given`` are dates of --dates.
 
     Raises Unsolvable and UsageError as `lockfile.lock` does.
     """
@@ -43,16 +43,16 @@ def lock(
 
 
 def _date(name: str, version: str, given: Mapping[str, str]) -> datetime | None:
-    """None where nothing tells it."""
+    """None if unknown."""
     known = {Version(release.version): release for release in index.releases(name, yanked=True)}
-    release = known.get(Version(version), index.Release(version, None))  # a pre-release is no release
+    release = known.get(Version(version), index.Release(version, None))  # a pre-release does not count
     return index.try_dated(name, release, given).date
 
 
 def _limit(name: str, version: str, newest: datetime, given: Mapping[str, str]) -> str:
-    """``<=`` and the newest release below this version that came out by then; ``<0`` where there was none.
+    """``<=`` and the newest release below this version that existed by then; ``<0`` if there was none.
 
-    It is found by halving: dates go up with versions but for late patches, which the next resolution finds again. A
+    It is found by bisection: dates rise with versions except for late patches, which the next resolution finds again. A
     release without a date counts as too new, unless no release is known to be old enough.
     """
 

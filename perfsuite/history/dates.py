@@ -1,9 +1,9 @@
-"""When a release came out, where the package index tells no upload dates, as many mirrors: from a file that the user
-gives, or from the release's own files, whose members have the time at which they were built.
+"""Release dates if the package index has no upload dates, as with many mirrors: from a file that the user gives, or
+from the release's own files, whose members have their build times.
 
-Of a wheel the list of its members is read, by HTTP range requests, and not its gigabytes. Build tools that make
-reproducible files give all members a constant time, which is at midnight (1980-01-01, 2016-01-01, 2020-02-02) or
-cargo's: such a time is no date.
+Only the member list of a wheel is read, by HTTP range requests, not its gigabytes. Build tools for reproducible files
+give all members a constant time, at midnight (1980-01-01, 2016-01-01, 2020-02-02) or cargo's: such a time is not a
+date.
 """
 
 import csv
@@ -22,15 +22,15 @@ from packaging.version import InvalidVersion, Version
 from perfsuite.errors import FileError
 
 FIELDS = ("name", "version", "date")
-WHOLE_BYTES = 32 * 2**20  # a file of which no part can be had is fetched up to this size
-BLOCK_BYTES = 2**18  # read at once of a remote file: most lists of members are smaller
+WHOLE_BYTES = 32 * 2**20  # a file that cannot be read in parts is downloaded up to this size
+BLOCK_BYTES = 2**18  # read at once from a remote file: most member lists are smaller
 CARGO = datetime(2006, 7, 24, 1, 21, 28, tzinfo=UTC)
 _SUFFIXES = (".whl", ".zip", ".tar.gz", ".tar.bz2")
 
 
 def read_dates(path: Path) -> dict[str, str]:
-    """``name==version`` and date from a file of ``--dates``: CSV lines, or a JSON list of objects, of name, version and
-    date. Raises FileError with the line, or the number of the object, that is wrong.
+    """``name==version`` and date from a file of ``--dates``: CSV lines, or a JSON list of objects, with name, version
+    and date. Raises FileError with the wrong line, or the number of the wrong object.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -44,17 +44,17 @@ def read_dates(path: Path) -> dict[str, str]:
         try:
             moment = datetime.fromisoformat(date)
         except ValueError as error:
-            raise FileError(f"{path}, {where}: {date!r} is no date: write YYYY-MM-DD.") from error
+            raise FileError(f"{path}, {where}: {date!r} is not a date: write YYYY-MM-DD.") from error
         try:
             key = key_of(name, version)
         except InvalidVersion as error:
-            raise FileError(f"{path}, {where}: {version!r} is no version.") from error
+            raise FileError(f"{path}, {where}: {version!r} is not a version.") from error
         found[key] = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).isoformat()
     return found
 
 
 def key_of(name: str, version: str) -> str:
-    """``name==version``, the same however the two are written."""
+    """``name==version``, the same for all spellings."""
     return f"{canonicalize_name(name)}=={canonicalize_version(Version(version))}"
 
 
@@ -70,7 +70,7 @@ def _json_rows(path: Path, text: str) -> Iterator[tuple[str, list[Any]]]:
     try:
         rows = json.loads(text)
     except json.JSONDecodeError as error:
-        raise FileError(f"{path}, line {error.lineno}: it is no JSON: {error.msg}.") from error
+        raise FileError(f"{path}, line {error.lineno}: this is not JSON: {error.msg}.") from error
     if not isinstance(rows, list):
         raise FileError(f"{path}, line 1: give a list of objects with name, version and date.")
     for number, row in enumerate(rows, 1):
@@ -78,15 +78,15 @@ def _json_rows(path: Path, text: str) -> Iterator[tuple[str, list[Any]]]:
 
 
 def of_files(urls: Iterable[str]) -> datetime | None:
-    """When the first of these files was built, by its own members; None where none of them tells it."""
+    """The build time of the first of these files, from its own members; None if none has one."""
     from requests import Session
 
     with Session() as session:
-        for url in sorted(urls, key=lambda url: not url.endswith(".whl")):  # of a wheel a part is enough
+        for url in sorted(urls, key=lambda url: not url.endswith(".whl")):  # a part of a wheel is enough
             try:
                 found = _built(session, url)
             except (OSError, EOFError, ValueError, LookupError, zipfile.BadZipFile, tarfile.TarError):
-                continue  # it cannot be had, or is no archive, or its times are none; requests' errors are OSErrors
+                continue  # it cannot be read, is not an archive, or has no valid times; requests' errors are OSErrors
             if found is not None:
                 return found
     return None
@@ -110,13 +110,13 @@ def _built(session: Any, url: str) -> datetime | None:
 
 
 def _sound(member: zipfile.ZipInfo) -> bool:
-    """Whether the member's time is one: a tool may have written a month of 0."""
+    """Whether the member's time is valid: a tool may have written a month of 0."""
     _, month, day, *_ = member.date_time
     return month > 0 and day > 0
 
 
 def _opened(session: Any, url: str) -> io.BufferedIOBase | None:
-    """The remote file, read by parts; where parts are not to be had the whole, and None where that is too large."""
+    """The remote file, read in parts; if that is not possible the whole file, and None if it is too large."""
     first = session.get(url, headers={"Range": "bytes=0-0", "Accept-Encoding": "identity"}, timeout=60, stream=True)
     with first:
         first.raise_for_status()
@@ -161,7 +161,7 @@ class _Remote(io.RawIOBase):
         part = self.session.get(self.url, headers={"Range": f"bytes={self.at}-{last}"}, timeout=60)
         part.raise_for_status()
         if part.status_code != 206:
-            raise zipfile.BadZipFile(f"{self.url} serves no parts any more.")
+            raise zipfile.BadZipFile(f"{self.url} no longer serves parts.")
         buffer[: len(part.content)] = part.content
         self.at += len(part.content)
         return len(part.content)

@@ -1,8 +1,8 @@
-"""What lies behind the numbers of a ladder: a file per rung, written by suites, read where a change is told.
+"""The evidence for a ladder's numbers: a file per rung, written by suites, and read to explain a change.
 
-``FOLDER/<commit>.json`` is {benchmark: {parameters: value}}, the parameters as asv writes them, joined by ", ". A value
-is a text or several, an object of numbers, or a reading of perfsuite with its metric's name, whose parts and operators
-explain by how much they moved.
+``FOLDER/<commit>.json`` is {benchmark: {parameters: value}}, with the parameters as asv writes them, joined by ", ". A
+value is one or several texts, an object of numbers, or a reading of perfsuite with its metric's name: the changes of
+its parts and operators explain it.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from perfsuite.records.codec import write_bytes
 from perfsuite.wire.sample import Reading
 
 Evidence = dict[str, dict[str, Any]]
-NAMED = 4  # of an object of numbers, those that moved most
+NAMED = 4  # entries of an object of numbers: those that moved most
 
 
 def add(folder: Path, commit: str, found: Mapping[str, Mapping[str, Any]]) -> None:
-    """Add to the rung's file what a benchmark found; what it had found before is replaced."""
+    """Add a benchmark's evidence to the rung's file; its earlier evidence is replaced."""
     folder.mkdir(parents=True, exist_ok=True)
     path = _path(folder, commit)
     with FileLock(f"{path}.lock"):
@@ -36,14 +36,14 @@ def add(folder: Path, commit: str, found: Mapping[str, Mapping[str, Any]]) -> No
 
 
 def read(folder: Path, commit: str) -> Evidence:
-    """All evidence of a rung; empty if it left none. Raises FileError for a file that is not whole."""
+    """All evidence of a rung; empty if there is none. Raises FileError for an incomplete file."""
     path = _path(folder, commit)
     if not path.exists():
         return {}
     try:
         found = msgspec.json.decode(path.read_bytes(), type=dict[str, dict[str, Any]])
     except msgspec.DecodeError as error:
-        raise FileError(f"{path} is no evidence: {error}.") from error
+        raise FileError(f"{path} is not evidence: {error}.") from error
     return found.get("texts", found)
 
 
@@ -58,7 +58,7 @@ def behind(metric: str, reading: Reading, part: str = "") -> dict[str, Any]:
 
 
 def why(folder: Path, old: str, new: str, benchmark: str, params: str) -> str:
-    """What the rungs' evidence says of a change from one commit to another; empty where there is none."""
+    """The rungs' evidence for a change from one commit to another, in words; empty if there is none."""
     before, after = (read(folder, commit).get(benchmark, {}).get(params) for commit in (old, new))
     return told(before, after)
 
@@ -81,7 +81,7 @@ def _explained(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
         for side in (new, old)
     ]
     if any(sum(reading.parts.values()) != reading.value for reading in readings):
-        return ""  # a rung of before the parts were known: all of the other's would seem to have come or gone
+        return ""  # an old rung without parts: all parts of the other would seem to be new or gone
     return explain(metrics[new["metric"]], *readings)
 
 

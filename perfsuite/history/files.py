@@ -11,11 +11,11 @@ from perfsuite.history.results import Value
 
 
 def result_file(results: Path, machine: str, rung: Rung) -> Path | None:
-    """The file in which asv keeps a rung's results; None where there is none that can be read."""
+    """The file of asv's results for a rung; None if there is no readable one."""
     for path in (results / machine).glob(f"{rung.commit[:8]}-*.json"):
         try:
             json.loads(path.read_text())
-        except ValueError:  # asv was killed while it wrote
+        except ValueError:  # asv was killed while writing
             path.unlink()
         else:
             return path
@@ -25,8 +25,8 @@ def result_file(results: Path, machine: str, rung: Rung) -> Path | None:
 def values_of(path: Path) -> dict[str, dict[str, Value]]:
     """The values of a result file by benchmark and parameters.
 
-    A benchmark that says it does not apply (NotImplementedError in its setup) is NaN in the file and left out here: of
-    a benchmark's own NaN asv, as a ladder starts it (_asv.py), makes a failure. An infinite number is one, too.
+    A benchmark that does not apply (NotImplementedError in its setup) is NaN in the file and left out here. If a
+    benchmark itself gives NaN or infinity, asv as started by a ladder (_asv.py) makes that a failure.
     """
     content = json.loads(path.read_text())
     found: dict[str, dict[str, Value]] = {}
@@ -43,8 +43,8 @@ def values_of(path: Path) -> dict[str, dict[str, Value]]:
 
 
 def was_run(path: Path) -> bool:
-    """Whether asv came to run a benchmark, or what prepares several: of a rung whose environment it could not make it
-    writes that each of them failed, too, but not how long that took.
+    """Whether asv ran a benchmark, or a setup of several. If asv could not make the rung's environment, it also writes
+    that each benchmark failed, but without a duration.
     """
     content = json.loads(path.read_text())
     rows = [dict(zip(content["result_columns"], row, strict=False)) for row in content["results"].values()]
@@ -62,7 +62,7 @@ def _value(columns: dict[str, Any], number: int) -> Value:
     value, low, high = at("result"), at("stats_ci_99_a"), at("stats_ci_99_b")
     bounded = low is not None and high is not None and math.isfinite(low) and math.isfinite(high)
     return Value(
-        value=float(value) if value is not None and math.isfinite(value) else None,  # asv takes True for a number
+        value=float(value) if value is not None and math.isfinite(value) else None,  # asv accepts True as a number
         low=low if bounded else None,
         high=high if bounded else None,
         samples=tuple(at("samples") or ()),

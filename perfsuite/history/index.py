@@ -12,14 +12,14 @@ from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import dates
 from perfsuite.launch.environments import index_address
 
-SHOWN = 12  # known releases that an error names
+SHOWN = 12  # known releases in an error message
 BY_INDEX, BY_FILE, BY_BUILD = "index", "file", "build"
 
 
 @dataclass(frozen=True)
 class Release:
-    """``date`` is when the first of its files was uploaded; None where the index does not tell. ``by`` says where it is
-    from: the index, the file of ``--dates``, or the time at which the release's own ``files`` were built.
+    """``date`` is the upload date of its first file; None if the index has none. ``by`` is the source of the date: the
+    index, the file of ``--dates``, or the build time of the release's own ``files``.
     """
 
     version: str
@@ -35,9 +35,9 @@ class Release:
 
 
 def releases(library: str, *, yanked: bool = False) -> list[Release]:
-    """All final releases in the order of their versions; those whose files are all yanked only where asked for.
+    """All final releases in the order of their versions; those whose files are all yanked only with ``yanked``.
 
-    Raises UsageError for a library that the index does not have, and where the index cannot be asked.
+    Raises UsageError for a library that the index does not have, or if the index does not answer.
     """
     found: dict[Version, datetime | None] = {}
     files: dict[Version, list[str]] = {}
@@ -49,18 +49,18 @@ def releases(library: str, *, yanked: bool = False) -> list[Release]:
         found[version] = min(known, default=None)
         files.setdefault(version, []).append(file.url)
     if not found:
-        raise UsageError(f"The package index has no final release of it: {library}.")
+        raise UsageError(f"The package index has no final release of this library: {library}.")
     return [Release(str(version), found[version], tuple(files[version])) for version in sorted(found)]
 
 
 def tells_dates(library: str) -> bool:
-    """Whether the index tells upload dates of the library's files; then it tells them to uv, too."""
+    """Whether the index has upload dates for the library's files, so that uv can use them too."""
     return any(file.upload_time is not None for file in _files(index_address(), library))
 
 
 @cache
 def _files(address: str, library: str) -> list[Any]:
-    """What the index says of each file. Raises UsageError as `releases` does."""
+    """The index's entries for each file. Raises UsageError as `releases` does."""
     from pypi_simple import NoSuchProjectError, PyPISimple
     from requests.exceptions import RequestException
 
@@ -71,26 +71,26 @@ def _files(address: str, library: str) -> list[Any]:
         raise UsageError(f"The package index has no library named {library!r}: {error}.") from error
     except RequestException as error:
         raise UsageError(
-            f"The package index cannot be asked for {library}: {error}. UV_DEFAULT_INDEX names another."
+            f"The package index does not answer for {library}: {error}. UV_DEFAULT_INDEX sets another one."
         ) from error
 
 
 def dated(library: str, release: Release, given: Mapping[str, str]) -> Release:
-    """The release with its date: the one given for it, else the index's, else that of its files.
+    """The release with its date: the given one, or else the index's, or else that of its files.
 
-    Raises UsageError where there is none.
+    Raises UsageError if there is none.
     """
     found = try_dated(library, release, given)
     if found.date is None:
         raise UsageError(
-            f"{library} {release.version} has no date: the package index tells none, and its files do not either. Give "
+            f"{library} {release.version} has no date: neither the package index nor its files have one. Give "
             f"--dates FILE with a line {library},{release.version},YYYY-MM-DD."
         )
     return found
 
 
 def try_dated(library: str, release: Release, given: Mapping[str, str]) -> Release:
-    """The same, where there may be none."""
+    """The same, but there may be no date."""
     if text := given.get(dates.key_of(library, release.version)):
         return replace(release, date=datetime.fromisoformat(text), by=BY_FILE)
     if release.date is None:
@@ -111,18 +111,18 @@ def _version(text: str | None) -> Version | None:
 
 
 def one(library: str, version: str, known: Sequence[Release]) -> Release:
-    """The release of that version. Raises UnknownName with the nearest that there is."""
+    """The release of that version. Raises UnknownName with the nearest ones."""
     for release in known:
         if _version(release.version) == _version(version) is not None:
             return release
     some = [release.version for release in known]
     shown = sorted(some, key=lambda text: _distance(text, version))[:SHOWN]
-    add = f"These are the nearest of {len(some)} releases, {some[0]} to {some[-1]}, without pre-releases and yanked."
+    add = f"These are the nearest of {len(some)} releases, {some[0]} to {some[-1]}, without pre-releases or yanked."
     raise UnknownName(f"release of {library}", version, shown, add)
 
 
 def _distance(known: str, asked: str) -> tuple[float, ...]:
-    """Orders releases by how near they are: the leading numbers of a version weigh most."""
+    """Orders releases by distance: the leading numbers of a version weigh most."""
     asked_version = _version(asked)
     if asked_version is None:
         return (0.0,)
@@ -138,17 +138,17 @@ def chosen(
     had: Sequence[Release] = (),
     given: Mapping[str, str] | None = None,
 ) -> list[Release]:
-    """The releases from ``first`` to ``last``, both included, or of these ``only`` some; no ``last``: the newest.
-    ``had`` are those that a ladder has already: the index may have yanked some since. ``given`` are dates.
+    """The releases from ``first`` to ``last``, both included, or ``only`` some of these; no ``last``: the newest.
+    ``had`` are those that a ladder already has: the index may have yanked some since. ``given`` are dates.
 
-    Raises UsageError for what is no range, for an ``only`` outside of it, and for a release without a date.
+    Raises UsageError for an invalid range, for an ``only`` outside of it, and for a release without a date.
     """
     listed = {release.version: release for release in (*releases(library), *had)}
     known = sorted(listed.values(), key=lambda release: Version(release.version))
     low = Version(one(library, first, known).version)
     high = Version(one(library, last, known).version) if last else Version(known[-1].version)
     if high < low:
-        raise UsageError(f"--from {first} is newer than --to {last or high}: a ladder goes up.")
+        raise UsageError(f"--from {first} is newer than --to {last or high}: a ladder goes from old to new.")
     inside = [release for release in known if low <= Version(release.version) <= high]
     wanted = {one(library, version, known).version for version in only}
     outside = sorted(wanted - {release.version for release in inside})

@@ -1,7 +1,7 @@
-"""``python -m perfsuite.history.inherit ENVIRONMENT FILE``: what `install-rung` does where rungs inherit.
+"""``python -m perfsuite.history.inherit ENVIRONMENT FILE``: the part of `install-rung` for rungs that inherit.
 
-The rung is the running environment with the releases that the file lists, as `perfsuite ab` makes it; asv's environment
-adds both behind its own site-packages, by a .pth.
+The rung is the running environment with the releases in the file, like an environment of `perfsuite ab`; asv's
+environment adds both after its own site-packages, by a .pth.
 """
 
 import sys
@@ -15,14 +15,14 @@ PTH = "perfsuite_rung.pth"
 
 
 def main(environment: Path, releases: Path) -> None:
-    """Write the .pth. Raises PerfsuiteError where the releases cannot be had."""
+    """Write the .pth. Raises PerfsuiteError if the releases cannot be installed."""
     rung = with_releases(releases.read_text().splitlines())
     packages = site_packages(Path(rung.python).parents[1])
     Path(site_packages(environment), PTH).write_text(f"import site; site.addsitedir({packages!r})\n")
 
 
 def site_packages(environment: Path) -> str:
-    """Where the packages of a virtual environment lie."""
+    """The packages folder of a virtual environment."""
     return sysconfig.get_path("purelib", "venv", {"base": str(environment)})
 
 

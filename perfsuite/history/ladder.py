@@ -1,9 +1,9 @@
-"""A ladder: the releases of one library, each with an environment of its own, in a folder that asv can run.
+"""A ladder: the releases of one library, each with its own environment, in a folder that asv can run.
 
-ladder.json      what was asked for, and the rungs (this module; building.py)
+ladder.json      the request, and the rungs (this module; building.py)
 repo/            one commit per rung with its lock (repository.py, lockfile.py)
 asv.conf.json    asv's configuration, and install-rung, which it calls (asv.py)
-results/ runs/   what asv measured, and every run of a rung as it ended (asv.py)
+results/ runs/   asv's measurements, and every finished run of a rung (asv.py)
 checks/          alarms that were run again (confirm.py)
 html/            the site (site.py)
 """
@@ -29,10 +29,11 @@ LOCK, INHERIT = "lock.txt", "releases.txt"  # in a rung's commit
 
 
 class Suite(Record, frozen=True, kw_only=True):
-    """What a folder of asv benchmarks needs of a rung's environment: its ``suite.json``.
+    """The needs of a folder of asv benchmarks in a rung's environment: its ``suite.json``.
 
-    ``requires`` are requirements beside the ladder's library. ``inherits``: rungs are the running environment with
-    other releases. ``noisy`` are regular expressions of benchmarks that are times though neither kind nor unit says so.
+    ``requires`` are requirements in addition to the ladder's library. ``inherits``: rungs are the running environment
+    with other releases. ``noisy`` are regular expressions of benchmarks that are times though neither kind nor unit
+    shows it.
     """
 
     name: str
@@ -44,7 +45,7 @@ class Suite(Record, frozen=True, kw_only=True):
 
 
 class Definition(Record, frozen=True, kw_only=True):
-    """What ``ladder build`` was asked for. ``last`` is empty for the newest, ``python`` the path of an interpreter;
+    """The request of ``ladder build``. ``last`` is empty for the newest, ``python`` the path of an interpreter;
     ``dates`` are those of --dates, by ``name==version``.
     """
 
@@ -64,7 +65,7 @@ class Definition(Record, frozen=True, kw_only=True):
 class Rung(Record, frozen=True, kw_only=True):
     """One commit of the ladder: ``releases`` are ``name==version``. ``failure`` says why it has no environment.
 
-    ``dated_by`` says where the date is from, as `index.Release` does; of the packages ``undated`` no date is known.
+    ``dated_by`` is the source of the date, as in `index.Release`; the packages ``undated`` have no known date.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Rung(Record, frozen=True, kw_only=True):
 
 
 class Ladder(Record, frozen=True, kw_only=True):
-    """The whole of ``ladder.json``, with the suite as it was when the ladder was built. Format 1: 2026-11, first."""
+    """The content of ``ladder.json``, with the suite as it was when the ladder was built. Format 1: 2026-11, first."""
 
     format: int = FORMAT
     definition: Definition
@@ -87,22 +88,22 @@ class Ladder(Record, frozen=True, kw_only=True):
 
     @property
     def suite_state(self) -> str:
-        """A hash of the suite's files: numbers of another state of it are not compared."""
+        """A hash of the suite's files: numbers of different states are not compared."""
         files = sorted(Path(self.definition.suite).rglob("*.py"))
         return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
     @property
     def about_dates(self) -> str:
-        """What to know of dates that are not the package index's; empty where all of them are."""
+        """A note on dates that are not the package index's; empty if all of them are."""
         library, found = self.definition.library, []
         for by, text in (("build", "when its files were built"), ("file", "that of --dates")):
             names = ", ".join(rung.name for rung in self.rungs if rung.dated_by == by)
             found += [f"The date of {library} {names} is {text}."] if names else []
         undated = sorted({name for rung in self.rungs for name in rung.undated})
         if undated:
-            found.append(f"No date is known of {', '.join(undated)}: on a rung they may be newer than its release.")
+            found.append(f"Packages without a known date: {', '.join(undated)}. They may be newer than their rung.")
         if found:
-            found.insert(0, "The package index tells no upload dates, or --dates gives others.")
+            found.insert(0, "The package index has no upload dates, or --dates gives others.")
         return " ".join(found)
 
     def rung(self, name: str) -> Rung:
@@ -126,23 +127,23 @@ def suite_folder(name: str) -> Path:
 
 
 def read_suite(folder: Path) -> Suite:
-    """Its ``suite.json``. Raises FileError where it has none."""
+    """Its ``suite.json``. Raises FileError if it has none."""
     if not (folder / "__init__.py").is_file():
-        raise FileError(f"{folder} is no suite of asv benchmarks: it has no __init__.py.")
+        raise FileError(f"{folder} is not a suite of asv benchmarks: it has no __init__.py.")
     return codec.read(folder / "suite.json", Suite)
 
 
 def read_ladder(folder: Path) -> Ladder:
-    """The ladder in a folder. Raises FileError where there is none."""
+    """The ladder in a folder. Raises FileError if there is none."""
     path = folder / "ladder.json"
     if not path.is_file():
-        raise FileError(f"{folder} holds no ladder: `perfsuite ladder list` shows those that there are.")
+        raise FileError(f"{folder} contains no ladder: `perfsuite ladder list` shows the existing ones.")
     codec.refuse_newer(path.read_bytes(), str(path), FORMAT)
     return codec.read(path, Ladder)
 
 
 def read_built(folder: Path) -> Ladder:
-    """The ladder in a folder, to be run. Raises UsageError where its building ended before the first rung."""
+    """The ladder in a folder, to be run. Raises UsageError if its building ended before the first rung."""
     ladder = read_ladder(folder)
     if not ladder.rungs:
         raise UsageError(f"The ladder in {folder} has no rung yet: run the same `perfsuite ladder build` again.")
@@ -155,13 +156,13 @@ def ladders(home: Path = HOME) -> list[Path]:
 
 
 def find_ladder(text: str, home: Path = HOME) -> Path:
-    """A ladder by its name below ``home``, or by its folder; without a text the only one there is."""
+    """A ladder by its name below ``home``, or by its folder; without a text, the only one."""
     known = ladders(home)
     if not text and len(known) == 1:
         return known[0].resolve()
     if not text:
         names = ", ".join(path.name for path in known) or "none is built yet: `perfsuite ladder build` makes one"
-        raise UsageError(f"Which ladder? Known: {names}.")
+        raise UsageError(f"Several ladders or none, so name one. Known: {names}.")
     for folder in (home / text, Path(text)):
         if (folder / "ladder.json").is_file():
             return folder.resolve()
@@ -169,21 +170,19 @@ def find_ladder(text: str, home: Path = HOME) -> Path:
 
 
 def called(folder: Path) -> str:
-    """How `find_ladder` finds the ladder in that folder, as a shell's word."""
+    """The name with which `find_ladder` finds the ladder in that folder, quoted for a shell."""
     return shlex.quote(folder.name if folder.resolve().parent == HOME.resolve() else str(folder))
 
 
 @contextmanager
 def held_by(folder: Path) -> Iterator[None]:
-    """Work on a ladder alone, in a folder that is removed if it stays empty. Raises UsageError where another process
-    works in it.
-    """
+    """Lock a ladder, in a folder that is removed if it stays empty. Raises UsageError if another process uses it."""
     folder.mkdir(parents=True, exist_ok=True)
     lock = FileLock(path := folder / ".lock")
     try:
         lock.acquire(timeout=0)
     except TimeoutError as error:
-        raise UsageError(f"Another perfsuite works on the ladder in {folder}.") from error
+        raise UsageError(f"Another perfsuite process uses the ladder in {folder}.") from error
     try:
         yield
     finally:

@@ -1,7 +1,7 @@
 """The lock of a rung: every package of its environment by exact version, as uv resolves it.
 
-What the ladder does not hold is taken as it was when the rung's release came out, and as the rung below has it where
-that still fits: so a rung differs from the one below in the release, and in what that forces.
+Packages that the ladder does not pin are taken as of the rung's release date, and as on the rung below if that still
+fits. So a rung differs from the one below only in the release, and in what that forces.
 """
 
 import re
@@ -18,18 +18,18 @@ from perfsuite.errors import UsageError
 from perfsuite.launch.environments import output, uv_command, uv_variables
 
 RUNNER = ("asv-runner", "pip", "pympler")  # asv runs these in a rung's environment; uv's sync would remove them
-MARGIN = timedelta(days=1)  # what a release needs may be uploaded some hours behind it
-_FOR_GOOD = ("No solution found", "The build backend returned an error")  # as uv says it; else it may be the network
+MARGIN = timedelta(days=1)  # a release's dependencies may be uploaded some hours later
+_FOR_GOOD = ("No solution found", "The build backend returned an error")  # uv's messages; others may be the network
 _TREE = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree
 _VERSION = "import sys; print('.'.join(map(str, sys.version_info[:2])), sys.executable)"
 
 
 class Unsolvable(UsageError):
-    """Requirements that cannot be had together, with uv's reason."""
+    """Requirements that conflict, with uv's reason."""
 
 
 def find_python(asked: str) -> tuple[str, str]:
-    """``3.10`` or a path → ``3.10`` and the interpreter's path. Raises UsageError where uv finds none."""
+    """``3.10`` or a path → ``3.10`` and the interpreter's path. Raises UsageError if uv finds none."""
     done = subprocess.run(
         [*uv_command(), "python", "find", "--no-project", asked], capture_output=True, text=True, check=False
     )
@@ -41,31 +41,31 @@ def find_python(asked: str) -> tuple[str, str]:
 
 
 def pinned(text: str, option: str = "--hold") -> tuple[str, str]:
-    """``datasets==2.10.1`` → its name and version. Raises UsageError for what pins no one version, in words of the
-    option that gave it.
+    """``datasets==2.10.1`` → its name and version. Raises UsageError, naming the option, for a text that does not pin
+    one version.
     """
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
-        raise UsageError(f"{option} {text!r} is no requirement: write name==version.") from error
+        raise UsageError(f"{option} {text!r} is not a requirement: write name==version.") from error
     exact = [part for part in requirement.specifier if part.operator == "==" and not part.version.endswith("*")]
     if len(exact) != 1 or len(list(requirement.specifier)) != 1 or requirement.url:
-        raise UsageError(f"{option} {text!r} names no one version: write {requirement.name}==version.")
+        raise UsageError(f"{option} {text!r} does not pin one version: write {requirement.name}==version.")
     return canonicalize_name(requirement.name), exact[0].version
 
 
 def exact(requirements: Sequence[str]) -> list[tuple[str, str]]:
-    """Name and version of those that pin one version."""
+    """Name and version of the requirements that pin one version."""
     return [pinned(text) for text in requirements if re.fullmatch(r"[\w.-]+==[\w.+!-]+", text)]
 
 
 def lock(
     requirements: Sequence[str], python: str, newest: datetime | None, below: str = "", limits: Sequence[str] = ()
 ) -> str:
-    """The lock of these requirements; ``below`` is the lock of the rung below, ``newest`` the date of what is taken,
-    by the index's own upload dates. ``limits`` are constraints.
+    """The lock of these requirements; ``below`` is the lock of the rung below, ``newest`` the latest allowed upload
+    date, by the index's own dates. ``limits`` are constraints.
 
-    Raises Unsolvable where they cannot be had together, and UsageError where uv fails else, as without a network.
+    Raises Unsolvable if they conflict, and UsageError if uv fails for another reason, such as a missing network.
     """
     command = [*uv_command(), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", python]
     if newest is not None:
@@ -76,7 +76,7 @@ def lock(
         asked, found = Path(folder, "asked.in"), Path(folder, "lock.txt")
         asked.write_text("\n".join([*requirements, *RUNNER]) + "\n")
         Path(folder, "limits.txt").write_text("\n".join(limits) + "\n")
-        found.write_text(below)  # uv prefers what is there
+        found.write_text(below)  # uv prefers the locked versions
         done = subprocess.run(
             [*command, str(asked), "-c", "limits.txt", "-o", str(found)],
             capture_output=True,
@@ -92,7 +92,7 @@ def lock(
 
 
 def with_files(text: str, wheels: Sequence[Path]) -> str:
-    """The lock with these wheels by their path, so that another wheel of the same version is another package to uv."""
+    """The lock with these wheels by path, so that another wheel of the same version is another package for uv."""
     lines = {
         f"{canonicalize_name(name)}=={version}": path for path in wheels for name, version, *_ in [path.name.split("-")]
     }
@@ -113,7 +113,7 @@ def versions(text: str) -> dict[str, str]:
 
 
 def differences(old: str, new: str) -> list[str]:
-    """``numpy 1.23.5 -> 1.24.0`` for what differs between two locks, in the order of names."""
+    """``numpy 1.23.5 -> 1.24.0`` for the differences between two locks, in the order of names."""
     before, after = versions(old), versions(new)
     return [
         f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}"

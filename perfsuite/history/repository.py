@@ -1,7 +1,7 @@
 """The git repository of a ladder: asv's x-axis is commits, so each rung is one, with its release's date and its lock.
 
-Author, dates and content follow from the rung alone, and no configuration of the user's git is read, so that the same
-rungs have the same hashes everywhere.
+Author, dates and content follow from the rung alone, and the user's git configuration is not read. So the same rungs
+have the same hashes everywhere.
 """
 
 import os
@@ -17,11 +17,11 @@ BRANCH = "main"
 
 
 def commit(repository: Path, name: str, date: str, files: Mapping[str, str], message: str) -> str:
-    """Add a rung behind the others and return its hash. ``date`` is in ISO 8601; ``name`` becomes the tag."""
+    """Add a rung after the others and return its hash. ``date`` is in ISO 8601; ``name`` becomes the tag."""
     if not (repository / ".git").is_dir():
         repository.mkdir(parents=True, exist_ok=True)
         git(repository, "init", "--quiet", f"--initial-branch={BRANCH}")
-    git(repository, "checkout", "--quiet", "--force", BRANCH, check=False)  # there is none before the first rung
+    git(repository, "checkout", "--quiet", "--force", BRANCH, check=False)  # fails before the first rung
     for old in repository.iterdir():
         if old.is_file() and old.name not in files:
             old.unlink()
@@ -39,7 +39,7 @@ def show(repository: Path, revision: str, path: str) -> str:
 
 
 def git(repository: Path, *arguments: str, date: str = "", check: bool = True) -> str:
-    """What git prints. Raises FileError with what it says of its failure."""
+    """git's output. Raises FileError with git's message if it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     if date:
@@ -51,7 +51,7 @@ def git(repository: Path, *arguments: str, date: str = "", check: bool = True) -
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
     except OSError as error:
-        raise FileError(f"git, in which rungs are kept, cannot be run: {error.strerror}.") from error
+        raise FileError(f"git, which keeps the rungs, cannot run: {error.strerror}.") from error
     if check and done.returncode:
         raise FileError(f"git {arguments[0]} in {repository} failed: {' '.join(done.stderr.split())}")
     return done.stdout.strip()

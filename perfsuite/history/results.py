@@ -1,4 +1,4 @@
-"""What asv measured, as numbers; and every run of a rung, which is kept for ever. Which of them count now."""
+"""asv's measurements as numbers; and every run of a rung, which is kept for ever. Which of them count now."""
 
 import ast
 import hashlib
@@ -22,7 +22,7 @@ _NOISY = re.compile(r"second|/s\b", re.IGNORECASE)
 _NOISY_TYPES = ("time", "timeraw", "peakmemory")
 
 PACKAGE = Path(__file__).parents[1]
-NAMED = 4  # packages that are named of those that moved
+NAMED = 4  # changed packages in a message
 APART = ("commands", "report", "selftest", "studies", "compatibility")
 
 Key = tuple[str, str]  # a benchmark's name and its parameters, as asv writes them: "'fork', 4"
@@ -30,7 +30,7 @@ Key = tuple[str, str]  # a benchmark's name and its parameters, as asv writes th
 
 @dataclass(frozen=True)
 class Benchmark:
-    """``noisy``: judged as a time. ``title`` is the first line of its docstring, else its name."""
+    """``noisy``: judged as a time. ``title`` is the first line of its docstring, or else its name."""
 
     name: str
     unit: str
@@ -40,7 +40,7 @@ class Benchmark:
 
 
 class Value(Record, frozen=True, kw_only=True):
-    """What asv measured: the median and its 99 % interval where it has samples. None where the benchmark failed."""
+    """asv's measurement: the median and its 99 % interval if it has samples. None if the benchmark failed."""
 
     value: float | None
     low: float | None = None
@@ -49,12 +49,12 @@ class Value(Record, frozen=True, kw_only=True):
 
 
 class Run(Record, frozen=True, kw_only=True):
-    """A rung's run as it ended, written to ``runs/RUNG/DATE.json`` and kept for ever. Format 1: 2026-11, first.
+    """A rung's finished run, written to ``runs/RUNG/DATE.json`` and kept for ever. Format 1: 2026-11, first.
 
-    ``values`` is by benchmark and parameters. ``failure`` says why there are none. What a benchmark skips is not there.
-    ``suite`` is the state of the suite's files, ``machine`` where it was. Where the rung inherits, ``source`` is the
-    state of perfsuite's own files, by which it is measured, and ``packages`` what it inherited, ``name==version`` each.
-    Each is empty where that is not known.
+    ``values`` is by benchmark and parameters. ``failure`` says why there are none. Skipped parameters are missing.
+    ``suite`` is the state of the suite's files, ``machine`` the machine. If the rung inherits, ``source`` is the state
+    of perfsuite's own files, which measure it, and ``packages`` are the inherited ones, ``name==version`` each. Each is
+    empty if unknown.
     """
 
     format: int = 1
@@ -81,12 +81,12 @@ class Run(Record, frozen=True, kw_only=True):
 
 
 def show(key: Key) -> str:
-    """``('time_x', "'a', 4")`` → ``time_x('a', 4)``, as asv names it."""
+    """``('time_x', "'a', 4")`` → ``time_x('a', 4)``, asv's own notation."""
     return f"{key[0]}({key[1]})" if key[1] else key[0]
 
 
 def keep(folder: Path, run: Run) -> None:
-    """Keep a run: the newest of a rung says how the rung stands."""
+    """Keep a run: a rung's newest run is its current state."""
     name, number = re.sub(r"\D", "", run.date), 1
     while (path := folder / "runs" / run.rung / f"{name}-{number:02d}.json").exists():
         number += 1
@@ -94,10 +94,10 @@ def keep(folder: Path, run: Run) -> None:
 
 
 def last_run(folder: Path, ladder: Ladder, rung: str) -> Run | None:
-    """A rung's newest run of the suite as it is now, on this machine, and where it inherits by this very perfsuite and
-    of these packages.
+    """A rung's newest run with the present suite, on this machine, and if it inherits with this perfsuite and these
+    packages.
 
-    None where it has none. Of the newest what it does not know counts as the same, but for the packages.
+    None if it has none. Facts that the newest run does not record count as the same, except for the packages.
     """
     here = made_here(ladder, Run(rung=rung, date="", seconds=0.0))
     for number, run in enumerate(_kept(folder, rung)):
@@ -107,15 +107,15 @@ def last_run(folder: Path, ladder: Ladder, rung: str) -> Run | None:
 
 
 def can_add(folder: Path, ladder: Ladder, rung: str) -> bool:
-    """Whether samples may be added to what asv's file of a rung holds: its newest run here must be a current one."""
+    """Whether samples may be added to asv's file of a rung: its newest run here must be a current one."""
     here = made_here(ladder, Run(rung=rung, date="", seconds=0.0))
     newest = next((run for run in _kept(folder, rung) if run.machine in ("", here.machine)), None)
     return newest is not None and not newest.failure and not _moved(newest, here, newest=True)
 
 
 def why_again(folder: Path, ladder: Ladder, rung: str) -> str:
-    """Why a rung that has been run has no current run, by the newest of this machine if there is one; empty where it
-    has one, or was never run.
+    """Why a rung that has been run has no current run, by the newest on this machine if there is one; empty if it has
+    one, or was never run.
     """
     kept = list(_kept(folder, rung))
     if not kept or last_run(folder, ladder, rung):
@@ -124,18 +124,18 @@ def why_again(folder: Path, ladder: Ladder, rung: str) -> str:
     newest = next((run for run in kept if run.machine == here.machine), kept[0])
     moved = _moved(newest, here, newest=newest is kept[0])
     words = {
-        "suite": "the suite's files are not those of then",
-        "machine": f"that was on another machine, {newest.machine or 'which is not known'}",
-        "source": "perfsuite's own files, which it inherits, are not those of then",
+        "suite": "the suite's files have changed since",
+        "machine": f"they are from another machine, {newest.machine or 'an unknown one'}",
+        "source": "perfsuite's own files, which it inherits, have changed since",
         "packages": _packages_moved(newest.packages, here.packages),
     }
     return "; ".join(words[name] for name in moved)
 
 
 def _packages_moved(then: Sequence[str], now: Sequence[str]) -> str:
-    """What a rung inherits that is not as it was."""
+    """The change in the packages that a rung inherits."""
     if not then:
-        return "what packages it inherited then is not known"
+        return "the packages that it inherited are unknown"
     gone, new = (sorted(set(one) - set(other)) for one, other in ((then, now), (now, then)))
     words = [f"{', '.join(texts[:NAMED]) or 'none'}{', …' * (len(texts) > NAMED)}" for texts in (gone, new)]
     return f"it inherits {words[1]} instead of {words[0]}"
@@ -148,13 +148,13 @@ def _kept(folder: Path, rung: str) -> Iterator[Run]:
 
 
 def _moved(run: Run, here: Run, *, newest: bool) -> list[str]:
-    """What of a run is not as it is here and now."""
+    """The facts of a run that differ here and now."""
     known = [name for name in ("suite", "machine", "source") if getattr(run, name) or not newest]
     return [name for name in (*known, "packages") if getattr(run, name) != getattr(here, name)]
 
 
 def made_here(ladder: Ladder, run: Run) -> Run:
-    """The run with what its numbers hang on, as it is here and now."""
+    """The run with the facts that its numbers depend on, as they are here and now."""
     return msgspec.structs.replace(
         run,
         suite=ladder.suite_state,
@@ -165,8 +165,8 @@ def made_here(ladder: Ladder, run: Run) -> Run:
 
 
 def inherited(ladder: Ladder) -> tuple[str, ...]:
-    """The packages that rungs inherit, without what each of them brings itself, and pip, which hosted machines upgrade
-    and no measurement imports; none where they do not inherit.
+    """The packages that rungs inherit. Those that each rung brings itself are left out, and so is pip, which hosted
+    machines upgrade and no measurement imports. None if rungs do not inherit.
     """
     if not ladder.definition.inherit:
         return ()
@@ -190,7 +190,7 @@ def _source() -> str:
 
 
 def current(results: Path, values: dict[str, dict[str, Value]]) -> dict[str, dict[str, Value]]:
-    """The values without those of benchmarks that the suite no longer has: asv carries them on in a rung's results."""
+    """The values without those of benchmarks that the suite no longer has: asv keeps them in a rung's results."""
     path = results / "benchmarks.json"
     if not path.is_file():
         return values
@@ -199,7 +199,7 @@ def current(results: Path, values: dict[str, dict[str, Value]]) -> dict[str, dic
 
 
 def benchmarks(folder: Path, ladder: Ladder) -> dict[str, Benchmark]:
-    """The suite's benchmarks as asv found them. Raises FileError where no rung has been run."""
+    """The suite's benchmarks as found by asv. Raises FileError if no rung has been run."""
     path = folder / "results" / "benchmarks.json"
     if not path.is_file():
         raise FileError(f"No rung of the ladder in {folder} has a result yet: `perfsuite ladder run {called(folder)}`.")
@@ -215,7 +215,7 @@ def benchmarks(folder: Path, ladder: Ladder) -> dict[str, Benchmark]:
 
 
 def _docstring(code: str, name: str) -> str:
-    """The first line of the docstring of a benchmark's function; asv keeps its source."""
+    """The first line of the docstring of a benchmark's function, whose source asv keeps."""
     try:
         tree = ast.parse(code)
     except SyntaxError:

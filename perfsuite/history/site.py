@@ -1,8 +1,8 @@
-"""The site of a ladder: a front page that says in words what changed, in front of asv's graphs.
+"""The site of a ladder: a front page that describes the changes in words, in front of asv's graphs.
 
 asv's page becomes ``graphs.html``. It takes jQuery, Flot and Bootstrap from four other servers; with npm's packages of
-them, it needs no server but its own. Its list of regressions and its feed say what was not run again as well, so alarms
-that are not confirmed are taken out of the list and the feed is left out.
+them, it needs no server but its own. Its list of regressions and its feed also include changes that were not run again.
+So unconfirmed alarms are removed from the list, and the feed is left out.
 """
 
 import json
@@ -43,7 +43,7 @@ _WIDTH, _HEIGHT, _EDGE = 220, 48, 6  # of a small graph, in CSS pixels
 
 
 def publish(folder: Path, ladder: Ladder, story: Story, packages: Path | None = None) -> Path:
-    """Write the whole site and return its front page. Raises FileError where asv cannot publish.
+    """Write the whole site and return its front page. Raises FileError if asv cannot publish.
 
     ``packages`` holds the scripts of the graphs; without it the graphs take them from other servers.
     """
@@ -120,7 +120,7 @@ def plot(change: Change, story: Story) -> str:
     """The series over the rungs as a small graph in SVG; a rung without a number is a gap."""
     known = [value for value in change.series if value is not None]
     top, low = max(known, default=0.0), min(known, default=0.0)
-    low = low if 0 < low > ZOOM * top else min(0.0, low)  # from 0, but where all that happens would be a flat line
+    low = low if 0 < low > ZOOM * top else min(0.0, low)  # from 0, unless all changes would look like a flat line
     step = (_WIDTH - 2 * _EDGE) / max(1, len(change.series) - 1)
     at = next(number for number, rung in enumerate(story.rungs) if rung.name == change.new_rung)
 
@@ -150,7 +150,7 @@ def npm_packages() -> Path:
 
 
 def _graphs(html: Path, packages: Path | None) -> None:
-    """asv's page as ``graphs.html``, with a way back and the packages' scripts and licenses beside it."""
+    """asv's page as ``graphs.html``, with a way back and the packages' scripts and licenses next to it."""
     ours = {_bare(path): path for path in SCRIPTS} if packages else {}
 
     def replace(match: re.Match[str]) -> str:
@@ -167,7 +167,7 @@ def _graphs(html: Path, packages: Path | None) -> None:
     page = _OUTSIDE.sub(replace, (html / "index.html").read_text())
     navigation = '<ul class="nav navbar-nav navbar-left">'
     if navigation not in page:
-        raise FileError("The page of this asv is not laid out as expected.")
+        raise FileError("asv's page has another layout than expected: install the asv of constraints.txt.")
     page = page.replace(navigation, f"{navigation}{_LINK}", 1)
     page = re.sub(r"\s*<link[^>]*regressions\.xml[^>]*>", "", page)
     codec.write_bytes(html / GRAPHS, page.encode())
@@ -179,7 +179,7 @@ def _bare(path: str) -> str:
 
 
 def _confirmed_only(html: Path, story: Story) -> None:
-    """Take what is not confirmed out of asv's list of regressions."""
+    """Remove unconfirmed changes from asv's list of regressions."""
     path = html / "regressions.json"
     content = json.loads(path.read_text())
     commits = json.loads((html / "index.json").read_text())["revision_to_hash"]

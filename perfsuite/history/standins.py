@@ -1,12 +1,12 @@
 """Stand-in CUDA wheels: old torch on a machine without a GPU, without a gigabyte of CUDA libraries per release.
 
-torch's wheels before 2.0 for CPUs are on no package registry but torch's own; those on PyPI need nvidia-* wheels to be
-imported. A stand-in wheel has the name and the version of such a requirement, with build tag 99, so that installers
-prefer it. Its libraries define what torch's shared objects want of them and nothing else, with the symbol versions
-that they want: every function returns 1, which is an error in each of these libraries. The CUDA runtime stays the real
-one: torch counts GPUs with it, and it is small.
+torch's wheels before 2.0 for CPUs are only on torch's own package index; those on PyPI need nvidia-* wheels for import.
+A stand-in wheel has the name and the version of such a requirement, with build tag 99, so that installers prefer it.
+Its libraries define only the symbols that torch's shared objects need, with their symbol versions: every function
+returns 1, which is an error in each of these libraries. The CUDA runtime stays the real one: torch counts GPUs with it,
+and it is small.
 
-Nothing is made where a GPU is visible, and a stand-in that is loaded where one is ends the process with a sentence.
+No stand-in is made if a GPU is visible, and one that is loaded next to a visible GPU ends the process with a message.
 """
 
 import base64
@@ -30,9 +30,9 @@ from perfsuite.launch.machine import gpus
 
 BUILD = "99standin"
 MARK = "stand-in, no GPU code"
-DRIVER = "/dev/nvidiactl"  # there where NVIDIA's driver is loaded
+DRIVER = "/dev/nvidiactl"  # exists if NVIDIA's driver is loaded
 _REAL = "cuda_runtime"
-_SONAMES = {"nvtx": "nvtoolsext"}  # a component's libraries begin with its name, but for this
+_SONAMES = {"nvtx": "nvtoolsext"}  # a component's libraries begin with its name, with this exception
 _SOURCE = """
 #include <stdio.h>
 #include <stdlib.h>
@@ -51,9 +51,7 @@ __attribute__((constructor)) static void refuse(void) {
 
 @dataclass
 class Wanted:
-    """A shared library that others need: the names that they take from it, by the symbol version that they ask for,
-    which is empty for none.
-    """
+    """A shared library that others need: the names that they use from it, by symbol version, empty for none."""
 
     soname: str
     symbols: dict[str, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -62,8 +60,8 @@ class Wanted:
 def stand_ins(release: str, python: str) -> Path:
     """The folder of stand-in wheels for that release of torch, for ``uv pip install --find-links``; made once.
 
-    ``python`` is the interpreter, or its version, for which the torch wheel is fetched. Raises UsageError where a GPU
-    is visible, and for a release that cannot be had.
+    ``python`` is the interpreter, or its version, for which the torch wheel is downloaded. Raises UsageError if a GPU
+    is visible, or if the release cannot be downloaded.
     """
     _refuse_gpu()
 
@@ -78,8 +76,8 @@ def stand_ins(release: str, python: str) -> Path:
 
 
 def make(site: Path, folder: Path) -> list[Path]:
-    """Write a stand-in for each nvidia-* requirement of the torch in the folder of packages ``site``, CUDA's runtime
-    aside. Raises UsageError where a GPU is visible, where torch is not there, or where its requirements are no pins.
+    """Write a stand-in for each nvidia-* requirement of the torch in the packages folder ``site``, except CUDA's
+    runtime. Raises UsageError if a GPU is visible, if torch is missing, or if its requirements are not pins.
     """
     _refuse_gpu()
     wanted = needs(sorted(site.glob("torch/lib/*.so*")))
@@ -91,10 +89,10 @@ def make(site: Path, folder: Path) -> list[Path]:
 
 
 def needs(objects: Iterable[Path]) -> list[Wanted]:
-    """What these shared objects want of libraries that are not among them.
+    """The symbols that these shared objects need from libraries that are not among them.
 
-    A versioned symbol names its library. One without a version belongs to the library with whose name it begins, as in
-    all of CUDA's interfaces; the rest (Python's own, say) is left out.
+    A versioned symbol names its library. One without a version belongs to the library whose name is its prefix, as in
+    all of CUDA's interfaces; the rest (Python's own, for example) is left out.
     """
     found: dict[str, Wanted] = {}
     loose: set[str] = set()
@@ -119,9 +117,9 @@ def needs(objects: Iterable[Path]) -> list[Wanted]:
 
 
 def compile_library(wanted: Wanted, path: Path, driver: str = DRIVER) -> None:
-    """Compile a library that defines what is wanted and refuses to be loaded where the file ``driver`` is.
+    """Compile a library that defines these symbols and refuses to be loaded if the file ``driver`` exists.
 
-    Raises UsageError with what g++ says.
+    Raises UsageError with g++'s message.
     """
     source, versions = path.with_suffix(".c"), path.with_suffix(".map")
     names = sorted(set().union(*wanted.symbols.values()))
@@ -144,13 +142,13 @@ def compile_library(wanted: Wanted, path: Path, driver: str = DRIVER) -> None:
 def _refuse_gpu() -> None:
     if gpus():
         raise UsageError(
-            "Stand-in CUDA wheels have no GPU code, and a GPU is visible here: let torch have the real ones."
+            "Stand-in CUDA wheels have no GPU code, but a GPU is visible here: install torch's real wheels."
         )
 
 
 def _symbols(path: Path, defined: set[str]) -> Iterator[tuple[str, str, str]]:
-    """(library, symbol, version) of all that the shared object wants, and (library, "", "") for each that it needs.
-    What it defines is added to ``defined``.
+    """(library, symbol, version) of all that the shared object needs, and (library, "", "") for each needed library.
+    The symbols that it defines are added to ``defined``.
     """
     from elftools.elf.dynamic import DynamicSection
     from elftools.elf.elffile import ELFFile
@@ -188,7 +186,7 @@ def _requirements(site: Path) -> Iterator[tuple[str, str, str]]:
             continue
         pins = [one.version for one in requirement.specifier if one.operator == "=="]
         if len(pins) != 1:
-            raise UsageError(f"torch {torch.version} requires {requirement}, which is no one version to stand in for.")
+            raise UsageError(f"torch {torch.version} requires {requirement}, which does not pin one version.")
         yield name, pins[0], component[1].replace("-", "_")
 
 

@@ -1,9 +1,10 @@
-"""Where a series steps: exactly for what repeats itself, by asv's own detection for times.
+"""Where a series steps: exactly for numbers that repeat themselves, by asv's own detection for times.
 
-asv's detection fits a piecewise constant function. Of a series of a few rungs it also takes a single noisy rung for a
-step, so a step of a time must be larger than the threshold and than what the series does between neighbours anyway,
-and the intervals of the two rungs must be apart. A climb of several steps in a row it takes for one noisy level, so
-those are sought beside it; and what moves too little with each release for a step, but always one way, is a drift.
+asv's detection fits a piecewise constant function. In a short series it also reports a single noisy rung as a step. So
+a step of a time must be larger than the threshold and than the usual differences between neighbours, and the intervals
+of the two rungs must not overlap. It takes a climb of several steps in a row for one noisy level, so climbs are
+searched separately. A series that moves too little for a step with each release, but always in one direction, is a
+drift.
 """
 
 import itertools
@@ -16,18 +17,18 @@ from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.ladder import Rung
 from perfsuite.history.results import Benchmark, Key, Run, Value
 
-SCATTER = 3.0  # a step is so many times larger than the median difference of neighbours
-LEAST = 4  # pairs of neighbours beside a step from which on they say what is usual; below, releases may all differ
-SURE = 2 * THRESHOLD  # a climb's step of more is confirmed if it is there
-CLIMB = 3  # steps in one direction from which on it is one
-CLIMB_CHANCE, DRIFT_CHANCE = 0.02, 0.01  # that so many rungs are as much in order though nothing moves them
+SCATTER = 3.0  # a step is at least so many times larger than the median difference of neighbours
+LEAST = 4  # pairs of neighbours, apart from a step, that are enough to know what is usual
+SURE = 2 * THRESHOLD  # a climb's step that is larger is likely to be confirmed
+CLIMB = 3  # the fewest steps in one direction that are a climb
+CLIMB_CHANCE, DRIFT_CHANCE = 0.02, 0.01  # that so many rungs are so much in order by chance
 
 
 @dataclass(frozen=True)
 class Step:
     """A series moves between two rungs, from ``old`` to ``new``. None: the benchmark fails there.
 
-    ``drift``: it goes there little by little, over so many releases; 0 where it steps.
+    ``drift``: it moves gradually, over so many releases; 0 if it steps.
     """
 
     key: Key
@@ -40,7 +41,7 @@ class Step:
 
     @property
     def kind(self) -> str:
-        """What happened, lower being better."""
+        """What happened; lower is better."""
         if self.new is None:
             return "broke"
         if self.old is None:
@@ -49,7 +50,7 @@ class Step:
 
 
 def find(rungs: Sequence[Rung], runs: Mapping[str, Run], benchmarks: Mapping[str, Benchmark]) -> list[Step]:
-    """All steps, in the order of the rungs. A rung that failed as a whole is passed over: it has a line of its own."""
+    """All steps, in the order of the rungs. A rung that failed as a whole is skipped: it has its own line."""
     known = [rung.name for rung in rungs if rung.name in runs and not runs[rung.name].failure]
     series: dict[Key, list[tuple[str, Value]]] = {}
     for name in known:
@@ -60,7 +61,7 @@ def find(rungs: Sequence[Rung], runs: Mapping[str, Run], benchmarks: Mapping[str
 
 
 def _of(key: Key, points: Sequence[tuple[str, Value]], noisy: bool) -> list[Step]:
-    """The steps of one series: in and out of failure, and of its numbers."""
+    """The steps of one series: into and out of failure, and of its numbers."""
     steps = []
     for (old_rung, old), (new_rung, new) in itertools.pairwise(points):
         if (old.value is None) != (new.value is None) or (not noisy and old.value != new.value):
@@ -71,7 +72,7 @@ def _of(key: Key, points: Sequence[tuple[str, Value]], noisy: bool) -> list[Step
 
 
 def _noisy(key: Key, points: Sequence[tuple[str, Value]]) -> list[Step]:
-    """The steps of a time, and its drifts where it does not step, or by so little that noise may hide each of them."""
+    """The steps of a time. Its drifts, if it has no steps, or steps so small that noise may hide each of them."""
     if len(points) < 2:
         return []
     numbers = [value.value or 0.0 for _, value in points]
@@ -87,8 +88,8 @@ def _noisy(key: Key, points: Sequence[tuple[str, Value]]) -> list[Step]:
 
 
 def _edges(points: Sequence[tuple[str, Value]], apart: Set[int]) -> list[tuple[int, float, float]]:
-    """Pairs of neighbours that may be steps, by the first one's number, with what is usual before and after: where
-    asv's fit steps, and ``apart``, as its fit makes one segment of a climb.
+    """Pairs of neighbours that may be steps, by the first one's number, with the usual difference before and after:
+    where asv's fit steps, and ``apart``, since its fit makes one segment of a climb.
     """
     from asv._stats import get_weight
     from asv.step_detect import detect_steps
@@ -106,9 +107,9 @@ def _edges(points: Sequence[tuple[str, Value]], apart: Set[int]) -> list[tuple[i
 
 
 def climbs(numbers: Sequence[float]) -> set[int]:
-    """The steps of a series that gets worse, or better, again and again, by the first one's number of each pair: pairs
-    of neighbours that part a stretch, `CLIMB` or more, in which the rungs are in order. A stretch is the whole series,
-    or lies between its lowest, its highest and its ends: a release may have mended it all at once.
+    """The steps of a series that repeatedly gets worse, or better, by the first one's number of each pair. They are
+    pairs of neighbours that divide a stretch, `CLIMB` or more, in which the rungs are in order. A stretch is the whole
+    series, or lies between its lowest, its highest and its ends: a release may have fixed everything at once.
     """
     last = len(numbers) - 1
     turns = sorted({0, last, numbers.index(min(numbers)), numbers.index(max(numbers))})
@@ -122,8 +123,8 @@ def climbs(numbers: Sequence[float]) -> set[int]:
 
 
 def _parting(numbers: Sequence[float], start: int, end: int) -> set[int]:
-    """The pairs that part the stretch from ``start`` to ``end``, both included: all above lies beyond all below, and
-    they are apart by more than the threshold.
+    """The pairs that divide the stretch from ``start`` to ``end``, both included: all above is beyond all below, by
+    more than the threshold.
     """
     found = set()
     for at in range(start, end):
@@ -135,7 +136,7 @@ def _parting(numbers: Sequence[float], start: int, end: int) -> set[int]:
 
 
 def _drift(key: Key, points: Sequence[tuple[str, Value]]) -> Step | None:
-    """The lowest rung against the highest, where the rungs between are in order."""
+    """The lowest rung against the highest, if the rungs between are in order."""
     (old_rung, first), (new_rung, last) = points[0], points[-1]
     old, new = first.value or 0.0, last.value or 0.0
     ordered = in_order([value.value or 0.0 for _, value in points], DRIFT_CHANCE)
@@ -145,10 +146,10 @@ def _drift(key: Key, points: Sequence[tuple[str, Value]]) -> Step | None:
 
 
 def in_order(numbers: Sequence[float], chance: float) -> bool:
-    """Whether they rise, or fall, as numbers without a trend do less often: Kendall's test of the pairs against it."""
+    """Whether they rise, or fall, more consistently than numbers without a trend: Kendall's test of the pairs."""
     pairs = list(itertools.combinations(numbers, 2))
     against = min(sum(a > b for a, b in pairs), sum(a < b for a, b in pairs))
-    orders = [1]  # of so many numbers, by how many pairs of them stand the wrong way round
+    orders = [1]  # permutations of so many numbers, by their number of inversions
     for count in range(2, len(numbers) + 1):
         sums = [0] * count + list(itertools.accumulate(orders + [0] * (count - 1)))
         orders = [high - low for low, high in zip(sums, sums[count:], strict=False)]
@@ -156,20 +157,20 @@ def in_order(numbers: Sequence[float], chance: float) -> bool:
 
 
 def ratio(old: float, new: float) -> float:
-    """The larger by the smaller; infinite where only one is 0."""
+    """The larger divided by the smaller; infinite if only one is 0."""
     low, high = sorted((abs(old), abs(new)))
     return high / low if low else 1.0 if high == 0 else float("inf")
 
 
 def scatter(numbers: Sequence[float], apart: Set[int]) -> float:
-    """How much neighbours differ, relatively, without the pairs ``apart``; 0 where there are too few to tell."""
+    """The relative difference of neighbours, without the pairs ``apart``; 0 if there are too few."""
     pairs = [ratio(*pair) - 1 for pair in itertools.pairwise(numbers)]
     others = [size for at, size in enumerate(pairs) if at not in apart]
     return statistics.median(others) if others and len(pairs) > LEAST else 0.0
 
 
 def _apart(a: Value, b: Value) -> bool:
-    """Whether the 99 % intervals of two rungs have nothing in common; true where one has none."""
+    """Whether the 99 % intervals of two rungs do not overlap; true if one has none."""
     if a.low is None or a.high is None or b.low is None or b.high is None:
         return True
     return a.high < b.low or b.high < a.low

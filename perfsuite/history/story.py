@@ -1,4 +1,4 @@
-"""What a ladder tells: which release changed what, by how much, and whether that held when it was run again."""
+"""The story of a ladder: which release changed what, by how much, and whether new runs confirmed it."""
 
 from collections.abc import Mapping, Sequence
 from itertools import groupby
@@ -14,9 +14,9 @@ from perfsuite.units import show_bytes, show_change, show_count, show_time, show
 from perfsuite.wire.record import Record
 
 FORMAT = 1
-FINE = 1.01  # below which a counter's difference is told too
-FACTOR = 2.0  # from which on a change is told as "times" rather than in percent
-NOT_RUN = "It has not been run here with the suite, or what it inherits, as they are now."
+FINE = 1.01  # below this ratio, a counter's difference is shown too
+FACTOR = 2.0  # from this ratio on, a change is shown as "times" instead of in percent
+NOT_RUN = "It has not been run here with the present suite, or with what it now inherits."
 WORSE, BETTER = ("broke", "regressed"), ("improved", "mended")
 CONFIRMED, UNCONFIRMED, UNCHECKED = "confirmed", "unconfirmed", "unchecked"
 
@@ -24,10 +24,10 @@ CONFIRMED, UNCONFIRMED, UNCHECKED = "confirmed", "unconfirmed", "unchecked"
 class Change(Record, frozen=True, kw_only=True):
     """A step of one benchmark. ``kind`` is regressed, improved, broke or mended; None is a failure of the benchmark.
 
-    ``status``: confirmed, unconfirmed (run again, it did not hold) or unchecked (not run again). ``again`` are the
-    numbers of the old and of the new rung from then. ``series`` has a number for each of the story's rungs. ``between``
-    are the rungs without a number between the two: it may be theirs, and ``beside`` is then what else differs between
-    the two. ``drift``: it moved a little with each of so many releases; 0 where it stepped.
+    ``status``: confirmed, unconfirmed (new runs did not show it) or unchecked (not run again). ``again`` are the new
+    numbers of the old and of the new rung. ``series`` has a number for each of the story's rungs. ``between`` are the
+    rungs without a number between the two, which may have caused it; ``beside`` is then what else differs between the
+    two. ``drift``: it moved a little with each of so many releases; 0 if it stepped.
     """
 
     benchmark: str
@@ -50,19 +50,19 @@ class Change(Record, frozen=True, kw_only=True):
 
     @property
     def since(self) -> str:
-        """The release that did it; ``2 or 3`` where one of several did, ``1 to 12`` where all of them did."""
+        """The release that caused it; ``2 or 3`` if one of several did, ``1 to 12`` if all of them did."""
         if self.drift:
             return f"{self.old_rung} to {self.new_rung}"
         return f"{', '.join(self.between)} or {self.new_rung}" if self.between else self.new_rung
 
     @property
     def unlike(self) -> str:
-        """How it came, where it is not with its rung's release alone: ``with 2 or 3``; else empty."""
+        """When it came, if not with its rung's release alone: ``with 2 or 3``; otherwise empty."""
         return f"little by little from {self.since}" if self.drift else f"with {self.since}" if self.between else ""
 
     @property
     def label(self) -> str:
-        """As asv names it."""
+        """In asv's notation."""
         return show((self.benchmark, self.parameters))
 
     @property
@@ -72,11 +72,11 @@ class Change(Record, frozen=True, kw_only=True):
 
     @property
     def by(self) -> str:
-        """``+12.0 %``, or from twice on ``2.4 times more``; where a percentage hides it, also the difference; and of a
-        drift what that is for each release.
+        """``+12.0 %``, or from a factor of two on ``2.4 times more``; also the difference if a percentage hides it; for
+        a drift, also the change per release.
         """
         if self.drift and self.old and self.new:
-            return f"{self._by}, {(self.new / self.old) ** (1 / self.drift):.3g} at each release"
+            return f"{self._by}, {(self.new / self.old) ** (1 / self.drift):.3g} per release"
         return self._by
 
     @property
@@ -94,7 +94,7 @@ class Change(Record, frozen=True, kw_only=True):
 
 
 class Told(Record, frozen=True, kw_only=True):
-    """A rung: what changed beside the release, what its last run cost, and what of it could not be run."""
+    """A rung: the other changes with its release, the cost of its last run, and what could not run."""
 
     name: str
     date: str
@@ -106,7 +106,7 @@ class Told(Record, frozen=True, kw_only=True):
 
 
 class Story(Record, frozen=True, kw_only=True):
-    """All of it, as ``story.json`` has it. Format 1: 2026-11, first."""
+    """The content of ``story.json``. Format 1: 2026-11, first."""
 
     format: int = FORMAT
     date: str
@@ -121,18 +121,18 @@ class Story(Record, frozen=True, kw_only=True):
     about_dates: str = ""
 
     def told(self, *statuses: str) -> list[Change]:
-        """The changes of these statuses."""
+        """The changes with these statuses."""
         return [change for change in self.changes if change.status in statuses]
 
     @property
     def ordered(self) -> list[Change]:
-        """What is told, in the order of the releases and there the worst first."""
+        """All reported changes, in the order of the releases, the worst of each first."""
         releases = by_release(self.told(CONFIRMED, UNCHECKED))
         return [change for _, groups in releases for group in groups for change in group]
 
     @property
     def sentences(self) -> list[tuple[str, str]]:
-        """Every release that changed something, with what in words."""
+        """Every release that changed something, and its changes in words."""
         found = []
         for release, groups in by_release(self.told(CONFIRMED, UNCHECKED)):
             parts = []
@@ -148,12 +148,12 @@ class Story(Record, frozen=True, kw_only=True):
 
     @property
     def failures(self) -> list[Told]:
-        """The rungs of which something could not be run, or that were not run at all."""
+        """The rungs with something that could not run, or that were not run at all."""
         return [rung for rung in self.rungs if rung.failure or rung.failed]
 
 
 def tell(folder: Path, ladder: Ladder, machine: str, found: Sequence[Step]) -> Story:
-    """The story of these steps as their checks stand now."""
+    """The story of these steps with the current state of their checks."""
     runs = last_runs(folder, ladder)
     known = results.benchmarks(folder, ladder)
     rungs = {rung.name: rung for rung in ladder.rungs}
@@ -206,13 +206,13 @@ def last_runs(folder: Path, ladder: Ladder) -> dict[str, Run]:
 
 
 def find(folder: Path, ladder: Ladder) -> list[Step]:
-    """All steps of what has been run."""
+    """All steps in the existing results."""
     known: dict[str, Benchmark] = results.benchmarks(folder, ladder)
     return steps.find(ladder.rungs, last_runs(folder, ladder), known)
 
 
 def by_release(changes: Sequence[Change]) -> list[tuple[str, list[list[Change]]]]:
-    """The changes by release, and in it by benchmark and kind, and by the rung against which they are."""
+    """The changes by release, then by benchmark and kind, and by the rung that they are compared with."""
     found = []
     for rung, inside in groupby(changes, key=lambda change: change.new_rung):
         groups: dict[tuple[str, ...], list[Change]] = {}
@@ -223,7 +223,7 @@ def by_release(changes: Sequence[Change]) -> list[tuple[str, list[list[Change]]]
 
 
 def count_series(changes: Sequence[Change]) -> int:
-    """How many series they are of: one may change with several releases."""
+    """The number of series in these changes: one may change with several releases."""
     return len({change.label for change in changes})
 
 
@@ -254,7 +254,7 @@ def _series(ladder: Ladder, runs: Mapping[str, Run], step: Step) -> tuple[float 
 
 
 def _rungs(folder: Path, ladder: Ladder, runs: Mapping[str, Run]) -> list[Told]:
-    """The rungs with what else is new on them."""
+    """The rungs with their other changes."""
     found, below = [], None
     for rung in ladder.rungs:
         run = runs.get(rung.name)
@@ -274,7 +274,7 @@ def _rungs(folder: Path, ladder: Ladder, runs: Mapping[str, Run]) -> list[Told]:
 
 
 def _beside(folder: Path, ladder: Ladder, below: Rung | None, rung: Rung) -> tuple[str, ...]:
-    """What else differs from a rung below: what the releases forced."""
+    """The other differences from a rung below, which the releases forced."""
     if below is None or not rung.commit:
         return ()
     old, new = (repository.show(folder / "repo", one.commit, LOCK) for one in (below, rung))

@@ -1,4 +1,4 @@
-"""Who failed first: one dead rank makes its siblings fail too, and the report must name the first, not the loudest."""
+"""Finds the rank that failed first: a dead rank makes others fail too, and the report must name the cause."""
 
 import contextlib
 import os
@@ -16,16 +16,16 @@ from perfsuite.wire.progress import Progress
 
 TAIL_LINES = 15
 _TURNS = "/perfsuite/rank/turns.py"
-STACK_SECONDS = 0.5  # how long a rank that hangs has to write where it is
+STACK_SECONDS = 0.5  # for a hanging rank to write its stack
 
 
 def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int]) -> Failure:
     """The failure of a cell whose first ranks to end badly have these wait statuses.
 
-    A rank that was killed is no victim, since nobody kills a rank before the first failure; but for SIGABRT, by which
-    NCCL's watchdog ends a rank whose sibling has gone. Nor is a rank that said nothing, for a victim has an exception
-    to tell. A rank that raised may be one: its sibling wrote its failure earlier and is only slower to end, so the
-    earliest file counts.
+    A rank that was killed is not a victim, since no rank is killed before the first failure. The exception is SIGABRT,
+    with which NCCL's watchdog ends a rank after another one has gone. A rank without a message is not a victim either,
+    since a victim has an exception to report. A rank that raised may be one: another rank may have written its failure
+    earlier and only take longer to end, so the earliest file counts.
     """
     killed = {rank: os.WTERMSIG(status) for rank, status in statuses.items() if os.WIFSIGNALED(status)}
     told = any((folder / f"rank{rank}.failure.json").exists() for rank in range(ranks))
@@ -41,7 +41,7 @@ def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int]) -> Failure
     if silent or not written:
         rank = (silent or list(statuses))[0]
         code = os.waitstatus_to_exitcode(statuses[rank])
-        message = f"Rank {rank} exited with status {code} and said nothing."
+        message = f"Rank {rank} exited with status {code} and no message."
         return Failure(kind="raised", rank=rank, message=message, tail=last_lines(folder, rank))
     first = min(written, key=lambda rank: (folder / f"rank{rank}.failure.json").stat().st_mtime_ns)
     try:
@@ -56,8 +56,8 @@ def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int]) -> Failure
 def blame_hang(folder: Path, running: Mapping[int, int], seen: Sequence[Progress], limit: float) -> Failure:
     """The failure of a cell in which nothing moved for ``limit`` seconds; ``running`` maps pids to ranks.
 
-    The rank that came least far holds up the others; of those that came equally far, the one that does not wait in a
-    collective, or does not answer at all.
+    The rank that is furthest behind blocks the others. Among equals, it is the one that does not wait in a collective,
+    or does not answer at all.
     """
     stacks = _ask_for_stacks(folder, running)
     fewest = min(seen[rank].marks for rank in stacks)
@@ -68,9 +68,9 @@ def blame_hang(folder: Path, running: Mapping[int, int], seen: Sequence[Progress
     who = f"Rank {behind[0]} hangs" if len(behind) == 1 else f"Ranks {', '.join(map(str, behind))} hang"
     message = f"{who} in {where.phase} of step {where.step} for more than {limit:g} s."
     if len(behind) > 1:
-        message += " They came equally far; the stack of the first is below."
+        message += " They are at the same point; the stack of the first is below."
     if not stacks[behind[0]]:
-        message += " It does not even answer a signal: it is stopped, or stuck in the kernel."
+        message += " It does not answer signals: it is stopped, or stuck in the kernel."
     tail = "\n".join(stacks[behind[0]][:TAIL_LINES]) or last_lines(folder, behind[0])
     return Failure(kind="hung", rank=behind[0], message=message, tail=tail)
 
@@ -87,7 +87,7 @@ def _ask_for_stacks(folder: Path, running: Mapping[int, int]) -> dict[int, list[
 
 
 def _waits_for_others(stack: Sequence[str]) -> bool:
-    """Whether the innermost frame is a collective's, or awaits a turn: such a rank is held up, and does not hold up."""
+    """Whether the innermost frame is a collective's, or waits for a turn: such a rank is blocked and does not block."""
     innermost = next((line for line in stack if line.lstrip().startswith("File ")), "")
     return any(
         folder in innermost

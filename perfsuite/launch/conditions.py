@@ -1,4 +1,4 @@
-"""What the machine did while a cell ran: load, stolen time, clocks, reasons of throttling. Shown, never held."""
+"""The state of the machine while a cell ran: load, stolen time, clocks, throttling. Shown, never compared."""
 
 import functools
 import os
@@ -7,12 +7,12 @@ from typing import Any
 
 from perfsuite.launch.machine import ask_driver
 
-PERIOD_SECONDS = 2.0  # between two looks at the clocks
+PERIOD_SECONDS = 2.0  # between two samples of the clocks
 SET_BY_USER = 0x2  # of the reasons' mask: nvmlClocksEventReasonApplicationsClocksSetting, for -ac and -lgc alike
 
 
 class Conditions:
-    """Begins when it is made; ``look()`` is to be called while the ranks run, as often as one likes."""
+    """Begins when it is created; call ``look()`` while the ranks run, as often as you like."""
 
     def __init__(self, devices: list[int]) -> None:
         self._devices = devices
@@ -23,7 +23,7 @@ class Conditions:
         self._applications: set[int] = set()  # the clock that is set, and the one that the driver would set
 
     def look(self) -> None:
-        """Sample the clocks; of leased GPUs the first's, which all ranks wait for."""
+        """Sample the clocks; for leased GPUs those of the first, for which all ranks wait."""
         now = time.monotonic()
         if now - self._looked < PERIOD_SECONDS:
             return
@@ -39,9 +39,9 @@ class Conditions:
 
     def told(self) -> dict[str, float | str]:
         """Until now. ``stolen_share`` is the share of the machine's CPU time that the hypervisor gave to others
-        (proc(5), steal), ``busy_share`` what anything here used, this cell included. Of the clocks the lowest, of the
-        reasons to throttle all that were given, as NVML's bit mask (nvmlClocksEventReasons). ``clocks`` are
-        "locked" where somebody has set other application clocks than the driver's, or a set clock held the GPU back.
+        (proc(5), steal), ``busy_share`` the share used by all processes, including this cell. Of the clocks it has the
+        lowest, and of the throttling reasons all, as NVML's bit mask (nvmlClocksEventReasons). ``clocks`` are "locked"
+        if somebody has set other application clocks than the driver's, or if a set clock limited the GPU.
         """
         found: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
         end = _cpu_seconds()

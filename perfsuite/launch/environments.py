@@ -1,16 +1,16 @@
 """Environments in which ranks run: this process' own, one with other releases, one with a revision of a repository.
 
-An environment with other releases inherits the running one and differs in nothing but what was asked for and what that
-forces: a virtual environment whose .pth adds the running site-packages behind its own, so that torch is the same file
-on both sides and nothing of gigabytes is downloaded twice. uv does not look at what is inherited, so while it resolves
-the environment claims to have it: a .dist-info with the metadata of each inherited package and none of its files. uv
-then keeps every package that fits, and the claims that are left are taken away again. A CPU build of torch is asked of
-uv by UV_TORCH_BACKEND=cpu.
+An environment with other releases inherits the running one and differs only in the requested releases and what they
+force. It is a virtual environment whose .pth adds the running site-packages after its own, so torch is the same file on
+both sides and gigabytes are not downloaded twice. uv ignores inherited packages, so during its resolution the
+environment claims to have them: a .dist-info with the metadata of each inherited package and none of its files. uv then
+keeps every package that fits, and the remaining claims are removed. UV_TORCH_BACKEND=cpu makes uv install a CPU build
+of torch.
 
-A revision of a repository is what ``git archive`` gives of it, in front of everything else by PYTHONPATH: unlike a git
-worktree it leaves nothing behind in the user's repository, however this process ends.
+A revision of a repository is the output of ``git archive``, put first by PYTHONPATH: unlike a git worktree, it leaves
+nothing in the user's repository, however this process ends.
 
-Both lie below perfsuite's cache folder, named by a hash of all that they follow from, and are built once; the folders
+Both are in perfsuite's cache folder, named by a hash of everything that they depend on, and are built once. The folders
 ``environments`` and ``revisions`` there may be deleted at any time.
 """
 
@@ -42,7 +42,7 @@ from perfsuite.errors import UsageError
 from perfsuite.paths import cache_folder
 
 CLAIM = "perfsuite"  # the INSTALLER of an inherited package's metadata
-INHERITS = "perfsuite_inherits.pth"  # names the folders that an environment inherits, one a line
+INHERITS = "perfsuite_inherits.pth"  # lists the folders that an environment inherits, one per line
 _VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps([m.version(n) for n in sys.argv[1:]]))"
 _ORIGINS = (
     "import importlib.util as u, json, sys; found = [u.find_spec(n) for n in sys.argv[1:]];"
@@ -52,8 +52,8 @@ _ORIGINS = (
 
 @dataclass(frozen=True)
 class Environment:
-    """``python`` runs the ranks; the folders ``path`` come before all others. ``installed`` are name and version of the
-    packages in the place of inherited ones: those asked for, and those that they force. ``overrides`` are environment
+    """``python`` runs the ranks; the folders ``path`` precede all others. ``installed`` are name and version of the
+    packages that replace inherited ones: the requested ones, and those that they force. ``overrides`` are environment
     variables with other values than here; None: not set.
     """
 
@@ -70,7 +70,7 @@ class Environment:
         return {name: value for name, value in variables.items() if value is not None}
 
     def origins(self, modules: Sequence[str]) -> list[str]:
-        """The file that each module is imported from there, as a rank does, not from this folder; empty for none."""
+        """The file from which a rank would import each module there, not from this folder; empty for none."""
         found: list[str] = json.loads(output([self.python, "-P", "-c", _ORIGINS, *modules], self.variables()))
         return found
 
@@ -81,7 +81,7 @@ HERE = Environment()
 def with_releases(texts: Sequence[str]) -> Environment:
     """The running environment with these requirements, ``name==version`` or ``name @ url`` each.
 
-    Raises UsageError for what may be another package tomorrow, and for what uv cannot find or install.
+    Raises UsageError for a requirement that may change with time, or that uv cannot find or install.
     """
     requirements = [pinned(text) for text in texts]
     inherited = _site_folders()
@@ -102,7 +102,7 @@ def with_releases(texts: Sequence[str]) -> Environment:
     found = json.loads(output([environment.python, "-c", _VERSIONS, *names], environment.variables()))
     for requirement, version in zip(requirements, found, strict=True):
         if not requirement.specifier.contains(version, prereleases=True):
-            raise UsageError(f"{requirement} was installed in {folder}, but {version} is what is imported there.")
+            raise UsageError(f"{requirement} was installed in {folder}, but {version} is imported there.")
     return environment
 
 
@@ -114,13 +114,13 @@ def installed() -> list[str]:
 
 @cache
 def _installed(folders: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
-    """Of these folders, in the state of that time: an installation or removal moves a folder's time."""
+    """Of these folders, in their state at that time: an installation or removal changes a folder's time."""
     there = _there([folder for folder, _ in folders])
     return tuple(sorted(f"{name}=={found.version}" for name, found in there.items()))
 
 
 def _there(folders: Sequence[str]) -> dict[str, metadata.Distribution]:
-    """By name; of two with one name that of the earlier folder, which is the one that is imported."""
+    """By name; of two with one name that of the earlier folder, which is the imported one."""
     there: dict[str, metadata.Distribution] = {}
     for found in metadata.distributions(path=list(folders)):
         there.setdefault(_key(found.name), found)
@@ -129,7 +129,7 @@ def _there(folders: Sequence[str]) -> dict[str, metadata.Distribution]:
 
 def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Path]:
     """The running environment with that revision of the repository in front; the repository's root, and the root of its
-    copy. A package in ``src`` is found too. Raises UsageError for what git does not know.
+    copy. A package in ``src`` is found too. Raises UsageError if git does not know the revision.
     """
     root = Path(_git(repository, "rev-parse", "--show-toplevel"))
     commit = _git(repository, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
@@ -145,43 +145,43 @@ def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Pat
 
 
 def sources(folder: Path) -> list[Path]:
-    """Where a repository's packages lie: its ``src``, if it has one, and itself."""
+    """The folders of a repository's packages: its ``src``, if it has one, and itself."""
     return [path for path in (folder / "src", folder) if path.is_dir()]
 
 
 def pinned(text: str) -> Requirement:
-    """A requirement that means the same tomorrow."""
+    """A requirement whose meaning does not change with time."""
     try:
         requirement = Requirement(text)
     except InvalidRequirement as error:
         raise UsageError(f"{text!r} is not a requirement: write name==version.") from error
     exact = [part for part in requirement.specifier if part.operator == "==" and not part.version.endswith("*")]
     if not requirement.url and len(exact) != 1:
-        raise UsageError(f"{text!r} names no one version: write {requirement.name}==version.")
+        raise UsageError(f"{text!r} does not pin one version: write {requirement.name}==version.")
     return requirement
 
 
 def _content(requirement: Requirement) -> str:
-    """The SHA-256 of a local file. Raises UsageError for an address that does not say what is there."""
+    """The SHA-256 of a local file. Raises UsageError for an address whose content may change."""
     address = urlsplit(requirement.url or "")
     if address.scheme == "file":
         path = Path(url2pathname(address.path))
         if not path.is_file():
-            raise UsageError(f"{requirement}: {path} is no file: give a wheel or a source archive.")
+            raise UsageError(f"{requirement}: {path} is not a file: give a wheel or a source archive.")
         return hashlib.sha256(path.read_bytes()).hexdigest()
     known = "sha256=" in address.fragment
     if address.scheme.startswith("git+"):
         known = bool(re.search("@[0-9a-fA-F]{40}$", address.path))
     if requirement.url and not known:
         raise UsageError(
-            f"{requirement}: what is there may be another tomorrow: write git+…@ and the 40 hex digits of a commit, "
-            "…#sha256= and the file's, or file:// and its path."
+            f"{requirement}: the content of this address may change. Write git+…@ and the 40 hex digits of a commit, "
+            "…#sha256= and the file's hash, or file:// and its path."
         )
     return ""
 
 
 def _site_folders() -> list[str]:
-    """Where the running environment's packages lie."""
+    """The packages folders of the running environment."""
     known = [*site.getsitepackages(), site.getusersitepackages(), sysconfig.get_path("purelib")]
     return [folder for folder in dict.fromkeys(known) if folder in sys.path]
 
@@ -189,7 +189,7 @@ def _site_folders() -> list[str]:
 def _all_folders(folders: Sequence[str]) -> list[str]:
     """These and those that they inherit: the running environment may itself be one with other releases."""
     found = list(folders)
-    for folder in found:  # which grows meanwhile
+    for folder in found:  # which grows during the loop
         path = Path(folder, INHERITS)
         text = path.read_text() if path.is_file() else ""
         inherited = [str(ast.literal_eval(one)) for one in re.findall(r"addsitedir\((.*)\)$", text, re.MULTILINE)]
@@ -198,7 +198,7 @@ def _all_folders(folders: Sequence[str]) -> list[str]:
 
 
 def _packages(folder: Path) -> str:
-    """Where the packages of a virtual environment lie."""
+    """The packages folder of a virtual environment."""
     return sysconfig.get_path("purelib", "venv", {"base": str(folder)})
 
 
@@ -237,18 +237,18 @@ def uv_command() -> list[str]:
         return [sys.executable, "-m", "uv"]
     found = shutil.which("uv")
     if not found:
-        raise UsageError("uv, which builds environments, is not installed here: pip install uv.")
+        raise UsageError("uv, which builds environments, is not installed: pip install uv.")
     return [found]
 
 
 def uv_variables() -> dict[str, str]:
-    """This process' environment variables for uv, which then asks the index that pip asks."""
+    """This process' environment variables for uv, which then uses pip's index."""
     address = index_address()
     return {**os.environ, "UV_DEFAULT_INDEX": address} if address else dict(os.environ)
 
 
 def index_address() -> str:
-    """The package index that is set for uv or, where none is, for pip; empty where neither has one."""
+    """The package index that is set for uv or else for pip; empty if neither has one."""
     known = [os.environ.get(name, "") for name in ("UV_DEFAULT_INDEX", "UV_INDEX_URL", "PIP_INDEX_URL")]
     address = next(filter(None, known), "") or _index_of_pip()
     return re.sub(r"^[\w.-]+=(?=\w+://)", "", address)  # uv's may have a name
@@ -256,14 +256,14 @@ def index_address() -> str:
 
 @cache
 def _index_of_pip() -> str:
-    """What pip's configuration files say; empty where pip is not installed."""
-    command = [sys.executable, "-m", "pip", "config", "list"]  # its `get` does not find what PIP_CONFIG_FILE says
+    """The index in pip's configuration files; empty if pip is not installed."""
+    command = [sys.executable, "-m", "pip", "config", "list"]  # its `get` ignores PIP_CONFIG_FILE
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     return next(reversed(re.findall(r"^(?:global|install)\.index-url='(.*)'$", said, re.MULTILINE)), "")
 
 
 def kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None]) -> Path:
-    """The folder of that kind, built now unless it is there. Whole or not at all, and by one process at a time."""
+    """The folder of that kind, built now if missing, completely or not at all, and by one process at a time."""
     root = cache_folder() / kind
     root.mkdir(parents=True, exist_ok=True)
     folder = root / hashlib.sha256("\n".join(follows_from).encode()).hexdigest()[:16]
@@ -285,11 +285,11 @@ def _git(repository: Path, *arguments: str) -> str:
 
 
 def output(command: Sequence[str], variables: dict[str, str] | None = None) -> str:
-    """What the command prints. Raises UsageError with what it says of its failure, in one line."""
+    """The command's output. Raises UsageError with its message, in one line, if it fails."""
     try:
         done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
     except OSError as error:
-        raise UsageError(f"{command[0]} cannot be run: {error.strerror}.") from error
+        raise UsageError(f"{command[0]} cannot run: {error.strerror}.") from error
     if done.returncode:
         said = " ".join(done.stderr.translate(_FRAMES).split())
         raise UsageError(f"{' '.join(command[:3])} … failed: {said or f'exit code {done.returncode}'}")

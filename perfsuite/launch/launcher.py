@@ -31,8 +31,8 @@ from perfsuite.wire.sample import RankSample
 POLL_SECONDS = 0.02
 GRACE_SECONDS = 0.1
 COMPILE_SECONDS = 1800.0  # DeepSpeed's async_io takes eight minutes of one core
-SERVER_END_SECONDS = 1.0  # how long a server may take to end before it is asked more firmly
-END_SECONDS = 10.0  # how long killed ranks may take to give their memory back
+SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal
+END_SECONDS = 10.0  # for killed ranks to free their memory
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ Watcher = Callable[[list[Progress], float], None]  # every rank's progress, seco
 
 
 class Launcher:
-    """Owns the rank servers of one process, all in one environment. ``close()`` leaves nothing behind."""
+    """Owns the rank servers of one process, all in one environment. ``close()`` leaves nothing running."""
 
     def __init__(
         self, timeouts: Timeouts | None = None, environment: Environment = HERE, kernels: str = PORTABLE
@@ -127,7 +127,7 @@ class Launcher:
                 raise CellFailed(failure)
 
     def _wait(self, server: "_ServerProcess", folder: Path, pids: list[int], watch: Watcher) -> None:
-        """Return when every rank has ended well. Raises CellFailed at the first that has not."""
+        """Return when every rank has ended successfully. Raises CellFailed at the first that has not."""
         begin = time.monotonic()
         running = dict(zip(pids, range(len(pids)), strict=True))
         seen: list[Progress] = [Progress(0, 0, "start")] * len(pids)
@@ -135,7 +135,7 @@ class Launcher:
         while running:
             ended = self._ended(server, running, POLL_SECONDS)
             if any(ended.values()):
-                ended |= self._ended(server, running, GRACE_SECONDS)  # the culprit's death may be told a moment later
+                ended |= self._ended(server, running, GRACE_SECONDS)  # the first death may be reported a moment later
                 raise CellFailed(
                     blame_exit(folder, len(pids), {rank: status for rank, status in ended.items() if status})
                 )
@@ -152,7 +152,7 @@ class Launcher:
                     raise CellFailed(blame_hang(folder, {pids[rank]: rank for rank in still}, seen, limit))
 
     def _ended(self, server: "_ServerProcess", running: dict[int, int], seconds: float) -> dict[int, int]:
-        """Take the ranks that have ended out of ``running``; returns their wait statuses."""
+        """Remove the ranks that have ended from ``running``; returns their wait statuses."""
         statuses = {}
         for message in server.receive(seconds):
             if "error" in message:
@@ -166,7 +166,7 @@ class Launcher:
         try:
             return codec.read(folder / f"rank{rank}.json", RankSample)
         except FileError as error:
-            message = f"Rank {rank} ended well but left no whole result: {error}"
+            message = f"Rank {rank} exited successfully but left no complete result: {error}"
             raise CellFailed(
                 Failure(kind="result", rank=rank, message=message, tail=last_lines(folder, rank))
             ) from error
@@ -180,21 +180,21 @@ class _ServerProcess:
         self._connection, theirs = socket.socketpair()
         ours = {
             "DS_ACCELERATOR": device,
-            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() then asks NVML and touches no CUDA
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() then asks NVML and does not touch CUDA
             "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
-            "OMP_NUM_THREADS": "1",  # as torchrun sets it
+            "OMP_NUM_THREADS": "1",  # like torchrun
             "TORCHINDUCTOR_COMPILE_THREADS": "1",  # a rank compiles by itself: a pool of workers would outlive it
             "PYTHONWARNINGS": "ignore::FutureWarning",  # the last lines of a rank that failed are for its error
-            "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the one that is installed
+            "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the installed one
         }
         variables = environment.variables()
         if device == "cpu":
             variables = pinned(variables, kernels)
             ours |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
         elif visible:
-            ours |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # as nvidia-smi counts
+            ours |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # nvidia-smi's numbering
         with (self.workspace / "server.log").open("wb") as log:
             self._process = subprocess.Popen(
                 [environment.python, "-m", "perfsuite.launch.server", device, str(self.workspace)],
@@ -202,7 +202,7 @@ class _ServerProcess:
                 stdout=log,
                 stderr=log,
                 env={**variables, **ours, OWN: " ".join([*ours, *VARIABLES])},
-                start_new_session=True,  # Ctrl-C reaches the parent alone, which then ends everything in order
+                start_new_session=True,  # Ctrl-C reaches only the parent, which then ends everything in order
             )
         theirs.close()
         self._pending = b""
@@ -213,11 +213,11 @@ class _ServerProcess:
         return not self._closed and self._process.poll() is None
 
     def send(self, message: dict[str, Any]) -> None:
-        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() tells of the dead server
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() reports the dead server
             self._connection.sendall(json.dumps(message).encode() + b"\n")
 
     def receive(self, seconds: float) -> list[dict[str, Any]]:
-        """All messages that have come, waiting at most so long for the first."""
+        """All messages that have arrived; waits at most so long for the first."""
         ready, _, _ = select.select([self._connection], [], [], max(0.0, seconds))
         if not ready:
             return []
@@ -238,7 +238,7 @@ class _ServerProcess:
         return "\n".join(log.read_text(errors="replace").splitlines()[-12:]) if log.exists() else ""
 
     def end(self, pids: list[int]) -> None:
-        """End the ranks that still run, with everything that they started, and wait until they are gone."""
+        """End the ranks that still run, with all processes that they started, and wait until they are gone."""
         for pid in pids:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
@@ -248,8 +248,8 @@ class _ServerProcess:
         self._ended -= set(pids)
 
     def close(self) -> None:
-        """Ask the server to end by closing its connection, and one that does not look there, by a signal, which also
-        ends an import or a build; it removes the workspace.
+        """Ask the server to end by closing its connection. If it does not react, end it by a signal, which also ends an
+        import or a build; the server removes the workspace.
         """
         if self._closed:
             return

@@ -18,15 +18,14 @@ POLL_SECONDS = 0.05
 def lease(candidates: list[int], count: int) -> Iterator[list[int]]:
     """Hold ``count`` of the accelerators ``candidates`` until the block ends; without candidates, the whole CPU.
 
-    It takes the first ``count`` neighbours of which none is held, counted in blocks of as many, or else the first ones
-    free: the fewer sets there are, the more often a cell meets the one that its baseline was measured on. Waits as long
-    as it takes; raises UsageError for more than there are. The locks are files of this user, freed by the kernel if the
-    holder dies.
+    It takes the first ``count`` neighbours that are all free, counted in blocks of that size, or else the first free
+    ones. With fewer possible sets, a cell gets the set of its baseline more often. Waits as long as necessary; raises
+    UsageError if there are too few. The locks are this user's files, freed by the kernel if the holder dies.
     """
     folder = Path(tempfile.gettempdir()) / f"perfsuite-leases-{os.getuid()}"
     folder.mkdir(exist_ok=True)
     if candidates and count > len(candidates):
-        raise UsageError(f"{count} accelerators are asked for, this machine has {len(candidates)} of the kind.")
+        raise UsageError(f"{count} accelerators are needed, but this machine has {len(candidates)} of this kind.")
     names = [f"gpu{index}" for index in candidates] or ["cpu"]
     wanted = count if candidates else 1
     blocks = [names[at : at + wanted] for at in range(0, len(names) - wanted + 1, wanted)]
@@ -41,7 +40,7 @@ def lease(candidates: list[int], count: int) -> Iterator[list[int]]:
 
 
 def _locked(folder: Path, names: list[str], wanted: int, held: contextlib.ExitStack) -> list[str]:
-    """Those of the names, at most so many, that nobody held until now."""
+    """At most so many of the names, those that were not locked until now."""
     got: list[str] = []
     for name in names:
         if len(got) == wanted:

@@ -22,8 +22,8 @@ from perfsuite.cell import Hardware
 from perfsuite.records.measurement import Machine, releases
 
 MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
-KERNELS = "cpu kernels"  # beside the versions of a measurement
-RANKS_PER_CORE = 4  # more ranks than this per core say nothing about anything
+KERNELS = "cpu kernels"  # listed with the versions of a measurement
+RANKS_PER_CORE = 4  # with more ranks per core, the numbers mean nothing
 SHOWN_OF_UUID = 12  # characters: "GPU-8932f937"
 _LEVELS = {0: "PIX", 10: "PIX", 20: "PXB", 30: "PHB", 40: "NODE", 50: "SYS"}  # NVML's nearest common ancestors
 _SWITCH = "switch"
@@ -56,7 +56,7 @@ def ask_driver(question: Callable[[Any], Any], otherwise: Any) -> Any:
 
 @functools.cache
 def gpus() -> tuple[Gpu, ...]:
-    """The accelerators that this process may see; empty where NVIDIA has no driver."""
+    """The accelerators that this process may see; empty if there is no NVIDIA driver."""
     count = ask_driver(lambda nvml: nvml.nvmlDeviceGetCount(), 0)
     found = (ask_driver(functools.partial(_gpu, index), None) for index in range(count))
     return tuple(gpu for gpu in found if gpu and _visible(gpu.index, gpu.uuid))
@@ -70,8 +70,8 @@ def _gpu(index: int, nvml: Any) -> Gpu:
 
 
 def links_between(devices: Sequence[int]) -> dict[str, str]:
-    """What connects each two of these GPUs, by their places in the list: {"0-1": "NV18"}. NV# are NVLinks, PIX, PXB,
-    PHB, NODE and SYS ever longer ways over PCIe, as nvidia-smi topo -m has them. Empty where the driver does not tell.
+    """The connections between these GPUs, by their places in the list: {"0-1": "NV18"}. NV# are NVLinks; PIX, PXB, PHB,
+    NODE and SYS are ever longer paths over PCIe, as in nvidia-smi topo -m. Empty if the driver does not report them.
     """
     pairs = itertools.combinations(enumerate(devices), 2)
     return {f"{a}-{b}": link for (a, one), (b, other) in pairs if (link := _link(one, other))}
@@ -104,7 +104,7 @@ def _ends_of_links(device: Any, nvml: Any) -> Counter[Any]:
 
 
 def _visible(index: int, uuid: str) -> bool:
-    """Whether the user's CUDA_VISIBLE_DEVICES shows this GPU. Like CUDA it stops reading at the first invalid entry."""
+    """Whether the user's CUDA_VISIBLE_DEVICES shows this GPU. Like CUDA, it stops at the first invalid entry."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is None:
         return True
@@ -117,7 +117,7 @@ def _visible(index: int, uuid: str) -> bool:
 
 
 def device_of(gpu: Gpu, catalog: Catalog) -> Device | None:
-    """The catalog's device for a GPU: every fragment of its name fits and its memory is the nearest."""
+    """The catalog's device for a GPU: every fragment of its name matches and its memory is the nearest."""
     name = gpu.name.lower()
     fitting = [
         device
@@ -135,13 +135,13 @@ def device_of(gpu: Gpu, catalog: Catalog) -> Device | None:
 
 def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     """The reason why this machine is not that hardware; empty if it is."""
-    if sys.platform != "linux":  # baselines can be read there
+    if sys.platform != "linux":  # baselines can still be read there
         return f"{hardware.name} is not here: ranks need Linux."
     if hardware.nodes > 1:
-        return f"{hardware.name} has {hardware.nodes} nodes; this run starts ranks on one."
+        return f"{hardware.name} has {hardware.nodes} nodes, but a run starts ranks on one node."
     if hardware.device is None:
         most = cores() * RANKS_PER_CORE
-        return "" if hardware.ranks <= most else f"{hardware.name}: this machine's {cores()} cores carry {most} ranks."
+        return "" if hardware.ranks <= most else f"{hardware.name}: this machine's {cores()} cores allow {most} ranks."
     here = [device_of(gpu, catalog) for gpu in gpus()]
     count = sum(device == hardware.device for device in here)
     if count >= hardware.ranks:
@@ -151,21 +151,21 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
 
 
 def missing_packages(strategy: Strategy) -> list[str]:
-    """What the strategy needs and is not installed here, by the name under which it is imported."""
+    """The strategy's packages that are not installed here, by import name."""
     return [name for name in strategy.packages if importlib.util.find_spec(name) is None]
 
 
 def why_missing(strategy: Strategy) -> str:
-    """What of it is not installed here, and how to install that; empty if all is."""
+    """The missing packages and how to install them; empty if all are installed."""
     missing = missing_packages(strategy)
     names = " and ".join(missing)
     return f"{strategy.name} needs {names}, not installed here: pip install {' '.join(missing)}" if missing else ""
 
 
 def other_versions(recorded: Mapping[str, str]) -> list[str]:
-    """``torch 2.12 -> 2.13`` for what was recorded with another version than is installed here, by its metadata.
+    """``torch 2.12 -> 2.13`` for packages recorded with another version than the installed one, by its metadata.
 
-    Which kernels torch chooses is the machine's, and only a rank can ask for it.
+    torch's choice of kernels depends on the machine, and only a rank can read it.
     """
     here = {name: _version(name) for name in recorded if name != KERNELS}
     before, now = releases(recorded), releases(here)
@@ -182,7 +182,7 @@ def _version(package: str) -> str:
 
 
 def local_hardware(catalog: Catalog) -> list[str]:
-    """This machine's GPUs as hardware names: of every known kind one rank, and all of them if there are more."""
+    """This machine's GPUs as hardware names: for every known kind one rank, and all of them if there are more."""
     counts = Counter(device.name for gpu in gpus() if (device := device_of(gpu, catalog)))
     return [f"{name}_x{ranks}" for name, count in counts.items() for ranks in sorted({1, count})]
 
@@ -209,9 +209,9 @@ def cpu_name() -> str:
 
 
 def describe(hardware: Hardware, catalog: Catalog, devices: Sequence[int] = ()) -> Machine:
-    """The machine as a record; of its GPUs the leased ``devices``, or before there is a lease those that a lease takes
-    first. ``identity`` tells two machines of one kind apart, without telling their names: by the GPUs and what links
-    them, which a fresh container finds again, or else by its name.
+    """The machine as a record, with the leased ``devices`` or, before a lease, the GPUs that a lease takes first.
+    ``identity`` distinguishes two machines of one kind without their names: by the GPUs and their connections, which a
+    fresh container finds again, or else by its name.
     """
     who = [cpu_name(), str(cores())]
     wanted = list(devices) or device_indices(hardware, catalog)[: hardware.ranks]

@@ -5,17 +5,17 @@
 It reads one JSON line per request and writes one per event:
 
     ← {"start": FOLDER, "ranks": N, "strategy": NAME, "model": CLASS, "catalogs": [...], "import_path": [...]}
-    → {"preparing": NAME} and {"prepared": NAME}, around whatever may have to build an extension, and then
+    → {"preparing": NAME} and {"prepared": NAME}, around everything that may build an extension, and then
     → {"started": [pid, …]}  or  {"error": text}
     → {"ended": pid, "status": wait status}
 
-multiprocessing's forkserver would do, but for three things: it imports the parent's main module (pytest) into every
-rank, it passes over a preload that fails, and its children share one process group.
+multiprocessing's forkserver has three problems: it imports the parent's main module (pytest) into every rank, it
+ignores a preload that fails, and its children share one process group.
 
-The server never touches CUDA, which no child of a process that did could use. Libraries do when they are imported
-(torchao asks for the device's capability, and transformers' models import torchao) and built, so on CUDA each rank
-imports and builds for itself: some seconds of a cell.
-When its parent dies, however it dies, the server ends all ranks and itself, and removes the working folder.
+The server never touches CUDA: its children could not use it then. Libraries do touch it when they are imported (torchao
+asks for the device's capability, and transformers' models import torchao) and built. So on CUDA each rank imports and
+builds for itself, which costs some seconds per cell. When the server's parent dies, for whatever reason, the server
+ends all ranks and itself, and removes the working folder.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ class Server:
                 return
             finally:
                 gc.enable()
-        gc.freeze()  # ranks collect cycles many times: what was imported need not be looked through, nor copied, again
+        gc.freeze()  # ranks collect cycles many times: imported objects need not be traversed, nor copied, again
         pids = [self.fork(request, rank) for rank in range(request["ranks"])]
         self.send({"started": pids})
 
@@ -99,7 +99,7 @@ class Server:
             return pid
         status = 70
         try:
-            os.setpgid(0, 0)  # a rank and all that it starts can be ended together
+            os.setpgid(0, 0)  # a rank and all processes that it starts can be ended together
             end_with_parent()
             if os.getppid() != parent:
                 os._exit(status)
@@ -121,8 +121,8 @@ class Server:
             os._exit(status)
 
     def reap(self) -> None:
-        """Tell the parent of every rank that has ended; those that a signal killed first, since the kernel does not
-        tell in which order children died, and who was killed did not die of a sibling's death.
+        """Report every rank that has ended to the parent. Those that a signal killed come first: the kernel does not
+        report in which order children died, and a killed rank did not die of another's death.
         """
         ended = []
         for pid in list(self.ranks):
@@ -159,7 +159,7 @@ def warm_up(request: dict[str, Any], prepared: set[Any], tell: Callable[[dict[st
     if request["model"]:
         import transformers
 
-        getattr(transformers, request["model"], None)  # the import of its module is what takes long
+        getattr(transformers, request["model"], None)  # importing its module is the slow part
     for part in parts:
         if part.prepare and part.prepare not in prepared:
             tell({"preparing": part.name})
@@ -173,9 +173,9 @@ def main() -> None:
     device, workspace = sys.argv[1], Path(sys.argv[2])
     connection = socket.socket(fileno=os.dup(0))
     server = Server(connection, workspace, device)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
-    gc.disable()  # modules are made to stay: to look through them again and again takes a quarter of an import
+    gc.disable()  # modules stay: traversing them repeatedly takes a quarter of the import time
     try:
         import torch
         import transformers  # noqa: F401
@@ -189,13 +189,13 @@ def main() -> None:
             from perfsuite.rank.cpu_allocator import compiled
 
             compiled()
-            list(Catalog().modules("metric"))  # perfsuite's own, which else every rank would import
+            list(Catalog().modules("metric"))  # perfsuite's own, which every rank would import otherwise
         gc.enable()
         server.serve()
     except Exception as error:
         text = f"{type(error).__name__}: {error}"
         if isinstance(error, ModuleNotFoundError):
-            text = f"{error.name} is not installed here: pip install 'perfsuite[suite]'"
+            text = f"{error.name} is not installed: pip install 'perfsuite[suite]'"
         with contextlib.suppress(OSError):
             server.send({"error": text})
             while connection.recv(4096):  # the parent reads this process' log before it closes the connection

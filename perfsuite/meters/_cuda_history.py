@@ -1,4 +1,4 @@
-"""What CUDA's caching allocator tells of live bytes: its history, event by event, proven against its snapshot."""
+"""Live bytes from the history of CUDA's caching allocator, event by event, checked against its snapshot."""
 
 import contextlib
 import pickle
@@ -10,16 +10,16 @@ from perfsuite.errors import RankError
 from perfsuite.rank.oom import REFUSED
 from perfsuite.records.codec import write_bytes
 
-SIGN = (509, 503)  # bytes of the two blocks by which a mark is told: sizes that no tensor is likely to have
+SIGN = (509, 503)  # bytes of the two blocks that encode a mark: sizes that tensors hardly have
 
 
 class CudaHistory:
     """The CUDA caching allocator. The peak is that of its history of requested sizes, since the allocator's own
-    statistics count a block on another stream until that stream has passed; its end is proven against its snapshot.
+    statistics count a block on another stream until that stream has passed. Its end is checked against its snapshot.
 
-    Collectives are not in the history: their buffers are not told apart from other blocks. cuBLAS' workspaces, which
-    torch takes from the same allocator, one for the thread of forward and one for that of backward, are made before it
-    begins: they are no tensors, and a prediction has them among what lies beside tensors. ``keep`` is the file into
+    Collectives are not in the history, so their buffers cannot be distinguished from other blocks. cuBLAS' workspaces
+    come from the same allocator, one for the thread of forward and one for that of backward. They are made before the
+    history begins: they are not tensors, and a prediction counts them separately. ``keep`` is the file into
     which the snapshot is written, with the Python stack of every allocation.
     """
 
@@ -67,7 +67,7 @@ class CudaHistory:
             self._cuda.caching_allocator_delete(block)
 
     def enter_phase(self, phase: str) -> None:
-        """The history's entries name neither operators nor modules."""
+        """Not recorded: the history names neither operators nor modules."""
 
     def enter_module(self, name: str) -> None:
         """As above."""
@@ -84,7 +84,7 @@ class CudaHistory:
         return int(self._cuda.memory_stats()["allocated_bytes.all.current"])
 
     def prove_peak(self, of_events: int, counted: int) -> None:
-        """Live tensors can be less than what the allocator held for its streams and by rounding, never more."""
+        """Live tensors can need less than the allocator's blocks, which it rounds and keeps for streams; never more."""
         if not 0 < of_events <= counted:
             raise RankError(f"CUDA's memory history peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
 
@@ -94,7 +94,7 @@ class CudaHistory:
         return int(self._cuda.max_memory_reserved())
 
     def set_capacity(self, capacity_bytes: int | None) -> None:
-        """Cap this process' share of the device, which torch wants as a fraction of the whole; None lifts the cap."""
+        """Cap this process' share of the device, for torch as a fraction of the whole; None removes the cap."""
         total = self._cuda.get_device_properties(self._cuda.current_device()).total_memory
         share = 1.0 if capacity_bytes is None else min(1.0, capacity_bytes / total)
         self._cuda.set_per_process_memory_fraction(share)
@@ -114,7 +114,7 @@ class CudaHistory:
 
 
 def last_refusal(events: Iterable[tuple[int, int, str]]) -> tuple[int, int] | None:
-    """Where the last refusal stands among the other events, as the index of the one before it; and its bytes."""
+    """The last refusal, as the index of the event before it; and its bytes."""
     found, index = None, -1
     for address, size, _ in events:
         if address == REFUSED:
@@ -125,12 +125,12 @@ def last_refusal(events: Iterable[tuple[int, int, str]]) -> tuple[int, int] | No
 
 
 def events_of_history(trace: Iterable[Mapping[str, Any]], marks: Sequence[int]) -> list[tuple[int, int, str]]:
-    """The events of CUDA's memory history, with the numbers of ``marks`` where their signs stand.
+    """The events of CUDA's memory history, with the numbers of ``marks`` in place of their signs.
 
-    The history's sizes are those that were requested. A block counts as released when the program lets go of it
-    ("free_requested"): when the allocator may use it again depends on the streams' progress, so on chance.
+    The history's sizes are those that were requested. A block counts as released when the program frees it
+    ("free_requested"): the time of its reuse depends on the streams' progress, and so on chance.
 
-    Raises RankError where it has not as many signs as there are marks.
+    Raises RankError if the numbers of signs and marks differ.
     """
     signs = {"alloc": 1, "free_requested": -1}
     events: list[tuple[int, int, str]] = []
@@ -148,7 +148,7 @@ def events_of_history(trace: Iterable[Mapping[str, Any]], marks: Sequence[int]) 
 
 
 def _make_workspaces() -> None:
-    """cuBLAS' handles, and with them their workspaces, are a thread's own: backward runs in another than forward."""
+    """cuBLAS' handles and their workspaces belong to one thread, and backward runs in another one than forward."""
     import torch
 
     some = torch.ones(16, 16, device="cuda", requires_grad=True)

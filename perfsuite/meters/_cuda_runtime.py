@@ -1,4 +1,4 @@
-"""What a step asks of CUDA's runtime, from torch's profiler: which call, in which phase, by which operator and module.
+"""A step's calls of CUDA's runtime, from torch's profiler, by function, phase, operator and module.
 
 The profiler's events of one step are a list in the order of time. The runtime's calls ("cudaLaunchKernel") are children
 of the operators that made them; a backward's operators are children of the node that autograd runs, whose sequence
@@ -44,7 +44,7 @@ SYNCHRONISATIONS = frozenset(
         "cudaDeviceSynchronize",
         "cudaStreamSynchronize",
         "cudaEventSynchronize",
-        "cudaMemcpy",  # without "Async" it waits
+        "cudaMemcpy",  # waits, unlike its "Async" form
         "cudaMemcpy2D",
         "cuCtxSynchronize",
         "cuStreamSynchronize",
@@ -61,7 +61,7 @@ NODE = "autograd::engine::evaluate_function: "
 @dataclass(frozen=True)
 class Event:
     """One event of the profiler. ``parents`` are the names and sequence numbers of those around it, innermost first;
-    a number below 0 is none.
+    a number below 0 means none.
     """
 
     name: str
@@ -133,7 +133,7 @@ def events_of(events: Iterable[Any]) -> Iterator[Event]:
 
 
 def runtime_calls(events: Iterable[Event]) -> Calls:
-    """Where each call of the runtime was made, up to the end of the step."""
+    """The place of each call of the runtime, up to the end of the step."""
     calls: Calls = Counter()
     phase, module = "batch", ""
     makers: dict[int, str] = {}  # modules by the sequence numbers of the operators that ran in their forward
@@ -157,7 +157,7 @@ def runtime_calls(events: Iterable[Event]) -> Calls:
 
 
 def _operator(parents: Iterable[tuple[str, int]]) -> str:
-    """The outermost operator, inside autograd's node where there is one: ``aten::item``, not what it consists of."""
+    """The outermost operator, inside autograd's node if there is one: ``aten::item``, not its inner operators."""
     name = ""
     for parent, _ in parents:
         if parent.startswith((NODE, "ProfilerStep", "Optimizer.")):
@@ -167,7 +167,7 @@ def _operator(parents: Iterable[tuple[str, int]]) -> str:
 
 
 def reading(calls: Mapping[tuple[str, str, str, str], int], functions: Collection[str]) -> Reading:
-    """How many of the functions were called, by phase."""
+    """The number of calls of the functions, by phase."""
     phases: Counter[str] = Counter()
     suspects: Counter[str] = Counter()
     for (function, phase, operator, module), count in calls.items():

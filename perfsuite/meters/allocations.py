@@ -1,8 +1,8 @@
-"""Allocations: how many tensors a step asks its device's allocator for, by phase; the evidence is which operators do.
+"""Allocations: how many tensors a step allocates on its device, by phase; the evidence names the operators.
 
-They are those of the last traced step, in the log from which the peak and its anatomy come: on a CPU the counting
-allocator's, on CUDA the caching allocator's history, which names no operators. What the making of the batch allocates
-is left out, and so is what gloo's threads do, whose phase would be chance.
+They are those of the last traced step, in the log of the peak and its anatomy: on a CPU the counting allocator's, on
+CUDA the caching allocator's history, which names no operators. Allocations for the batch are left out, and so are those
+of gloo's threads, whose phase would be random.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def count_allocations(events: Iterable[tuple[int, int, str]], marks: Mapping[int
         elif size > 0 and phase:
             steps[-1][phase, operation] += 1
     last = next((step for step in reversed(steps) if step), Counter())
-    if any(operation for _, operation in last):  # an allocator that names them names all of the rank's own thread
+    if any(operation for _, operation in last):  # an allocator that names operators names all of the rank's own thread
         last = Counter({(phase, operation): count for (phase, operation), count in last.items() if operation})
     phases: Counter[str] = Counter()
     for (phase, _), count in last.items():
@@ -57,6 +57,6 @@ METRICS = (
         title="allocations/step",
         show=show_whole,
         hold="exact",
-        optional=True,  # baselines from before they were counted lack them
+        optional=True,  # old baselines do not have them
     ),
 )

@@ -1,8 +1,8 @@
-"""Bandwidth: what a message of each size costs, and the latency and the cost per byte that explain it.
+"""Bandwidth: the cost of a message of each size, and the latency and the cost per byte that explain it.
 
 Algorithm bandwidth is a message's bytes per second, bus bandwidth that times 2(n-1)/n for an all-reduce, (n-1)/n for
-all-gather and reduce-scatter, 1 for point to point: what each link carried, whatever the collective and the number of
-ranks (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
+all-gather and reduce-scatter, 1 for point to point: the load of each link, for any collective and number of ranks
+ (https://github.com/NVIDIA/nccl-tests/blob/master/doc/PERFORMANCE.md).
 
 The model is t = α + β·bytes, fitted to the medians by least squares with weights 1/t², so that a small message counts
 as much as a large one; the residual is the root mean square of the relative errors that are left.
@@ -38,7 +38,7 @@ class Bandwidth(Meter):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         if session.job.capacity_bytes is not None:
-            raise Unsupported(f"{session.job.cell} sends messages: it has no tensors that a capacity could hold.")
+            raise Unsupported(f"{session.job.cell} sends messages: it has no tensors, so a capacity has no effect.")
         self.seconds: dict[int, list[float | None]] = {size: [] for size in SIZES}
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:

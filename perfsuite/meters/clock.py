@@ -1,9 +1,9 @@
 """Step time: one optimizer step, all micro-batches included, on this rank, with the device synchronized.
 
-Iteration time: the same and the making of its batch before it, so that slow data is seen too.
+Iteration time: the same plus making its batch, so that slow data is detected too.
 Unfenced step time: a block of steps, divided by their number. The device is synchronized before and after the block,
 the ranks are aligned before it, and nothing waits in between: the host runs ahead of the device as in training. A new
-read of a value on the host, such as ``.item()``, or any other synchronization shows here.
+synchronization, such as ``.item()``, makes it longer.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ METRICS = (
         fold="max",
         hold="time",
         worse="higher",
-        optional=True,  # baselines of format 1 have none
+        optional=True,  # baselines of format 1 do not have it
     ),
     Metric(
         name="unfenced_step_time_seconds",
@@ -100,7 +100,7 @@ METRICS = (
         fold="max",
         hold="time",
         worse="higher",
-        optional=True,  # a cell under a capacity has none
+        optional=True,  # a cell under a capacity does not have it
         coarse=True,
     ),
     Metric(name="tokens", title="tokens/step", show=show_count, fold="sum", hold="exact", worse="different"),

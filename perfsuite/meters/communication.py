@@ -1,8 +1,8 @@
 """Communication: bytes per optimizer step and collective, counted in one step.
 
 A collective's bytes are those of the whole message: all-reduce, broadcast and point to point count their tensor,
-all-gather its output, reduce-scatter its input. What a ring puts on the wire per rank follows from it:
-2(n-1)/n of an all-reduce, (n-1)/n of the others. The evidence is who called: the operator, in which phase and module.
+all-gather its output, reduce-scatter its input. The traffic of a ring per rank follows from it:
+2(n-1)/n of an all-reduce, (n-1)/n of the others. The evidence is the calling operator, with its phase and module.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ class Communication(Meter):
 
 
 def counting_mode(count: Callable[[str, str, int, str], None], here: Callable[[], str] = str) -> Any:
-    """A TorchDispatchMode that calls ``count`` for every collective with its name, its operator, its bytes and where it
-    was called.
+    """A TorchDispatchMode that calls ``count`` for every collective with its name, its operator, its bytes and its
+    place.
 
     Raises NotImplementedError at a collective that it does not know: a count must not silently miss one.
     """
@@ -125,7 +125,7 @@ def counting_mode(count: Callable[[str, str, int, str], None], here: Callable[[]
 
 
 def _counted(suspects: Mapping[str, int]) -> Reading:
-    """The sums by collective, with who called it."""
+    """The sums by collective, with the callers."""
     sizes: Counter[str] = Counter()
     for suspect, size in suspects.items():
         sizes[suspect.partition(":")[0]] += size
@@ -166,7 +166,7 @@ METRICS = (
         show=show_whole,
         fold="max",
         hold="exact",
-        optional=True,  # baselines from before it was counted lack it
+        optional=True,  # old baselines do not have it
         processes=PROCESSES,
     ),
 )

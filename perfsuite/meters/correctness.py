@@ -1,5 +1,5 @@
-"""Loss of every step, from the first, and gradient norm of the steps before the timed ones, in which perfsuite computes
-it itself; a number that is not finite ends the cell.
+"""The loss of every step, and the gradient norm of the steps before the timed ones, for which perfsuite computes it
+itself; a number that is not finite ends the cell.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BEFORE_TIMED = ("traced", "warmup")
 
 
 class Correctness(Meter):
-    """Reads both numbers after the clock has stopped, and at the end whether replicas are still equal."""
+    """Reads both numbers after the clock has stopped, and checks at the end that replicas are still equal."""
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -43,7 +43,7 @@ class Correctness(Meter):
         norm = float(outcome.gradient_norm)
         if not math.isfinite(norm) and not outcome.skipped:
             raise RankError(f"The gradient norm is {norm} in step {step}.")
-        if kind in BEFORE_TIMED:  # the same steps of every engine and of every number of timed steps
+        if kind in BEFORE_TIMED:  # the same steps for every engine and every number of timed steps
             self.norms.append(None if outcome.skipped else norm)
 
     def readings(self) -> dict[str, Reading]:
@@ -54,11 +54,13 @@ class Correctness(Meter):
             return loss
         known = [norm for norm in self.norms if norm is not None]
         if not known:
-            raise RankError(f"All {len(self.norms)} steps whose norm was read overflowed in fp16: no step was made.")
+            raise RankError(
+                f"All {len(self.norms)} steps with a norm overflowed in fp16, so the optimizer made no step."
+            )
         return loss | {"gradient_norm": Reading(value=known[-1], samples=list(self.norms))}
 
     def _check_replicas(self) -> None:
-        """Ranks that hold the same parameters must hold equal ones: else gradients were not reduced as they should.
+        """Ranks with the same parameters must have equal values, or the gradients were not reduced correctly.
 
         The sums are compared exactly; every rank applied the same update to the same numbers.
         """
@@ -71,7 +73,7 @@ class Correctness(Meter):
         for tensor, group in self.trainer.replicated():
             by_group.setdefault(group, []).append(local(tensor.detach()).double().sum())
         for group, sums in by_group.items():
-            mine = torch.stack(sums).to(self.session.device)  # what is offloaded is on the host
+            mine = torch.stack(sums).to(self.session.device)  # offloaded parameters are on the host
             gathered = [torch.empty_like(mine) for _ in range(dist.get_world_size(group))]
             dist.all_gather(gathered, mine, group=group)
             ranks = dist.get_process_group_ranks(group)
@@ -90,7 +92,7 @@ METRICS = (
     Metric(
         name="gradient_norm",
         processes=("training",),
-        bound=1e-3,  # AVX2's and AVX-512's kernels differ by 3e-4 where a ReLU's input is nearly zero
+        bound=1e-3,  # AVX2's and AVX-512's kernels differ by 3e-4 if a ReLU's input is nearly zero
         title="gradient norm",
         show=show_number,
         fold="mean",

@@ -1,7 +1,7 @@
-"""Epochs: what stays alive after each of them, and the loss of their evaluations. More with every epoch is a leak.
+"""Epochs: the memory that stays alive after each, and the loss of their evaluations. Growth per epoch is a leak.
 
-Training that evaluates ran out of memory "after several epochs" (outputs that were kept, an allocator that never gave
-back) where every single step had fitted.
+Trainings with evaluations have run out of memory "after several epochs", although every single step fitted: outputs
+were kept, or an allocator never freed.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from perfsuite.wire.sample import Reading
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
 
-STEADY_EPOCHS = 3  # an allocator may still reserve more in the second; in all of three and more it never ends
+STEADY_EPOCHS = 3  # an allocator may reserve more in the second epoch; growth in three or more does not end
 
 
 class Epochs(Meter):
-    """Nothing is read where a cell has but one epoch, which no evaluation follows."""
+    """Reads nothing if a cell has only one epoch, since no evaluation follows it."""
 
     processes = ("training",)
 
@@ -69,7 +69,7 @@ def check_reserved(reserved: list[int]) -> None:
     if len(reserved) >= STEADY_EPOCHS and min(grown) > 0:
         raise RankError(
             f"Memory leaks: the allocator reserves more in every one of {len(reserved)} epochs, {grown[-1]:,} bytes "
-            f"in the last ({reserved[-1]:,} in all), although no tensor stays alive for it."
+            f"in the last ({reserved[-1]:,} in all), although no tensor stays alive."
         )
 
 

@@ -1,11 +1,11 @@
-"""FLOPs, and what share of the hardware's peak they are.
+"""FLOPs, and their share of the hardware's peak.
 
 Model FLOPs are counted by ``torch.utils.flop_counter`` on the model without checkpointing and with full (not causal)
 attention, forward and backward: for GPT models that equals 72BLsh²(1 + s/6h + V/12hL) (arXiv 2205.05198, appendix A);
 inference is the forward alone, a third of it. Hardware FLOPs are counted in a real step, recomputation included. MFU
 and HFU (arXiv 2204.02311, appendix B) divide them by the dense peak of the compute dtype: the datasheet's on a GPU, on
-a CPU the fastest matmul measured in the same rank, before the first step and again after the last. A peak below what
-the cell reached is no peak: there is then no MFU and no HFU.
+a CPU the fastest matmul measured in the same rank, before the first step and again after the last. A measured peak
+below the cell's own rate is invalid: then there is no MFU and no HFU.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from perfsuite.rank.session import Session
 
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
-MATMUL_SIZES = (64, 128, 512)  # the fastest counts: some kernels of some dtypes are only good at small ones
-MATMUL_SECONDS = 0.01  # per size, layout and dtype; the best of what fits into this time
+MATMUL_SIZES = (64, 128, 512)  # the fastest counts: some kernels are fast only at small sizes
+MATMUL_SECONDS = 0.01  # per size, layout and dtype; the best run within this time
 
 
 class Flops(Meter):
@@ -54,7 +54,7 @@ class Flops(Meter):
             return contextlib.nullcontext()
         self.counter = _flop_counter()
         counting = contextlib.ExitStack()
-        if "torch._dynamo" in sys.modules:  # dispatch modes cannot look into compiled code: this step runs without
+        if "torch._dynamo" in sys.modules:  # dispatch modes cannot see compiled code, so this step runs without it
             import torch
 
             counting.enter_context(torch.compiler.set_stance("force_eager"))
@@ -81,15 +81,15 @@ class Flops(Meter):
 def count_model_flop(session: Session) -> int:
     """Model FLOPs of one optimizer step of one replica. Padding is computed like every other position, so it counts.
 
-    Inference has no backward. Generation's are those of one forward over prompt and new tokens together, of which the
-    cache lets every position pass through the model once; the head at every position and full attention count.
+    Inference has no backward. Generation counts one forward over prompt and new tokens together: with the cache, every
+    position passes through the model once. The head at every position and full attention count.
     """
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     workload = session.job.workload
     sample = make_sample(session.job.model, workload, session.job.seed, 0, 0)
-    by_value = torch.autograd.set_detect_anomaly(False)  # own code may have it on: it looks for NaN, which no fake has
+    by_value = torch.autograd.set_detect_anomaly(False)  # it looks for NaN, which fakes do not have
     with FakeTensorMode(), by_value, _flop_counter() as counter:
         model = build_for_counting(session)
         inputs = {}
@@ -105,7 +105,7 @@ def count_model_flop(session: Session) -> int:
 
 
 def _values_are_one() -> Any:
-    """Where a model reads a number on the host (``.item()``), which a fake tensor does not have, it reads 1."""
+    """Lets a model that reads a number on the host (``.item()``) read 1, since a fake tensor has no values."""
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -123,8 +123,8 @@ def _values_are_one() -> Any:
 def measure_matmul(session: Session) -> float:
     """FLOP/s of the best square matmul on this rank's share of the CPU, with the same kernels as the step.
 
-    In the layouts of forward and backward, and in fp32 too: where a CPU has no instructions for the compute dtype, what
-    the cell leaves in fp32 is the fastest that it computes.
+    In the layouts of forward and backward, and in fp32 too: without instructions for the compute dtype, a CPU's fastest
+    matmuls are those that the cell keeps in fp32.
     """
     import torch
 
@@ -143,8 +143,8 @@ def measure_matmul(session: Session) -> float:
 
 
 def _flop_counter() -> Any:
-    """torch's counter, of what this rank computes: of a DTensor it would count the work of all. It does not know the
-    CPU's fused attention, so that is given its own formula for it.
+    """torch's counter, for this rank's work: for a DTensor it would count the work of all ranks. It does not know the
+    CPU's fused attention, which gets a formula here.
     """
     import torch
     from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
@@ -178,24 +178,24 @@ def _flop_counter() -> Any:
 
 
 def flops_per_rank(readings: Mapping[str, Reading], world_size: int) -> float:
-    """Model FLOP/s of one rank over the median step: what "TFLOP/s per GPU" means in the literature."""
+    """Model FLOP/s of one rank over the median step, the "TFLOP/s per GPU" of the literature."""
     return readings["model_flop"].value / world_size / readings["step_time_seconds"].value
 
 
 def mfu(readings: Mapping[str, Reading], world_size: int) -> float | None:
-    """Model FLOPs utilization; none above 1, of either."""
+    """Model FLOPs utilization; None if MFU or HFU is above 1."""
     model, hardware = utilizations(readings, world_size)
     return model if max(model, hardware) <= 1 else None
 
 
 def hfu(readings: Mapping[str, Reading], world_size: int) -> float | None:
-    """Hardware FLOPs utilization; none above 1, of either."""
+    """Hardware FLOPs utilization; None if MFU or HFU is above 1."""
     model, hardware = utilizations(readings, world_size)
     return hardware if max(model, hardware) <= 1 else None
 
 
 def utilizations(readings: Mapping[str, Reading], world_size: int) -> tuple[float, float]:
-    """What MFU and HFU would be, whatever the peak is."""
+    """MFU and HFU, even if the peak is invalid."""
     model = flops_per_rank(readings, world_size) / readings["peak_flops"].value
     return model, model * readings["hardware_flop"].value / readings["model_flop"].value
 

@@ -1,4 +1,4 @@
-"""New tokens: what generation makes, beside the positions of the prompts that it reads (meters/clock.py)."""
+"""New tokens: the tokens that generation makes, without the positions of its prompts (meters/clock.py)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host memory: the most resident bytes that the rank's process ever had, libraries and all."""
+"""Host memory: the most resident bytes of the rank's process, including libraries."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Host(Meter):
     """Reads the kernel's own high-water mark, which begins at the fork."""
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        if kind == "counted":  # what comes after is ours: dispatch modes, the log's replay
+        if kind == "counted":  # later memory is perfsuite's own: dispatch modes, the log's replay
             self.peak = _high_water_mark()
         return contextlib.nullcontext()
 

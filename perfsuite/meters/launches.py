@@ -1,7 +1,6 @@
-"""Kernel launches: how many kernels a step launches on CUDA, by phase; the evidence is which operators do, and where.
+"""Kernel launches: how many kernels a step launches on CUDA, by phase; the evidence names operators and modules.
 
-A graph of kernels is one launch. Copies and memsets are none. On a CPU there are no launches: operators.py counts what
-a step computes there.
+A graph of kernels is one launch. Copies and memsets do not count. On a CPU there are no launches: see operators.py.
 """
 
 from perfsuite.catalog.definitions import Metric
@@ -10,7 +9,7 @@ from perfsuite.units import show_whole
 
 
 class Launches(CudaRuntime):
-    """Calls of the runtime that launch."""
+    """Counts the runtime's launching calls."""
 
     metric, functions = "kernel_launches", LAUNCHES
 
@@ -22,6 +21,6 @@ METRICS = (
         title="kernel launches/step",
         show=show_whole,
         hold="exact",
-        optional=True,  # CUDA alone
+        optional=True,  # CUDA only
     ),
 )

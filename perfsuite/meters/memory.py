@@ -1,9 +1,9 @@
-"""Peak memory: the most bytes of live tensors on a rank from the first step on, and what they were for.
+"""Peak memory: the most bytes of live tensors on a rank from the first step on, by purpose.
 
 On a CPU the bytes are counted by an allocator in front of torch's; on CUDA they are those of the caching allocator's
 history.
-The first steps are recorded, event by event: peak and anatomy are theirs. If more is alive after the timed steps than
-after the recorded ones, that is a leak, and ends the cell.
+The first steps are recorded, event by event, and give the peak and its anatomy. If more is alive after the timed steps
+than after the recorded ones, that is a leak, and ends the cell.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def open_source(session: Session) -> Source:
 
 
 def live_bytes(source: Source) -> int:
-    """What is alive for good: a tensor in a reference cycle only waits for Python to collect it."""
+    """Bytes that stay alive: garbage in reference cycles is collected first."""
     gc.collect()
     return source.live_bytes
 
@@ -97,9 +97,9 @@ class Memory(Meter):
         super().prepared(trainer)
         self.settled.enter_context(self.source.settled())
         self.watched.enter_context(watch(trainer.model, self.source.enter_module))
-        # A tensor in a reference cycle lives until Python collects it, which happens when enough objects were made, of
-        # whatever kind. Recorded steps collect at their beginning and nowhere else, so that a peak repeats.
-        if gc.isenabled():  # own code may have it off, and keeps it so
+        # A tensor in a reference cycle lives until Python collects it, which depends on the number of new objects.
+        # Recorded steps collect only at their beginning, so that a peak repeats itself.
+        if gc.isenabled():  # user code may have disabled it
             gc.disable()
             self.settled.callback(gc.enable)
 
@@ -118,10 +118,10 @@ class Memory(Meter):
         return contextlib.nullcontext()
 
     def mark(self, phase: str) -> None:
-        """A phase begins: note which storages are whose.
+        """A phase begins: note the category of each storage.
 
-        An evaluation may leave more alive than a step does (ZeRO-3 keeps parameters gathered that a backward would
-        have released), so the steps are checked before the first; what epochs leave is compared in epochs.py.
+        An evaluation may leave more alive than a step (ZeRO-3 keeps parameters gathered that a backward would
+        release), so the steps are checked before the first evaluation; epochs.py compares epochs.
         """
         if phase == "evaluation" and not self.evaluated_once:
             self.evaluated_once = True
@@ -150,7 +150,7 @@ class Memory(Meter):
         return named
 
     def at_refusal(self, message: str) -> dict[str, int]:
-        """What was alive when memory ran out in a recorded step, by category; empty where that is not known."""
+        """The bytes alive when memory ran out in a recorded step, by category; empty if unknown."""
         if not self.recording or not self.stepping:
             return {}
         named = self._named()
@@ -159,10 +159,10 @@ class Memory(Meter):
         return parts_at_refusal(self.source.events(), self.marks, named, refused) if refused else {}
 
     def stop_recording(self) -> None:
-        """Stop the log. From here on only what stays alive is watched."""
+        """Stop the log. From here on, only bytes that stay alive are watched."""
         self.recording = False
         self.watched.close()
-        if self.session.job.capacity_bytes is None:  # under a capacity every step must use what the recorded ones did
+        if self.session.job.capacity_bytes is None:  # under a capacity, all steps must use as much as the recorded ones
             self.settled.close()
         self.source.record(False)
         self.recorded_peak = self.source.peak_bytes
@@ -201,7 +201,7 @@ class Memory(Meter):
 
 
 def _suspects(operations: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    """What allocated what is alive at the peak; backward's operators are named by their autograd node."""
+    """The operators whose tensors are alive at the peak; backward's are named by their autograd node."""
     prefix = "autograd::engine::evaluate_function: "
     return fold({f"{part}: {name.removeprefix(prefix)}": size for (part, name), size in operations.items() if name})
 
@@ -228,7 +228,7 @@ METRICS = (
         worse="higher",
         column=1,
     ),
-    # What building and preparing needs can be more than a step does. Not held: libraries free it as they please.
+    # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
     Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes, fold="max"),
     Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, fold="max", optional=True),
     *(

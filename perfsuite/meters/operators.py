@@ -1,7 +1,7 @@
-"""Operators: how many a step calls, counted in the counted step by phase; the evidence is which, and in which modules.
+"""Operators: how many a step calls, by phase, counted in the counted step; the evidence names them and their modules.
 
-These are the operators that are left when composite ones are decomposed, as the backends see them. One more of them
-is one more kernel on a GPU. Views count too, for a dispatch mode sees them, and cost the host what others cost it.
+These are the operators after composite ones are decomposed, as the backends get them. Each is one more kernel on a GPU.
+Views count too: a dispatch mode sees them, and they cost the host as much as others.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Where a step's time goes: making the data, forward, backward, optimizer; the median of the timed steps.
+"""The time of a step by phase: making the data, forward, backward, optimizer; the median of the timed steps.
 
 It reads the clock (on CUDA: puts an event into the stream) at the marks that every engine sets anyway, five to a step,
-which costs a step a few microseconds. So it is always on, and a step that got slower is explained by the very run that
-found it: to run a red cell once more would explain another run.
+which costs a step a few microseconds. So it is always on, and the run that finds a slow-down also explains it:
+another run might explain something else.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from perfsuite.wire.sample import Reading
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
 
-# What a mark begins, until the next: gradients are freed behind the end.
+# The phase that a mark begins: gradients are freed after the "end" mark.
 _BEGINS = {"batch": "data", "forward": "forward", "backward": "backward", "optimizer": "optimizer", "end": "optimizer"}
 
 
 class Phases(Meter):
-    """A rank's data is made before the ranks start the step together, and its time holds the wait for the others."""
+    """A rank's data is made before the ranks start the step together, and its time includes the wait for the others."""
 
     inner = -2  # entered before the control, whose rounds are nobody's
 

@@ -1,7 +1,7 @@
-"""Processor time: what the cores computed for a rank's step, in all of its threads, whoever else wanted the cores.
+"""Processor time: the cores' time for a rank's step, in all of its threads, without waits for a busy core.
 
-A busy neighbour makes a step wait for a core and so makes its time longer, but not its processor time. So of two
-environments on one shared machine it tells a smaller difference than the clock does. What a step waits for, a message
+Other processes make a step wait for a core, which makes the step longer but not its processor time. So on a shared
+machine it shows smaller differences between two environments than the clock does. What a step waits for, a message
 or a disk, is in the step time alone. On an accelerator the host's part is not what a step costs, and is not measured.
 """
 
@@ -19,7 +19,7 @@ from perfsuite.wire.sample import Reading
 
 
 class Processor(Meter):
-    """Entered right outside of the clock."""
+    """Entered just before the clock."""
 
     inner = 99
 
@@ -47,9 +47,9 @@ METRICS = (
         name="processor_time_seconds",
         title="processor time",
         show=show_seconds,
-        fold="sum",  # of all ranks: a rank that computes for another is no gain
+        fold="sum",  # over all ranks: moving work from one rank to another is not a gain
         hold="time",
         worse="higher",
-        optional=True,  # an accelerator's host has none
+        optional=True,  # not measured with accelerators
     ),
 )

@@ -1,9 +1,9 @@
-"""Python calls: how many Python functions a step calls, by package; the evidence is which functions, and where.
+"""Python calls: how many Python functions a step calls, by package; the evidence names functions and modules.
 
 One step runs under a profile function (``sys.setprofile``) and under no dispatch mode or module hook, which would call
 functions of torch themselves. It computes no gradient norm of perfsuite's own, just as a timed step. Calls of C
 functions do not count; each time that a generator is resumed does. Counted are the packages whose versions a
-measurement records; "yours" is everything else but the standard library and perfsuite itself.
+measurement records; "yours" is everything else except the standard library and perfsuite itself.
 
 The count repeats exactly. Garbage is not collected meanwhile, so no finalizer runs by chance. Other threads do not
 count, and autograd runs CUDA's backward in the rank's own thread for this step. Comparisons (``__eq__``) do not count:
@@ -34,7 +34,7 @@ OURS = ("perfsuite", "__main__")  # a rank's main module is the rank server
 YOURS = "yours"
 # torch wraps functions here once its compiler is imported, which another cell of the same rank server may have done.
 WRAPPERS = ("torch._dynamo", "torch._compile", "torch.compiler")
-BY_CHANCE = frozenset({"__eq__", "query"})  # functions that are called more or less often in the next launch
+BY_CHANCE = frozenset({"__eq__", "query"})  # functions whose number of calls varies between launches
 
 
 class PythonCalls(Meter):
@@ -69,7 +69,7 @@ class PythonCalls(Meter):
 
 
 class CallCounter:
-    """Counts the calls of Python functions in this thread, without what ``Session.mark`` and those BY_CHANCE call."""
+    """Counts the calls of Python functions in this thread, except those inside ``Session.mark`` and BY_CHANCE."""
 
     def __init__(self) -> None:
         self.counts: Counter[int] = Counter()  # by the code's address: code objects compare by their contents, slowly

@@ -1,6 +1,6 @@
-"""Synchronizations: how often a step's host waits for a CUDA device, by phase; the evidence is who waits, and where.
+"""Synchronizations: how often a step's host waits for a CUDA device, by phase; the evidence names the waiting callers.
 
-``.item()``, ``.cpu()`` and a copy to pageable memory are a wait for the stream each. On a CPU nothing is waited for: a
+``.item()``, ``.cpu()`` and a copy to pageable memory are a wait for the stream each. On a CPU there are no waits: a
 new ``.item()`` is one more ``aten::_local_scalar_dense`` among operators.py's operators.
 """
 
@@ -10,7 +10,7 @@ from perfsuite.units import show_whole
 
 
 class Synchronisations(CudaRuntime):
-    """Calls of the runtime that wait."""
+    """Counts the runtime's waiting calls."""
 
     metric, functions = "synchronisations", SYNCHRONISATIONS
 
@@ -22,6 +22,6 @@ METRICS = (
         title="synchronizations/step",
         show=show_whole,
         hold="exact",
-        optional=True,  # CUDA alone
+        optional=True,  # CUDA only
     ),
 )

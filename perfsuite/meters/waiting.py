@@ -1,8 +1,8 @@
-"""Exposed communication: how long a step waits for other ranks with nothing to do meanwhile; the median of timed steps.
+"""Exposed communication: how long a step waits idle for other ranks; the median of the timed steps.
 
-On a CPU a rank computes in one thread, which sleeps only where a collective is not done yet: what it slept is a step's
-time less what it computed and less what it stood in the queue for a core (the kernel's accounts, read before and behind
-the clock). On CUDA the thread waits for the device too, so there it tells nothing and is not measured.
+On a CPU a rank computes in one thread, which sleeps only while a collective is not done. Its sleep is the step's time
+minus computing time and minus waiting time for a core (the kernel's counters, read before and after the clock). On CUDA
+the thread also waits for the device, so it is not measured there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ACCOUNTS = Path("/proc/thread-self/schedstat")  # nanoseconds on a core, nanose
 
 
 class Waiting(Meter):
-    """Just outside the clock."""
+    """Entered just outside the clock."""
 
     inner = 99
 
@@ -47,7 +47,7 @@ class Waiting(Meter):
 
 
 def _asleep() -> int:
-    """Nanoseconds that were neither computed nor queued for; only differences mean something."""
+    """Nanoseconds of neither computing nor queueing; only differences are meaningful."""
     queued = int(_ACCOUNTS.read_text().split()[1])
     return time.perf_counter_ns() - time.thread_time_ns() - queued
 

@@ -1,9 +1,9 @@
-"""The anatomy of a memory peak: which bytes were alive at the fullest moment, and what they were for.
+"""The anatomy of a memory peak: the bytes alive at the fullest moment, by purpose.
 
-Works on a log of allocations and releases with marks between the phases of a step, whoever wrote the log: the CPU
-allocator, CUDA's memory history or, later, a trace under fake tensors.
+Works on a log of allocations and releases with marks between the phases of a step, from any source: the CPU allocator,
+CUDA's memory history or a trace under fake tensors.
 
-A block's category is the first of these that holds:
+A block's category is the first of these that applies:
     parameters, master_parameters, optimizer_state, gradients   the trainer named its storage at a mark in its life
     communication   a collective read or wrote it
     batch           allocated while the batch was made
@@ -59,7 +59,7 @@ class _Block:
 class Anatomy:
     """``peak_bytes`` is the sum of ``categories`` at the fullest moment, in ``phase``.
 
-    ``largest`` is the most that each category held at any mark of the recorded steps (gradients need not be alive at
+    ``largest`` is the most bytes of each category at any mark of the recorded steps (gradients need not be alive at
     the peak), ``operations`` the bytes at the peak by (category, operator that allocated them), ``holders`` every
     block at the peak as (category, operator, bytes).
     """
@@ -76,7 +76,7 @@ def dissect(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -
     """Replay the log and return the anatomy of its peak from the first mark of phase "batch" on.
 
     ``events`` are (address, bytes, operator): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark has
-    address -1 and its number in place of the bytes.
+    address -1 and its number as the bytes.
     """
     events = list(events)
     peak_bytes, peak_index = _find_peak(events, marks)

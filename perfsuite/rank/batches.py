@@ -1,6 +1,6 @@
-"""Deterministic synthetic batches, as a real task has them: padding, attention masks and labels.
+"""Deterministic synthetic batches like those of a real task, with padding, attention masks and labels.
 
-Sample ``i`` of step ``s`` depends on (seed, s, i) alone, so one rank with a micro-batch of four, two ranks with two
+Sample ``i`` of step ``s`` depends only on (seed, s, i), so one rank with a micro-batch of four, two ranks with two
 each, and two accumulated micro-batches of two all see the same global batch.
 """
 
@@ -25,7 +25,7 @@ IGNORED = -100  # the label that transformers' losses leave out
 class MicroBatch:
     """The keyword inputs of one forward, and the weight that makes the mean of all losses the global mean.
 
-    ``weight`` = labels here · micro-batches of the step in all ranks / labels of the step in all ranks. Ranks hold
+    ``weight`` = labels here · micro-batches of the step in all ranks / labels of the step in all ranks. Ranks have
     different numbers of labels (padding), so a mean of means would depend on how the samples are divided.
     """
 
@@ -36,7 +36,7 @@ class MicroBatch:
 def make_batch(session: Session, step: int) -> list[MicroBatch]:
     """This rank's micro-batches of one optimizer step, on its device.
 
-    Global micro-batch ``m · data_ranks + data_rank`` is this rank's micro-batch ``m``; each holds
+    Global micro-batch ``m · data_ranks + data_rank`` is this rank's micro-batch ``m``; each has
     ``workload.micro_batch`` consecutive samples. Ranks that share a replica (pipeline, tensor parallel) get the same.
     """
     accumulation, data_ranks = session.recipe.accumulation, session.layout.data_ranks

@@ -1,4 +1,4 @@
-"""The repeated layers of a model, in which sharding engines gather it, and how large parts of it are."""
+"""The repeated layers of a model, which sharding engines gather one by one, and the sizes of parts of it."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
 def blocks(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The modules that transformers says must stay whole (``_no_split_modules``): its layers, as accelerate wraps them.
 
-    Empty for a model that does not say: it is then one unit.
+    Empty for a model without it, which is then one unit.
     """
     names = set(getattr(model, "_no_split_modules", None) or ())
     return [module for module in model.modules() if type(module).__name__ in names]
 
 
 def elements(modules: list[torch.nn.Module]) -> int:
-    """How many elements of the modules' parameters this rank holds, tied ones once."""
+    """The number of elements of the modules' parameters on this rank, tied ones once."""
     parameters = {id(parameter): parameter for module in modules for parameter in module.parameters()}
     return sum(local(parameter).numel() for parameter in parameters.values())
 

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def build_model(session: Session) -> torch.nn.Module:
-    """The cell's model in training mode, on the rank's device, with everything that its techniques apply.
+    """The cell's model in training mode, on the rank's device, with all techniques applied.
 
-    Every rank builds the same weights: the seed is the job's, not the rank's. Raises RankError if the model has
-    another number of parameters than its definition says.
+    Every rank builds the same weights: the seed is the job's, not the rank's. Raises RankError if the model's
+    number of parameters differs from its definition.
     """
     import torch
 
@@ -33,9 +33,9 @@ def build_model(session: Session) -> torch.nn.Module:
 
 
 def build_for_counting(session: Session) -> torch.nn.Module:
-    """The model without checkpointing and with plain attention: what model FLOPs are counted on, under fake tensors.
+    """The model without checkpointing and with plain attention, for counting model FLOPs under fake tensors.
 
-    Only those techniques are applied that change what there is to compute.
+    Only techniques that change the computation are applied.
     """
     model = _construct(session.job.model, attention="eager")
     for choice in session.strategy.choices:
@@ -55,18 +55,18 @@ def from_transformers(definition: Model, attention: str | None = None) -> torch.
 
 
 def without_weights(definition: Model) -> torch.nn.Module:
-    """What cells have that only send messages."""
+    """The model of cells that only send messages."""
     import torch
 
     return torch.nn.Module()
 
 
 def check_parameters(definition: Model, model: torch.nn.Module) -> None:
-    """Raise RankError unless the model has exactly the parameters that its definition says."""
+    """Raise RankError unless the model has exactly the number of parameters of its definition."""
     built = sum(parameter.numel() for parameter in model.parameters())
     if built != definition.parameters:
         raise RankError(
-            f"{definition.name} was built with {built:,} parameters, its definition says {definition.parameters:,}."
+            f"{definition.name} was built with {built:,} parameters, but its definition says {definition.parameters:,}."
         )
 
 

@@ -84,7 +84,7 @@ NAMES = {
     "transformers.PreTrainedModel._from_config": Private("a model of a config in the dtype that is asked for"),
 }
 
-# Operators, by namespace and name. torch documents none of them as stable.
+# Operators, by namespace and name. torch does not document them as stable.
 OPERATORS = {
     "_c10d_functional.wait_tensor": Private("the end of a collective"),
     "aten._amp_foreach_non_finite_check_and_unscale_": Private("fp16 overflows, in a trace"),

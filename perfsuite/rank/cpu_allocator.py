@@ -46,7 +46,7 @@ def _compile(library: Path, torch_folder: Path) -> None:
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
     if not compiler:
         raise Unsupported(
-            "A CPU cell counts its memory in a small C++ allocator, and no C++ compiler is here: install g++."
+            "A CPU cell counts its memory with a small C++ allocator, but there is no C++ compiler: install g++."
         )
     include = torch_folder / "include"
     part = library.with_suffix(f".{os.getpid()}.part")
@@ -61,13 +61,13 @@ def _compile(library: Path, torch_folder: Path) -> None:
 
 
 def refusal(message: str) -> tuple[int, int, int] | None:
-    """The bytes that were asked for, in use and to be had, from the sentence with which the allocator refuses."""
+    """The requested bytes, those in use and the capacity, from the allocator's error message."""
     found = re.search(r"tried to allocate (\d+) bytes with (\d+) bytes in use; the capacity is (\d+) bytes", message)
     return (int(found[1]), int(found[2]), int(found[3])) if found else None
 
 
 class CpuAllocator:
-    """The allocator of this process, installed by the constructor for good; all sizes in bytes."""
+    """The allocator of this process, installed permanently by the constructor; all sizes in bytes."""
 
     def __init__(self) -> None:
         self._library: Any = ctypes.CDLL(str(compiled()))
@@ -77,16 +77,16 @@ class CpuAllocator:
         self._library.perfsuite_install()
 
     def set_capacity(self, capacity_bytes: int | None) -> None:
-        """From now on an allocation that would cross it raises torch.OutOfMemoryError; None: there is no capacity."""
+        """From now on an allocation that would exceed it raises torch.OutOfMemoryError; None: no capacity."""
         self._library.perfsuite_set_capacity(ctypes.c_int64(-1 if capacity_bytes is None else capacity_bytes))
 
     @property
     def reserved_bytes(self) -> int | None:
-        """A CPU's allocator keeps nothing back."""
+        """A CPU's allocator caches nothing."""
         return None
 
     def prove_peak(self, of_events: int, counted: int) -> None:
-        """The log and the running count are kept apart, and must agree to the byte. Raises RankError."""
+        """The log and the running count are separate, and must agree to the byte. Raises RankError."""
         if of_events != counted:
             raise RankError(f"The log of allocations peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
 
@@ -99,26 +99,25 @@ class CpuAllocator:
         self._library.perfsuite_mark(ctypes.c_int64(number))
 
     def enter_phase(self, phase: str) -> None:
-        """What no module does is done by this phase."""
+        """Operators outside of modules belong to this phase."""
         self._library.perfsuite_phase(f"({phase})".encode())
 
     def enter_module(self, name: str) -> None:
-        """The forward of this module begins or goes on; "": of none."""
+        """The forward of this module begins or continues; "": of none."""
         self._library.perfsuite_module(name.encode())
 
     def settle(self) -> None:
-        """Wait until no other thread of this process runs. Raises RankError if one never rests."""
+        """Wait until no other thread of this process runs. Raises RankError if one never pauses."""
         if not self._library.perfsuite_settle(SETTLE_SECONDS):
             raise RankError(
-                f"A thread of this rank ran for {SETTLE_SECONDS} s without a pause: what is alive is unclear."
+                f"A thread of this rank ran for {SETTLE_SECONDS} s without a pause, so the live memory is unclear."
             )
 
     @contextlib.contextmanager
     def settled(self) -> Iterator[None]:
-        """Inside, a collective ends, and gloo's threads let go of its tensors, before the rank goes on.
+        """Inside, a collective ends, and gloo's threads free its tensors, before the rank continues.
 
-        Otherwise it depends on the kernel's scheduler which of gloo's copies are alive when the next tensor is
-        allocated.
+        Otherwise the kernel's scheduler decides which of gloo's copies are alive when the next tensor is allocated.
         """
         self._library.perfsuite_end_collectives(SETTLE_SECONDS)
         try:
@@ -130,7 +129,7 @@ class CpuAllocator:
         self._library.perfsuite_reset_peak()
 
     def refused(self, message: str) -> tuple[int, int] | None:
-        """The index of the last event before the allocation that the message tells of, and its bytes."""
+        """The index of the last event before the refused allocation, and its bytes."""
         told = refusal(message)
         index = last_with(self.events(), told[1]) if told else None
         return None if told is None or index is None else (index, told[0])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 @contextlib.contextmanager
 def build_lock() -> Iterator[None]:
-    """Around every build, whoever builds. A lock file of torch's is stale then, left behind by a build
-    that was killed: torch would wait for it for ever.
+    """Use this around every build. A lock file of torch's is then left over from a killed build: torch would wait for
+    it for ever.
     """
     from filelock import FileLock
 

@@ -1,7 +1,7 @@
-"""What changes the speed of a step and is in no library's version: environment variables, torch's and Python's global
-switches, and the versions of the libraries that come with torch.
+"""Settings that change the speed of a step, apart from library versions: environment variables, torch's and Python's
+global switches, and the versions of the libraries that come with torch.
 
-Asked for when the steps have run, since a model's or an engine's code may set them too.
+Read after the steps, since a model's or an engine's code may also set them.
 """
 
 from __future__ import annotations
@@ -16,20 +16,20 @@ import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
-OWN = "PERFSUITE_SETS"  # the variable that names those which perfsuite always sets: they say nothing
+OWN = "PERFSUITE_SETS"  # names the variables that perfsuite always sets, which are left out
 PREFIXES = (
     *("PYTORCH_", "TORCH", "NCCL_", "CUDA_", "CUBLAS", "CUDNN_", "NVIDIA_TF32", "TRITON_"),
     *("OMP_", "GOMP_", "KMP_", "MKL_", "OPENBLAS_", "ATEN_", "ONEDNN_", "DNNL_", "GLOO_", "DS_", "DEEPSPEED_"),
     *("ACCELERATE_", "MALLOC_", "LD_PRELOAD"),
 )
-PLACES = ("_DIR", "_HOME", "_PATH", "_ROOT", "_VERSION")  # ends of names that say where something lies, or what it is
+PLACES = ("_DIR", "_HOME", "_PATH", "_ROOT", "_VERSION")  # suffixes of names of places and versions
 DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the machine's record names the devices
 
 
 def flags(device: str, environment: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """By name, as a verdict tells them: {"NCCL_ALGO": "Ring", "torch threads": "1", "anomaly mode": "off"}.
+    """By name, as in a verdict: {"NCCL_ALGO": "Ring", "torch threads": "1", "anomaly mode": "off"}.
 
-    What this torch does not have is left out.
+    Flags that this torch does not have are left out.
     """
     found = variables(environment)
     with warnings.catch_warnings():
@@ -41,7 +41,7 @@ def flags(device: str, environment: Mapping[str, str] = os.environ) -> dict[str,
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:
-    """Those that change speed, without perfsuite's own and without places. Of what is preloaded only the names."""
+    """Those that change speed, without perfsuite's own and without paths. For preloaded libraries only the names."""
     left_out = {*environment.get(OWN, "").split(), *DEVICES}
     return {
         name: " ".join(map(os.path.basename, value.split(":"))) if name == "LD_PRELOAD" else value
@@ -55,11 +55,11 @@ def _say(value: Any) -> str:
         return "on" if value else "off"
     if isinstance(value, tuple):
         return ".".join(map(str, value))
-    return str(getattr(value, "name", value))  # of an enumeration
+    return str(getattr(value, "name", value))  # for an enumeration
 
 
 def _of_torch(path: str) -> Any:
-    """What ``torch.<path>`` is, or returns."""
+    """The value of ``torch.<path>``, or its return value."""
     import torch
 
     value = functools.reduce(getattr, path.split("."), torch)
@@ -67,7 +67,7 @@ def _of_torch(path: str) -> Any:
 
 
 def _fp32_matmuls() -> str:
-    """How fp32 matmuls are computed on CUDA. Where torch has the new switch, asking for the old one may raise."""
+    """How fp32 matmuls are computed on CUDA. If torch has the new switch, reading the old one may raise."""
     import torch
 
     matmul = torch.backends.cuda.matmul

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def new_tokens(workload: Workload) -> int:
     """How many tokens a sample gets: a sequence-to-sequence model's ``target_length``, half of a causal model's
-    sequence. Prompt and continuation together are then the sequence that the same cell trains on, so that they fit
-    into the model's positions.
+    sequence. Prompt and continuation together are then as long as a training sequence, so they fit the model's
+    positions.
     """
     return workload.target_length or workload.sequence_length // 2
 
 
 def prompts(session: Session, step: int) -> list[MicroBatch]:
-    """This rank's prompts of a step, padded on the left as ``generate`` wants them, without labels."""
+    """This rank's prompts of a step, padded on the left as ``generate`` needs them, without labels."""
     model, workload = session.job.model, session.job.workload
     if workload.target_length is None:
         length = workload.sequence_length - new_tokens(workload)
@@ -47,9 +47,9 @@ def pad_left(sample: Sample) -> Sample:
 def generate(model: Any, inputs: dict[str, torch.Tensor], count: int) -> torch.Tensor:
     """Continue every prompt by ``count`` tokens; returns the mean negative log-likelihood of the tokens, in nats.
 
-    A greedy token is the likeliest, so its likelihood is known while the logits are there, and none are kept for it.
-    Raises WrongEngine if there are not as many tokens, or not all in the cache but the last; Unsupported without
-    ``generate``, or where the cache does not tell its length.
+    A greedy token is the most likely one, so its likelihood is computed from the logits, and none are kept. Raises
+    WrongEngine if the number of tokens is wrong, or if the cache lacks more than the last one. Raises Unsupported
+    without ``generate``, or if the cache does not report its length.
     """
     import torch
     from transformers import LogitsProcessor, LogitsProcessorList
@@ -65,7 +65,7 @@ def generate(model: Any, inputs: dict[str, torch.Tensor], count: int) -> torch.T
             return logits
 
     likelihood = Likelihood()
-    model.generation_config.eos_token_id = None  # else a text may end early, and steps would do different work
+    model.generation_config.eos_token_id = None  # otherwise a text may end early, and steps would do different work
     pad = getattr(model.config, "pad_token_id", None)
     output = model.generate(
         **inputs,
@@ -82,12 +82,14 @@ def generate(model: Any, inputs: dict[str, torch.Tensor], count: int) -> torch.T
     made = output.sequences.shape[1] - seen
     cache = output.past_key_values
     if cache and not hasattr(cache, "get_seq_length"):  # transformers 4 with the older models
-        raise Unsupported(f"{type(model).__name__} gives its cache as a {type(cache).__name__}, which tells no length.")
+        raise Unsupported(
+            f"{type(model).__name__} gives its cache as a {type(cache).__name__}, which does not report its length."
+        )
     cached = cache.get_seq_length() if cache else 0
     if made != count:
-        raise WrongEngine(f"generate must make {count} tokens for each prompt, it made {made}.")
+        raise WrongEngine(f"generate must make {count} tokens for each prompt, but it made {made}.")
     if cached != seen + made - 1:
-        raise WrongEngine(f"generate's cache must hold {seen + made - 1} positions, it holds {cached}.")
+        raise WrongEngine(f"generate's cache must have {seen + made - 1} positions, but it has {cached}.")
     return likelihood.total / count
 
 

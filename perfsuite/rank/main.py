@@ -1,7 +1,7 @@
 """One rank of one cell: build, prepare, prove the engine, step, write one result.
 
 By hand, without the server:  python -m perfsuite.rank.main FOLDER RANK
-where FOLDER holds the cell's job.json. One process per rank; the ranks find each other through FOLDER.
+where FOLDER contains the cell's job.json. One process per rank; the ranks find each other through FOLDER.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ OUT_OF_MEMORY = (
 
 
 def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
-    """Train the cell and return what this rank measured."""
+    """Train the cell and return this rank's measurements."""
     engine = session.strategy.engine
     kinds = [module.METER for module in session.catalog.modules("metric")]
     meters = [kind(session) for kind in kinds if engine.process in kind.processes]
@@ -76,9 +76,9 @@ def drive(
     phases_seconds: dict[str, float],
     skipped: list[bool],
 ) -> dict[str, str | int]:
-    """Build, prepare, prove the engine and step, watched by the meters: what is measured, and what is traced.
+    """Build, prepare, prove the engine and step, watched by the meters; for measuring and for tracing.
 
-    ``kinds`` says what each step is for. It may look at ``skipped``, to which every step adds whether it was.
+    ``kinds`` says what each step is for. It may read ``skipped``, to which every step appends whether it was skipped.
     """
     with _timed("build", session, phases_seconds):
         model = build_model(session)
@@ -103,7 +103,7 @@ def drive(
         steps = itertools.islice(numbers, block_size(session.job.steps) if kind == "unfenced" else 1)
         batches = [_feed(session, trainer, meters, kind, number) for number in steps]
         trainer.reads_norm = kind in READS_NORM
-        align(session)  # else a fast rank's step would contain the slow one's previous step
+        align(session)  # otherwise a fast rank's step would contain the slow rank's previous step
         with contextlib.ExitStack() as around:
             for meter in meters:
                 around.enter_context(meter.step(kind))
@@ -128,7 +128,7 @@ def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: str
 
 
 def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
-    """What each step is for. A step that fp16 skipped has no optimizer state to record, so another is recorded."""
+    """The kind of each step. A step that fp16 skipped has no optimizer state to record, so another is recorded."""
     recorded = 0
     for _ in range(MOST_TRACED_STEPS):
         yield "traced"
@@ -144,7 +144,7 @@ def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
 
 
 def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> None:
-    """The end of an epoch: always the same batches, as a validation set is."""
+    """The end of an epoch: always the same batches, like a validation set."""
     losses = []
     for number in range(EVALUATED_BATCHES):
         session.mark("evaluation")
@@ -156,10 +156,10 @@ def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> No
 
 
 def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> int:
-    """Run one rank to its end and leave result or failure in the folder. Returns the exit status. ``warm_up`` does what
-    was not done for all ranks before they were forked.
+    """Run one rank to its end and leave result or failure in the folder. Returns the exit status. ``warm_up`` does the
+    preparation that was not done before the ranks were forked.
     """
-    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a rank that hangs where it is
+    faulthandler.register(signal.SIGUSR1, all_threads=False)  # the watchdog asks a hanging rank for its stack
     progress = ProgressWriter(folder / f"rank{rank}.progress")
     session = None
     try:
@@ -184,9 +184,9 @@ def run(folder: Path, rank: int, warm_up: Callable[[], None] | None = None) -> i
 
 
 def _report(error: BaseException, folder: Path, rank: int, where: str, session: Session | None) -> None:
-    """Say in a file why this rank ends; the first rank to do so is to blame."""
+    """Write the reason why this rank ends to a file; the first rank to do so is the culprit."""
     if isinstance(error, RankError):
-        print(error, file=sys.stderr)  # it says all that there is to say
+        print(error, file=sys.stderr)  # its message is complete
     else:
         traceback.print_exception(error)
     error = _evidence(lambda: lacking(error), None) or error
@@ -218,9 +218,9 @@ def _evidence(ask: Callable[[], T], otherwise: T) -> T:
 
 
 def seed_steps(session: Session) -> None:
-    """Dropout draws from here on: each rank its own numbers, whatever was drawn before by engines and meters.
+    """Seeds dropout: each rank draws its own numbers, independent of earlier draws by engines and meters.
 
-    The tensor-parallel ranks of one replica draw the same, for they drop from the same hidden states.
+    The tensor-parallel ranks of one replica draw the same, since they drop from the same hidden states.
     """
     import torch
 

@@ -1,4 +1,4 @@
-"""What a meter is: it watches a rank's steps and tells its readings at the end."""
+"""The base class of meters: a meter watches a rank's steps and returns its readings at the end."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def on_dtensors(types: Iterable[type]) -> bool:
-    """Whether an operator is on DTensors, of global shape. If a dispatch mode returns NotImplemented there, what the
-    operator does to this rank's parts, and what it sends, comes by one by one.
+    """Whether an operator is on DTensors, with global shape. If a dispatch mode returns NotImplemented there, the
+    operators on this rank's parts, and its collectives, are dispatched one by one.
     """
     distributed = sys.modules.get("torch.distributed.tensor")
     return distributed is not None and any(issubclass(kind, distributed.DTensor) for kind in types)
@@ -27,12 +27,12 @@ class Meter:
 
     "traced"   the first steps; memory is recorded, so they are slow
     "warmup"   not recorded
-    "timed"    nothing but the clock watches
+    "timed"    only the clock watches
     "unfenced" a block of steps without a barrier or a synchronization between them: ``step`` is around the whole block,
                ``stepped`` is called for each of its steps after the block
     "called"   one step whose Python calls are counted
     "counted"  one step under dispatch modes that count operators
-    "profiled" one step under torch's profiler, on CUDA alone
+    "profiled" one step under torch's profiler, only on CUDA
     """
 
     processes: tuple[str, ...] = ("training", "inference")  # the kinds of cells that it watches
@@ -42,11 +42,11 @@ class Meter:
         self.session = session
 
     def prepared(self, trainer: Trainer) -> None:
-        """The engine is ready and proven; no step has run."""
+        """The engine is ready and checked; no step has run."""
         self.trainer = trainer
 
     def feed(self, kind: str) -> contextlib.AbstractContextManager[object]:
-        """A context around the making of one step's batch."""
+        """A context around making one step's batch."""
         return contextlib.nullcontext()
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
@@ -54,10 +54,10 @@ class Meter:
         return contextlib.nullcontext()
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
-        """A step is done; what is read here is outside the clock."""
+        """A step is done; reading here is outside the clock."""
 
     def evaluated(self, loss: float) -> None:
-        """An epoch and the evaluation behind it are done."""
+        """An epoch and its evaluation are done."""
 
     def readings(self) -> dict[str, Reading]:
         """All that was measured, by the metric's name."""

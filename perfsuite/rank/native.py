@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from perfsuite.rank.session import Session
 
-EVALUATED_TOKENS = 8  # new ones per sample, of a sequence-to-sequence model's evaluation
+EVALUATED_TOKENS = 8  # new tokens per sample, in a sequence-to-sequence model's evaluation
 
 
 class LoopTrainer(Trainer):
@@ -32,7 +32,7 @@ class LoopTrainer(Trainer):
         self.module, self.optimizer = self.loop.prepare(model)
 
     def wrap(self, model: torch.nn.Module) -> torch.nn.Module:
-        """What the forward goes through."""
+        """The module that the forward calls."""
         return model
 
     def kept_parameters(self, module: torch.nn.Module) -> Iterable[torch.nn.Parameter]:
@@ -45,11 +45,11 @@ class LoopTrainer(Trainer):
         return self.session.recipe.optimizer(self.parameter_groups(), self.session.recipe.learning_rate)
 
     def trainable(self) -> list[torch.nn.Parameter]:
-        """The parameters that the optimizer steps."""
+        """The parameters that the optimizer updates."""
         return [parameter for parameter in self.parameters if parameter.requires_grad]
 
     def parameter_groups(self) -> list[Any]:
-        """What the optimizer is given: parameters, or groups of them as torch's optimizers take them."""
+        """The optimizer's input: parameters, or groups of them in torch's format."""
         return self.trainable()
 
     def make_scaler(self) -> Any:
@@ -59,7 +59,7 @@ class LoopTrainer(Trainer):
         return torch.amp.GradScaler(self.session.job.device, enabled=self.session.recipe.loss_scaling)
 
     def accumulating(self) -> contextlib.AbstractContextManager[None]:
-        """Around forward and backward of every micro-batch but the last."""
+        """Around forward and backward of every micro-batch except the last."""
         return contextlib.nullcontext()
 
     def forward_backward(self, batch: list[MicroBatch], scale: Callable[[Any], Any]) -> torch.Tensor:
@@ -83,10 +83,10 @@ class LoopTrainer(Trainer):
         return loss_sum
 
     def reduce_gradients(self) -> None:
-        """What is left to reduce over the ranks after the last backward."""
+        """Reduce the remaining gradients over the ranks after the last backward."""
 
     def gradients(self) -> list[torch.Tensor]:
-        """All gradients that there are, as the engine keeps them."""
+        """All existing gradients, as the engine keeps them."""
         return [parameter.grad for parameter in self.trainable() if parameter.grad is not None]
 
     def gradient_norm(self) -> torch.Tensor:
@@ -117,7 +117,7 @@ class LoopTrainer(Trainer):
 
 
 def evaluate(trainer: Trainer, module: torch.nn.Module, batch: list[MicroBatch]) -> Any:
-    """This rank's share of the loss in eval mode; a sequence-to-sequence model then writes some tokens too, as with
+    """This rank's share of the loss in eval mode; a sequence-to-sequence model then also generates some tokens, as with
     ``predict_with_generate``.
     """
     import torch
@@ -134,7 +134,7 @@ def evaluate(trainer: Trainer, module: torch.nn.Module, batch: list[MicroBatch])
 
 
 def storages(values: Iterable[Any]) -> Iterator[torch.Tensor]:
-    """The plain tensors among the values; those that a tensor subclass is made of, where it is one."""
+    """The plain tensors among the values; for a tensor subclass, its inner tensors."""
     import torch
 
     for value in values:

@@ -1,4 +1,4 @@
-"""The norm of a gradient whose parts may be sharded, and clipping by it."""
+"""The norm of a gradient that may be sharded, and clipping by it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def local(tensor: Any) -> Any:
-    """What this rank holds of a tensor: a DTensor's shard, or the tensor itself. Communicates nothing."""
+    """This rank's part of a tensor: a DTensor's shard, or the tensor itself. No communication."""
     return getattr(tensor, "_local_tensor", tensor)
 
 
@@ -18,8 +18,8 @@ def gradient_norm(gradients: Iterable[torch.Tensor], device: torch.device, group
     """The 2-norm of the gradient as a scalar on the rank's device, equal on all ranks that share it.
 
     A DTensor's squares are summed over the mesh dimensions along which it is sharded; ``groups`` are process groups
-    over which everything is sharded beside (flat shards, pipeline stages). A replicated tensor counts once. Offloaded
-    gradients are on the host, and NCCL sums on the device alone.
+    over which everything is also sharded (flat shards, pipeline stages). A replicated tensor counts once. Offloaded
+    gradients are on the host, but NCCL sums only on the device.
     """
     import torch
     import torch.distributed as dist
@@ -35,7 +35,7 @@ def gradient_norm(gradients: Iterable[torch.Tensor], device: torch.device, group
         for group in sharded_over:
             dist.all_reduce(square, group=group)
         squares.append(square)
-    # With flat shards a rank may hold none of the trained parameters.
+    # With flat shards a rank may have none of the trained parameters.
     total = torch.stack(squares).sum() if squares else torch.zeros((), device=device)
     for group in groups:
         dist.all_reduce(total, group=group)
@@ -60,7 +60,7 @@ def clip(gradients: Iterable[torch.Tensor], norm: torch.Tensor, largest: float) 
 
     factor = torch.clamp(largest / (norm + 1e-6), max=1.0)
     kept = [local(gradient) for gradient in gradients]
-    if kept:  # a rank's flat shard may hold nothing that is trained
+    if kept:  # a rank's flat shard may have no trained parameters
         torch._foreach_mul_(kept, factor.to(kept[0].device))
 
 

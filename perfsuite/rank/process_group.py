@@ -1,4 +1,4 @@
-"""How the ranks of one cell find each other, and how they part."""
+"""How the ranks of one cell connect, and how they disconnect."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT = datetime.timedelta(minutes=30)  # the launcher's watchdog ends a cell 
 def join(session: Session, folder: Path) -> None:
     """Set the device and form the default process group.
 
-    Rank 0 binds a port that the system chooses and tells it in a file, so two cells never race for one.
+    Rank 0 binds a port that the system chooses and writes it to a file, so two cells never race for one.
     """
     import torch
     import torch.distributed as dist
@@ -36,7 +36,7 @@ def join(session: Session, folder: Path) -> None:
         if reason := why_no_kernels(torch.cuda.get_device_capability(), torch.cuda.get_arch_list()):
             raise Unsupported(f"torch {torch.__version__} {reason}")
     else:
-        torch.set_num_threads(1)  # a CPU rank is one core, whatever the machine
+        torch.set_num_threads(1)  # a CPU rank is one core on every machine
         mkldnn = torch.ops.mkldnn
         half_precision = mkldnn._is_mkldnn_bf16_supported() or mkldnn._is_mkldnn_fp16_supported()
         if reason := why_others(session.job.kernels, torch.backends.cpu.get_cpu_capability(), half_precision):
@@ -64,21 +64,19 @@ def join(session: Session, folder: Path) -> None:
 
 def why_no_kernels(capability: tuple[int, int], built: Iterable[str]) -> str:
     """Why a torch with kernels for ``built`` ("sm_90", or "compute_90" that the driver compiles) has none for a device;
-    empty where it has. Kernels run on devices of the same major capability and a minor one that is not lower (CUDA C++
-    programming guide, binary compatibility), others would end in "no kernel image is available".
+    empty if it has. Kernels run on devices of the same major capability and a minor one that is not lower (CUDA C++
+    programming guide, binary compatibility), others would fail with "no kernel image is available".
     """
     major, minor = capability
     known = [re.fullmatch(r"(sm|compute)_(\d+)(\d)[a-z]?", one) for one in built]
     there = [(one[1], int(one[2]), int(one[3])) for one in known if one]
     runs = any((kind == "compute" or major == of) and (of, least) <= (major, minor) for kind, of, least in there)
     names = ", ".join(f"{of}.{least}" for _, of, least in there)
-    return (
-        "" if runs else f"has kernels for devices of compute capability {names or 'none'}, this one is {major}.{minor}."
-    )
+    return "" if runs else f"has kernels for compute capability {names or 'none'}, but this device has {major}.{minor}."
 
 
 def leave() -> None:
-    """Part in order: nobody's sockets close while another still computes."""
+    """Disconnect in order: no rank's sockets close while another still computes."""
     import torch.distributed as dist
 
     if dist.get_world_size() > 1:

@@ -11,24 +11,24 @@ from perfsuite.catalog.strategies import DIMENSIONS, Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """Everything about a step that is not the engine's affair. A technique changes it by setting a field."""
+    """Everything about a step that does not belong to the engine. A technique changes it by setting a field."""
 
     compute_dtype: str = "float32"
     tf32: bool = False  # fp32 matmuls may round their inputs to tf32
     loss_scaling: bool = False
-    pure: bool = False  # parameters, gradients and optimizer state too are of the compute dtype
+    pure: bool = False  # parameters, gradients and optimizer state also have the compute dtype
     clip: float | None = None  # the largest norm of the gradient
     optimizer: Callable[[Any, float], Any]
     learning_rate: float = 5e-5  # the default of transformers' Trainer
     accumulation: int = 1
     around: Callable[[], AbstractContextManager[Any]] = nullcontext  # around all forwards and backwards of a step
-    epochs: int = 1  # of the timed steps; more than one are each followed by an evaluation
+    epochs: int = 1  # of the timed steps; if there are several, an evaluation follows each
     offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"
     offload_parameters: str | None = None
 
 
 def recipe_of(strategy: Strategy) -> Recipe:
-    """The recipe of a strategy: every technique's fields, with its number where it takes one."""
+    """The recipe of a strategy: every technique's fields, with its number if it takes one."""
     fields: dict[str, Any] = {}
     for choice in strategy.choices:
         fields.update(choice.technique.sets)

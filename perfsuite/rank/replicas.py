@@ -1,4 +1,4 @@
-"""Data parallelism beside other dimensions: replicas average gradients after the last backward, and stay equal."""
+"""Data parallelism with other dimensions: replicas average gradients after the last backward, and stay equal."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def average_gradients(gradients: Iterable[torch.Tensor], group: Any) -> None:
 
 
 def replicas(session: Session, parameters: Iterable[torch.Tensor]) -> Iterator[tuple[torch.Tensor, Any]]:
-    """What Trainer.replicated yields of a rank's parameters: each is the same in all replicas, and what a
-    tensor-parallel plan leaves whole (norms) is the same on all tensor-parallel ranks too.
+    """A rank's parameters for Trainer.replicated: each is the same in all replicas, and parameters that a
+    tensor-parallel plan leaves whole (norms) are also the same on all tensor-parallel ranks.
     """
     for parameter in parameters:
         if session.layout.replicas > 1:

@@ -1,4 +1,4 @@
-"""What a rank knows: its job, its place, its catalog, its device, and whom to tell about its progress."""
+"""A rank's context: its job, its place, its catalog, its device, and the listeners to its progress."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Session:
     layout: Layout
     scratch: Path | None = None  # for files that are removed when the cell ends
     listeners: list[Listener] = field(default_factory=list)
-    waits: Listener = lambda phase: None  # to be told from time to time that this rank waits, and does not hang
-    recorded: Callable[[], Recorded] | None = None  # what the traced steps allocated, once they are done
-    runtime_calls: Any = None  # of CUDA in the profiled step, as meters/_cuda_runtime.py counts them
-    at_refusal: Callable[[str], dict[str, int]] | None = None  # what was alive when memory ran out, by its message
+    waits: Listener = lambda phase: None  # called from time to time while this rank waits, and does not hang
+    recorded: Callable[[], Recorded] | None = None  # the allocations of the traced steps, after them
+    runtime_calls: Any = None  # of CUDA in the profiled step, counted by meters/_cuda_runtime.py
+    at_refusal: Callable[[str], dict[str, int]] | None = None  # live bytes when memory ran out
 
     @classmethod
     def open(cls, job: Job, rank: int, scratch: Path | None = None) -> Session:
@@ -59,12 +59,12 @@ class Session:
 
     @property
     def data_rank(self) -> int:
-        """Which of the ``layout.data_ranks`` shares of the global batch this rank is fed."""
+        """Which of the ``layout.data_ranks`` shares of the global batch this rank gets."""
         return self.rank // self.layout.tensor % self.layout.data_ranks
 
     @property
     def leads_replica(self) -> bool:
-        """Whether this rank is the first of those that are fed the same data: it counts what they do together."""
+        """Whether this rank is the first of those with the same data: it counts for all of them."""
         return self.rank % self.layout.tensor == 0 and self.stage == 0
 
     @property
@@ -96,12 +96,12 @@ class Session:
         return dtype
 
     def mark(self, phase: str) -> None:
-        """Tell everyone who listens that a phase begins: "batch", "forward", "backward", "optimizer" or "end"."""
+        """Notify all listeners that a phase begins: "batch", "forward", "backward", "optimizer" or "end"."""
         for listener in self.listeners:
             listener(phase)
 
     def synchronize(self) -> None:
-        """Wait until the device has done all that was asked of it."""
+        """Wait until the device has finished all of its work."""
         if self.job.device == "cuda":
             import torch
 

@@ -1,4 +1,4 @@
-"""Tensor parallelism with transformers' own plan: who can have it, how it is applied, what it sends."""
+"""Tensor parallelism with transformers' own plan: which models support it, how it is applied, what it sends."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 Plan = Mapping[str, str]  # the name of a parameter or a module, and the style in which transformers divides it
 
-_MASKED = "torch.nn.utils.prune multiplies a divided weight with a whole mask ('got mixed torch.Tensor and DTensor')"
-UNDIVIDED = {  # techniques that the plan does not fit
+_MASKED = "torch.nn.utils.prune multiplies a sharded weight with a whole mask ('got mixed torch.Tensor and DTensor')"
+UNDIVIDED = {  # techniques that do not work with the plan
     "prune": _MASKED,
     "prune_structured": _MASKED,
     "lora": "peft puts the weights of attention into layers that transformers' plan does not name, so every "
-    "tensor-parallel rank would hold them whole",
+    "tensor-parallel rank would have all of them",
 }
 
 
@@ -40,10 +40,10 @@ def why_not_divided(proposal: Proposal) -> str:
 
 
 def apply(session: Session, model: torch.nn.Module) -> Plan:
-    """Divide the model over this rank's tensor-parallel group, in place, and return the plan by which it was done.
+    """Divide the model over this rank's tensor-parallel group, in place, and return the plan that was used.
 
-    Every rank holds the whole model with equal weights before and keeps its part of each, so nothing is sent.
-    Raises Unsupported with a transformers that cannot divide a model that is there already.
+    Every rank first has the whole model with equal weights and keeps its part of each, so nothing is sent. Raises
+    Unsupported if transformers cannot divide an existing model.
     """
     try:
         from transformers.distributed import DistributedConfig
@@ -52,10 +52,10 @@ def apply(session: Session, model: torch.nn.Module) -> Plan:
         raise Unsupported(f"Tensor parallelism needs a newer transformers: {error}.") from error
 
     hf: Any = model
-    # The public way to the plan with its wildcards replaced leads through from_pretrained, which wants a checkpoint.
+    # The public way to the plan with its wildcards replaced is from_pretrained, which needs a checkpoint.
     plan, _, _ = hf._resolve_parallel_plans(DistributedConfig(tp_size=session.layout.tensor))
     known = {name for name, _ in model.named_parameters()} | {name for name, _ in model.named_modules()}
-    # A tied weight is there once; from_pretrained too ties only after it has divided.
+    # A tied weight exists once; from_pretrained also ties only after dividing.
     plan = {name: style for name, style in plan.items() if name in known}
     apply_tensor_parallelism(hf, session.mesh["tensor"], plan)
     hf.tie_weights()
@@ -63,9 +63,9 @@ def apply(session: Session, model: torch.nn.Module) -> Plan:
 
 
 def check(session: Session, model: torch.nn.Module, plan: Plan) -> dict[str, str | int]:
-    """Prove that every weight that the plan names is divided over the tensor-parallel ranks, and all matrices are.
+    """Prove that every weight in the plan, and every matrix, is divided over the tensor-parallel ranks.
 
-    A part may be sharded again over other ranks, which is for that engine's check to prove. Raises WrongEngine.
+    A part may be sharded again over other ranks, which that engine's check proves. Raises WrongEngine.
     """
     from torch.distributed.tensor import DTensor
 
@@ -76,7 +76,7 @@ def check(session: Session, model: torch.nn.Module, plan: Plan) -> dict[str, str
         if not isinstance(parameter, DTensor) or "tensor" not in dimensions:
             if name in plan or parameter.dim() > 1:
                 raise WrongEngine(
-                    f"{name} must be divided over {width} tensor-parallel ranks, this rank holds all of it."
+                    f"{name} must be divided over {width} tensor-parallel ranks, but this rank has all of it."
                 )
             here += parameter.numel()
             continue
@@ -86,13 +86,13 @@ def check(session: Session, model: torch.nn.Module, plan: Plan) -> dict[str, str
         here += held
         if not divided or (mesh.ndim == 1 and held * width != parameter.numel()):
             raise WrongEngine(
-                f"{name} must be 1/{width} of {parameter.numel():,} elements here, it is {held:,} by {placement}."
+                f"{name} must be 1/{width} of {parameter.numel():,} elements here, but it is {held:,} by {placement}."
             )
     return {"tensor_ranks": width, "elements_here": here}
 
 
 def parameter_groups(parameters: list[torch.nn.Parameter]) -> list[dict[str, Any]]:
-    """Parameters of different meshes apart, and plain ones: torch's foreach optimizers refuse lists of both."""
+    """Separate groups by mesh, and one for plain parameters: torch's foreach optimizers refuse mixed lists."""
     by_mesh: dict[Any, list[Any]] = {}
     for parameter in parameters:
         by_mesh.setdefault(getattr(parameter, "device_mesh", None), []).append(parameter)
@@ -100,17 +100,18 @@ def parameter_groups(parameters: list[torch.nn.Parameter]) -> list[dict[str, Any
 
 
 def traffic(session: Session, model: torch.nn.Module, plan: Plan, *, autocast: bool = True) -> dict[str, int] | None:
-    """Bytes of one step's messages between the tensor-parallel ranks; None for a plan of styles not written here.
+    """Bytes of one step's messages between the tensor-parallel ranks; None for a plan with styles that this file does
+    not know.
 
-    Megatron (arXiv 1909.08053, section 3) sends two all-reduces of the hidden states per layer in forward, behind
+    Megatron (arXiv 1909.08053, section 3) sends two all-reduces of the hidden states per layer in forward, after
     attention and feed-forward, and two in backward, before them. transformers' plan has the same two in forward, one
     per matrix that is cut by its input ("rowwise"). In backward each matrix that is cut by its output ("colwise") sums
-    the gradient of its own input, before autograd adds those of query, key and value, or gate and up: five where
+    the gradient of its own input, before autograd adds those of query, key and value, or gate and up: five, but
     Megatron has two. The embedding, cut by the vocabulary, sums its output, the head the gradient of its input, and the
-    head's logits are gathered whole where Megatron computes the loss on its own part of them.
+    head's logits are gathered, but Megatron computes the loss on each rank's part of them.
 
-    The hidden states are fp32 under ``autocast`` (not where an engine casts the parameters), and so are the
-    embedding's output and every gradient of an input; what a matrix puts out is of the compute dtype. When a layer is
+    The hidden states are fp32 under ``autocast`` (not if an engine casts the parameters), and so are the
+    embedding's output and every gradient of an input; a matrix' output has the compute dtype. When a layer is
     computed again, it stops at the last tensor that backward needs, which is the last matrix's input: all of its sums
     but the last are sent again.
     """

@@ -1,4 +1,4 @@
-"""What an engine must be able to do in a rank. Nothing here imports torch: engine files are read by the parent too."""
+"""The interface of an engine in a rank. Nothing here imports torch: the parent reads engine files too."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class StepOutcome:
     """Of one optimizer step: this rank's share of the loss (the mean over ranks is the loss) and the gradient norm.
 
-    Both stay tensors, or numbers where the engine has them, so that a step never waits for them. Inference has no
-    gradient norm, communication has neither. ``skipped`` says that fp16 gradients overflowed and the optimizer did not
-    step: a flag, or the tensors of which any says so.
+    Both stay tensors, or numbers if the engine has them, so that a step never waits for them. Inference has no
+    gradient norm, communication has neither. ``skipped`` means that fp16 gradients overflowed and the optimizer did
+    not step: a flag, or tensors, any of which may be nonzero.
     """
 
     loss: Any = None
@@ -34,8 +34,8 @@ class Trainer:
     """Base of all engines. The constructor prepares ``model`` for training; ``session.mark(phase)`` must be called
     when each forward, backward and optimizer phase begins.
 
-    ``reads_norm`` says whether the next step is to compute a gradient norm that its recipe does not need. A timed step
-    is not: what is timed is what the library does.
+    ``reads_norm`` says whether the next step computes a gradient norm that its recipe does not need. A timed step does
+    not: only the library's own work is timed.
     """
 
     reads_norm = True
@@ -57,7 +57,7 @@ class Trainer:
         return make_batch(self.session, step)
 
     def check(self) -> dict[str, str | int]:
-        """Prove that this engine is what it is named, and return the evidence. Raises WrongEngine."""
+        """Prove that this is the named engine, and return the evidence. Raises WrongEngine."""
         raise NotImplementedError
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
@@ -65,27 +65,27 @@ class Trainer:
         raise NotImplementedError
 
     def finished(self, outcome: StepOutcome) -> StepOutcome:
-        """What perfsuite alone wants to know of a step, found out after the clock: ``skipped`` becomes a flag."""
+        """The outcome with perfsuite's own reads, which are made after the clock: ``skipped`` becomes a flag."""
         skipped = outcome.skipped if isinstance(outcome.skipped, list) else [outcome.skipped]
         return dataclasses.replace(outcome, skipped=any(map(bool, skipped)))
 
     def evaluate(self, batch: list[MicroBatch]) -> Any:
-        """The evaluation of one batch without gradients, after which training goes on; returns its loss."""
+        """Evaluate one batch without gradients, so that training can continue; returns its loss."""
         raise NotImplementedError
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
-        """Every (category, tensor) that this rank holds right now: parameters, gradients, optimizer state, …"""
+        """Every (category, tensor) on this rank at this moment: parameters, gradients, optimizer state, …"""
         raise NotImplementedError
 
     def traffic(self) -> Mapping[str, int] | None:
-        """The theory of a step's communication: bytes of this rank's messages by collective, as the meter counts them.
+        """The theory of a step's communication: bytes of this rank's messages by collective, in the meter's terms.
 
-        None where there is no theory. Scalars (loss, norm, overflow flags) are left out.
+        None if there is no theory. Scalars (loss, norm, overflow flags) are left out.
         """
         return None
 
     def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
-        """Tensors that other ranks must hold too, equal after every step, each with the process group of those ranks
-        (None: all). Empty where nothing is replicated; a tensor may come with several groups.
+        """Tensors that must be equal on other ranks after every step, each with the process group of those ranks (None:
+        all). Empty if nothing is replicated; a tensor may have several groups.
         """
         return iter(())

@@ -1,9 +1,9 @@
-"""Two cells that are measured in turns, one's iteration, then the other's: both see the same mood of the machine.
+"""Two cells that are measured in turns, iteration by iteration, so that the machine's state affects both alike.
 
 Every rank has a named pipe. A rank that is done with its step writes its number into the pipes of all ranks of the
 other side, then waits until all of those have written theirs into its own. So no rank begins while one of the other
-side still computes, and no side needs a barrier, which takes longer than the pipes. A side whose other side has ended
-goes on alone.
+side still computes, and no side needs a barrier, which takes longer than the pipes. If one side has ended, the other
+continues alone.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from perfsuite.rank.session import Session
     from perfsuite.wire.job import Turns
 
-TELL_SECONDS = 1.0  # a rank that waits for its turn does not hang, and says so
-MOST_BYTES = 65536  # what a pipe holds
+TELL_SECONDS = 1.0  # how often a rank that waits for its turn reports that it does not hang
+MOST_BYTES = 65536  # the capacity of a pipe
 
 
 def turns_of(session: Session) -> Callable[[str], None]:
-    """What every rank calls before each step with the step's kind, and returns from when it is this cell's turn."""
+    """The function that every rank calls before each step with its kind; it returns when it is this cell's turn."""
     if session.job.turns is None:
         return lambda kind: None
     taker = _Taker(session, session.job.turns)
@@ -45,7 +45,7 @@ def turns_of(session: Session) -> Callable[[str], None]:
 
 
 def align(session: Session) -> None:
-    """All ranks go on together."""
+    """All ranks continue together."""
     import torch.distributed as dist
 
     if session.world_size > 1 and dist.is_initialized():
@@ -53,10 +53,10 @@ def align(session: Session) -> None:
 
 
 def _stay_on_core(rank: int) -> None:
-    """Keep all threads of this rank on one core, that of the other side's rank of the same number.
+    """Keep all threads of this rank on one core, the same as that of the other side's rank with the same number.
 
-    Cores are not alike, with a neighbour on one of them or on its twin: of two sides that the kernel had placed, one
-    was slower by 3 % in eight pairs of eight.
+    Cores differ, for example if another process uses one of them or its hyperthread: with the kernel's placement, one
+    side was slower by 3 % in eight of eight pairs.
     """
     cores = sorted(os.sched_getaffinity(0))
     for thread in os.listdir("/proc/self/task"):
@@ -65,15 +65,15 @@ def _stay_on_core(rank: int) -> None:
 
 
 class _Taker:
-    """One rank's. ``heard`` counts what each rank of the other side has said: that it is ready, then that a step of its
-    own is done.
+    """One rank's turns. ``heard`` counts the messages of each rank of the other side: that it is ready, then that a
+    step of its own is done.
     """
 
     def __init__(self, session: Session, turns: Turns) -> None:
         self.session = session
         self.inbox = os.open(turns.inboxes[session.rank], os.O_RDWR)
         self.outboxes = [os.open(path, os.O_RDWR) for path in turns.outboxes]
-        self.due = 0 if turns.first else 1  # who is not the first awaits a step more
+        self.due = 0 if turns.first else 1  # the second side waits for one more step
         self.heard = Counter(dict.fromkeys(range(len(turns.outboxes)), 0))
 
     def take(self) -> None:

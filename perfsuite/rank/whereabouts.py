@@ -1,4 +1,4 @@
-"""Where a step is: the phase, and the module whose forward runs or, in a backward, whose forward made what runs.
+"""The place of a step: the phase, and the module whose forward runs or, in backward, whose forward made the node.
 
 Global hooks watch modules and optimizers, so nothing is put into the model, and nothing into its graph: a node of the
 graph belongs to the module that was running when autograd numbered it. Hooks see nothing in compiled code and would
@@ -23,8 +23,8 @@ UNNUMBERED = 2**64 - 1  # a node that accumulates a gradient (torch/csrc/autogra
 
 @contextlib.contextmanager
 def watch(model: torch.nn.Module, tell: Callable[[str], None]) -> Iterator[None]:
-    """Inside, ``tell`` is called with a module's path, or an optimizer's class, when its forward or step begins or goes
-    on, and with "" when none runs.
+    """Inside, ``tell`` is called with a module's path, or an optimizer's class, when its forward or step begins or
+    continues, and with "" when none runs.
     """
     from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
     from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
@@ -43,7 +43,7 @@ def watch(model: torch.nn.Module, tell: Callable[[str], None]) -> Iterator[None]
         running.pop()
         tell(running[-1])
 
-    # A wrapper's forward is that of whoever called it.
+    # A wrapper's forward belongs to its caller.
     handles = [
         register_module_forward_pre_hook(lambda module, _: enter(names.get(module, running[-1]))),
         register_module_forward_hook(leave, always_call=True),
@@ -58,13 +58,13 @@ def watch(model: torch.nn.Module, tell: Callable[[str], None]) -> Iterator[None]
 
 
 def _path(name: str) -> str:
-    """Without what wrappers put between: ``transformer.h.0._fsdp_wrapped_module.attn``."""
+    """The path without the wrappers' parts: ``transformer.h.0._fsdp_wrapped_module.attn``."""
     return ".".join(part for part in name.split(".") if not part.startswith("_"))
 
 
 class Whereabouts:
-    """Says where a step is, to code that a dispatch mode calls at every operator: that is how the last node is known
-    when a gradient is accumulated, which has no number of its own.
+    """Gives the place of a step to code that a dispatch mode calls at every operator. So the last node is known when a
+    gradient is accumulated, which has no number of its own.
     """
 
     def __init__(self, session: Session) -> None:
@@ -72,11 +72,11 @@ class Whereabouts:
         self.module = self.last = ""
         self.numbers: list[int] = []
         self.makers: list[str] = []
-        self.thread = threading.get_ident()  # autograd numbers by thread; CUDA's backward has one of its own
+        self.thread = threading.get_ident()  # autograd numbers by thread; CUDA's backward has its own
         session.listeners.append(self._mark)
 
     def watch(self, model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
-        """Inside, modules are known."""
+        """Inside, modules are tracked."""
         return watch(model, self._tell)
 
     def here(self) -> str:

@@ -147,7 +147,7 @@ STORED_TIMES = (
 RANKS = (
     _ranks("killed rank", "rank 1, backward", "failed", "Rank 1 was killed by SIGKILL", "killed"),
     _ranks("segmentation fault", "rank 1, optimizer", "failed", "Rank 1 was killed by SIGSEGV", "segfault"),
-    _ranks("silent exit", "rank 1, forward", "failed", "Rank 1 exited with status 3 and said nothing", "exits"),
+    _ranks("silent exit", "rank 1, forward", "failed", "Rank 1 exited with status 3 and no message", "exits"),
     _ranks(
         "exception",
         "rank 1, forward",
@@ -160,11 +160,17 @@ RANKS = (
         "stopped rank",
         "rank 1, forward",
         "failed",
-        "Rank 1 hangs in .*does not even answer a signal",
+        "Rank 1 hangs in .*does not answer signals",
         "stopped",
         hangs=True,
     ),
-    _ranks("missing rank", "rank 1's result", "failed", "Rank 1 ended well but left no whole result", "no_result"),
+    _ranks(
+        "missing rank",
+        "rank 1's result",
+        "failed",
+        "Rank 1 exited successfully but left no complete result",
+        "no_result",
+    ),
     _ranks(
         "duplicated rank",
         "rank 1's result",
@@ -175,7 +181,7 @@ RANKS = (
     _ranks("another library", "rank 1", "failed", "Rank 1 runs .*, but rank 0 runs", "other_library"),
 )
 RESULTS = (
-    _result("truncated result", "rank 1's file", "failed", "Rank 1 ended well but left no whole", "torn_result"),
+    _result("truncated result", "rank 1's file", "failed", "Rank 1 exited successfully but left no", "torn_result"),
     _result("full disk of a rank", "rank 1's file", "failed", "Rank 1: .*No space left on device", "full_disk"),
     _result("missing metric", "rank 1", "failed", "step_time_seconds is missing on rank 1", "missing_metric"),
     _result("zero samples", "step time", "failed", "step_time_seconds has no sample on rank 0", "no_samples"),
@@ -241,9 +247,9 @@ WORK = (
     ),
 )
 ENGINES = (
-    _engine("engine lost", "DDP", "failed", "ddp must run in DistributedDataParallel, this is GPT2LMHead", "unwrapped"),
-    _engine("world size lost", "DDP", "failed", "ddp must reduce over 2 ranks, its process group has 1", "alone"),
-    _engine("sharding lost", "FSDP2", "failed", "fsdp2 must hold 1/2 of .* holds all of it", "whole_shards", cell=FSDP),
+    _engine("engine lost", "DDP", "failed", "ddp must run in DistributedDataParallel, but this is GPT2LM", "unwrapped"),
+    _engine("world size lost", "DDP", "failed", "ddp must reduce over 2 ranks, but its process group has 1", "alone"),
+    _engine("sharding lost", "FSDP2", "failed", "fsdp2 must hold 1/2 of .* has all of it", "whole_shards", cell=FSDP),
 )
 BASELINES = (
     _baseline("deleted baseline", "the file", "missing", "there is no baseline", lambda text: None),

@@ -1,4 +1,4 @@
-"""Accelerate's loop, as its documentation writes it: prepare, accumulate, backward, clip, step."""
+"""Accelerate's loop, as in its documentation: prepare, accumulate, backward, clip, step."""
 
 from __future__ import annotations
 
@@ -75,10 +75,10 @@ class Accelerated(Loop):
 
 @contextlib.contextmanager
 def as_launched(session: Session) -> Iterator[None]:
-    """The environment from which Accelerate learns what it runs in, while it asks.
+    """The environment variables of a launcher, while Accelerate reads them.
 
-    A program that was started alone has no rank, else Accelerate wraps it in DistributedDataParallel; a rank on a CPU
-    says how many threads it has, else Accelerate gives it others.
+    A program that was started alone has no rank, or Accelerate wraps it in DistributedDataParallel. A rank on a CPU
+    gives its number of threads, or Accelerate sets another one.
     """
     import torch
 
@@ -95,12 +95,12 @@ def as_launched(session: Session) -> Iterator[None]:
 def prove(session: Session, accelerator: Any) -> dict[str, str | int]:
     """Evidence that Accelerate knows of all ranks and computes in the recipe's precision. Raises WrongEngine.
 
-    What Accelerate says about its precision proves nothing: it says fp16 on a CPU too, and computes in fp32.
+    Accelerate's own report of its precision proves nothing: on a CPU it reports fp16 and computes in fp32.
     """
     import torch
 
     if accelerator.num_processes != session.world_size:
-        raise WrongEngine(f"Accelerate must run {session.world_size} ranks, it runs {accelerator.num_processes}.")
+        raise WrongEngine(f"Accelerate must run {session.world_size} ranks, but it runs {accelerator.num_processes}.")
     device, recipe = session.job.device, session.recipe
     with accelerator.autocast():
         dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else torch.float32
@@ -109,6 +109,6 @@ def prove(session: Session, accelerator: Any) -> dict[str, str | int]:
     if dtype != expected or scaled != recipe.loss_scaling:
         raise WrongEngine(
             f"Accelerate must compute in {expected} {'with' if recipe.loss_scaling else 'without'} loss scaling, "
-            f"it computes in {dtype} {'with' if scaled else 'without'}."
+            f"but it computes in {dtype} {'with' if scaled else 'without'}."
         )
     return {"accelerate": accelerator.distributed_type.value}

@@ -1,6 +1,6 @@
 """transformers' Trainer: its own train() runs, in a greenlet that waits for the rank's next batch.
 
-A thread would not do: what watches a rank (torch's dispatch modes) watches one thread.
+A thread would not work: torch's dispatch modes, which meters use, watch one thread.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class HfTrained(Loop):
             raise RankError(f"transformers' Trainer stopped by itself after {self.hf.state.global_step} steps.")
 
     def micro_batches(self) -> Iterator[dict[str, Any]]:
-        """What train() draws its micro-batches from; between two optimizer steps the rank goes on."""
+        """The source of train()'s micro-batches; between two optimizer steps the rank continues."""
         while True:
             self.training.parent.switch()
             yield from ({**micro_batch.inputs, "weight": micro_batch.weight} for micro_batch in self.given)
@@ -54,14 +54,16 @@ class HfTrained(Loop):
 
         train = self.hf.train.__func__
         if train is not transformers.Trainer.train:
-            raise WrongEngine(f"transformers.Trainer.train must run, this is {train.__module__}.{train.__qualname__}.")
+            raise WrongEngine(
+                f"transformers.Trainer.train must run, but this is {train.__module__}.{train.__qualname__}."
+            )
         evidence: dict[str, str | int] = {"loop": f"{train.__module__}.{transformers.Trainer.__name__}"}
         return evidence | prove(self.session, self.hf.accelerator)
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         import torch
 
-        self.given, self.norm = batch, None  # a step without a norm must not tell the last one's
+        self.given, self.norm = batch, None  # a step without a norm must not report the last one's
         self.loss_sum = torch.zeros((), device=self.session.device)
         self.resume()
         self.given = []
@@ -122,7 +124,7 @@ class HfTrained(Loop):
         norm_of = trainer.accelerator.clip_grad_norm_
 
         def clip_grad_norm_(*parameters: Any) -> Any:
-            """The Trainer keeps the norm for its log, which is off: it is noted where Accelerate computes it."""
+            """The Trainer keeps the norm for its log, which is off: so it is recorded when Accelerate computes it."""
             session.mark("optimizer")
             self.norm = norm_of(*parameters)
             return self.norm

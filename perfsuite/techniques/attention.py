@@ -1,4 +1,4 @@
-"""Attention: which of transformers' implementations computes it."""
+"""Attention: the choice among transformers' implementations."""
 
 from __future__ import annotations
 
@@ -18,25 +18,27 @@ LOW_PRECISION = {"bf16", "fp16", "pure_bf16"}
 
 
 def choose(session: Session, model: torch.nn.Module, *, implementation: str) -> torch.nn.Module:
-    """Have transformers use that implementation. Raises RankError where it does not."""
+    """Make transformers use that implementation. Raises RankError if it does not."""
     choose: Any = getattr(model, "set_attn_implementation", None)
     config: Any = getattr(model, "config", None)
     if choose and config._attn_implementation != implementation:
         choose(implementation)
     if choose is None or config._attn_implementation != implementation:
-        raise RankError(f"{type(model).__name__} lets nobody choose its attention, so it is not {implementation}.")
+        raise RankError(
+            f"{type(model).__name__} does not support choosing an attention implementation, such as {implementation}."
+        )
     return model
 
 
 def lacks(proposal: Proposal, *, implementation: str) -> str:
-    """The model must have the implementation; flash attention needs a GPU and low precision beside."""
+    """The model must have the implementation; flash attention also needs a GPU and low precision."""
     model = proposal.model
     if implementation not in model.attentions:
         known = ", ".join(sorted(model.attentions))
         return f"transformers has no {implementation} attention for {model.family}: it has {known}."
     if implementation == "flash_attention_2":
         if proposal.device is None:
-            return "flash attention is written for GPUs: on a CPU there is sdpa, whose kernel there is fused too."
+            return "flash attention is written for GPUs: on a CPU use sdpa, which has a fused kernel too."
         if not LOW_PRECISION & proposal.techniques:
             return "flash attention computes in bf16 or fp16 only: add +bf16 or +fp16."
     return ""
@@ -60,12 +62,12 @@ TECHNIQUES = (
         name="auto_attention",
         slot="attention",
         order=35,
-        meaning="The implementation that transformers chooses: sdpa where the model has it.",
+        meaning="transformers' default implementation: sdpa if the model supports it.",
         default=True,
         processes=PROCESSES,
     ),
     _attention("eager", "eager", "Matmul, softmax, matmul; the scores of all pairs of tokens are kept."),
-    _attention("sdpa", "sdpa", "torch's scaled_dot_product_attention, which fuses them where it can."),
+    _attention("sdpa", "sdpa", "torch's scaled_dot_product_attention, with a fused kernel if possible."),
     _attention(
         "flash",
         "flash_attention_2",

@@ -25,18 +25,18 @@ KEPT = (  # operators of aten; attention is one of these where it is fused
 
 
 def checkpoint(session: Session, model: torch.nn.Module, **options: Any) -> torch.nn.Module:
-    """Checkpoint each layer as transformers does it. Raises RankError where the model cannot."""
+    """Checkpoint each layer in transformers' way. Raises RankError if the model does not support it."""
     enable: Any = getattr(model, "gradient_checkpointing_enable", None)
     if enable is None:
         raise RankError(f"{type(model).__name__} has no gradient_checkpointing_enable(), so it cannot run with ckpt.")
     enable(gradient_checkpointing_kwargs={"use_reentrant": False, **options})
     if not getattr(model, "is_gradient_checkpointing", True):
-        raise RankError(f"{type(model).__name__} does not checkpoint although it was told to.")
+        raise RankError(f"{type(model).__name__} does not checkpoint although checkpointing is enabled.")
     return model
 
 
 def checkpoint_selectively(session: Session, model: torch.nn.Module) -> torch.nn.Module:
-    """Checkpoint each layer, but keep what is dear to compute (as torchtitan's selective checkpointing does).
+    """Checkpoint each layer, but keep results that are expensive to compute, like torchtitan's selective checkpointing.
 
     Batched matmuls are not kept: in attention that is not fused their results grow with the square of the length.
     """
@@ -48,16 +48,16 @@ def checkpoint_selectively(session: Session, model: torch.nn.Module) -> torch.nn
 
 
 def save_on_host() -> AbstractContextManager[Any]:
-    """What autograd keeps is copied to pinned host memory and back; what a layer recomputes is not."""
+    """Tensors that autograd keeps are copied to pinned host memory and back; recomputed ones are not."""
     import torch
 
     return torch.autograd.graph.save_on_cpu(pin_memory=True)
 
 
 def needs_two_memories(proposal: Proposal) -> str:
-    """A CPU has nowhere to offload to."""
+    """A CPU has no second memory for offload."""
     if proposal.device is None:
-        return "ckpt_offload moves activations to the host's memory, and on a CPU they are there already."
+        return "ckpt_offload moves activations to host memory, but on a CPU they are already there."
     return ""
 
 
@@ -80,7 +80,7 @@ TECHNIQUES = (
         name="ckpt_selective",
         slot="activation checkpointing",
         order=30,
-        meaning="Each layer's input and the results of its linear layers and fused attention are kept; the rest is "
+        meaning="Each layer's input and the results of its linear layers and fused attention are kept. The rest is "
         "computed again in backward (arXiv 2205.05198, section 5).",
         applies=checkpoint_selectively,
     ),
@@ -88,7 +88,7 @@ TECHNIQUES = (
         name="ckpt_offload",
         slot="activation checkpointing",
         order=30,
-        meaning="As ckpt, and what is kept waits for backward in pinned host memory.",
+        meaning="As ckpt, but the kept tensors stay in pinned host memory until backward.",
         sets={"around": save_on_host},
         applies=checkpoint,
         why_not=needs_two_memories,

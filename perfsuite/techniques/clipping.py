@@ -1,4 +1,4 @@
-"""Gradient clipping: scale the gradient down where its norm is larger than 1."""
+"""Gradient clipping: scale the gradient down if its norm is larger than 1."""
 
 from perfsuite.catalog.definitions import Technique
 
@@ -7,7 +7,7 @@ TECHNIQUES = (
         name="no_clip",
         slot="gradient clipping",
         order=45,
-        meaning="Gradients are used as they are.",
+        meaning="Gradients are not scaled.",
         default=True,
     ),
     Technique(

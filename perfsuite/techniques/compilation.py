@@ -1,7 +1,7 @@
 """Compilation: torch.compile turns forward and backward into fused kernels (inductor; C++ on a CPU, Triton on a GPU).
 
-The first step compiles. It is a recorded one, so compiling is in no timed step. The counted step runs what was compiled
-without the compiler, since no dispatch mode sees into compiled code. Dropout draws other numbers than without.
+The first step compiles. It is a recorded one, so no timed step includes compiling. The counted step runs the model
+without the compiler, since dispatch modes cannot see compiled code. Dropout draws other numbers than without compile.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 def compile_model(session: Session, model: torch.nn.Module) -> torch.nn.Module:
     """Compile the model's forward in place with torch's defaults, but without its cache of graphs.
 
-    A graph that comes from the cache keeps more alive than one that was just compiled (torch 2.13, gpt2_tiny: 262,148
+    A graph from the cache keeps more tensors alive than a newly compiled one (torch 2.13, gpt2_tiny: 262,148
     bytes more at the peak), so a cell's peak would depend on whether it ran before.
     """
     import torch
@@ -34,7 +34,7 @@ TECHNIQUES = (
         name="no_compile",
         slot="compilation",
         order=60,
-        meaning="Every operator is called by itself.",
+        meaning="Every operator is called separately.",
         default=True,
         processes=("training", "inference"),
     ),

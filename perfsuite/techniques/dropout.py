@@ -1,4 +1,4 @@
-"""Dropout: on as the model defines it, or off, so that engines can be compared number by number."""
+"""Dropout: as the model defines it, or off, so that engines can be compared number by number."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
     from perfsuite.rank.session import Session
 
-PROBABILITIES = ("attention_dropout", "hidden_dropout", "dropout")  # as the layers of transformers keep them
+PROBABILITIES = ("attention_dropout", "hidden_dropout", "dropout")  # attributes of transformers' layers
 
 
 def switch_off(session: Session, model: torch.nn.Module) -> torch.nn.Module:
-    """Set every dropout probability to zero, those that functions are given included."""
+    """Set every dropout probability to zero, including those passed to functions."""
     import torch
 
     for module in model.modules():

@@ -1,4 +1,4 @@
-"""Epochs: training that is interrupted by evaluations, as a script's is."""
+"""Epochs: training that is interrupted by evaluations, as in a script."""
 
 from perfsuite.catalog.definitions import Technique
 

@@ -1,16 +1,16 @@
-"""Layout: how many ranks the dimensions have that are not the engine's own. The engine's own takes the rest."""
+"""Layout: the number of ranks in the dimensions that are not the engine's own. The engine uses the rest."""
 
 from perfsuite.catalog.definitions import Technique
 from perfsuite.rank.tensor_parallel import why_not_divided
 
-PROCESSES = ("training", "inference", "communication")  # whose engines can say what they combine
+PROCESSES = ("training", "inference", "communication")  # whose engines declare what they combine
 TECHNIQUES = (
     Technique(
         name="dp",
         slot="replicas",
         processes=PROCESSES,
         order=1,
-        meaning="dp<n>: n replicas, each fed other data, whose gradients are averaged.",
+        meaning="dp<n>: n replicas with different data, whose gradients are averaged.",
         parameter="replicas",
     ),
     Technique(

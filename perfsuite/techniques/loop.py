@@ -1,4 +1,4 @@
-"""Loop: who calls forward, backward and the optimizer: perfsuite's own loop, or a library's."""
+"""Loop: the caller of forward, backward and the optimizer: perfsuite's own loop, or a library's."""
 
 from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.techniques._accelerate import Accelerated
@@ -6,9 +6,9 @@ from perfsuite.techniques._hf_trainer import HfTrained
 
 
 def why_not_fp16(proposal: Proposal) -> str:
-    """Accelerate drops fp16 where there is no GPU, and says nothing."""
+    """Without a GPU, Accelerate silently drops fp16."""
     if proposal.device is None and "fp16" in proposal.techniques:
-        return "on a CPU Accelerate turns fp16 into fp32 without a word"
+        return "on a CPU Accelerate silently turns fp16 into fp32"
     return ""
 
 

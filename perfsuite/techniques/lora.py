@@ -16,17 +16,17 @@ TASKS = {"causal_lm": "CAUSAL_LM", "seq2seq_lm": "SEQ_2_SEQ_LM", "sequence_class
 
 
 def add_adapters(session: Session, model: torch.nn.Module) -> torch.nn.Module:
-    """Freeze the model and add peft's default adapters: of rank 8, beside the projections that peft knows for it.
+    """Freeze the model and add peft's default adapters: of rank 8, on the projections that peft selects for it.
 
-    Returns the model itself, whose names stay as they are, and not peft's wrapper, which only passes on.
+    Returns the model itself, with unchanged names, and not peft's wrapper, which only forwards calls.
     """
     import peft
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     config = peft.LoraConfig(task_type=TASKS[session.job.model.task])
-    # peft moves each adapter to its layer's device, where it is already, and copies the head with its whole mode; torch
-    # can do neither with fake tensors.
+    # peft moves each adapter to its layer's device, where it already is, and copies the head with its fake mode; torch
+    # supports neither for fake tensors.
     stay = mock.patch.object(torch.nn.Module, "to", lambda module, *_, **__: module)
     share = mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, memo: mode, create=True)
     with next(model.parameters()).device, stay, share:
@@ -46,7 +46,7 @@ TECHNIQUES = (
         name="lora",
         slot="trained part",
         order=6,
-        meaning="Only adapters of rank 8 beside peft's choice of attention projections are trained, and a "
+        meaning="Only adapters of rank 8 on peft's choice of attention projections are trained, and a "
         "classification head.",
         applies=add_adapters,
         counts=True,

@@ -1,9 +1,9 @@
-"""Offload: what a rank keeps in the host's memory or on a local disk instead of on its device.
+"""Offload: tensors that a rank keeps in host memory or on a local disk instead of on its device.
 
-Offload of the optimizer takes the master parameters, the gradients that the step uses and the optimizer state
-(arXiv 2101.06840); the optimizer then steps on the host. Offload of the parameters brings each layer's to the device
-when it runs (arXiv 2104.07857). Without replicas it is called on one rank: ``zero2+offload_optimizer``,
-``zero3+offload``. On a CPU host and device are one memory: offload costs its copies and saves nothing there.
+Offload of the optimizer includes the master parameters, the gradients that the step uses and the optimizer state
+(arXiv 2101.06840); the optimizer then steps on the host. Offload of the parameters copies each layer's to the device
+when it runs (arXiv 2104.07857). Strategies with it include ``zero2+offload_optimizer``,
+``zero3+offload``. On a CPU host and device share one memory: offload costs its copies and saves nothing there.
 """
 
 from perfsuite.catalog.definitions import Proposal, Technique
@@ -14,9 +14,9 @@ HOST, DISK = "cpu", "nvme"  # DeepSpeed's names
 
 
 def build_disk_operator() -> None:
-    """Build what reads and writes the disk, unless the ranks are going to say that it cannot be built.
+    """Build the operator for the disk, unless the ranks are going to report that it cannot be built.
 
-    Raises Unsupported where CUDA's is asked for and no CUDA toolkit is here.
+    Raises Unsupported if CUDA's is needed and there is no CUDA toolkit.
     """
     from deepspeed.ops.op_builder import AsyncIOBuilder
     from deepspeed.ops.op_builder.builder import MissingCUDAException
@@ -27,7 +27,7 @@ def build_disk_operator() -> None:
                 AsyncIOBuilder().load()
         except MissingCUDAException as error:
             raise Unsupported(
-                "DeepSpeed builds what reads the disk by nvcc: set CUDA_HOME to a CUDA toolkit."
+                "DeepSpeed builds its disk operator with nvcc: set CUDA_HOME to a CUDA toolkit."
             ) from error
 
 
@@ -45,9 +45,9 @@ def _offload(name: str, meaning: str, optimizer: str | None, parameters: str | N
 
 TECHNIQUES = (
     _offload("no_offload", "Everything is on the device.", None, None),
-    _offload("offload_optimizer", "Optimizer state, and what it steps, in the host's memory.", HOST, None),
-    _offload("offload_params", "Parameters in the host's memory.", None, HOST),
-    _offload("offload", "Parameters, gradients and optimizer state in the host's memory.", HOST, HOST),
+    _offload("offload_optimizer", "Optimizer state, master parameters and gradients in host memory.", HOST, None),
+    _offload("offload_params", "Parameters in host memory.", None, HOST),
+    _offload("offload", "Parameters, gradients and optimizer state in host memory.", HOST, HOST),
     _offload("nvme_optimizer", "Optimizer state on a disk: that of TMPDIR.", DISK, None),
     _offload("nvme", "Parameters and optimizer state on a disk: that of TMPDIR.", DISK, DISK),
 )
@@ -55,12 +55,12 @@ NAMES = tuple(technique.name for technique in TECHNIQUES if not technique.defaul
 ON_DISK = ("nvme_optimizer", "nvme")
 ALL_OR_NOTHING = dict.fromkeys(
     [name for name in NAMES if name != "offload"],
-    "FSDP moves parameters, gradients and optimizer state to the host together, and to no disk: +offload",
+    "FSDP offloads parameters, gradients and optimizer state together, and only to the host: use +offload",
 )
 
 
 def why_not_fsdp(proposal: Proposal) -> str:
-    """What FSDP's offload needs."""
+    """The reason why FSDP cannot offload; empty if it can."""
     if "offload" in proposal.techniques and proposal.device is None:
-        return f"on a CPU host and device are one memory, and {proposal.engine.name} then moves nothing"
+        return f"on a CPU host and device share one memory, so {proposal.engine.name} moves nothing"
     return ""

@@ -1,4 +1,4 @@
-"""Optimizers: what a rank keeps per parameter, and how it steps."""
+"""Optimizers: the state per parameter, and the step."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def sgd(parameters: Any, learning_rate: float, **options: Any) -> Any:
 def adafactor(parameters: Any, learning_rate: float) -> Any:
     """transformers' Adafactor as its Trainer builds it with optim="adafactor".
 
-    It is not torch.optim.Adafactor, which scales its step by the size of the parameter: transformers' is what people
-    get who set the option, and with these arguments its learning rate is the given one.
+    It is not torch.optim.Adafactor, which scales its step by the size of the parameter. The Trainer's option gives
+    transformers' one, and with these arguments it uses the given learning rate.
     """
     from transformers.optimization import Adafactor
 
@@ -44,8 +44,8 @@ def adamw8bit(parameters: Any, learning_rate: float) -> Any:
 
 
 def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
-    """torchao's AdamW with a state of so many bits. It compiles its step for each shape of parameter, which takes
-    seconds per shape and cannot be done while a dispatch mode counts: it is stepped without, by the same operators.
+    """torchao's AdamW with a state of so many bits. It would compile its step for each shape of parameter, which takes
+    seconds per shape and fails under a counting dispatch mode. So it runs uncompiled, with the same operators.
     """
     import torch
     import torchao.optim
@@ -61,7 +61,7 @@ def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
 
 
 def cpu_adam(parameters: Any, learning_rate: float) -> Any:
-    """DeepSpeed's AdamW for a CPU's vector instructions; its state is in fp32 unless it is told otherwise."""
+    """DeepSpeed's AdamW for a CPU's vector instructions; its state is in fp32 by default."""
     import torch
     from deepspeed.ops.adam import DeepSpeedCPUAdam
 
@@ -80,21 +80,21 @@ def build_cpu_adam() -> None:
 
 
 def needs_matrices(proposal: Proposal, *, why: str) -> str:
-    """Some optimizers are others where the parameters come as pieces."""
+    """Some optimizers need whole parameters, not pieces of them."""
     if proposal.engine.keeps == "pieces":
-        return f"{proposal.engine.name} hands its optimizer pieces of parameters: {why}."
+        return f"{proposal.engine.name} gives its optimizer pieces of parameters: {why}."
     return ""
 
 
 def needs_plain(proposal: Proposal, *, why: str) -> str:
-    """Some optimizers cannot step DTensors, as FSDP2 and tensor parallelism keep their parameters."""
+    """Some optimizers do not support DTensors, which FSDP2 and tensor parallelism use for parameters."""
     if proposal.engine.keeps == "dtensors" or "tp" in proposal.techniques:
         return f"{proposal.engine.name} keeps parameters as DTensors: {why}."
     return ""
 
 
 def lacks_for_adafactor(proposal: Proposal) -> str:
-    """Rows and columns, of plain tensors."""
+    """Adafactor needs rows and columns, of plain tensors."""
     return needs_matrices(
         proposal, why="they have no rows and columns, so Adafactor would keep every second moment whole"
     ) or needs_plain(
@@ -103,12 +103,12 @@ def lacks_for_adafactor(proposal: Proposal) -> str:
 
 
 def needs_host(proposal: Proposal) -> str:
-    """Parameters that live on a GPU cannot be stepped by a CPU."""
-    reason = needs_plain(proposal, why="DeepSpeed's kernel reads the memory of a plain tensor, which they have not")
+    """A CPU cannot step parameters on a GPU."""
+    reason = needs_plain(proposal, why="DeepSpeed's kernel reads a plain tensor's memory, which they do not have")
     if reason:
         return reason
     if proposal.device is not None and not proposal.techniques.intersection(STEPPED_ON_HOST):
-        return f"cpu_adam steps on the host, {proposal.engine.name} keeps parameters on the GPU: +offload_optimizer."
+        return f"cpu_adam steps on the host; {proposal.engine.name} keeps parameters on the GPU: +offload_optimizer."
     return ""
 
 
@@ -121,8 +121,8 @@ _AO = {
     "packages": ("torchao",),
     "why_not": functools.partial(
         needs_matrices,
-        why="torchao quantizes only what is a multiple of its block long, which a piece is by chance, and leaves the "
-        "rest in fp32",
+        why="torchao quantizes only tensors whose length is a multiple of its block. A piece's length is arbitrary, so "
+        "some state would stay in fp32",
     ),
 }
 
@@ -166,7 +166,7 @@ TECHNIQUES = (
         "AdamW by torchao, two moments per parameter in 4 bits (arXiv 2309.01507).",
         **_AO,
     ),
-    _optimizer("sgd", sgd, "Stochastic gradient descent, which keeps nothing per parameter."),
+    _optimizer("sgd", sgd, "Stochastic gradient descent, without state per parameter."),
     _optimizer(
         "sgd_momentum",
         functools.partial(sgd, momentum=0.9),
@@ -175,7 +175,7 @@ TECHNIQUES = (
     _optimizer(
         "cpu_adam",
         cpu_adam,
-        "AdamW by DeepSpeed for a CPU's vector instructions, two moments per parameter, fp32 but for pure_bf16.",
+        "AdamW by DeepSpeed for a CPU's vector instructions, two moments per parameter, in fp32 except with pure_bf16.",
         packages=("deepspeed",),
         preload=("deepspeed",),
         prepare=build_cpu_adam,
@@ -186,7 +186,7 @@ TECHNIQUES = (
         slot="optimizer",
         order=20,
         meaning="FusedAdam of NVIDIA's apex.",
-        refused="NVIDIA's apex is not on PyPI (the package of that name there is another one); adamw_fused is "
+        refused="NVIDIA's apex is not on PyPI, where that name is another package; adamw_fused is "
         "the same step in torch",
     ),
 )

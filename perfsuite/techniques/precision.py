@@ -1,4 +1,4 @@
-"""Precision: the dtype of the arithmetic, and how small gradients are kept from vanishing."""
+"""Precision: the dtype of the arithmetic, and loss scaling for small gradients."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def lacks_tf32(proposal: Proposal) -> str:
 
 
 def cast(session: Session, model: torch.nn.Module) -> torch.nn.Module:
-    """Parameters and what else a checkpoint holds in the compute dtype, as transformers loads a model in it.
+    """Parameters and saved buffers in the compute dtype, as transformers loads a model in it.
 
     Not ``model.to(dtype)``, which rounds rotary frequencies too and cannot cast a module of fake tensors.
     """
@@ -71,7 +71,7 @@ TECHNIQUES = (
         name="pure_bf16",
         slot="precision",
         order=10,
-        meaning="Parameters, gradients, optimizer state and arithmetic in bf16; nothing is kept in fp32.",
+        meaning="Parameters, gradients, optimizer state and arithmetic in bf16; nothing is in fp32.",
         sets={"compute_dtype": "bfloat16", "pure": True},
         applies=cast,
     ),

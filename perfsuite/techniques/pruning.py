@@ -1,7 +1,7 @@
-"""Pruning by torch.nn.utils.prune: half of every linear layer's weights is held at zero.
+"""Pruning by torch.nn.utils.prune: half of every linear layer's weights stay zero.
 
-torch keeps each pruned weight whole (``weight_orig``) beside a mask of its size, and multiplies the two in every
-forward. So pruning needs more memory and no less time: what it shows is which weights a model can do without.
+torch keeps each pruned weight whole (``weight_orig``) and a mask of its size, and multiplies the two in every
+forward. So pruning needs more memory and no less time: it shows which weights a model can do without.
 """
 
 from __future__ import annotations

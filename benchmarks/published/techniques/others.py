@@ -1,4 +1,4 @@
-"""What published runs had that today's defaults have not."""
+"""Features of published runs that today's defaults do not have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def keep_gradients(session: Any, model: torch.nn.Module) -> torch.nn.Module:
-    """Before torch 2.0 zero_grad() filled gradients with zeros, so they are there in every forward but the first."""
+    """Before torch 2.0 zero_grad() filled gradients with zeros, so they exist in every forward except the first."""
     import torch
 
     zero = torch.optim.Optimizer.zero_grad
@@ -23,9 +23,9 @@ def keep_gradients(session: Any, model: torch.nn.Module) -> torch.nn.Module:
 
 
 def keep_softmax_inputs(session: Any, model: torch.nn.Module) -> torch.nn.Module:
-    """Before torch 1.11 softmax kept its input for the backward pass, beside its output, though it never read it.
+    """Before torch 1.11 softmax kept its input for the backward pass, as well as its output, but never read it.
 
-    pytorch/pytorch issue 49600 tells of it, pull request 65242 ended it. The generated autograd/generated/Functions.h
+    pytorch/pytorch issue 49600 describes it, pull request 65242 fixed it. The generated autograd/generated/Functions.h
     has ``SavedVariable self_`` in SoftmaxBackward0 in the wheel of 1.10.2, and no more in that of 1.11.0.
     """
     import torch
@@ -72,7 +72,7 @@ TECHNIQUES = (
         meaning="Gradients stay and are filled with zeros, as torch 1 did.",
         applies=keep_gradients,
     ),
-    Technique(name="lean_softmax", slot="softmax", order=51, meaning="Keeps its output only.", default=True),
+    Technique(name="lean_softmax", slot="softmax", order=51, meaning="Keeps only its output.", default=True),
     Technique(
         name="torch110_softmax",
         slot="softmax",

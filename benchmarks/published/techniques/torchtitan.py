@@ -1,4 +1,4 @@
-"""Activation checkpointing as torchtitan has it: of a layer's matmuls every second is computed again."""
+"""Activation checkpointing as in torchtitan: every second matmul of a layer is computed again."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def contexts() -> Any:
-    """What is kept of one layer's forward: torchtitan/distributed/activation_checkpoint.py."""
+    """The kept results of one layer's forward: torchtitan/distributed/activation_checkpoint.py."""
     import torch
     from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint_contexts
 
@@ -32,7 +32,7 @@ def contexts() -> Any:
 
 
 def apply(session: Any, model: torch.nn.Module) -> torch.nn.Module:
-    """Checkpoint every layer so."""
+    """Checkpoint every layer in this way."""
     return checkpoint(session, model, context_fn=functools.partial(contexts))
 
 

@@ -34,7 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--folder", type=Path, metavar="FOLDER", help=f"Folder of the ladder ({HOME}/LIBRARY-SUITE).")
 
 
-_HOLD = "A fixed release of another library for every rung; may be repeated."
+_HOLD = "Pin another library to this release on every rung; may be repeated."
 _PYTHON = "Version or path of the rungs' Python (the suite's, or else the running one)."
 _INHERIT = "Rungs are the running environment with other releases, not clean ones (a suite may set this too)."
 _STAND_INS = "Without a GPU: make stand-ins for the CUDA libraries that old releases of torch need for import."

@@ -128,7 +128,7 @@ def markdown(told: Story) -> str:
     """The story as a page of documentation."""
     lines = [f"# {told.library}: what its releases changed", "", site.summary(told), ""]
     lines += [*(f"- {told.library} {release}: {_plain(text)}" for release, text in told.sentences), ""]
-    held = f" Fixed: {', '.join(told.hold)}." if told.hold else ""
+    held = f" Pinned: {', '.join(told.hold)}." if told.hold else ""
     lines += [f"{told.about}{held} Python {told.python}, {told.machine}, {told.date[:10]}.", ""]
     lines += [_plain(told.about_dates), ""] if told.about_dates else []
     rungs = {rung.name: rung for rung in told.rungs}
