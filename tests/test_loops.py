@@ -106,11 +106,20 @@ def careless():
 
 @every_loop
 def test_the_check_catches_lost_sharding(careless, loop):
-    """Without the refusal ZeRO would silently be DistributedDataParallel: the engine's own check ends the cell."""
+    """Without the refusal FSDP2 would silently be DistributedDataParallel: the engine's own check ends the cell."""
+    measured = careless(f"gpt2_tiny-careless_fsdp2+{loop}-cpu_x2")
+
+    assert measured.outcome == "failed"
+    assert "must run in an FSDPModule, but this is DistributedDataParallel" in measured.failure.message
+
+
+@every_loop
+def test_an_engine_cannot_ignore_the_loop(careless, loop):
+    """Without the refusal ZeRO would silently make the steps itself."""
     measured = careless(f"gpt2_tiny-careless_zero+{loop}-cpu_x2")
 
     assert measured.outcome == "failed"
-    assert "must run in a DeepSpeedEngine, but this is DistributedDataParallel" in measured.failure.message
+    assert "careless_zero ignores the loop" in measured.failure.message
 
 
 @every_loop

@@ -20,7 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perfsuite.errors import RankError, Unsupported
+from perfsuite.errors import RankError, Unsupported, WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.build import build_model, load_function
 from perfsuite.rank.compat import lacking
@@ -85,6 +85,11 @@ def drive(
     prepare: Any = session.strategy.engine.trainer
     with _timed("prepare", session, phases_seconds):
         trainer: Trainer = prepare(session, model)
+        loop = session.strategy.loop
+        if loop and not isinstance(trainer.loop, loop):
+            raise WrongEngine(
+                f"{session.strategy.engine.name} ignores the loop {loop.__name__} and makes its own steps."
+            )
         evidence: dict[str, str | int] = trainer.check()
         for fault in session.job.faults:
             load_function(fault)(session, trainer, meters)

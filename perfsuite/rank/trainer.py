@@ -35,10 +35,12 @@ class Trainer:
     when each forward, backward and optimizer phase begins.
 
     ``reads_norm`` says whether the next step computes a gradient norm that its recipe does not need. A timed step does
-    not: only the library's own work is timed.
+    not: only the library's own work is timed. ``loop`` is what a technique brought to make the steps, None for the
+    engine's own.
     """
 
     reads_norm = True
+    loop: Any = None
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         self.session = session
