@@ -386,7 +386,7 @@ def test_the_commands_that_show_prints_are_of_the_same_baselines(store, run):
 
     options = "--baselines 'else where' --catalog 'my own'"
     assert f'remove: perfsuite baseline prune {options} --yes --reason "…"' in text
-    assert f"ask them: perfsuite baseline show {options} --time-tolerance 0.5 --tests FILE …" in text
+    assert f"collect them: perfsuite baseline show {options} --time-tolerance 0.5 --tests FILE …" in text
     record = next(line for line in lines if "add times" in line).partition(": ")[2]
     assert shlex.split(record) == [
         *("pytest", "--perf", "-o", f"perf_baselines={Path.cwd()}/else where"),
@@ -440,9 +440,9 @@ def test_accept_keeps_what_is_the_same(store, run):
 @pytest.mark.parametrize(
     ("judged_by", "there", "sentence"),
     [
-        (baseline(), baseline(peak_memory_bytes=memory(21 * GIB)), "it has changed, from 2026-11-02"),
-        (None, baseline(), "it is new, from 2026-11-02"),
-        (baseline(), None, "it is gone; run the cell again"),
+        (baseline(), baseline(peak_memory_bytes=memory(21 * GIB)), "its baseline has changed (2026-11-02"),
+        (None, baseline(), "its baseline was created (2026-11-02"),
+        (baseline(), None, "its baseline was removed. Run the cell again"),
     ],
 )
 def test_an_old_report_overwrites_no_newer_baseline(store, run, judged_by, there, sentence):

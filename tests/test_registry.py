@@ -160,7 +160,7 @@ def test_an_unknown_name_teaches(kind: str) -> None:
     file = f"{near.replace('-', '_')}_.py"
 
     assert str(caught.value).startswith(f"No {kind} named '{near}_'. Did you mean {near!r}? Known: ")
-    assert f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and give " in str(caught.value)
+    assert f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and add " in str(caught.value)
     assert all(name in str(caught.value) for name in known)
 
 

@@ -100,8 +100,8 @@ def why_late(result: Result, there: Baseline | None) -> str:
     if there == result.baseline or _is_there(result, there):
         return ""
     change = "was removed" if there is None else "was created" if result.baseline is None else "has changed"
-    date = f", from {there.date}" if there else ""
-    return f"is outdated: since it was judged, its baseline {change}{date}; run the cell again"
+    date = f" ({there.date})" if there else ""
+    return f"is outdated: since it was judged, its baseline {change}{date}. Run the cell again"
 
 
 def _is_there(result: Result, there: Baseline | None) -> bool:
