@@ -459,6 +459,7 @@ def test_all_that_was_installed_is_told() -> None:
     assert sorted(found.verdict.changed) == ["forced 2.0 -> none", f"msgspec 0.1 -> {msgspec.__version__}"]
 
 
+@pytest.mark.slow
 def test_two_strategies(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Real ranks: checkpointing saves memory and computes more, at equal losses; the report holds both measurements."""
     report = tmp_path / "ab.json"

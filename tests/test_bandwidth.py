@@ -2,6 +2,7 @@
 
 import numpy
 import pytest
+from sampling import slow_unless
 
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
@@ -12,7 +13,7 @@ FACTORS = {"all_reduce": {2: 1.0}, "all_gather": {2: 0.5, 4: 0.75}, "reduce_scat
 CELLS = [(engine, ranks) for engine, factors in FACTORS.items() for ranks in factors]
 
 
-@pytest.mark.parametrize(("engine", "ranks"), CELLS)
+@pytest.mark.parametrize(("engine", "ranks"), slow_unless(lambda case: case[0] in ("all_gather", "send_recv"), CELLS))
 def test_bytes_are_those_of_the_sweep(measure, engine, ranks):
     """The dispatcher sees exactly the messages that the sweep is made of, and they are the engine's collective."""
     readings = measure(f"wire-{engine}-cpu_x{ranks}").readings

@@ -5,6 +5,7 @@ import subprocess
 import sys
 
 import pytest
+from sampling import slow_unless
 
 SCALARS = 64  # bytes: losses, norms, overflow flags
 
@@ -49,7 +50,20 @@ CELLS = [
 ]
 
 
-@pytest.mark.parametrize("cell", CELLS)
+QUICK = (
+    "gpt2_tiny-fsdp2-cpu_x2",
+    "gpt2_tiny-fsdp1-cpu_x2",
+    "gpt2_tiny-ddp-cpu_x2",
+    "gpt2_tiny-zero2-cpu_x2",
+    "gpt2_tiny-zero3-cpu_x4",
+    "gpt2_tiny_l4-pp_1f1b+dp2+acc2-cpu_x4",
+    "llama_tiny-autotp-cpu_x2",
+    "llama_tiny-tp-cpu_x2",
+    "llama_tiny_l4-pp_deepspeed+acc2-cpu_x2",
+)
+
+
+@pytest.mark.parametrize("cell", slow_unless(QUICK.__contains__, CELLS))
 def test_count_equals_theory(measure, cell):
     """The counted bytes of every collective are those of theory; only scalars come on top."""
     readings = measure(cell).readings

@@ -68,6 +68,7 @@ def test_python_calls_inside_a_greenlet_count(measure):
     assert calls.parts["accelerate"] > 0
 
 
+@pytest.mark.slow
 def test_counts_do_not_depend_on_hashes(catalog, monkeypatch):
     """DTensor's caches compare keys as their hashes fall, which differ from launch to launch."""
     counted = []
@@ -217,6 +218,7 @@ def test_timed_steps_do_what_the_library_does(measure, cell):
     assert len(measurement.readings["gradient_norm"].samples) == 3 + 1  # recorded, warm-up
 
 
+@pytest.mark.slow
 def test_what_other_cells_imported_changes_no_count(catalog):
     """DeepSpeed, whose import makes torch wrap functions for its compiler, ran before in the same rank server."""
     cells = [parse_cell(text, catalog) for text in ("gpt2_tiny-ddp-cpu_x2", "gpt2_tiny-zero1-cpu_x2")]

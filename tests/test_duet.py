@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell, parse_hardware
@@ -95,7 +96,12 @@ def impatient(catalog, runner):
         one.close()
 
 
-@pytest.mark.parametrize(("cell", "fault"), [("gpt2_tiny-single-cpu_x1", "dawdles"), ("gpt2_tiny-ddp-cpu_x3", "late")])
+@pytest.mark.parametrize(
+    ("cell", "fault"),
+    slow_unless(
+        lambda case: case[1] == "late", [("gpt2_tiny-single-cpu_x1", "dawdles"), ("gpt2_tiny-ddp-cpu_x3", "late")]
+    ),
+)
 def test_a_side_that_waits_long_does_not_hang(impatient, cell, fault):
     """Every rank says that it waits, while the other side takes longer than a rank may without progress."""
     both = impatient(cell, ["faults:" + fault], ())
@@ -103,7 +109,7 @@ def test_a_side_that_waits_long_does_not_hang(impatient, cell, fault):
     assert [one.outcome for one in both] == ["fits", "fits"]
 
 
-@pytest.mark.parametrize("when", ["in", "after"])
+@pytest.mark.parametrize("when", slow_unless("in".__eq__, ["in", "after"]))
 def test_a_hang_between_turns_is_found_and_its_rank_blamed(impatient, when):
     """Though its sibling waited often before, or waits for a turn that the hang keeps from coming."""
     a, b = impatient(CELL, [f"faults:hangs_{when}_a_timed_step"], ["faults:late"])

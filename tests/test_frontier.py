@@ -81,6 +81,7 @@ def test_a_typo_is_an_error_before_anything_trains(catalog):
         of_micro_batches([catalog.get("model", "gpt2_tiny")], ["single+bf61"], "cpu_x1", "", 8, Catalog())
 
 
+@pytest.mark.slow
 def test_the_largest_micro_batch_by_real_runs(capsys):
     """Some MiB carry a micro-batch of gpt2_tiny and not the next: both were run, and both stand in the table."""
     command = ["frontier", "-k", "gpt2_tiny and not l4", "--capacity", "6MiB", "--most", "4"]

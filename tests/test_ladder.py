@@ -311,6 +311,7 @@ def bisected(published, tmp_path_factory):
     return done, json.loads(path.read_text())["answers"][0]
 
 
+@pytest.mark.slow
 def test_bisect_names_the_release(bisected):
     """The first with the change and the last without it, run again."""
     done, answer = bisected
@@ -574,6 +575,7 @@ def broken(own_index, tmp_path_factory):
     return root / "one", done, _perfsuite("ladder", "run", root / "one", "--quick")
 
 
+@pytest.mark.slow
 def test_a_rung_without_an_environment_is_named(broken):
     """It has no commit, its reason is uv's, the other is built, and the exit code is 1."""
     folder, done, _ = broken

@@ -135,6 +135,7 @@ def offline(own_index, tmp_path_factory):
     return folder, done, told
 
 
+@pytest.mark.slow
 def test_the_next_command_can_be_pasted(offline):
     """Also where the ladder's folder has a blank."""
     folder, (built, *_), _ = offline

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from parity import worst
+from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
@@ -18,7 +19,9 @@ every_loop = pytest.mark.parametrize("loop", LOOPS)
 
 @every_loop
 @pytest.mark.parametrize("engine", ["single", "ddp"])
-@pytest.mark.parametrize("recipe", ["nodrop", "bf16+acc2+clip+nodrop", "ckpt+acc2+nodrop"])
+@pytest.mark.parametrize(
+    "recipe", slow_unless("bf16+acc2+clip+nodrop".__eq__, ["nodrop", "bf16+acc2+clip+nodrop", "ckpt+acc2+nodrop"])
+)
 def test_loop_agrees_with_the_native_one(measure, engine, recipe, loop):
     """The same engine and recipe take the same steps in every loop."""
     ranks = {"single": 1, "ddp": 2}[engine]
@@ -30,7 +33,7 @@ def test_loop_agrees_with_the_native_one(measure, engine, recipe, loop):
 
 
 @every_loop
-@pytest.mark.parametrize("model", ["t5_tiny", "llama_tiny", "bloom_tiny"])
+@pytest.mark.parametrize("model", slow_unless("llama_tiny".__eq__, ["t5_tiny", "llama_tiny", "bloom_tiny"]))
 def test_loop_on_two_ranks_agrees_with_one(measure, model, loop):
     """Two ranks with a micro-batch of two take the same steps as one native rank with four."""
     single = measure(f"{model}-single+nodrop-cpu_x1-b4")

@@ -58,6 +58,7 @@ def test_the_timeline_marks_the_peak(tmp_path, capsys):
     assert "peak " in page and "predicted live tensors" in page
 
 
+@pytest.mark.slow
 def test_a_sweep_is_a_table_and_bars(tmp_path, capsys):
     """--sweep batch doubles the micro-batch from the model's own on; --plot draws what each needs."""
     status = main([*TINY, "--sweep", "batch", "--plot", str(tmp_path / "sweep.html")])
@@ -68,6 +69,7 @@ def test_a_sweep_is_a_table_and_bars(tmp_path, capsys):
     assert "by batch: predicted, not measured" in page and "b64" in page
 
 
+@pytest.mark.slow
 def test_a_sweep_ends_with_the_learned_positions(capsys):
     """gpt2_tiny has learned 128 positions: no memory is predicted for a length that it cannot read."""
     status = main([*TINY, "--sweep", "seq"])

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 from parity import worst
+from sampling import slow_unless
 
 from conftest import SETTINGS
 from perfsuite.cell import parse_cell
@@ -24,7 +25,7 @@ ON_HOST = [
 needs_libaio = pytest.mark.skipif(not Path("/usr/include/libaio.h").exists(), reason="libaio-dev is not installed")
 
 
-@pytest.mark.parametrize("cell", ON_HOST)
+@pytest.mark.parametrize("cell", slow_unless(lambda cell: cell.endswith("cpu_x2"), ON_HOST))
 def test_offload_agrees_with_single(measure, cell):
     """Where tensors are kept changes no number."""
     single, offloaded = measure("gpt2_tiny-single+nodrop-cpu_x1-b4"), measure(f"gpt2_tiny-{cell}")
@@ -53,7 +54,10 @@ def test_offload_accumulates(measure, engine):
     assert worst(single, offloaded, "gradient_norm") < BOUND
 
 
-@pytest.mark.parametrize("strategy", ["zero1+offload_optimizer", "zero2+offload_optimizer", "zero3+offload"])
+@pytest.mark.parametrize(
+    "strategy",
+    slow_unless("zero3+offload".__eq__, ["zero1+offload_optimizer", "zero2+offload_optimizer", "zero3+offload"]),
+)
 def test_offload_runs_in_bf16(measure, strategy):
     """bf16 with its master parameters on the host takes the steps of bf16 without offload."""
     plain = measure(f"gpt2_tiny-{strategy.split('+')[0]}+bf16+nodrop-cpu_x2")

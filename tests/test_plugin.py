@@ -309,6 +309,7 @@ def test_the_command_that_accepts_collects_the_cell(repository):
     collected.stdout.fnmatch_lines(["some cells.py::test_cell[[]gpt2_tiny-zero3-cpu_x2]"])
 
 
+@pytest.mark.slow
 def test_two_writers_of_one_baseline(repository):
     """Of two runs that record the same cell at once, one wins and the other is told; the file is whole."""
     pytester = repository(CELL)
@@ -371,6 +372,7 @@ def test_benchmark_holds_the_real_steps(repository):
     assert benchmark["extra_info"]["flops_per_rank"] == readings["flops_per_rank"]["value"]
 
 
+@pytest.mark.slow
 def test_xdist_reports_every_cell_once(repository):
     """With -n 2 the controller's table and report hold the cells of both workers."""
     other = "llama_tiny-single-cpu_x1"
@@ -501,6 +503,7 @@ def test_grid_on_gpus_that_are_not_here(repository):
     result.stdout.fnmatch_lines(["*no known GPU here*"])
 
 
+@pytest.mark.slow
 def test_consent_to_what_improved_is_none_to_what_regressed(repository):
     """A cell that got faster but needs more memory is not accepted by --perf-update=improved."""
     pytester = repository(CELL)

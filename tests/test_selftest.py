@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 import scipy.stats
+from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
@@ -39,7 +40,22 @@ def bench():
     bench.close()
 
 
-@pytest.mark.parametrize("case", CASES, ids=[f"{case.name}, {case.where}".replace(" ", "-") for case in CASES])
+QUICK = {
+    "killed rank",
+    "exception",
+    "NaN metric",
+    "truncated result",
+    "loss off by 0.05 %",
+    "extra tensor",
+    "engine lost",
+}
+
+
+@pytest.mark.parametrize(
+    "case",
+    slow_unless(lambda case: not case.fault or case.name in QUICK, CASES),
+    ids=[f"{case.name}, {case.where}".replace(" ", "-") for case in CASES],
+)
 def test_the_fault_is_caught_for_the_right_reason(bench, case):
     """The verdict's status and its text are what this fault must cause."""
     row = bench.prove(case)
@@ -141,6 +157,7 @@ def test_a_delay_may_cost_exact_metrics(tried):
     assert tried(TIME + PEAK, TIME + PEAK, TIME, delay="slow_10").caught
 
 
+@pytest.mark.slow
 def test_a_delay_is_found_by_a_real_trial():
     """Every step takes twice as long on one of two equal sides."""
     row = try_fault(TimeFault(name="slow step", where="+100 %", delay="slow_100", trials=1), Catalog(), unwatched)

@@ -5,6 +5,7 @@ import math
 
 import pytest
 from parity import difference_of
+from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
@@ -45,7 +46,17 @@ def _engines(technique):
 
 @pytest.mark.parametrize(
     ("technique", "engine"),
-    [(technique, engine) for technique in (*OPTIMIZERS, *OTHERS, "pure_bf16") for engine in _engines(technique)],
+    slow_unless(
+        {
+            ("sgd", "ddp"),
+            ("adamw_fused", "zero3"),
+            ("eager", "zero3"),
+            ("prune", "ddp"),
+            ("lora", "ddp"),
+            ("clip", "zero3"),
+        }.__contains__,
+        [(technique, engine) for technique in (*OPTIMIZERS, *OTHERS, "pure_bf16") for engine in _engines(technique)],
+    ),
 )
 def test_technique_means_the_same_on_every_engine(measure, technique, engine):
     """Two ranks with a micro-batch of two take the same steps as one rank with four, whatever the technique."""
@@ -247,6 +258,7 @@ def test_around_is_around_every_forward(runner, catalog):
     assert offloaded.readings["peak_memory_bytes"].value > plain.readings["peak_memory_bytes"].value
 
 
+@pytest.mark.slow
 def test_compiling_changes_no_number_and_no_timed_step(measure):
     """Fused kernels compute the same losses in less memory, and no timed step contains the compiler's seconds."""
     plain, compiled = (_measure(measure, f"gpt2_tiny-ddp{name}+nodrop-cpu_x2") for name in ("", "+compile"))

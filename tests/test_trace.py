@@ -316,6 +316,7 @@ def test_offloaded_activations_wait_on_the_host(offloaded):
     assert one.host_bytes >= other.largest["activations"] / 2 > other.host_bytes == 0
 
 
+@pytest.mark.slow
 def test_a_trace_does_not_depend_on_the_hash_seed(catalog, monkeypatch):
     """Five processes whose sets and dictionaries are ordered differently record the same events, to the byte."""
     job = job_of(parse_cell("llama_tiny-fsdp2+bf16-h100_x8", catalog), 0, catalog)
