@@ -95,7 +95,7 @@ def test_another_collective_is_a_wrong_engine(measure):
     measurement = measure("wire-all_gather-cpu_x2", "gathers_by_broadcast")
 
     assert measurement.outcome == "failed"
-    assert "Must be 1024 B of all_gather, it is {'broadcast': 1024}" in measurement.failure.message
+    assert "Must send 1024 B by all_gather, but sent {'broadcast': 1024}" in measurement.failure.message
 
 
 @pytest.mark.parametrize(

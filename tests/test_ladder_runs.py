@@ -189,7 +189,7 @@ def test_a_counter_that_did_not_repeat_itself_is_not_called_noise(tmp_path):
     ]
 
     assert ["noise" in page for page in pages] == [False, False, True]
-    assert ["2 of the counters or failures" in page for page in pages] == [True, True, False]
+    assert ["2 of the recorded counters or failures" in page for page in pages] == [True, True, False]
 
 
 PACKAGES = ["accelerate==1.0", "lib==1", "six==1.16", "torch==2.9"]

@@ -101,7 +101,7 @@ def test_offload_is_shown_apart(capsys):
         (["memory", "gpt2_tiny-single-rtx3090_x1", "-b", "4"], "a whole cell's id"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),
         ([*TINY, "--sweep", "batch", "--timeline", "x.html"], "--plot draws a sweep"),
-        ([*TINY, "--plot", "x.html"], "say --sweep"),
+        ([*TINY, "--plot", "x.html"], "add --sweep"),
         ([*TINY, "--sweep", "strategy"], "--sweep strategy chooses the strategies"),
         ([*TINY, "--timeline", "step.png"], "--timeline names step.png: it must be a file *.html"),
         ([*TINY, "--timeline", "no/where.html"], "in an existing folder"),
@@ -163,7 +163,7 @@ def test_a_training_that_fails_says_nothing_of_the_others(tmp_path, capsys, monk
     [
         ("single+bf16", "nothing"),
         ("single+adamw4bit_ao", "moments rounded to 4 bits"),
-        ("single+nodrop", "nodrop: not told"),
+        ("single+nodrop", "nodrop: unknown"),
     ],
 )
 def test_a_cost_that_is_not_known_is_not_nothing(catalog, strategy, told):

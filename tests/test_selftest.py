@@ -60,7 +60,7 @@ def test_the_fault_is_caught_for_the_right_reason(bench, case):
     """The verdict's status and its text are what this fault must cause."""
     row = bench.prove(case)
 
-    assert row.caught, f"It said {row.status}: {row.said} Expected {row.expected}"
+    assert row.caught, f"The verdict was {row.status}: {row.said} Expected {row.expected}"
 
 
 @pytest.mark.parametrize("cell", sorted({case.cell for case in CASES}))
@@ -68,7 +68,7 @@ def test_the_cell_without_a_fault_is_not_red(bench, cell):
     """A cell that is red all the time would prove nothing."""
     row = bench.recorded(cell).row
 
-    assert row.caught, f"It said {row.status}: {row.said}"
+    assert row.caught, f"The verdict was {row.status}: {row.said}"
 
 
 def test_a_fault_that_is_red_for_another_reason_is_not_caught(bench):
@@ -201,7 +201,7 @@ def test_a_fault_that_passes_fails_the_command(command, capsys):
 
     assert status == 1
     assert "0 of 1 exact faults caught" in said.out
-    assert f"{DDP} does not catch: nothing, nowhere. It said " in said.err
+    assert f"{DDP} does not catch: nothing, nowhere. The verdict was " in said.err
 
 
 def test_the_command_prints_and_writes_what_was_said(command, bench, tmp_path, capsys):
