@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.engines._deepspeed_config import fitting
 from perfsuite.errors import Unsupported, WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.native import evaluate
@@ -53,7 +54,7 @@ class DeepSpeedTrainer(Trainer):
         optimizer = self.session.recipe.optimizer(trainable, self.session.recipe.learning_rate)
         self.module: Any
         self.module, self.optimizer, _, _ = deepspeed.initialize(
-            model=model, optimizer=optimizer, config=self.config(), dist_init_required=False
+            model=model, optimizer=optimizer, config=self.fitting_config(), dist_init_required=False
         )
         return optimizer
 
@@ -70,8 +71,12 @@ class DeepSpeedTrainer(Trainer):
             if session.compute_dtype == dtype and not supported():
                 raise Unsupported(f"DeepSpeed has no {dtype} on this {session.job.device}: it lacks the instructions.")
 
+    def fitting_config(self) -> dict[str, Any]:
+        """What deepspeed.initialize is given: the keys that the installed release knows."""
+        return fitting(self.config(), self.session.strategy.engine.name)
+
     def config(self) -> dict[str, Any]:
-        """What deepspeed.initialize is given."""
+        """What every release should be given."""
         recipe = self.session.recipe
         return {
             "train_micro_batch_size_per_gpu": self.session.job.workload.micro_batch,
