@@ -58,7 +58,7 @@ def test_what_matters_is_refused_in_one_sentence(release):
         fitting({"bf16": BF16 | {"bf16_master_weights_and_grads": True}}, "zero2")
 
     assert str(refusal.value) == (
-        "zero2 with pure_bf16 cannot run on DeepSpeed 0.18.2, which has no config key "
+        "zero2 with pure_bf16 cannot run on deepspeed 0.18.2, which has no config key "
         "'bf16.bf16_master_weights_and_grads': 0.18.3 is the first that does."
     )
 
@@ -68,7 +68,7 @@ def test_a_section_without_a_model_knows_what_is_read_of_it(release):
     release({}, "0.15.1")
 
     assert fitting({"bf16": BF16}, "zero2") == {"bf16": {"enabled": True}}
-    with pytest.raises(Unsupported, match=r"autotp cannot run on DeepSpeed 0\.15\.1"):
+    with pytest.raises(Unsupported, match=r"autotp cannot run on deepspeed 0\.15\.1"):
         fitting({"tensor_parallel": {"autotp_size": 2}}, "autotp")
 
 
@@ -86,7 +86,7 @@ def test_an_unlisted_key_is_refused_too(release):
     """NEEDS adds a technique and a way out; a key that it does not list is refused by its name."""
     release({"zero_optimization": ["stage"]}, "9.9.9")
 
-    with pytest.raises(Unsupported, match=r"zero3 cannot run on DeepSpeed 9\.9\.9, which has no config key 'zero_opt"):
+    with pytest.raises(Unsupported, match=r"zero3 cannot run on deepspeed 9\.9\.9, which has no config key 'zero_opt"):
         fitting({"zero_optimization": {"stage": 3, "max_new_idea": 1}}, "zero3")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.engines._deepspeed_config import fitting
@@ -31,12 +32,23 @@ def import_once() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
+def count_ranks(session: Session) -> None:
+    """Say how many ranks the machine has, as DeepSpeed's launcher does, if the release asks a missing numactl."""
+    from deepspeed.accelerator import get_accelerator
+
+    try:
+        get_accelerator().device_count()
+    except FileNotFoundError:  # up to 0.15.4, on a CPU
+        os.environ["LOCAL_SIZE"] = str(session.world_size)
+
+
 class DeepSpeedTrainer(Trainer):
     """DeepSpeed casts the model and, below fp32, keeps fp32 master parameters."""
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         super().__init__(session, model)
         self.refuse_unsupported()
+        count_ranks(session)
         self.model = self.arrange(model)
         self.initialize(self.model)
 

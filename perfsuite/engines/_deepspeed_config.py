@@ -10,10 +10,10 @@ from __future__ import annotations
 import importlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from importlib import metadata
 from typing import Any
 
 from perfsuite.errors import Unsupported
+from perfsuite.rank.releases import lacks
 
 # The model of each section, where a release has one.
 MODELS = {
@@ -55,7 +55,7 @@ def _fitting(values: Mapping[str, Any], engine: str, section: str) -> dict[str, 
         if known is not None and key not in known:
             if value is None or value is False:
                 continue
-            raise Unsupported(_lacks(path, engine))
+            raise _lacks(path, engine)
         fit[key] = _fitting(value, engine, path) if path in MODELS else value
     return fit
 
@@ -77,8 +77,7 @@ def _names(fields: Mapping[str, Any]) -> Iterable[str]:
             yield field.alias
 
 
-def _lacks(path: str, engine: str) -> str:
-    need, release = NEEDS.get(path), metadata.version("deepspeed")
-    with_technique = f" with {need.technique}" if need and need.technique else ""
-    way_out = f": {need.since} is the first that does" if need else ""
-    return f"{engine}{with_technique} cannot run on DeepSpeed {release}, which has no config key {path!r}{way_out}."
+def _lacks(path: str, engine: str) -> Unsupported:
+    need = NEEDS.get(path, Need("", ""))
+    who = f"{engine} with {need.technique}" if need.technique else engine
+    return lacks(who, "deepspeed", f"config key {path!r}", need.since)
