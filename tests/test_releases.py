@@ -1,9 +1,9 @@
-"""What a release lacks is refused in one sentence."""
+"""What a release lacks, or another's release that it asks for, is refused in one sentence."""
 
 import pytest
 
 from perfsuite.errors import Unsupported
-from perfsuite.rank.releases import need
+from perfsuite.rank.releases import need, refused
 
 
 def test_what_is_there_is_not_refused():
@@ -22,3 +22,23 @@ def test_what_is_missing_is_named(path):
         f"zero3 with offload cannot run on pytest {pytest.__version__}, which has no {path}: 99.0 is the first that "
         "does."
     )
+
+
+def test_what_a_library_asks_for_is_passed_on():
+    """Its own sentence, with the library that says it; other errors stay what they are."""
+    sentence = r"^hf_trainer cannot run on pytest .*: Using it requires other>=1\.1\.0$"
+    with pytest.raises(Unsupported, match=sentence), refused("hf_trainer", "pytest"):
+        raise ImportError("Using it requires other>=1.1.0")
+    with pytest.raises(ValueError, match="own"), refused("hf_trainer", "pytest"):
+        raise ValueError("own")
+
+
+@pytest.mark.parametrize(("module", "kind"), [("pytest.inner", Unsupported), ("mine", AttributeError)])
+def test_a_name_that_a_library_misses_is_passed_on(module, kind):
+    """An old library asks another for what is gone. The same error in other code stays what it is."""
+    code = compile("def ask(model): return model.prepare_everything()", "<library>", "exec")
+    names = {"__name__": module}
+    exec(code, names)
+
+    with pytest.raises(kind, match="has no attribute 'prepare_everything'"), refused("lora", "pytest"):
+        names["ask"](object())

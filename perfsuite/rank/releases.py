@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import traceback
+from collections.abc import Iterator
 from importlib import metadata
 
 from perfsuite.errors import Unsupported
@@ -23,3 +26,25 @@ def need(path: str, who: str, since: str = "") -> None:
         importlib.import_module(path)
     except ImportError as error:
         raise lacks(who, path.partition(".")[0], path, since) from error
+
+
+@contextlib.contextmanager
+def refused(who: str, library: str) -> Iterator[None]:
+    """Around calls of a library that may not go with the releases of others here: Unsupported, with its own words.
+
+    It says so by an ImportError, or it asks an object of another library for an attribute that is not there.
+    """
+    try:
+        yield
+    except (ImportError, AttributeError) as error:
+        if isinstance(error, AttributeError) and not _raised_in(library, error):
+            raise
+        reason = " ".join(str(error).split())
+        raise Unsupported(f"{who} cannot run on {library} {metadata.version(library)}: {reason}") from error
+
+
+def _raised_in(library: str, error: Exception) -> bool:
+    """Whether the library's own code ran last, but for torch's Module.__getattr__, which raises for its caller."""
+    ran = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    last = next((name for name in reversed(ran) if name != "torch.nn.modules.module"), "")
+    return bool(last.partition(".")[0] == library)

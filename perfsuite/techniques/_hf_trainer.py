@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.errors import RankError, Unsupported, WrongEngine
+from perfsuite.errors import RankError, WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.plain_loop import Loop
+from perfsuite.rank.releases import refused
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.techniques._accelerate import as_launched, prove
 
@@ -65,9 +66,16 @@ class HfTrained(Loop):
         self.loss_sum = torch.zeros((), device=self.session.device)
         self.resume()
         self.given = []
-        if self.norm is None:  # transformers 4
-            raise Unsupported("This Trainer computes no gradient norm unless it clips: add +clip.")
         return StepOutcome(self.loss_sum, self.norm, self.hf.accelerator.optimizer_step_was_skipped)
+
+    def before_optimizer(self, *_: Any) -> None:
+        """Compute the norm where the Trainer does not: transformers 4 has none unless it clips. fp16's gradients are
+        unscaled by now.
+        """
+        if self.norm is None:
+            self.session.mark("optimizer")
+            if self.engine.reads_norm:
+                self.norm = self.engine.gradient_norm()
 
     def make_trainer(self, model: torch.nn.Module) -> Any:
         """A Trainer with the recipe's arguments that saves and logs nothing."""
@@ -98,7 +106,7 @@ class HfTrained(Loop):
                 session.mark("end")
 
         # The Trainer makes its folder at once, and never writes into it.
-        with as_launched(session), tempfile.TemporaryDirectory() as folder:
+        with as_launched(session), refused("hf_trainer", "transformers"), tempfile.TemporaryDirectory() as folder:
             arguments = transformers.TrainingArguments(
                 output_dir=folder,
                 max_steps=ENDLESS,
@@ -119,6 +127,7 @@ class HfTrained(Loop):
             arguments._n_gpu = min(arguments.n_gpu, 1)  # a lone rank is one device, although it may see others
             optimizer = self.engine.make_optimizer(model)
             trainer = Asking(model, arguments, optimizers=(optimizer, None), callbacks=[Marking()])
+        optimizer.register_step_pre_hook(self.before_optimizer)
         norm_of = trainer.accelerator.clip_grad_norm_
 
         def clip_grad_norm_(*parameters: Any) -> Any:

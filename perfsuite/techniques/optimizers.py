@@ -48,9 +48,12 @@ def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
     seconds per shape and cannot be done while a dispatch mode counts: it is stepped without, by the same operators.
     """
     import torch
-    import torchao.optim
 
-    kind: Any = getattr(torchao.optim, f"AdamW{bits}bit")
+    try:
+        from torchao import optim
+    except ImportError:  # up to 0.9
+        from torchao.prototype import low_bit_optim as optim
+    kind: Any = getattr(optim, f"AdamW{bits}bit")
 
     class Eager(kind):  # type: ignore[misc]
         def step(self, closure: Any = None) -> Any:
