@@ -6,7 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import pytest
 
-from perfsuite.engines._deepspeed_config import MODELS, NEEDS, fitting
+from perfsuite.engines._deepspeed_config import MODELS, NEEDS, fitting, quick_start
 from perfsuite.errors import Unsupported
 
 BF16 = {"enabled": True, "bf16_master_weights_and_grads": False, "bf16_optimizer_states": False}
@@ -94,3 +94,13 @@ def test_every_need_is_in_a_section_that_is_asked(catalog):
     """A line of NEEDS that no section has would never be read; its technique is one of the catalog."""
     assert {path.rpartition(".")[0] for path in NEEDS} <= MODELS.keys()
     assert {need.technique for need in NEEDS.values()} - {""} <= catalog.all("technique").keys()
+
+
+def test_a_quick_start_states_what_the_strategy_names():
+    """Stage, precision, accumulation and offload stay, and clipping if named. Buckets are left to DeepSpeed."""
+    zero = {"stage": 2, "reduce_bucket_size": 4096, "offload_optimizer": {"device": "cpu"}}
+    config = {"bf16": {"enabled": True}, "zero_optimization": zero, "gradient_clipping": 0.0, "steps_per_print": 9}
+    short = {"bf16": {"enabled": True}, "zero_optimization": {"stage": 2, "offload_optimizer": {"device": "cpu"}}}
+
+    assert quick_start(config) == short
+    assert quick_start(config | {"gradient_clipping": 1.0}) == short | {"gradient_clipping": 1.0}

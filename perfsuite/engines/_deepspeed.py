@@ -6,7 +6,7 @@ import contextlib
 import os
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.engines._deepspeed_config import fitting
+from perfsuite.engines._deepspeed_config import fitting, quick_start
 from perfsuite.errors import Unsupported, WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.native import evaluate
@@ -85,7 +85,8 @@ class DeepSpeedTrainer(Trainer):
 
     def fitting_config(self) -> dict[str, Any]:
         """What deepspeed.initialize is given: the keys that the installed release knows."""
-        return fitting(self.config(), self.session.strategy.engine.name)
+        config = self.config() if self.session.recipe.stated else quick_start(self.config())
+        return fitting(config, self.session.strategy.engine.name)
 
     def config(self) -> dict[str, Any]:
         """What every release should be given."""

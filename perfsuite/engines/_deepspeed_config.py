@@ -41,6 +41,30 @@ NEEDS = {
     "tensor_parallel.autotp_size": Need("", "0.16.4"),
 }
 
+# What a quick start of DeepSpeed states, and that cells may be measured at all.
+STATED = {
+    "train_micro_batch_size_per_gpu",
+    "gradient_accumulation_steps",
+    "bf16",
+    "fp16",
+    "tensor_parallel",
+    "zero_optimization",
+    "zero_optimization.stage",
+    "zero_optimization.offload_optimizer",
+    "zero_optimization.offload_param",
+    "zero_allow_untested_optimizer",
+    "zero_force_ds_cpu_optimizer",
+}
+
+
+def quick_start(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The config without what a quick start leaves to DeepSpeed; a clipping that the strategy names stays."""
+    zero = config.get("zero_optimization", {})
+    short = {name: value for name, value in config.items() if name in STATED or (name == "gradient_clipping" and value)}
+    if zero:
+        short["zero_optimization"] = {key: zero[key] for key in zero if f"zero_optimization.{key}" in STATED}
+    return short
+
 
 def fitting(config: Mapping[str, Any], engine: str) -> dict[str, Any]:
     """The config without the defaults that the release has no key for. Raises Unsupported for another such key."""

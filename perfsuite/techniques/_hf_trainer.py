@@ -105,16 +105,18 @@ class HfTrained(Loop):
             def on_optimizer_step(self, *_: Any, **__: Any) -> None:
                 session.mark("end")
 
+        stated: dict[str, Any] = {"max_grad_norm": recipe.clip} if recipe.clip else {}
+        if recipe.stated:
+            learning_rate = {"learning_rate": recipe.learning_rate, "lr_scheduler_type": "constant"}
+            stated = {"max_grad_norm": recipe.clip or 0.0, **learning_rate}
         # The Trainer makes its folder at once, and never writes into it.
         with as_launched(session), refused("hf_trainer", "transformers"), tempfile.TemporaryDirectory() as folder:
             arguments = transformers.TrainingArguments(
+                **stated,
                 output_dir=folder,
                 max_steps=ENDLESS,
                 per_device_train_batch_size=session.job.workload.micro_batch,
                 gradient_accumulation_steps=recipe.accumulation,
-                max_grad_norm=recipe.clip or 0.0,
-                learning_rate=recipe.learning_rate,
-                lr_scheduler_type="constant",
                 bf16=recipe.compute_dtype == "bfloat16" and not recipe.pure,
                 fp16=recipe.compute_dtype == "float16" and not recipe.pure,
                 use_cpu=session.job.device == "cpu",
@@ -127,6 +129,8 @@ class HfTrained(Loop):
             arguments._n_gpu = min(arguments.n_gpu, 1)  # a lone rank is one device, although it may see others
             optimizer = self.engine.make_optimizer(model)
             trainer = Asking(model, arguments, optimizers=(optimizer, None), callbacks=[Marking()])
+        if not hasattr(transformers.Trainer, "loss_is_scaled_for_ga"):
+            trainer.model_accepts_loss_kwargs = False  # by which older releases know that compute_loss does not scale
         optimizer.register_step_pre_hook(self.before_optimizer)
         norm_of = trainer.accelerator.clip_grad_norm_
 
