@@ -16,7 +16,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.replay.regression import Pair
 from perfsuite.wire.record import Record
 
-SETTINGS = Settings(steps=2, warmup=1)
+SETTINGS = Settings(steps=3, warmup=1)  # the fewest that every exact metric needs
 FORMAT = 1
 
 
