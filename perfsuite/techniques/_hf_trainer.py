@@ -32,7 +32,8 @@ class HfTrained(Loop):
         self.given: list[MicroBatch] = []
         self.loss_sum: Any = None
         self.norm: Any = None
-        self.hf = self.make_trainer(model)
+        with refused("hf_trainer", "transformers"):
+            self.hf = self.make_trainer(model)
         self.training = greenlet.greenlet(self.hf.train)
         self.training.gr_context = contextvars.copy_context()
         self.resume()  # up to the first batch: the Trainer wraps the model in train()
@@ -110,7 +111,7 @@ class HfTrained(Loop):
             learning_rate = {"learning_rate": recipe.learning_rate, "lr_scheduler_type": "constant"}
             stated = {"max_grad_norm": recipe.clip or 0.0, **learning_rate}
         # The Trainer makes its folder at once, and never writes into it.
-        with as_launched(session), refused("hf_trainer", "transformers"), tempfile.TemporaryDirectory() as folder:
+        with as_launched(session), tempfile.TemporaryDirectory() as folder:
             arguments = transformers.TrainingArguments(
                 **stated,
                 output_dir=folder,
