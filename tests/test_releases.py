@@ -3,7 +3,7 @@
 import pytest
 
 from perfsuite.errors import Unsupported
-from perfsuite.rank.releases import need, refused
+from perfsuite.rank.releases import need, need_release, refused
 
 
 def test_what_is_there_is_not_refused():
@@ -22,6 +22,13 @@ def test_what_is_missing_is_named(path):
         f"zero3 with offload cannot run on pytest {pytest.__version__}, which has no {path}: 99.0 is the first that "
         "does."
     )
+
+
+def test_an_older_release_is_refused():
+    """By its number, where the library has no public name to ask for."""
+    need_release("pytest", "1.0", "zero3", "hook")
+    with pytest.raises(Unsupported, match=r"which has no hook: 9999\.1 is the first that does\.$"):
+        need_release("pytest", "9999.1", "zero3", "hook")
 
 
 def test_what_a_library_asks_for_is_passed_on():

@@ -8,6 +8,8 @@ import traceback
 from collections.abc import Iterator
 from importlib import metadata
 
+from packaging.version import Version
+
 from perfsuite.errors import Unsupported
 
 
@@ -26,6 +28,12 @@ def need(path: str, who: str, since: str = "") -> None:
         importlib.import_module(path)
     except ImportError as error:
         raise lacks(who, path.partition(".")[0], path, since) from error
+
+
+def need_release(library: str, since: str, who: str, what: str) -> None:
+    """Raise Unsupported where the library is older; for what has no public name by which it could be asked for."""
+    if Version(metadata.version(library)) < Version(since):
+        raise lacks(who, library, what, since)
 
 
 @contextlib.contextmanager
