@@ -26,11 +26,20 @@ GENERATED = {
     "memory_published.md": "python benchmarks/memory_published.py",
     "memory_seeds.md": "python benchmarks/memory_seeds.py",
     "memory_speed.md": "python benchmarks/memory_speed.py",
+    "releases.md": "python benchmarks/releases.py",
+    "replay.md": "perfsuite replay",
     "support.md": "perfsuite support run",
     "transformers_ladder.md": "perfsuite ladder publish",
 }
 # Their sentences are lists of what was found, or errors that others' packages raise.
-LISTS = ("dataloader_datasets.md", "dataloader_torch.md", "detection.md", "support.md", "transformers_ladder.md")
+LISTS = (
+    "dataloader_datasets.md",
+    "dataloader_torch.md",
+    "detection.md",
+    "releases.md",
+    "support.md",
+    "transformers_ladder.md",
+)
 EVERY = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 WRITTEN = [path for path in EVERY if path.name not in GENERATED]
 PROSE = [path for path in EVERY if path.name not in LISTS]

@@ -76,6 +76,17 @@ def test_the_evidence_names_what_ran(measure, loop):
     assert (ddp["accelerate"], ddp["module"]) == ("MULTI_CPU", "DistributedDataParallel")
 
 
+def test_an_old_trainers_norm_is_computed(measure):
+    """transformers 4 has no norm without +clip: it is computed before the optimizer steps, and in no timed step."""
+    native = measure("gpt2_tiny-ddp+acc2+nodrop-cpu_x2")
+    cell = "gpt2_tiny-ddp+acc2+nodrop+hf_trainer-cpu_x2"
+    old = measure(cell, "computes_no_norm")
+
+    assert old.outcome == "fits", old.failure
+    assert worst(native, old, "gradient_norm") < BOUND
+    assert worst(native, old, "loss") < BOUND
+
+
 def test_the_trainers_own_train_runs(measure):
     """The record says that transformers' Trainer ran the steps."""
     assert measure("gpt2_tiny-single+hf_trainer-cpu_x1").engine["loop"] == "transformers.trainer.Trainer"

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.engines._deepspeed_config import fitting, quick_start
 from perfsuite.errors import Unsupported, WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.native import evaluate
@@ -30,12 +32,23 @@ def import_once() -> None:
     deepspeed.ops.__compatible_ops__["deepspeed_shm_comm"] = False
 
 
+def count_ranks(session: Session) -> None:
+    """Say how many ranks the machine has, as DeepSpeed's launcher does, if the release asks a missing numactl."""
+    from deepspeed.accelerator import get_accelerator
+
+    try:
+        get_accelerator().device_count()
+    except FileNotFoundError:  # up to 0.15.4, on a CPU
+        os.environ["LOCAL_SIZE"] = str(session.world_size)
+
+
 class DeepSpeedTrainer(Trainer):
     """DeepSpeed casts the model and, below fp32, keeps fp32 master parameters."""
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         super().__init__(session, model)
         self.refuse_unsupported()
+        count_ranks(session)
         self.model = self.arrange(model)
         self.initialize(self.model)
 
@@ -53,7 +66,7 @@ class DeepSpeedTrainer(Trainer):
         optimizer = self.session.recipe.optimizer(trainable, self.session.recipe.learning_rate)
         self.module: Any
         self.module, self.optimizer, _, _ = deepspeed.initialize(
-            model=model, optimizer=optimizer, config=self.config(), dist_init_required=False
+            model=model, optimizer=optimizer, config=self.fitting_config(), dist_init_required=False
         )
         return optimizer
 
@@ -70,8 +83,13 @@ class DeepSpeedTrainer(Trainer):
             if session.compute_dtype == dtype and not supported():
                 raise Unsupported(f"DeepSpeed has no {dtype} on this {session.job.device}: it lacks the instructions.")
 
+    def fitting_config(self) -> dict[str, Any]:
+        """What deepspeed.initialize is given: the keys that the installed release knows."""
+        config = self.config() if self.session.recipe.stated else quick_start(self.config())
+        return fitting(config, self.session.strategy.engine.name)
+
     def config(self) -> dict[str, Any]:
-        """The config for deepspeed.initialize."""
+        """The config for every release."""
         recipe = self.session.recipe
         return {
             "train_micro_batch_size_per_gpu": self.session.job.workload.micro_batch,

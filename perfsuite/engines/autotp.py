@@ -17,6 +17,7 @@ from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import size
 from perfsuite.rank.native import storages
 from perfsuite.rank.norms import gradient_norm
+from perfsuite.rank.releases import need
 from perfsuite.techniques import offload
 
 if TYPE_CHECKING:
@@ -45,6 +46,11 @@ class AutoTensorParallel(DeepSpeedTrainer):
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         self.whole = {name: parameter.numel() for name, parameter in model.named_parameters()}
         super().__init__(session, model)
+
+    def refuse_unsupported(self) -> None:
+        super().refuse_unsupported()
+        # Where initialize() divides the model. Releases before it only read the config, and train whole matrices.
+        need("deepspeed.runtime.tensor_parallel.init_utils", "autotp", since="0.18.6")
 
     def config(self) -> dict[str, Any]:
         width = self.session.layout.tensor

@@ -7,6 +7,7 @@ layers, so that DeepSpeed's TiedLayerSpec can share their weight. The attention 
 from __future__ import annotations
 
 import copy
+import operator
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -54,6 +55,9 @@ class DeepSpeedPipeline(Zero):
         vocabulary = self.session.job.model.vocabulary
 
         class Embed(torch.nn.Module):
+            # Up to 0.17.x DeepSpeed looks a tied weight up by one name, and cannot follow "embedding.weight".
+            weight = property(operator.attrgetter("embedding.weight"))
+
             def __init__(self) -> None:
                 super().__init__()
                 self.embedding = embedding
@@ -98,8 +102,8 @@ class DeepSpeedPipeline(Zero):
         bodies = [LayerSpec(Body, stage) for stage in range(stages)]
         if cut.tied:
             tied = ("tied", Embed)
-            first = TiedLayerSpec(*tied, tied_weight_attr="embedding.weight")
-            last = TiedLayerSpec(*tied, tied_weight_attr="embedding.weight", forward_fn=project)
+            first = TiedLayerSpec(*tied, tied_weight_attr="weight")
+            last = TiedLayerSpec(*tied, tied_weight_attr="weight", forward_fn=project)
             layers = [first, *bodies, last]
         else:
             layers = [LayerSpec(Embed), *bodies, LayerSpec(Head)]

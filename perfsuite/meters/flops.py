@@ -15,6 +15,7 @@ import itertools
 import sys
 import time
 from collections.abc import Mapping
+from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Metric
@@ -97,8 +98,19 @@ def count_model_flop(session: Session) -> int:
             shape = (workload.micro_batch, len(value)) if isinstance(value, list) else (workload.micro_batch,)
             inputs[name] = torch.ones(shape, dtype=torch.long)
         training = session.strategy.engine.process == "training"
-        with torch.set_grad_enabled(training), _values_are_one():
-            loss = model(**inputs).loss
+        values = _values_are_one()
+        try:
+            with torch.set_grad_enabled(training), values:
+                loss = model(**inputs).loss
+        except RuntimeError as error:
+            if not values.asked:
+                raise
+            # Such as the last position, by which Bloom of transformers 4.44 shapes its attention.
+            named, message = session.job.model.name, str(error).splitlines()[0]
+            raise Unsupported(
+                f"{named} cannot run on transformers {metadata.version('transformers')}, whose model shapes tensors by "
+                f"values that it reads on the host, so that its FLOPs cannot be counted on fake tensors: {message}."
+            ) from error
         if training:
             loss.backward()
     return int(counter.get_total_flops()) * session.recipe.accumulation
@@ -110,9 +122,11 @@ def _values_are_one() -> Any:
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class OnesMode(TorchDispatchMode):
+        asked = False
+
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function is torch.ops.aten._local_scalar_dense.default:
-                dtype = args[0].dtype
+                self.asked, dtype = True, args[0].dtype
                 return True if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
             return function(*args, **(kwargs or {}))
 

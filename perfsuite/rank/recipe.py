@@ -25,6 +25,7 @@ class Recipe:
     epochs: int = 1  # of the timed steps; if there are several, an evaluation follows each
     offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"
     offload_parameters: str | None = None
+    stated: bool = True  # options of libraries that change numbers or sizes; False: left to their defaults
 
 
 def recipe_of(strategy: Strategy) -> Recipe:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Proposal
-from perfsuite.errors import Unsupported, WrongEngine
+from perfsuite.errors import WrongEngine
+from perfsuite.rank.releases import lacks
 
 if TYPE_CHECKING:
     import torch
@@ -49,7 +50,8 @@ def apply(session: Session, model: torch.nn.Module) -> Plan:
         from transformers.distributed import DistributedConfig
         from transformers.distributed.tensor_parallel import apply_tensor_parallelism
     except ImportError as error:
-        raise Unsupported(f"Tensor parallelism needs a newer transformers: {error}.") from error
+        name = session.strategy.engine.name
+        raise lacks(name, "transformers", "transformers.distributed.tensor_parallel", "5.16.0") from error
 
     hf: Any = model
     # The public way to the plan with its wildcards replaced is from_pretrained, which needs a checkpoint.

@@ -10,9 +10,10 @@ import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.errors import RankError, Unsupported, WrongEngine
+from perfsuite.errors import RankError, WrongEngine
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.plain_loop import Loop
+from perfsuite.rank.releases import refused
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.techniques._accelerate import as_launched, prove
 
@@ -31,7 +32,8 @@ class HfTrained(Loop):
         self.given: list[MicroBatch] = []
         self.loss_sum: Any = None
         self.norm: Any = None
-        self.hf = self.make_trainer(model)
+        with refused("hf_trainer", "transformers"):
+            self.hf = self.make_trainer(model)
         self.training = greenlet.greenlet(self.hf.train)
         self.training.gr_context = contextvars.copy_context()
         self.resume()  # up to the first batch: the Trainer wraps the model in train()
@@ -67,9 +69,16 @@ class HfTrained(Loop):
         self.loss_sum = torch.zeros((), device=self.session.device)
         self.resume()
         self.given = []
-        if self.norm is None:  # transformers 4
-            raise Unsupported("This Trainer computes no gradient norm unless it clips: add +clip.")
         return StepOutcome(self.loss_sum, self.norm, self.hf.accelerator.optimizer_step_was_skipped)
+
+    def before_optimizer(self, *_: Any) -> None:
+        """Compute the norm where the Trainer does not: transformers 4 has none unless it clips. fp16's gradients are
+        unscaled by now.
+        """
+        if self.norm is None:
+            self.session.mark("optimizer")
+            if self.engine.reads_norm:
+                self.norm = self.engine.gradient_norm()
 
     def make_trainer(self, model: torch.nn.Module) -> Any:
         """A Trainer with the recipe's arguments that saves and logs nothing."""
@@ -99,16 +108,18 @@ class HfTrained(Loop):
             def on_optimizer_step(self, *_: Any, **__: Any) -> None:
                 session.mark("end")
 
+        stated: dict[str, Any] = {"max_grad_norm": recipe.clip} if recipe.clip else {}
+        if recipe.stated:
+            learning_rate = {"learning_rate": recipe.learning_rate, "lr_scheduler_type": "constant"}
+            stated = {"max_grad_norm": recipe.clip or 0.0, **learning_rate}
         # The Trainer makes its folder at once, and never writes into it.
         with as_launched(session), tempfile.TemporaryDirectory() as folder:
             arguments = transformers.TrainingArguments(
+                **stated,
                 output_dir=folder,
                 max_steps=ENDLESS,
                 per_device_train_batch_size=session.job.workload.micro_batch,
                 gradient_accumulation_steps=recipe.accumulation,
-                max_grad_norm=recipe.clip or 0.0,
-                learning_rate=recipe.learning_rate,
-                lr_scheduler_type="constant",
                 bf16=recipe.compute_dtype == "bfloat16" and not recipe.pure,
                 fp16=recipe.compute_dtype == "float16" and not recipe.pure,
                 use_cpu=session.job.device == "cpu",
@@ -121,6 +132,9 @@ class HfTrained(Loop):
             arguments._n_gpu = min(arguments.n_gpu, 1)  # a lone rank is one device, although it may see others
             optimizer = self.engine.make_optimizer(model)
             trainer = Asking(model, arguments, optimizers=(optimizer, None), callbacks=[Marking()])
+        if not hasattr(transformers.Trainer, "loss_is_scaled_for_ga"):
+            trainer.model_accepts_loss_kwargs = False  # by which older releases know that compute_loss does not scale
+        optimizer.register_step_pre_hook(self.before_optimizer)
         norm_of = trainer.accelerator.clip_grad_norm_
 
         def clip_grad_norm_(*parameters: Any) -> Any:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Technique
+from perfsuite.rank.releases import need
 
 if TYPE_CHECKING:
     import torch
@@ -24,6 +25,7 @@ def compile_model(session: Session, model: torch.nn.Module) -> torch.nn.Module:
     """
     import torch
 
+    need("torch.compiler.config.force_disable_caches", "compile", since="2.9.0")
     torch.compiler.config.force_disable_caches = True
     model.compile()
     return model

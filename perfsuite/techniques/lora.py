@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 from unittest import mock
 
 from perfsuite.catalog.definitions import Technique
+from perfsuite.rank.releases import refused
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +30,7 @@ def add_adapters(session: Session, model: torch.nn.Module) -> torch.nn.Module:
     # supports neither for fake tensors.
     stay = mock.patch.object(torch.nn.Module, "to", lambda module, *_, **__: module)
     share = mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, memo: mode, create=True)
-    with next(model.parameters()).device, stay, share:
+    with next(model.parameters()).device, stay, share, refused("lora", "peft"):
         adapted: torch.nn.Module = peft.get_peft_model(model, config).get_base_model()
     return adapted
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.rank.extensions import build_lock
+from perfsuite.rank.releases import need_release
 
 STEPPED_ON_HOST = frozenset({"offload_optimizer", "offload", "nvme_optimizer", "nvme"})  # techniques/offload.py
 
@@ -40,6 +41,10 @@ def adamw8bit(parameters: Any, learning_rate: float) -> Any:
     """bitsandbytes' AdamW8bit; tensors of less than 4,096 elements keep their state in fp32."""
     import bitsandbytes
 
+    parameters = list(parameters)  # or groups of them
+    first = parameters[0]["params"][0] if isinstance(parameters[0], dict) else parameters[0]
+    if first.device.type == "cpu":
+        need_release("bitsandbytes", "0.50.0", "adamw8bit", "kernel of 8-bit optimizers for a CPU")
     return bitsandbytes.optim.AdamW8bit(parameters, lr=learning_rate, weight_decay=1e-2)
 
 
@@ -48,9 +53,12 @@ def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
     seconds per shape and fails under a counting dispatch mode. So it runs uncompiled, with the same operators.
     """
     import torch
-    import torchao.optim
 
-    kind: Any = getattr(torchao.optim, f"AdamW{bits}bit")
+    try:
+        from torchao import optim
+    except ImportError:  # up to 0.9
+        from torchao.prototype import low_bit_optim as optim
+    kind: Any = getattr(optim, f"AdamW{bits}bit")
 
     class Eager(kind):  # type: ignore[misc]
         def step(self, closure: Any = None) -> Any:
