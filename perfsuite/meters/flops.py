@@ -108,8 +108,8 @@ def count_model_flop(session: Session) -> int:
             # Such as the last position, by which Bloom of transformers 4.44 shapes its attention.
             named, message = session.job.model.name, str(error).splitlines()[0]
             raise Unsupported(
-                f"{named} cannot run on transformers {metadata.version('transformers')}, whose model shapes tensors by "
-                f"values that it reads on the host, so that its FLOPs cannot be counted on fake tensors: {message}."
+                f"The FLOPs of {named} cannot be counted on transformers {metadata.version('transformers')}: its model "
+                f"shapes tensors by values that it reads on the host. {message}"
             ) from error
         if training:
             loss.backward()
