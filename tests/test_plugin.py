@@ -437,6 +437,8 @@ def test_unknown_names_teach(repository, cell, complaint):
         (("--perf-update=new", "--perf-capacity=1GiB"), "*a baseline is for the hardware*"),
         (("--perf-update=regressed",), "*say why in --perf-reason*"),
         (("--perf-reason=why",), "*--perf-reason needs --perf-update*"),
+        (("--perf-update=regressed", "--perf-reason=…"), "*gives no reason: write why*"),
+        (("--perf-against=",), "*--perf-against is empty: write a git revision*"),
         (("-o", "perf_steps=many"), "*perf_steps is 'many', which is not a number*"),
         (("-o", "perf_catalog=nowhere"), "*nowhere, which is not a folder*"),
     ],

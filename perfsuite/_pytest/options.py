@@ -56,6 +56,8 @@ class Options:
     def _check(self) -> None:
         if self.tolerance is not None and not 0 < self.tolerance < math.inf:
             raise UsageError(f"The time tolerance must be a number above 0, not {self.tolerance}.")
+        if self.against is not None and not self.against.strip():
+            raise UsageError("--perf-against is empty: write a git revision, a release or a file of constraints.")
         if self.against and self.update:
             raise UsageError("--perf-update with --perf-against: such cells are not compared with baselines.")
         if self.against and self.settings.capacity_bytes is not None:
@@ -68,6 +70,8 @@ class Options:
             raise UsageError(
                 f'--perf-update={self.update} may accept a regression: say why in --perf-reason="…", for the ledger.'
             )
+        if self.reason and not self.reason.strip("….\"'"):
+            raise UsageError(f"--perf-reason={self.reason} gives no reason: write why the baselines change.")
         if self.reason and not self.update:
             raise UsageError("--perf-reason needs --perf-update: nothing is accepted without it.")
 
