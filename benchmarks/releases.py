@@ -15,8 +15,9 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 from perfsuite.catalog.registry import Catalog
+from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
-from perfsuite.replay.comparing import Seen, compare_releases, find, load, save, write
+from perfsuite.replay.comparing import Seen, compare_releases, find, keep, load
 
 FILE = Path(__file__).parents[1] / "docs" / "releases.jsonl"
 # From the floor to the newest, spread over the range: neighbours are the pairs.
@@ -123,9 +124,8 @@ def main() -> None:
         parser.error(f"no releases of {', '.join(sorted(unknown))}: known are {', '.join(RELEASES)}.")
     records = load(arguments.file)
     if arguments.again:
-        records = [
-            one for one in records if not any(reason and _fits(arguments.again, reason) for reason in one.reasons)
-        ]
+        again = re.compile(arguments.again)
+        records = [one for one in records if not any(map(again.search, filter(None, one.reasons)))]
     catalog, kept = Catalog(), dict[tuple[str, str], Measurement]()
     for library in arguments.libraries or RELEASES:
         chosen = [pairs_of(library)[number] for number in FIRST[: arguments.pairs]]
@@ -135,16 +135,11 @@ def main() -> None:
                 if find(records, cell, pair):
                     continue
                 seen = compare_releases(pair, cell, catalog, lambda cell, progress, seconds: None, kept)
-                records = sorted([*records, seen], key=lambda one: (one.a, one.b, one.cell))
-                save(arguments.file, records)
-                write(arguments.file.with_suffix(".md"), page(records))
+                records = keep(arguments.file, records, seen)
+                codec.write_text(arguments.file.with_suffix(".md"), page(records))
                 said = "; ".join(filter(None, seen.reasons))
                 print(f"{pair[0]} -> {pair[1]}  {cell}  {seen.status}  {seen.seconds:.0f} s  {said}", flush=True)
-    write(arguments.file.with_suffix(".md"), page(records))
-
-
-def _fits(regex: str, reason: str) -> bool:
-    return bool(re.search(regex, reason))
+    codec.write_text(arguments.file.with_suffix(".md"), page(records))
 
 
 if __name__ == "__main__":

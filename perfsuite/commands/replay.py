@@ -13,10 +13,11 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.commands._base import Command, add_catalog, catalog_of
 from perfsuite.measure.runner import Watch
 from perfsuite.paths import check_output
+from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
-from perfsuite.replay.comparing import SETTINGS, Seen, compare_releases, find, load, save, write
+from perfsuite.replay.comparing import SETTINGS, Seen, compare_releases, find, keep, load
 from perfsuite.replay.outcome import Outcome, outcome_of
-from perfsuite.replay.page import SYMBOLS, markdown, summary
+from perfsuite.replay.page import QUIET, SYMBOLS, markdown, summary
 from perfsuite.replay.regression import Regression, all_regressions, named
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import bare_table, print_table
@@ -48,7 +49,7 @@ def run(arguments: argparse.Namespace) -> int:
             records = replay(chosen, records, catalog, live.show, arguments.file, fresh=arguments.fresh, tell=print)
         finally:
             live.clear()
-        write(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
+        codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
     outcomes = {one.name: outcome_of(one, records) for one in chosen}
     _print(chosen, outcomes)
     return 1 if any(outcome.state in BAD for outcome in outcomes.values()) else 0
@@ -70,18 +71,11 @@ def replay(
     records = [one for one in records if (one.cell, one.a, one.b) in wanted]  # a definition may have changed
     for one in chosen:
         for pair in one.comparisons:
-            known = find(records, one.cell, pair)
-            if known and not fresh:
+            if find(records, one.cell, pair) and not fresh:
                 continue
             tell(one.command(pair))
-            seen = compare_releases(pair, one.cell, catalog, watch, kept)
-            records = sorted([*(old for old in records if old is not known), seen], key=_order)
-            save(file, records)
+            records = keep(file, records, compare_releases(pair, one.cell, catalog, watch, kept))
     return records
-
-
-def _order(one: Seen) -> tuple[str, str, str]:
-    return one.a, one.b, one.cell
 
 
 def _print(chosen: list[Regression], outcomes: dict[str, Outcome]) -> None:
@@ -90,8 +84,7 @@ def _print(chosen: list[Regression], outcomes: dict[str, Outcome]) -> None:
         outcome = outcomes[one.name]
         moved = outcome.moved
         by = f"{moved.title} {moved.change}" if moved else outcome.reason
-        quiet = {None: "", True: "quiet", False: "moved"}[outcome.quiet]
-        shown.add_row(*map(Text, (one.name, one.good, one.bad, SYMBOLS[outcome.state], by, quiet)))
+        shown.add_row(*map(Text, (one.name, one.good, one.bad, SYMBOLS[outcome.state], by, QUIET[outcome.quiet])))
     print_table(shown)
     print(summary(list(outcomes.values())))
 

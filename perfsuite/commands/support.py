@@ -8,9 +8,10 @@ from perfsuite.commands._base import Command, add_catalog, add_settings, catalog
 from perfsuite.commands._support import add_file
 from perfsuite.compatibility.pages import markdown
 from perfsuite.compatibility.pairs import Claim, claims
-from perfsuite.compatibility.proofs import Entry, Prover, prove_all, write
+from perfsuite.compatibility.proofs import Entry, Prover, prove_all
 from perfsuite.errors import UsageError
 from perfsuite.measure.runner import Runner
+from perfsuite.records import codec
 from perfsuite.report.live import LiveLine
 
 
@@ -52,7 +53,7 @@ def run(arguments: argparse.Namespace) -> int:
         live.clear()
         runner.close()
     page = arguments.file.with_suffix(".md")
-    write(page, markdown(catalog, pairs, {(entry.engine, entry.technique): entry for entry in entries}))
+    codec.write_text(page, markdown(catalog, pairs, {(entry.engine, entry.technique): entry for entry in entries}))
     counts = Counter(entry.state for entry in entries)
     states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
     print(f"{len(pairs)} pairs: {states}. Written: {arguments.file}, {page}")

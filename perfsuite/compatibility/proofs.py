@@ -64,15 +64,7 @@ def load(path: Path) -> dict[tuple[str, str], Entry]:
 def save(path: Path, entries: Iterable[Entry]) -> None:
     """Write the file completely, one pair per line, so that each change is one line of a diff. Raises FileError."""
     lines = ",\n".join(map(_line, entries))
-    write(path, f'{{"format":{FORMAT},"entries":[\n{lines}\n]}}\n')
-
-
-def write(path: Path, text: str) -> None:
-    """Write a file completely. Raises FileError."""
-    try:
-        codec.write_bytes(path, text.encode())
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+    codec.write_text(path, f'{{"format":{FORMAT},"entries":[\n{lines}\n]}}\n')
 
 
 def versions_for(strategy: Strategy) -> str:

@@ -114,6 +114,14 @@ def write(path: Path, record: Record) -> None:
     write_bytes(path, encode(record))
 
 
+def write_text(path: Path, text: str) -> None:
+    """Write a text atomically. Raises FileError if it cannot be written."""
+    try:
+        write_bytes(path, text.encode())
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+
+
 def write_bytes(path: Path, content: bytes) -> None:
     """Write atomically: a reader sees the old file or the new one, never half of one, even after a crash."""
     path.parent.mkdir(parents=True, exist_ok=True)

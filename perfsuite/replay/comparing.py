@@ -6,7 +6,7 @@ from collections.abc import Iterable, MutableMapping
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.errors import FileError, UsageError
+from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
 from perfsuite.measure.ab import Experiment, sides
 from perfsuite.measure.runner import Settings, Watch
@@ -70,7 +70,17 @@ def compare_releases(
     try:
         experiment = Experiment(*sides(pair, catalog, Path.cwd()), [cell], SETTINGS, pairs=0)
     except UsageError as error:
-        return _seen(cell, pair, ("failed", "failed"), (_sentence(str(error)), ""))
+        a, b = pair
+        return Seen(
+            cell=cell,
+            a=a,
+            b=b,
+            status="failed",
+            outcomes=("failed", "failed"),
+            reasons=(_sentence(str(error)), ""),
+            seconds=0.0,
+            date=timestamp(),
+        )
     begin = time.monotonic()
     known = kept.get((pair[0], cell)), kept.get((pair[1], cell))
     try:
@@ -96,48 +106,28 @@ def of_comparison(found: Comparison, cell: str, pair: Pair, seconds: float) -> S
         for line in found.verdict.lines
         if line.status in ("regressed", "improved", "failed")
     ]
-    both = (found.a, found.b)
-    reasons = [_sentence(one.failure.message) if one.failure else "" for one in both]
-    return _seen(
-        cell,
-        pair,
-        (found.a.outcome, found.b.outcome),
-        (reasons[0], reasons[1]),
+    a, b = pair
+    return Seen(
+        cell=cell,
+        a=a,
+        b=b,
         status=found.verdict.status,
+        outcomes=(found.a.outcome, found.b.outcome),
+        reasons=(_reason(found.a), _reason(found.b)),
         moved=moved,
         changed=found.verdict.changed,
         seconds=round(seconds, 1),
+        date=timestamp(),
     )
+
+
+def _reason(measurement: Measurement) -> str:
+    return _sentence(measurement.failure.message) if measurement.failure else ""
 
 
 def _share(found: Comparison, metric: str) -> float | None:
     old, new = (one.readings[metric].value if metric in one.readings else None for one in (found.a, found.b))
     return None if not old or new is None else round(new / old - 1, 6)
-
-
-def _seen(
-    cell: str,
-    pair: Pair,
-    outcomes: tuple[str, str],
-    reasons: tuple[str, str],
-    *,
-    status: str = "failed",
-    moved: Iterable[Moved] = (),
-    changed: Iterable[str] = (),
-    seconds: float = 0.0,
-) -> Seen:
-    return Seen(
-        cell=cell,
-        a=pair[0],
-        b=pair[1],
-        status=status,
-        outcomes=outcomes,
-        reasons=reasons,
-        moved=list(moved),
-        changed=list(changed),
-        seconds=seconds,
-        date=timestamp(),
-    )
 
 
 def _sentence(text: str) -> str:
@@ -152,16 +142,18 @@ def load(path: Path) -> list[Seen]:
 
 
 def save(path: Path, records: Iterable[Seen]) -> None:
-    """Write the file whole. Raises FileError."""
-    write(path, "".join(f"{codec.encode_line(one)}\n" for one in records))
+    """Write the file atomically. Raises FileError."""
+    codec.write_text(path, "".join(f"{codec.encode_line(one)}\n" for one in records))
 
 
-def write(path: Path, text: str) -> None:
-    """Write a file whole. Raises FileError."""
-    try:
-        codec.write_bytes(path, text.encode())
-    except OSError as error:
-        raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+def keep(path: Path, records: Iterable[Seen], new: Seen) -> list[Seen]:
+    """Write the file with the new record in the place of an older one of its cell and pair, and return all. They are in
+    the order of releases and cells. Raises FileError.
+    """
+    others = [one for one in records if not one.is_of(new.cell, (new.a, new.b))]
+    ordered = sorted([*others, new], key=lambda one: (one.a, one.b, one.cell))
+    save(path, ordered)
+    return ordered
 
 
 def find(records: Iterable[Seen], cell: str, pair: Pair) -> Seen | None:

@@ -15,6 +15,7 @@ SYMBOLS = {
     "not run": "–",
     "waiting": "?",
 }
+QUIET = {None: "", True: "quiet", False: "moved"}  # the metric, between the good neighbours
 HEAD = """# Real regressions, replayed
 
 Each regression below shipped in a release. `perfsuite replay` runs its cell with a good and a bad release.
@@ -45,7 +46,7 @@ def _row(one: Regression, outcome: Outcome) -> str:
     moved = outcome.moved
     by = f"{moved.title} {moved.old} → {moved.new} ({moved.change})" if moved else ""
     by = by or ("the cell ends" if outcome.state == "caught" else "")
-    quiet = {None: "", True: "quiet", False: "moved"}[outcome.quiet]
+    quiet = QUIET[outcome.quiet]
     if outcome.quiet is not None and outcome.neighbours_also:
         quiet += f"; also {', '.join(outcome.neighbours_also)}"
     seconds = f"{outcome.seconds:.0f}" if outcome.seconds else ""
