@@ -50,7 +50,7 @@ class TimeFault:
 TIME_FAULTS = (
     TimeFault(name="no delay", where="nowhere", trials=1, quick=True),
     TimeFault(name="slow step", where="every step, +10 %", delay="slow_10", trials=2, quick=True),
-    TimeFault(name="no delay", where="nowhere", cell=DDP),
+    TimeFault(name="no delay", where="nowhere, two ranks", cell=DDP),
     TimeFault(name="slow step", where="every step, +5 %", delay="slow_5", trials=5),
     TimeFault(name="slow rank", where="every step of rank 1, +10 %", delay="rank_10", cell=DDP),
     TimeFault(
