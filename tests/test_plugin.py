@@ -46,6 +46,11 @@ def perf(pytester, *options):
     return pytester.runpytest_subprocess("--perf", *FEW, "-p", "no:cacheprovider", *options)
 
 
+def asked(pytester, *options):
+    """As perf, in this process: a second less, for what ends before a rank starts."""
+    return pytester.runpytest_inprocess("--perf", *FEW, "-p", "no:cacheprovider", *options)
+
+
 def baseline_of(pytester, cell):
     return pytester.path / "baselines" / cell.split("-")[2] / f"{cell}.json"
 
@@ -71,7 +76,7 @@ def test_with_perf_the_parent_never_imports_torch(repository):
 
 def test_a_mistyped_word_of_k_is_told(repository):
     """Nothing is selected, nothing is run, and the nearest part of a cell's name is named."""
-    result = perf(repository(CELL), "-k", "gtp2_tiny")
+    result = asked(repository(CELL), "-k", "gtp2_tiny")
 
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["-k selects no cell. No name contains 'gtp2_tiny': did you mean 'gpt2_tiny'?"])
@@ -132,7 +137,7 @@ def test_damaged_baseline_is_red_and_kept(repository, damage, complaint):
     path.parent.mkdir(parents=True)
     whole = (Path(__file__).parents[1] / "baselines" / "cpu_x1" / f"{CELL}.json").read_text()
     path.write_text(damage(whole))
-    result = perf(pytester, "--perf-update=all", "--perf-reason=whatever it is")
+    result = asked(pytester, "--perf-update=all", "--perf-reason=whatever it is")
 
     result.assert_outcomes(failed=1)
     result.stdout.fnmatch_lines([complaint])
@@ -198,7 +203,7 @@ def test_a_package_that_never_was_there_is_skipped(repository, stored):
     pytester = repository(cell, conftest=HIDDEN)
     if stored:
         held_to(pytester, cell, cannot_run)
-    result = perf(pytester, "-rs", "--perf-update=new")
+    result = asked(pytester, "-rs", "--perf-update=new")
 
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*zero3 needs deepspeed, not installed here: pip install deepspeed*"])
@@ -291,7 +296,7 @@ def test_a_report_that_cannot_be_written_is_red(repository):
 def test_k_with_a_whole_id_means_that_cell_alone(repository, expression, cells):
     """Consent to a cell is none to those whose ids contain its own, whether or not the cell is there."""
     pytester = repository(CELL, f"{CELL}-b8", f"{CELL}-b4", "llama_tiny-single-cpu_x1-b8")
-    result = pytester.runpytest_subprocess("--perf", "--co", "-q", "-k", expression)
+    result = pytester.runpytest_inprocess("--perf", "--co", "-q", "-k", expression)
 
     assert sorted(re.findall(r"test_cell\[(.*)\]", result.stdout.str())) == sorted(cells)
 
@@ -419,7 +424,7 @@ def test_out_of_memory_is_red(repository):
 )
 def test_unknown_names_teach(repository, cell, complaint):
     """A name that does not exist stops the collection with one sentence and no traceback."""
-    result = perf(repository(cell))
+    result = asked(repository(cell))
 
     assert result.ret != 0
     result.stdout.fnmatch_lines([complaint])
@@ -445,7 +450,7 @@ def test_unknown_names_teach(repository, cell, complaint):
 )
 def test_bad_options_teach(repository, options, complaint):
     """A bad option or ini value gives one clear sentence and a non-zero exit."""
-    result = repository(CELL).runpytest_subprocess("--perf", *options)
+    result = repository(CELL).runpytest_inprocess("--perf", *options)
 
     assert result.ret != 0
     assert re.search(complaint.replace("*", ".*").replace("?", r"\?"), result.stdout.str() + result.stderr.str())
@@ -454,7 +459,7 @@ def test_bad_options_teach(repository, options, complaint):
 
 def test_absent_hardware_is_skipped_with_the_reason(repository):
     """A cell for a GPU that is not here is skipped, and says what is here."""
-    result = perf(repository("t5_tiny-single-h200_x1"), "-rs")
+    result = asked(repository("t5_tiny-single-h200_x1"), "-rs")
 
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *"])
@@ -462,7 +467,7 @@ def test_absent_hardware_is_skipped_with_the_reason(repository):
 
 def test_absent_hardware_that_was_asked_for_is_red(repository):
     """A runner whose GPU has gone is not green because all of its cells were skipped."""
-    result = perf(repository(CELL), "--perf-hardware=h200_x1")
+    result = asked(repository(CELL), "--perf-hardware=h200_x1")
 
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *--perf-hardware=h200_x1 needs it*"])
@@ -485,7 +490,7 @@ def test_absent_hardware_that_was_asked_for_is_red(repository):
 def test_hardware_option_moves_the_grid(repository, options, cells):
     """The cells go to the hardware that the option names, as far as their engines fit there."""
     pytester = repository("gpt2_tiny-single-cpu_x1", "gpt2_tiny-ddp-cpu_x2")
-    result = pytester.runpytest_subprocess("--perf", "--co", "-q", *options)
+    result = pytester.runpytest_inprocess("--perf", "--co", "-q", *options)
     collected = re.findall(r"test_cell\[(.*)\]", result.stdout.str())
 
     assert sorted(collected) == sorted(cells)
@@ -499,7 +504,7 @@ def test_grid_on_gpus_that_are_not_here(repository):
     gpu = "install([FakeGpu('NVIDIA GeForce GTX 1080', 8192)])\n"
     test = f"@pytest.mark.{marker}\ndef test_it(perf_cell): perf_cell.check()"
     pytester.makepyfile(test_perf=f"import sys\nimport pytest\n{driver}{gpu}{test}")
-    result = perf(pytester, "-rs")
+    result = asked(pytester, "-rs")
 
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*no known GPU here*"])
