@@ -598,6 +598,7 @@ def test_a_users_own_model_is_a_cell(repository):
     result = perf(pytester, "--perf-update=new")
 
     result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["The code of my_model is not committed,*Commit it, then record again."])
     assert baseline_of(pytester, cell).exists()
 
 

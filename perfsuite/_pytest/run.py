@@ -22,13 +22,14 @@ from perfsuite._pytest.settings import FIXTURE
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell
+from perfsuite.cell import Cell, parse_cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.store import Store
 from perfsuite.kernels import kernels_key
 from perfsuite.launch.machine import why_absent, why_missing
 from perfsuite.measure.against import Against, changes_to
+from perfsuite.measure.changes import lacks_code, listed
 from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
@@ -40,6 +41,9 @@ from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import asides, line, render_summary
 from perfsuite.report.verdict import render
 
+UNCOMMITTED = (
+    "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
+)
 LOG_WIDTH = 120  # columns of the table if no terminal gives its width
 
 
@@ -267,6 +271,18 @@ class PerfRun:
         for result in self.results:
             for told in tell_update(result, self.catalog.all("metric").values()):
                 terminalreporter.write_line(told)
+        if names := self._uncommitted():
+            terminalreporter.write_line(UNCOMMITTED.format(listed(names)), yellow=True)
+
+    def _uncommitted(self) -> list[str]:
+        """The models whose code is in no commit, although baselines were recorded from it."""
+        names = []
+        for cell in (parse_cell(result.measurement.cell, self.catalog) for result in self.results if result.updated):
+            baseline = self.store.load(cell.id)
+            commit = (baseline.times or [baseline])[-1].commit if baseline else ""
+            if baseline and lacks_code(commit, cell, self.catalog, self.config.rootpath):
+                names.append(cell.model.name)
+        return list(dict.fromkeys(names))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the rank servers; write the report completely or not at all. If nothing ran, the last report stays."""

@@ -16,7 +16,7 @@ from perfsuite.gate.noise import LAUNCHES
 from perfsuite.gate.pool import runs_of
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import terms_of
-from perfsuite.measure.changes import code_change
+from perfsuite.measure.changes import COMPILED, UNCOMMITTED, code_change, own_code
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.measure.trial import Trial
 from perfsuite.records.baseline import Baseline
@@ -133,7 +133,8 @@ class Gatekeeper:
     ) -> str:
         """Write the baseline; returns its path, or "" if times cannot be added without a reason."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
-        new = baseline_of(measurement, commit_of(self.store.root), metrics)
+        code = own_code(cell, self.runner.catalog, self.store.root.parent)
+        new = baseline_of(measurement, commit_of(self.store.root, tuple(code)), metrics)
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:
             return ""
@@ -143,10 +144,11 @@ class Gatekeeper:
 
 
 @functools.cache
-def commit_of(baselines: Path) -> str:
-    """The commit of the tree in which baselines are recorded, ``-dirty`` if it has uncommitted changes outside the
-    baselines; empty outside git.
+def commit_of(baselines: Path, code: tuple[str, ...] = ()) -> str:
+    """The commit of the tree in which baselines are recorded, with UNCOMMITTED if this code of the user's has changes or
+    new files since then; without such code, if any known file outside the baselines has changed. Empty outside git.
     """
+    where = ["--", *code, COMPILED] if code else ["--untracked-files=no", "--", ".", f":(exclude){baselines.name}"]
 
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -154,7 +156,6 @@ def commit_of(baselines: Path) -> str:
         ).stdout.strip()
 
     try:
-        dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){baselines.name}")
-        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if dirty else "")
+        return git("rev-parse", "--short=12", "HEAD") + (UNCOMMITTED if git("status", "--porcelain", *where) else "")
     except (FileNotFoundError, NotADirectoryError, subprocess.CalledProcessError):
         return ""
