@@ -20,7 +20,7 @@ from perfsuite.measure.against import Against
 from perfsuite.measure.changes import Change
 from perfsuite.measure.runner import Settings
 from perfsuite.measure.trial import Trial
-from perfsuite.records.measurement import Measurement
+from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Verdict
 from perfsuite.wire.sample import Reading
@@ -96,6 +96,20 @@ def memory_of(*guilty: str, together: bool = False) -> World:
 
 def status_of(verdict: Verdict, metric: str) -> str:
     return next(line.status for line in verdict.lines if line.metric == metric)
+
+
+def test_perfsuite_s_own_code_is_not_the_machine(tmp_path: Path) -> None:
+    """It cannot be reverted here, and the verdict says so instead of blaming the machine."""
+    trial = Tried(Few(), Settings(), tmp_path, lambda *_: None)
+    old = samples.with_measurement(samples.baseline(), flags={OWN_CODE: "1a"})
+    new = msgspec.structs.replace(samples.measurement(**more(4096)), flags={OWN_CODE: "2b"})
+    verdict = trial.hold(
+        parse_cell(samples.CELL, trial.catalog), new, old, judge(new, old, samples.METRICS, strategy="zero3")
+    )
+
+    assert verdict.status == "regressed"
+    assert verdict.trial[0].startswith(f"not tried: {OWN_CODE} 1a -> 2b: compare its revisions with perfsuite ab")
+    assert not any("only the machine" in told for told in verdict.trial)
 
 
 def test_one_package_alone(tmp_path: Path) -> None:

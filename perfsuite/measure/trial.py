@@ -21,7 +21,7 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.compare import Comparison
 from perfsuite.gate.judge import COMMAND, verdict_of, with_command
 from perfsuite.gate.lines import NONE
-from perfsuite.gate.pool import runs_of
+from perfsuite.gate.pool import own_code_since, runs_of
 from perfsuite.launch.environments import HERE, at_revision, with_releases
 from perfsuite.measure.ab import RUNNING, Experiment, Side, catalog_at
 from perfsuite.measure.changes import CODE, Change, changes_since, code_change, code_of, listed
@@ -66,7 +66,7 @@ class Trial:
         answer = _Answer(measurement, baseline, verdict, metrics, command, fixed)
         tried = [one for one in changed if not one.fixed]
         if not tried:
-            return answer.untried()
+            return answer.untried(own_code_since(since, measurement))
         worse = [line.metric for line in verdict.lines if line.status == "regressed"]
         forced = not worse and all(line.status != "alarm" for line in verdict.lines)
         suspected = [
@@ -210,9 +210,11 @@ class _Answer:
     def timed(self) -> set[str]:
         return {metric.name for metric in self.metrics if metric.hold == "time"}
 
-    def untried(self) -> Verdict:
-        """No difference can be reverted."""
-        if self.fixed:
+    def untried(self, own_code: str) -> Verdict:
+        """No difference can be reverted, that of perfsuite's own code included."""
+        if own_code:
+            self.told.append(f"not tried: {own_code}: compare its revisions with perfsuite ab --a git:REV --b here")
+        if self.fixed or own_code:
             return self.with_lines({})
         self.told.append("not tried: only the machine differs from the baseline's environment")
         return self.with_lines({}, "machine")

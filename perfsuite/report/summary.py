@@ -106,7 +106,7 @@ def asides(results: Sequence[Result]) -> list[str]:
 
 OPEN_MEANS = {
     "alarm": "may be slower and had no trial (--perf-trial)",
-    "undecided": "had a trial that could not decide",
+    "undecided": "may be slower, and no trial could decide it",
     "machine": "slower than in the baseline's runs, but only the machine differs",
 }
 
