@@ -548,6 +548,44 @@ def test_a_users_own_engine_is_one_file(repository):
     result.assert_outcomes(passed=1)
 
 
+def test_the_examples_of_the_docs_run(repository):
+    """The engine, the metric and the rule of docs/own_parts.md train a cell, and the rule turns it red."""
+    pytester = repository()
+    pytester.makeini("[pytest]\nperf_time_tolerance = 1000\nperf_catalog = perf")
+    page = (ROOT / "docs" / "own_parts.md").read_text()
+    for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        path = pytester.path / re.match(r"# (\S+)", text)[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    recorded = perf(pytester, "--perf-update=new", "test_mine.py")
+    path = baseline_of(pytester, "gpt2_tiny-small_buckets-cpu_x2")
+    changed = json.loads(path.read_text())
+    reading = changed["measurement"]["readings"]["modules"]
+    reading["value"] //= 2
+    path.write_text(json.dumps(changed))
+    red = perf(pytester, "test_mine.py")
+
+    recorded.assert_outcomes(passed=1)
+    assert changed["measurement"]["engine"]["bucket_bytes"] == 2**20
+    red.assert_outcomes(failed=1)
+    red.stdout.fnmatch_lines(["*: 1 of * metrics regressed*", "*modules *allowed +10 %*REGRESSED*"])
+
+
+def test_a_mistake_in_a_users_own_file_stops_collection(repository):
+    """A rule that nobody defines is refused before anything trains."""
+    pytester = repository(CELL)
+    pytester.makeini("[pytest]\nperf_catalog = perf")
+    (pytester.path / "perf" / "meters").mkdir(parents=True)
+    (pytester.path / "perf" / "meters" / "mine.py").write_text(
+        "from perfsuite.catalog.definitions import Metric\n"
+        "METER = object\nMETRICS = (Metric(name='mine', title='mine', show=str, hold='exakt'),)\n"
+    )
+    result = perf(pytester)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*mine.py: the metric 'mine': No rule named 'exakt'. Did you mean 'exact'?*"])
+
+
 MODEL = '''
 """A user's own model, and no transformers."""
 

@@ -29,6 +29,7 @@ from perfsuite.gate.capacity import most_of, say_headroom, what_grew
 from perfsuite.gate.lines import Scope, changes
 from perfsuite.gate.pool import changed_since, own_code_since, own_runs, runs_of
 from perfsuite.gate.rules import hold
+from perfsuite.gate.rules._undefined import RULE as UNDEFINED
 from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import OWN_CODE, Measurement
@@ -132,7 +133,9 @@ def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) 
     """The defined metrics, then the readings without a Metric: those cannot be compared, which is red."""
     known = list(metrics)
     lost = (old.readings.keys() | new.readings.keys()).difference([metric.name for metric in known])
-    return known + [Metric(name=name, title=name, show=show_number, hold="undefined") for name in sorted(lost)]
+    return known + [
+        Metric(name=name, title=name, show=show_number, hold="undefined", rule=UNDEFINED) for name in sorted(lost)
+    ]
 
 
 def _count(lines: list[Line], statuses: list[Status], worst: Status) -> str:
