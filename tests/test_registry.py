@@ -10,7 +10,7 @@ import pytest
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import KINDS, Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.errors import FileError, UnknownName
+from perfsuite.errors import FileError, UnknownName, UsageError
 from perfsuite.gate.rules import rule_of
 
 MINE = {
@@ -206,6 +206,14 @@ def test_an_unknown_name_teaches(kind: str) -> None:
     assert str(caught.value).startswith(f"No {kind} named '{near}_'. Did you mean {near!r}? Known: ")
     assert f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and add " in str(caught.value)
     assert all(name in str(caught.value) for name in known)
+
+
+def test_an_unknown_model_may_be_a_conftest_s() -> None:
+    """A command does not read conftests, and an empty name is no model."""
+    with pytest.raises(UnknownName, match="Only pytest reads a conftest's models"):
+        Catalog().get("model", "my_model")
+    with pytest.raises(UsageError, match="The name of the engine is empty"):
+        Catalog().get("engine", "")
 
 
 def test_no_torch() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -91,6 +92,8 @@ class PerfRun:
         self.config = config
         try:
             self.options = Options.of(config)
+            against = self.options.against
+            self.changes = changes_to(against, config.rootpath) if against else []
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.verbose = config.getoption("verbose", 0) > 0
@@ -111,11 +114,11 @@ class PerfRun:
 
     @functools.cached_property
     def gatekeeper(self) -> Gatekeeper | Against:
-        """Starts its rank servers when the first cell needs them. Raises UsageError for an invalid --perf-against."""
+        """Starts its rank servers when the first cell needs them."""
         options, root = self.options, self.config.rootpath
-        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, self.cells)
+        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, self.cells, self.say)
         if options.against:
-            return Against(trial, changes_to(options.against, root))
+            return Against(trial, self.changes)
         return Gatekeeper(
             runner=Runner(self.catalog, options.settings),
             store=self.store,
@@ -128,6 +131,16 @@ class PerfRun:
             trial=None if options.trial == "never" else trial,
             always=options.trial == "always",
         )
+
+    def say(self, text: str) -> None:
+        """Write a line at once, although pytest captures the output of a test. A worker of pytest-xdist cannot."""
+        manager = self.config.pluginmanager
+        reporter, capture = manager.get_plugin("terminalreporter"), manager.get_plugin("capturemanager")
+        if reporter is None or _is_worker(self.config):
+            return
+        self.live.clear()
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            reporter.write_line(text)
 
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test if the hardware is absent."""
@@ -194,6 +207,16 @@ class PerfRun:
             if "benchmark" in getattr(item, "fixturenames", ()) and FIXTURE in getattr(item, "fixturenames", ()):
                 give_clock(item)
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Build the environment of --perf-against once, before any cell: if it cannot be built, none can be compared."""
+        if session.items and self.changes and not (session.config.option.collectonly or _is_worker(session.config)):
+            try:
+                against = self.gatekeeper
+                assert isinstance(against, Against)
+                against.prepare()
+            except PerfsuiteError as error:
+                raise pytest.UsageError(f"--perf-against={self.options.against}: {error}") from error
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
         """A red verdict is shown as its text, in the terminal and in JUnit, without a traceback. A cell that ends
@@ -232,7 +255,7 @@ class PerfRun:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect results where the terminal is: with xdist they come from the workers."""
-        if hasattr(self.config, "workerinput"):
+        if _is_worker(self.config):
             return
         if report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
@@ -290,13 +313,18 @@ class PerfRun:
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
         lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
-        if not self.options.report or not lines or hasattr(self.config, "workerinput"):
+        if not self.options.report or not lines or _is_worker(self.config):
             return
         try:
             codec.write_bytes(self.options.report, lines)
         except OSError as error:
             self.unwritten = f"perfsuite: the report {self.options.report} cannot be written: {error.strerror}."
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether this is a worker of pytest-xdist."""
+    return hasattr(config, "workerinput")
 
 
 def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from perfsuite.cell import Cell
 from perfsuite.errors import FileError
 from perfsuite.gate.baselines import accepted, baseline_of
@@ -16,6 +18,7 @@ from perfsuite.gate.noise import LAUNCHES
 from perfsuite.gate.pool import runs_of
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import terms_of
+from perfsuite.launch.machine import why_missing
 from perfsuite.measure.changes import COMPILED, UNCOMMITTED, code_change, own_code
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.measure.trial import Trial
@@ -67,7 +70,11 @@ class Gatekeeper:
 
         Raises FileError for a baseline that cannot be read or written: NotAccepted if there is already a measurement.
         """
-        baseline = self.store.load(cell.id)
+        try:
+            baseline = self.store.load(cell.id)
+        except FileError as error:
+            again = f"{self.command} -k {cell.id} --perf-update=new"
+            raise FileError(f"{error} Restore it from git, or remove it and record it again: {again}") from error
         measurements = [self._launch(cell, faults)]
         measurement, verdict = self._judge(cell, measurements, baseline)
         if self._consent(baseline, verdict) not in ("", "times"):
@@ -114,6 +121,8 @@ class Gatekeeper:
             command=self.command,
             unheld="" if baseline else self.store.why_unheld(cell.id),
         )
+        if why_missing(cell.strategy):  # the verdict says how to install the package, so there is nothing to accept
+            verdict = msgspec.structs.replace(verdict, accept="")
         return merged, verdict
 
     def _consent(self, baseline: Baseline | None, verdict: Verdict) -> str:
