@@ -470,7 +470,13 @@ def test_absent_hardware_that_was_asked_for_is_red(repository):
     result = perf(repository(CELL), "--perf-hardware=h200_x1")
 
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *--perf-hardware=h200_x1 needs it*"])
+    result.stdout.fnmatch_lines(
+        [
+            "gpt2_tiny-single-h200_x1: h200_x1 is not here: this machine has *--perf-hardware=h200_x1 needs it*",
+            "gpt2_tiny-single-h200_x1  failed",
+        ]
+    )
+    result.stdout.no_fnmatch_line("Egpt2_tiny*")  # pytest's letter for an error
 
 
 @pytest.mark.parametrize(

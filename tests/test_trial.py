@@ -360,7 +360,9 @@ def test_against_names_an_interaction(tmp_path: Path) -> None:
     """As the trial of a stored baseline does."""
     verdict = against(tmp_path, memory_of("msgspec", "packaging", together=True)).verdict
 
-    assert verdict.trial[1:] == ["caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone"]
+    assert verdict.trial[1:] == [
+        "caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone"
+    ]
 
 
 def test_against_names_what_needs_too_much_memory(tmp_path: Path) -> None:

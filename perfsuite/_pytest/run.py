@@ -208,7 +208,7 @@ class PerfRun:
                 give_clock(item)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Build the environment of --perf-against once, before any cell: if it cannot be built, none can be compared."""
+        """Build the environment of --perf-against before any cell: if it cannot be built, none can be compared."""
         if session.items and self.changes and not (session.config.option.collectonly or _is_worker(session.config)):
             try:
                 against = self.gatekeeper
@@ -239,12 +239,13 @@ class PerfRun:
         """A cell has a line of its own instead of a letter; with -v pytest's own lines stay. A cell that is neither
         green nor red is counted under its status.
         """
-        result = measured(report) if report.when == "call" else None
+        result = measured(report)
         if result and report.passed and result.verdict.status in OPEN:
             status = result.verdict.status
             return status, "", (status.upper(), {"yellow": True})
         if result and not self.verbose:
-            return report.outcome, "", report.outcome.upper()
+            outcome = "error" if report.when == "setup" else report.outcome  # a setup has a result only if it failed
+            return outcome, "", outcome.upper()
         return None
 
     def pytest_sessionstart(self) -> None:
@@ -302,8 +303,10 @@ class PerfRun:
         names = []
         for cell in (parse_cell(result.measurement.cell, self.catalog) for result in self.results if result.updated):
             baseline = self.store.load(cell.id)
-            commit = (baseline.times or [baseline])[-1].commit if baseline else ""
-            if baseline and lacks_code(commit, cell, self.catalog, self.config.rootpath):
+            if baseline is None:
+                continue
+            commit = baseline.times[-1].commit if baseline.times else baseline.commit
+            if lacks_code(commit, cell, self.catalog, self.config.rootpath):
                 names.append(cell.model.name)
         return list(dict.fromkeys(names))
 

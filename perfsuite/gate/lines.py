@@ -28,7 +28,7 @@ class Scope:
 
     ``finite`` is True if every number of both sides is finite: one sum checks a thousand numbers at once. If the sum
     cannot show it, ``finite`` is False, and each number must be checked. ``runs`` are the baseline's on this machine,
-    ``changed`` is what else differs from them, ``own_code`` how perfsuite's own code differs, and the times are compared
+    ``changed`` is what else differs from them, and ``own_code`` how perfsuite's own code does. The times are compared
     on the ``terms``.
     """
 

@@ -154,8 +154,8 @@ class Gatekeeper:
 
 @functools.cache
 def commit_of(baselines: Path, code: tuple[str, ...] = ()) -> str:
-    """The commit of the tree in which baselines are recorded, with UNCOMMITTED if this code of the user's has changes or
-    new files since then; without such code, if any known file outside the baselines has changed. Empty outside git.
+    """The commit of the tree in which baselines are recorded, with UNCOMMITTED if this code of the user's has changes
+    or new files since then; without such code, if any known file outside the baselines has changed. Empty outside git.
     """
     where = ["--", *code, COMPILED] if code else ["--untracked-files=no", "--", ".", f":(exclude){baselines.name}"]
 
