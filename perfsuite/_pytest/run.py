@@ -239,7 +239,7 @@ class PerfRun:
         """A cell has a line of its own instead of a letter; with -v pytest's own lines stay. A cell that is neither
         green nor red is counted under its status.
         """
-        result = measured(report)
+        result = measured(report) if report.when in ("setup", "call") else None  # a collection has none
         if result and report.passed and result.verdict.status in OPEN:
             status = result.verdict.status
             return status, "", (status.upper(), {"yellow": True})
