@@ -88,6 +88,8 @@ def parse_hardware(text: str, catalog: Catalog) -> Hardware:
     devices = catalog.all("device")
     if kind != "cpu" and kind not in devices:
         known = ["cpu", *devices]
+        if (near := re.fullmatch(r"(.+?)[_x]*(\d{1,6})", text)) and near[1] in known:
+            raise UsageError(f"No hardware named {text!r}. Did you mean '{near[1]}_x{near[2]}'?")
         raise UnknownName("hardware", kind, known, "To add one, create perfsuite/catalog/hardware/<family>.py.")
     if ranks is None or int(ranks) < 1 or int(nodes or 1) < 1:
         way_out = f"write {kind}_x1, or {kind}_x4n2 for 2 nodes of 4"

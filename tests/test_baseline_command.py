@@ -459,6 +459,15 @@ def test_an_old_report_overwrites_no_newer_baseline(store, run, judged_by, there
     assert store.load(CELL) == before
 
 
+def test_diff_of_another_file_is_refused(store, run):
+    """The sentence says which two things it takes."""
+    Path("README.md").touch()
+    status, _, errors = run("diff", "README.md")
+
+    assert status == 2
+    assert "README.md is not a report: give a .jsonl file of --perf-report, or a cell's id." in errors
+
+
 def test_the_commit_of_a_report_is_not_told(store, run):
     """The tree of today is not the one that was measured, neither in the baseline nor in the ledger."""
     for words in (["init"], ["-c", "user.name=a", "-c", "user.email=a@b", "commit", "--allow-empty", "-m", "later"]):

@@ -14,7 +14,8 @@ from perfsuite.cell import Cell, parse_cell
 from perfsuite.errors import FileError, UsageError
 from perfsuite.gate.pool import run_of
 from perfsuite.measure.against import changes_to
-from perfsuite.measure.changes import Change, changes_since, code_change
+from perfsuite.measure.changes import Change, changes_since, code_change, lacks_code, own_code
+from perfsuite.measure.gatekeeper import commit_of
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.measurement import Measurement
 
@@ -158,6 +159,27 @@ def test_a_baseline_of_code_that_was_not_committed(repository: Path) -> None:
 
     assert found is not None
     assert found.fixed == "the baseline was recorded with uncommitted changes"
+
+
+@pytest.mark.parametrize(
+    ("edited", "expected"), [("README", False), ("code_of_mine/__init__.py", True), ("code_of_mine/new.py", True)]
+)
+def test_code_without_a_commit_is_marked(repository: Path, edited: str, expected: bool) -> None:
+    """A changed or a new file that the cell runs; other files leave the baseline's commit as it is."""
+    (repository / edited).write_text("later = 1")
+    commit_of.cache_clear()
+    found = commit_of(repository / "baselines", tuple(own_code(*mine(), repository)))
+
+    assert found.endswith("-dirty") is expected
+    assert lacks_code(found, *mine(), repository) is expected
+
+
+def test_code_outside_of_git_has_no_commit(repository: Path) -> None:
+    """A baseline without a commit lacks the code; one of perfsuite's own models has none to lack."""
+    catalog = Catalog()
+
+    assert lacks_code("", *mine(), repository)
+    assert not lacks_code("", parse_cell("gpt2_tiny-single-cpu_x1", catalog), catalog, repository)
 
 
 def test_a_commit_that_this_clone_lacks(repository: Path) -> None:

@@ -140,7 +140,8 @@ def test_damaged_baseline_is_red_and_kept(repository, damage, complaint):
     result = asked(pytester, "--perf-update=all", "--perf-reason=whatever it is")
 
     result.assert_outcomes(failed=1)
-    result.stdout.fnmatch_lines([complaint])
+    remedy = f"*Restore it from git, or remove it and record it again: * -k {CELL} --perf-update=new"
+    result.stdout.fnmatch_lines([f"{complaint}{remedy}"])
     result.stdout.no_fnmatch_line("*Traceback*")
     assert path.read_text() == damage(whole)
     assert [file.name for file in path.parent.iterdir()] == [path.name]
@@ -190,7 +191,8 @@ def test_a_package_that_is_gone_is_red(repository):
 
     red.assert_outcomes(failed=1)
     told = f"{cell}: fits -> unsupported: zero3 needs deepspeed, not installed here: pip install deepspeed."
-    red.stdout.fnmatch_lines([told, f"accept:  pytest --perf test_perf.py -k {cell} --perf-update=regressed*"])
+    red.stdout.fnmatch_lines([told])
+    red.stdout.no_fnmatch_line("accept:*")  # the remedy is to install it
     assert summary == ("## Training performance: 1 of 1 cells red", 1)
     accepted.assert_outcomes(passed=1)
     green.assert_outcomes(skipped=1)
@@ -444,6 +446,9 @@ def test_unknown_names_teach(repository, cell, complaint):
         (("--perf-reason=why",), "*--perf-reason needs --perf-update*"),
         (("--perf-update=regressed", "--perf-reason=…"), "*gives no reason: write why*"),
         (("--perf-against=",), "*--perf-against is empty: write a git revision*"),
+        (("--perf-against=git:nope",), "*'nope' is not a git revision*"),
+        (("--perf-against=msgspec==",), "*is not a requirement: write name==version*"),
+        (("--perf-hardware=cpu_2",), "*No hardware named 'cpu_2'. Did you mean 'cpu_x2'*"),
         (("-o", "perf_steps=many"), "*perf_steps is 'many', which is not a number*"),
         (("-o", "perf_catalog=nowhere"), "*nowhere, which is not a folder*"),
     ],
@@ -470,7 +475,13 @@ def test_absent_hardware_that_was_asked_for_is_red(repository):
     result = asked(repository(CELL), "--perf-hardware=h200_x1")
 
     result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *--perf-hardware=h200_x1 needs it*"])
+    result.stdout.fnmatch_lines(
+        [
+            "gpt2_tiny-single-h200_x1: h200_x1 is not here: this machine has *--perf-hardware=h200_x1 needs it*",
+            "gpt2_tiny-single-h200_x1  failed",
+        ]
+    )
+    result.stdout.no_fnmatch_line("Egpt2_tiny*")  # pytest's letter for an error
 
 
 @pytest.mark.parametrize(
@@ -553,6 +564,44 @@ def test_a_users_own_engine_is_one_file(repository):
     result.assert_outcomes(passed=1)
 
 
+def test_the_examples_of_the_docs_run(repository):
+    """The engine, the metric and the rule of docs/own_parts.md train a cell, and the rule turns it red."""
+    pytester = repository()
+    pytester.makeini("[pytest]\nperf_time_tolerance = 1000\nperf_catalog = perf")
+    page = (ROOT / "docs" / "own_parts.md").read_text()
+    for text in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        path = pytester.path / re.match(r"# (\S+)", text)[1]
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    recorded = perf(pytester, "--perf-update=new", "test_mine.py")
+    path = baseline_of(pytester, "gpt2_tiny-small_buckets-cpu_x2")
+    changed = json.loads(path.read_text())
+    reading = changed["measurement"]["readings"]["modules"]
+    reading["value"] //= 2
+    path.write_text(json.dumps(changed))
+    red = perf(pytester, "test_mine.py")
+
+    recorded.assert_outcomes(passed=1)
+    assert changed["measurement"]["engine"]["bucket_bytes"] == 2**20
+    red.assert_outcomes(failed=1)
+    red.stdout.fnmatch_lines(["*: 1 of * metrics regressed*", "*modules *allowed +10 %*REGRESSED*"])
+
+
+def test_a_mistake_in_a_users_own_file_stops_collection(repository):
+    """A rule that nobody defines is refused before anything trains."""
+    pytester = repository(CELL)
+    pytester.makeini("[pytest]\nperf_catalog = perf")
+    (pytester.path / "perf" / "meters").mkdir(parents=True)
+    (pytester.path / "perf" / "meters" / "mine.py").write_text(
+        "from perfsuite.catalog.definitions import Metric\n"
+        "METER = object\nMETRICS = (Metric(name='mine', title='mine', show=str, hold='exakt'),)\n"
+    )
+    result = perf(pytester)
+
+    result.assert_outcomes(errors=1)
+    result.stdout.fnmatch_lines(["*mine.py: the metric 'mine': No rule named 'exakt'. Did you mean 'exact'?*"])
+
+
 MODEL = '''
 """A user's own model, and no transformers."""
 
@@ -603,6 +652,7 @@ def test_a_users_own_model_is_a_cell(repository):
     result = perf(pytester, "--perf-update=new")
 
     result.assert_outcomes(passed=1)
+    result.stdout.fnmatch_lines(["The code of my_model is not committed,*Commit it, then record again."])
     assert baseline_of(pytester, cell).exists()
 
 

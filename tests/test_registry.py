@@ -10,7 +10,8 @@ import pytest
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import KINDS, Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.errors import FileError, UnknownName
+from perfsuite.errors import FileError, UnknownName, UsageError
+from perfsuite.gate.rules import rule_of
 
 MINE = {
     "models/mine.py": """
@@ -37,6 +38,7 @@ TECHNIQUES = (Technique(name="my_lora", slot="adapter", order=60, meaning="Ours.
 """,
     "meters/mine.py": """
 from perfsuite.catalog.definitions import Metric
+METER = object
 METRICS = (Metric(name="my_watts", title="my watts", show=str),)
 """,
     "studies/mine.py": """
@@ -149,6 +151,51 @@ def test_a_broken_file(tmp_path: Path, text: str, sentence: str) -> None:
         assert sentence in str(caught.value)
 
 
+METER = "class Watts:\n    pass\n\nMETER = Watts\n"
+METRIC = """
+from perfsuite.catalog.definitions import Metric
+METRICS = (Metric(name="my_watts", title="watts", show=str, hold="{}"),)
+"""
+RULE = """
+from perfsuite.gate.rules import Rule
+RULE = Rule(hold=lambda metric, new, old, scope: "held by mine")
+"""
+
+
+def test_a_rule_of_ones_own(tmp_path: Path) -> None:
+    """A metric's ``hold`` may name a file of the folder's ``rules``."""
+    catalog = write(tmp_path, {"meters/mine.py": METER + METRIC.format("mine"), "rules/mine.py": RULE})
+
+    assert rule_of(catalog.get("metric", "my_watts")).hold(None, None, None, None) == "held by mine"
+
+
+@pytest.mark.parametrize(
+    ("files", "sentence"),
+    [
+        ({"meters/mine.py": METRIC.format("exact")}, "must define METER, a class that measures METRICS."),
+        (
+            {"meters/mine.py": METER + METRIC.format("exakt")},
+            "No rule named 'exakt'. Did you mean 'exact'? Known: close, exact, shown, time. To add one, create rules/",
+        ),
+        (
+            {"meters/mine.py": METER + METRIC.format("undefined")},
+            "No rule named 'undefined'. Known: close, exact, shown, time. ",
+        ),
+        ({"meters/mine.py": METER + METRIC.format("mine"), "rules/mine.py": ""}, "must define RULE, a Rule of "),
+        ({"meters/mine.py": METER + METRIC.format("time"), "rules/time.py": RULE}, "defines the rule 'time' again"),
+    ],
+    ids=["no meter", "unknown rule", "undefined", "no rule", "taken"],
+)
+def test_a_metric_that_cannot_be_held(tmp_path: Path, files: dict[str, str], sentence: str) -> None:
+    """It is refused when the catalog is read, before anything trains; the file is named."""
+    catalog = write(tmp_path, files)
+    with pytest.raises(FileError) as caught:
+        catalog.all("metric")
+
+    assert str(tmp_path) in str(caught.value)
+    assert sentence in str(caught.value)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_unknown_name_teaches(kind: str) -> None:
     """An unknown name gives the nearest, the known ones, and the file in which to add it."""
@@ -162,6 +209,14 @@ def test_an_unknown_name_teaches(kind: str) -> None:
     assert str(caught.value).startswith(f"No {kind} named '{near}_'. Did you mean {near!r}? Known: ")
     assert f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and add " in str(caught.value)
     assert all(name in str(caught.value) for name in known)
+
+
+def test_an_unknown_model_may_be_a_conftest_s() -> None:
+    """A command does not read conftests, and an empty name is no model."""
+    with pytest.raises(UnknownName, match="Only pytest reads a conftest's models"):
+        Catalog().get("model", "my_model")
+    with pytest.raises(UsageError, match="The name of the engine is empty"):
+        Catalog().get("engine", "")
 
 
 def test_no_torch() -> None:

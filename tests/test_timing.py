@@ -18,7 +18,7 @@ from perfsuite.gate.noise import PRIOR_RUNS, Pool, student
 from perfsuite.gate.pool import WINDOW, run_of, runs_of, with_run
 from perfsuite.gate.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED, TIMED, Terms, terms_of
 from perfsuite.gate.timing import hold_time
-from perfsuite.records.measurement import Measurement
+from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.verdict import Line
 from perfsuite.units import show_number, show_seconds
 
@@ -251,3 +251,23 @@ def test_only_a_shared_machine_widens_a_coarse_time():
 
     assert SHARED.tolerance_of(unfenced) == 3 * SHARED.tolerance == 3 * SHARED.tolerance_of(fenced)
     assert DEDICATED.tolerance_of(unfenced) == DEDICATED.tolerance
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "status"),
+    [("1a", "1a", "machine"), ("", "1a", "machine"), ("1a", "2b", "undecided")],
+)
+def test_perfsuite_s_own_code_may_be_the_cause(before, after, status):
+    """A slower time after a change in it is not the machine's alone; a run from before it was recorded says nothing."""
+    old = with_measurement(baseline(), flags={OWN_CODE: before} if before else {})
+    verdict = judge(of(0.9, flags={OWN_CODE: after}), old, METRICS, strategy="zero3")
+
+    assert verdict.status == status
+    assert any(OWN_CODE in text for text in verdict.changed) is (status == "undecided")
+
+
+def test_perfsuite_s_own_code_alone_raises_no_alarm():
+    """As fast as before is ok after every commit of perfsuite."""
+    old = with_measurement(baseline(), flags={OWN_CODE: "1a"})
+
+    assert judge(of(0.4, flags={OWN_CODE: "2b"}), old, METRICS, strategy="zero3").status == "ok"

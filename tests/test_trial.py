@@ -20,9 +20,10 @@ from perfsuite.measure.against import Against
 from perfsuite.measure.changes import Change
 from perfsuite.measure.runner import Settings
 from perfsuite.measure.trial import Trial
-from perfsuite.records.measurement import Measurement
+from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Verdict
+from perfsuite.report.verdict import render
 from perfsuite.wire.sample import Reading
 
 # Packages that are installed wherever these tests run.
@@ -96,6 +97,20 @@ def memory_of(*guilty: str, together: bool = False) -> World:
 
 def status_of(verdict: Verdict, metric: str) -> str:
     return next(line.status for line in verdict.lines if line.metric == metric)
+
+
+def test_perfsuite_s_own_code_is_not_the_machine(tmp_path: Path) -> None:
+    """It cannot be reverted here, and the verdict says so instead of blaming the machine."""
+    trial = Tried(Few(), Settings(), tmp_path, lambda *_: None)
+    old = samples.with_measurement(samples.baseline(), flags={OWN_CODE: "1a"})
+    new = msgspec.structs.replace(samples.measurement(**more(4096)), flags={OWN_CODE: "2b"})
+    verdict = trial.hold(
+        parse_cell(samples.CELL, trial.catalog), new, old, judge(new, old, samples.METRICS, strategy="zero3")
+    )
+
+    assert verdict.status == "regressed"
+    assert verdict.trial[0].startswith(f"not tried: {OWN_CODE} 1a -> 2b: compare its revisions with perfsuite ab")
+    assert not any("only the machine" in told for told in verdict.trial)
 
 
 def test_one_package_alone(tmp_path: Path) -> None:
@@ -296,6 +311,22 @@ def test_a_trial_that_was_forced_tries_times(tmp_path: Path) -> None:
     assert trial.asked == [(frozenset({"msgspec", "packaging"}), None)]
 
 
+def test_a_trial_says_at_once_what_it_does(tmp_path: Path) -> None:
+    """The cell, the metrics, the other environment and how long it takes; then each search for the cause."""
+    told: list[str] = []
+    trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, tell=told.append, world=memory_of("msgspec"))
+    Against(trial, [Change(name, OLD[name], NEW[name], "release") for name in ("msgspec", "packaging")]).hold(
+        parse_cell(samples.CELL, trial.catalog)
+    )
+
+    assert told == [
+        f"{samples.CELL}: a trial of all metrics against msgspec 0.1 and packaging 1.0 begins: "
+        "3 to 24 pairs of launches, each of 5 s or more",
+        f"{samples.CELL}: the trial goes on: only msgspec 0.1 -> 0.2",
+        f"{samples.CELL}: the trial goes on: only packaging 1.0 -> 2.0",
+    ]
+
+
 def test_a_time_that_cannot_be_decided_alone(tmp_path: Path) -> None:
     """Undecided is not innocent: the search says that it does not know."""
 
@@ -320,14 +351,18 @@ def test_against_names_the_package(tmp_path: Path) -> None:
     verdict = against(tmp_path, memory_of("msgspec")).verdict
 
     assert (verdict.status, verdict.accept) == ("regressed", "")
-    assert verdict.trial == ["caused by msgspec 0.1 -> 0.2 alone"]
+    assert "since the baseline" not in render(verdict)
+    assert verdict.trial[0].startswith("against msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0: ")
+    assert verdict.trial[1:] == ["caused by msgspec 0.1 -> 0.2 alone"]
 
 
 def test_against_names_an_interaction(tmp_path: Path) -> None:
     """As the trial of a stored baseline does."""
     verdict = against(tmp_path, memory_of("msgspec", "packaging", together=True)).verdict
 
-    assert verdict.trial == ["caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone"]
+    assert verdict.trial[1:] == [
+        "caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone"
+    ]
 
 
 def test_against_names_what_needs_too_much_memory(tmp_path: Path) -> None:
@@ -339,7 +374,7 @@ def test_against_names_what_needs_too_much_memory(tmp_path: Path) -> None:
     verdict = against(tmp_path, world).verdict
 
     assert verdict.status == "regressed" and "fits -> oom" in verdict.headline
-    assert verdict.trial == ["caused by packaging 1.0 -> 2.0 alone"]
+    assert verdict.trial[1:] == ["caused by packaging 1.0 -> 2.0 alone"]
 
 
 def test_against_less_memory_is_green(tmp_path: Path) -> None:

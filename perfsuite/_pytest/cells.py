@@ -48,6 +48,8 @@ def catalog_of(config: pytest.Config) -> Catalog:
                 raise UsageError(f"perf_catalog names {folder}, which is not a folder.")
         models = [model for some in config.hook.pytest_perf_models(config=config) for model in some]
         config.stash[_CATALOG] = Catalog(folders, tuple(models))
+        if config.getoption("--perf"):
+            config.stash[_CATALOG].all("metric")  # a mistake in the user's own files must not wait for the first cell
     return config.stash[_CATALOG]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -22,13 +23,14 @@ from perfsuite._pytest.settings import FIXTURE
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell
+from perfsuite.cell import Cell, parse_cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.store import Store
 from perfsuite.kernels import kernels_key
 from perfsuite.launch.machine import why_absent, why_missing
 from perfsuite.measure.against import Against, changes_to
+from perfsuite.measure.changes import lacks_code, listed
 from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
@@ -40,6 +42,9 @@ from perfsuite.report.live import LiveLine
 from perfsuite.report.summary import asides, line, render_summary
 from perfsuite.report.verdict import render
 
+UNCOMMITTED = (
+    "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
+)
 LOG_WIDTH = 120  # columns of the table if no terminal gives its width
 
 
@@ -87,6 +92,8 @@ class PerfRun:
         self.config = config
         try:
             self.options = Options.of(config)
+            against = self.options.against
+            self.changes = changes_to(against, config.rootpath) if against else []
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.verbose = config.getoption("verbose", 0) > 0
@@ -107,11 +114,11 @@ class PerfRun:
 
     @functools.cached_property
     def gatekeeper(self) -> Gatekeeper | Against:
-        """Starts its rank servers when the first cell needs them. Raises UsageError for an invalid --perf-against."""
+        """Starts its rank servers when the first cell needs them."""
         options, root = self.options, self.config.rootpath
-        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, self.cells)
+        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, self.cells, self.say)
         if options.against:
-            return Against(trial, changes_to(options.against, root))
+            return Against(trial, self.changes)
         return Gatekeeper(
             runner=Runner(self.catalog, options.settings),
             store=self.store,
@@ -124,6 +131,16 @@ class PerfRun:
             trial=None if options.trial == "never" else trial,
             always=options.trial == "always",
         )
+
+    def say(self, text: str) -> None:
+        """Write a line at once, although pytest captures the output of a test. A worker of pytest-xdist cannot."""
+        manager = self.config.pluginmanager
+        reporter, capture = manager.get_plugin("terminalreporter"), manager.get_plugin("capturemanager")
+        if reporter is None or _is_worker(self.config):
+            return
+        self.live.clear()
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            reporter.write_line(text)
 
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test if the hardware is absent."""
@@ -190,6 +207,16 @@ class PerfRun:
             if "benchmark" in getattr(item, "fixturenames", ()) and FIXTURE in getattr(item, "fixturenames", ()):
                 give_clock(item)
 
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Build the environment of --perf-against before any cell: if it cannot be built, none can be compared."""
+        if session.items and self.changes and not (session.config.option.collectonly or _is_worker(session.config)):
+            try:
+                against = self.gatekeeper
+                assert isinstance(against, Against)
+                against.prepare()
+            except PerfsuiteError as error:
+                raise pytest.UsageError(f"--perf-against={self.options.against}: {error}") from error
+
     @pytest.hookimpl(wrapper=True)
     def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
         """A red verdict is shown as its text, in the terminal and in JUnit, without a traceback. A cell that ends
@@ -212,12 +239,13 @@ class PerfRun:
         """A cell has a line of its own instead of a letter; with -v pytest's own lines stay. A cell that is neither
         green nor red is counted under its status.
         """
-        result = measured(report) if report.when == "call" else None
+        result = measured(report) if report.when in ("setup", "call") else None  # a collection has none
         if result and report.passed and result.verdict.status in OPEN:
             status = result.verdict.status
             return status, "", (status.upper(), {"yellow": True})
         if result and not self.verbose:
-            return report.outcome, "", report.outcome.upper()
+            outcome = "error" if report.when == "setup" else report.outcome  # a setup has a result only if it failed
+            return outcome, "", outcome.upper()
         return None
 
     def pytest_sessionstart(self) -> None:
@@ -228,7 +256,7 @@ class PerfRun:
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Collect results where the terminal is: with xdist they come from the workers."""
-        if hasattr(self.config, "workerinput"):
+        if _is_worker(self.config):
             return
         if report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
@@ -267,6 +295,20 @@ class PerfRun:
         for result in self.results:
             for told in tell_update(result, self.catalog.all("metric").values()):
                 terminalreporter.write_line(told)
+        if names := self._uncommitted():
+            terminalreporter.write_line(UNCOMMITTED.format(listed(names)), yellow=True)
+
+    def _uncommitted(self) -> list[str]:
+        """The models whose code is in no commit, although baselines were recorded from it."""
+        names = []
+        for cell in (parse_cell(result.measurement.cell, self.catalog) for result in self.results if result.updated):
+            baseline = self.store.load(cell.id)
+            if baseline is None:
+                continue
+            commit = baseline.times[-1].commit if baseline.times else baseline.commit
+            if lacks_code(commit, cell, self.catalog, self.config.rootpath):
+                names.append(cell.model.name)
+        return list(dict.fromkeys(names))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the rank servers; write the report completely or not at all. If nothing ran, the last report stays."""
@@ -274,13 +316,18 @@ class PerfRun:
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
         lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
-        if not self.options.report or not lines or hasattr(self.config, "workerinput"):
+        if not self.options.report or not lines or _is_worker(self.config):
             return
         try:
             codec.write_bytes(self.options.report, lines)
         except OSError as error:
             self.unwritten = f"perfsuite: the report {self.options.report} cannot be written: {error.strerror}."
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    """Whether this is a worker of pytest-xdist."""
+    return hasattr(config, "workerinput")
 
 
 def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:

@@ -220,14 +220,15 @@ class Metric:
     """One measured number, its meaning and its rule.
 
     ``fold`` joins the ranks' values: "max" (the fullest rank runs out of memory first, and the slowest rank determines
-    the step time), "sum" or "mean". ``hold`` names a rule of ``gate/rules``: "exact" (equality of the value and its
-    parts), "close" (every sample within the precision's bound), "time" (the median, on the machine that recorded it) or
-    "shown" (must exist and be finite, without a limit). ``worse`` says which direction is bad: "higher", "lower" or
-    "different". ``derive`` computes the number from the other folded readings and the world size, instead of from the
-    ranks. ``processes`` are the kinds of cells (Engine.process) that have it. ``depends_on`` names versions ("python")
-    whose minor release must be the same on both sides, or the metric is not held. ``every_part`` explains a difference
-    by all parts that moved, since a small move may cause a larger one. ``coarse`` marks a time with few samples per
-    launch: it gets a wider tolerance on a shared machine, where a slow period outlasts a step.
+    the step time), "sum" or "mean". ``hold`` names a rule of ``gate/rules`` or of the user's ``rules/``: "exact"
+    (equality of the value and its parts), "close" (every sample within the precision's bound), "time" (the median, on
+    the machine that recorded it) or "shown" (must exist and be finite, without a limit). ``worse`` says which direction
+    is bad: "higher", "lower" or "different". ``derive`` computes the number from the other folded readings and the
+    world size, instead of from the ranks. ``processes`` are the kinds of cells (Engine.process) that have it.
+    ``depends_on`` names versions ("python") whose minor release must be the same on both sides, or the metric is not
+    held. ``every_part`` explains a difference by all parts that moved, since a small move may cause a larger one.
+    ``coarse`` marks a time with few samples per launch: it gets a wider tolerance on a shared machine, where a slow
+    period outlasts a step.
     """
 
     name: str
@@ -244,6 +245,7 @@ class Metric:
     depends_on: tuple[str, ...] = ()
     every_part: bool = False
     coarse: bool = False
+    rule: Any = None  # the user's own rule that hold names, set by the catalog; None for perfsuite's
 
     @property
     def sign(self) -> int:

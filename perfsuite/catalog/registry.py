@@ -11,22 +11,25 @@ import pkgutil
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from perfsuite.catalog.definitions import TASKS, Device, Engine, Metric, Model, Study, Technique
-from perfsuite.errors import FileError, UnknownName
+from perfsuite.errors import FileError, UnknownName, UsageError
 
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of definition: its package, the tuple's name and its type."""
+    """One kind of definition: its package, the tuple's name and its type. ``code`` is the name of what else a file of
+    that kind must define.
+    """
 
     package: str
     attribute: str
     type: type
+    code: str = ""
 
     @property
     def folder(self) -> str:
@@ -38,17 +41,18 @@ KINDS = {
     "device": Kind("perfsuite.catalog.hardware", "DEVICES", Device),
     "engine": Kind("perfsuite.engines", "ENGINES", Engine),
     "technique": Kind("perfsuite.techniques", "TECHNIQUES", Technique),
-    "metric": Kind("perfsuite.meters", "METRICS", Metric),
+    "metric": Kind("perfsuite.meters", "METRICS", Metric, "METER"),
     "study": Kind("perfsuite.studies", "STUDIES", Study),
 }
+RULES = "perfsuite.gate.rules"  # one rule per file, named by its file
 
 
 @dataclass
 class Catalog:
     """Everything that has a name. ``folders`` are the user's own catalogs, searched after perfsuite's.
 
-    A catalog folder contains ``models/``, ``hardware/``, ``engines/``, ``techniques/``, ``meters/`` or ``studies/``
-    with files like perfsuite's own. ``extra_models`` come from a conftest.
+    A catalog folder contains ``models/``, ``hardware/``, ``engines/``, ``techniques/``, ``meters/``, ``rules/`` or
+    ``studies/`` with files like perfsuite's own. ``extra_models`` come from a conftest.
     """
 
     folders: tuple[Path, ...] = ()
@@ -61,6 +65,8 @@ class Catalog:
             definitions: dict[str, Any] = {}
             for origin, item in self._definitions(kind):
                 _check(origin, kind, item)
+                if kind == "metric":
+                    item = self._with_rule(origin, item)
                 if item.name in definitions:
                     raise FileError(f"{origin} defines the {kind} {item.name!r} again; give it another name.")
                 definitions[item.name] = item
@@ -70,10 +76,14 @@ class Catalog:
     def get(self, kind: str, name: str) -> Any:
         """The definition with that name. Raises UnknownName with the nearest name, all names and the file to add."""
         known = self.all(kind)
+        if not name:
+            raise UsageError(f"The name of the {kind} is empty. Known: {', '.join(sorted(known))}.")
         if name not in known:
             file = f"{name.replace('-', '_')}.py"
             ours, yours = KINDS[kind].package.replace(".", "/"), KINDS[kind].folder
             way = f"To add one, create {ours}/{file}, or FOLDER/{yours}/{file} and add the option --catalog FOLDER."
+            if kind == "model":
+                way += " Only pytest reads a conftest's models."
             raise UnknownName(kind, name, known, way)
         return known[name]
 
@@ -83,13 +93,31 @@ class Catalog:
 
     def modules(self, kind: str) -> Iterable[ModuleType]:
         """The definition files of a kind: perfsuite's own, then the user's."""
-        package = importlib.import_module(KINDS[kind].package)
-        for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):
-            if not found.name.startswith("_"):
-                yield importlib.import_module(f"{package.__name__}.{found.name}")
+        package = KINDS[kind].package
+        for name in _files(package):
+            yield importlib.import_module(f"{package}.{name}")
+        for path in self._own_files(KINDS[kind].folder):
+            yield _load(path)
+
+    def _own_files(self, kind: str) -> Iterable[Path]:
         for folder in self.folders:
-            for path in sorted((folder / KINDS[kind].folder).glob("[!_]*.py")):
-                yield _load(path)
+            yield from sorted((folder / kind).glob("[!_]*.py"))
+
+    def _with_rule(self, origin: str, metric: Metric) -> Metric:
+        """The metric, with the user's own rule if ``hold`` names one. Raises FileError if it names none."""
+        ours, yours = _files(RULES), {path.stem: path for path in self._own_files("rules")}
+        if metric.hold in ours:
+            if metric.hold in yours:
+                raise FileError(f"{yours[metric.hold]} defines the rule {metric.hold!r} again; give it another name.")
+            return metric
+        if metric.hold not in yours:
+            way = f"To add one, create rules/{metric.hold}.py in a folder of --catalog or perf_catalog."
+            unknown = UnknownName("rule", metric.hold, [*ours, *yours], way)
+            raise FileError(f"{origin}: the metric {metric.name!r}: {unknown}")
+        rule = getattr(_load(yours[metric.hold]), "RULE", None)
+        if not callable(getattr(rule, "hold", None)):
+            raise FileError(f"{yours[metric.hold]} must define RULE, a Rule of {RULES}.")
+        return replace(metric, rule=rule)
 
     def _definitions(self, kind: str) -> Iterable[tuple[str, Any]]:
         expected = KINDS[kind]
@@ -98,9 +126,18 @@ class Catalog:
             items = getattr(module, expected.attribute, None)
             if not isinstance(items, tuple) or not all(isinstance(item, expected.type) for item in items):
                 raise FileError(f"{origin} must define {expected.attribute}, a tuple of {expected.type.__name__}.")
+            if expected.code and not callable(getattr(module, expected.code, None)):
+                raise FileError(f"{origin} must define {expected.code}, a class that measures {expected.attribute}.")
             yield from ((origin, item) for item in items)
         if kind == "model":
             yield from (("the conftest", model) for model in self.extra_models)
+
+
+def _files(package: str) -> list[str]:
+    """The names of a package's definition files, which are not imported."""
+    spec = importlib.util.find_spec(package)
+    found = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
+    return sorted(one.name for one in found if not one.name.startswith("_"))
 
 
 def _check(origin: str, kind: str, item: Any) -> None:

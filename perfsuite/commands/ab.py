@@ -9,6 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cell import make_cell, parse_cell
 from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._cells import add_cells, cells_of
@@ -17,7 +18,7 @@ from perfsuite.gate.compare import Comparison
 from perfsuite.gate.paired import LOOKS, MOST_PAIRS
 from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.launch.machine import why_absent
-from perfsuite.measure.ab import Experiment, kind_of, sides
+from perfsuite.measure.ab import Experiment, Side, kind_of, sides
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -84,6 +85,8 @@ def run(arguments: argparse.Namespace) -> int:
     if absent := next(filter(None, (why_absent(one, catalog) for one in hardware)), ""):
         raise UsageError(absent)
     a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
+    if a.environment == b.environment and _strategy(a, catalog) == _strategy(b, catalog):
+        raise UsageError(f"--a {arguments.a} and --b {arguments.b} are the same, so there is nothing to compare.")
     on_cpu = all(one.kind == "cpu" for one in hardware)
     interleave = arguments.interleave or ("steps" if on_cpu else "launches")
     session = Experiment(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
@@ -111,7 +114,14 @@ def run(arguments: argparse.Namespace) -> int:
     counts = Counter(one.verdict.status for one in found)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
     print(f"\n{len(found)} {'cell' if len(found) == 1 else 'cells'}: {told}")
+    if "undecided" in counts:
+        print("To decide the times that are undecided, take more --pairs or a quieter machine.")
     return next((EXIT[status] for status in EXIT if status in counts), 0)
+
+
+def _strategy(side: Side, catalog: Catalog) -> str:
+    """Its canonical name; empty for the cells' own."""
+    return parse_strategy(side.strategy, catalog).name if side.strategy else ""
 
 
 def _cells(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:

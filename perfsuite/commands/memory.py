@@ -134,7 +134,7 @@ def _check_options(arguments: argparse.Namespace) -> None:
         )
     if arguments.sweep and (arguments.timeline or arguments.explain):
         raise UsageError("--timeline and --explain are for one cell, --sweep is for several; --plot draws a sweep.")
-    if arguments.sweep == "strategy" and arguments.strategy:
+    if arguments.sweep == "strategy" and arguments.strategy is not None:
         raise UsageError("--sweep strategy chooses the strategies: leave out --strategy, or use perfsuite fit.")
     check_output("--timeline", arguments.timeline, ".html")
     check_output("--plot", arguments.plot, ".html")
@@ -146,7 +146,8 @@ def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
     """The cell that the options name; ``single`` takes one of several devices. Raises UsageError if there is none."""
     if arguments.model.count("-") > 1:
         return parse_cell(arguments.model, catalog)
-    strategy, hardware = arguments.strategy or "single", arguments.hardware or "cpu_x1"
+    strategy = "single" if arguments.strategy is None else arguments.strategy
+    hardware = "cpu_x1" if arguments.hardware is None else arguments.hardware
     parse_hardware(hardware, catalog)
     hardware = taken(catalog.get("engine", strategy.partition("+")[0]), hardware)
     cell = make_cell(arguments.model, strategy, hardware, catalog)

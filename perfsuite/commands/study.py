@@ -47,7 +47,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {number}.")
     bench = Workbench(
         models=tuple(dict.fromkeys(arguments.model or [study.model])),
-        hardware=arguments.hardware or study.hardware,
+        hardware=study.hardware if arguments.hardware is None else arguments.hardware,
         micro_batch=arguments.micro_batch,
         sequence_length=arguments.sequence_length,
     )

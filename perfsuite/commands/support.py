@@ -6,7 +6,7 @@ from collections import Counter
 
 from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._support import add_file
-from perfsuite.compatibility.pages import markdown
+from perfsuite.compatibility.pages import markdown, matrix
 from perfsuite.compatibility.pairs import Claim, claims
 from perfsuite.compatibility.proofs import Entry, Prover, prove_all
 from perfsuite.errors import UsageError
@@ -53,9 +53,12 @@ def run(arguments: argparse.Namespace) -> int:
         live.clear()
         runner.close()
     page = arguments.file.with_suffix(".md")
-    codec.write_text(page, markdown(catalog, pairs, {(entry.engine, entry.technique): entry for entry in entries}))
-    counts = Counter(entry.state for entry in entries)
-    states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()))
+    known = {(entry.engine, entry.technique): entry for entry in entries}
+    codec.write_text(page, markdown(catalog, pairs, known))
+    unproven = matrix(catalog, pairs, known).unproven
+    counts = Counter("unproven" if pair in unproven else entry.state for pair, entry in known.items())
+    counts["unproven"] = len(unproven)  # with or without an entry of other versions
+    states = ", ".join(f"{count} {state}" for state, count in sorted(counts.items()) if count)
     print(f"{len(pairs)} pairs: {states}. Written: {arguments.file}, {page}")
     failures = [entry for entry in entries if entry.state == "failed"]
     for entry in failures:

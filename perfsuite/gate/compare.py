@@ -166,11 +166,10 @@ def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> t
 
 
 def _undecided(found: Interval, tolerance: float) -> str:
-    """What the trial does show, and what to do."""
-    way_out = "more --pairs, or a quieter machine"
+    """What the pairs do show."""
     if found.low <= 0 <= found.high:
-        return f"no difference shown, but {show_ratio(tolerance)} is not ruled out: {way_out}"
-    return f"{'worse' if found.low > 0 else 'better'}, but perhaps too little to matter: {way_out}"
+        return f"no difference shown, but {show_ratio(tolerance)} is not ruled out"
+    return f"{'worse' if found.low > 0 else 'better'}, but perhaps too little to matter"
 
 
 def _headline(lines: Sequence[Line]) -> str:

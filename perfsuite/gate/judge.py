@@ -27,11 +27,12 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import most_of, say_headroom, what_grew
 from perfsuite.gate.lines import Scope, changes
-from perfsuite.gate.pool import changed_since, own_runs, runs_of
+from perfsuite.gate.pool import changed_since, own_code_since, own_runs, runs_of
 from perfsuite.gate.rules import hold
+from perfsuite.gate.rules._undefined import RULE as UNDEFINED
 from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline
-from perfsuite.records.measurement import Measurement
+from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.verdict import CellStatus, Line, Status, Verdict
 from perfsuite.units import show_bytes, show_number
 
@@ -101,7 +102,7 @@ def _judge(
     runs = runs_of(baseline, metrics)
     changed = [*([code] if code else []), *changed_since(runs[-1], measurement)]
     own = own_runs(runs, measurement.machine)
-    scope = Scope(measurement, old, strategy, terms, own, changed)
+    scope = Scope(measurement, old, strategy, terms, own, changed, own_code_since(runs[-1], measurement))
     lines = [hold(metric, scope) for metric in _all_metrics(metrics, measurement, old)]
     return verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
 
@@ -132,7 +133,9 @@ def _all_metrics(metrics: Iterable[Metric], new: Measurement, old: Measurement) 
     """The defined metrics, then the readings without a Metric: those cannot be compared, which is red."""
     known = list(metrics)
     lost = (old.readings.keys() | new.readings.keys()).difference([metric.name for metric in known])
-    return known + [Metric(name=name, title=name, show=show_number, hold="undefined") for name in sorted(lost)]
+    return known + [
+        Metric(name=name, title=name, show=show_number, hold="undefined", rule=UNDEFINED) for name in sorted(lost)
+    ]
 
 
 def _count(lines: list[Line], statuses: list[Status], worst: Status) -> str:
@@ -227,6 +230,7 @@ def what_changed(new: Measurement, old: Measurement) -> list[str]:
     flags; an old baseline has no flags.
     """
     versions = changes(old.versions, new.versions) if new.versions else []
-    flags = changes(old.flags, new.flags) if old.flags and new.flags else []
+    flags = changes(old.flags | {OWN_CODE: ""}, new.flags | {OWN_CODE: ""}) if old.flags and new.flags else []
+    flags += [own] if (own := own_code_since(old, new)) else []
     sides = [{"driver": one.machine.driver or "none", "device": one.machine.device} for one in (old, new)]
     return versions + flags + changes(*sides)

@@ -28,7 +28,8 @@ class Scope:
 
     ``finite`` is True if every number of both sides is finite: one sum checks a thousand numbers at once. If the sum
     cannot show it, ``finite`` is False, and each number must be checked. ``runs`` are the baseline's on this machine,
-    ``changed`` is what else differs from them, and the times are compared on the ``terms``.
+    ``changed`` is what else differs from them, and ``own_code`` how perfsuite's own code does. The times are compared
+    on the ``terms``.
     """
 
     def __init__(
@@ -39,8 +40,9 @@ class Scope:
         terms: Terms | None = None,
         runs: Sequence[TimedRun] = (),
         changed: Sequence[str] = (),
+        own_code: str = "",
     ) -> None:
-        self.new, self.old, self.runs, self.changed = new, old, runs, changed
+        self.new, self.old, self.runs, self.changed, self.own_code = new, old, runs, changed, own_code
         self.terms = terms or terms_of(new.cell)
         self.low_precision = low_precision(strategy)
         readings = [*new.readings.values(), *old.readings.values()]

@@ -9,7 +9,7 @@ from perfsuite.gate.lines import changes
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.formats import timestamp
-from perfsuite.records.measurement import Machine, Measurement, releases
+from perfsuite.records.measurement import OWN_CODE, Machine, Measurement, releases
 
 WINDOW = 20  # runs that a baseline keeps: a month of workdays
 
@@ -54,8 +54,17 @@ def compared(run: TimedRun, measurement: Measurement) -> list[tuple[str, Mapping
     found: list[tuple[str, Mapping[str, str], Mapping[str, str]]]
     found = [("release", releases(run.versions), releases(measurement.versions))]
     if run.flags and measurement.flags:  # older runs have none
-        found.append(("variable", run.flags, measurement.flags))
+        old, new = ({name: text for name, text in one.flags.items() if name != OWN_CODE} for one in (run, measurement))
+        found.append(("variable", old, new))
     return found
+
+
+def own_code_since(run: TimedRun | Measurement, measurement: Measurement) -> str:
+    """``perfsuite's code 1a2b3c4d -> 5e6f7a8b`` if it differs and both sides know theirs. It is a suspect if a time is
+    slower, but it alone starts no trial: every commit of perfsuite would.
+    """
+    before, after = (one.flags.get(OWN_CODE, "") for one in (run, measurement))
+    return f"{OWN_CODE} {before} -> {after}" if before and after and before != after else ""
 
 
 def with_run(baseline: Baseline, run: TimedRun, metrics: Iterable[Metric]) -> Baseline:

@@ -8,6 +8,7 @@ Something changed    Can a slow-down that matters be ruled out? The time is ok o
                      environments, in turn, in this run.
 Nothing changed      Is the time usual for such runs, or slower by less than matters? If not, only the machine can have
                      changed: "machine", which is neither good nor bad, since there is no second environment to try.
+                     If perfsuite's own code differs, it may be the cause too: "undecided".
 """
 
 import math
@@ -61,6 +62,8 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         return line("improved" if slower < -sure else "ok", tolerance, detects=tolerance)
     allowed = limit_of(metric, pool, scope.terms)
     if not slower <= allowed:
+        if scope.own_code:
+            return line("undecided", relative(allowed), f"slower than {_of(values)}, and {scope.own_code}")
         return line("machine", relative(allowed), f"slower than {_of(values)}, but only the machine differs")
     return line("ok", relative(allowed), detects=smallest_effect(metric, pool, scope.terms))
 

@@ -131,8 +131,15 @@ def at_revision(revision: str, repository: Path) -> tuple[Environment, Path, Pat
     """The running environment with that revision of the repository in front; the repository's root, and the root of its
     copy. A package in ``src`` is found too. Raises UsageError if git does not know the revision.
     """
-    root = Path(_git(repository, "rev-parse", "--show-toplevel"))
-    commit = _git(repository, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+    try:
+        root = Path(_git(repository, "rev-parse", "--show-toplevel"))
+        commit = _git(repository, "rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}")
+    except UsageError as error:
+        if not shutil.which("git"):
+            raise
+        raise UsageError(
+            f"git knows no revision {revision!r} in {repository}: write a branch, a tag or a commit of this repository."
+        ) from error
     inside = _git(repository, "rev-parse", "--show-prefix")
 
     def extract(part: Path) -> None:
@@ -216,7 +223,13 @@ def _install(
     packages = Path(_packages(folder))
     for found in there:
         _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found)
-    output([*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)], uv_variables())
+    try:
+        output([*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)], uv_variables())
+    except UsageError as error:
+        absent = [str(one) for one in requirements if re.search(_ABSENT.format(re.escape(one.name)), str(error))]
+        if not absent:
+            raise
+        raise UsageError(f"The package index has no {' and no '.join(absent)}: check the version.") from error
     for installer in packages.glob("*.dist-info/INSTALLER"):
         if installer.read_text() == CLAIM:
             shutil.rmtree(installer.parent)
@@ -296,4 +309,6 @@ def output(command: Sequence[str], variables: dict[str, str] | None = None) -> s
     return done.stdout
 
 
+# What uv says if the index lacks a version, or the package; a version may also exist and fit nothing else here.
+_ABSENT = r"(?i)there (?:is|are) no versions? of {0}\b|\b{0} was not found in the package registry"
 _FRAMES = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree

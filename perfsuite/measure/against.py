@@ -16,9 +16,10 @@ from perfsuite.cell import Cell
 from perfsuite.errors import FileError, UsageError
 from perfsuite.gate.baselines import baseline_of
 from perfsuite.gate.judge import verdict_of
-from perfsuite.launch.environments import pinned
-from perfsuite.measure.changes import CODE, Change, revision
-from perfsuite.measure.trial import OUTCOME, Trial
+from perfsuite.launch.environments import pinned, with_releases
+from perfsuite.measure.ab import REVISION
+from perfsuite.measure.changes import CODE, Change, listed, revision
+from perfsuite.measure.trial import OUTCOME, Trial, pairs_of, requirements
 from perfsuite.records.result import Result
 
 GREEN = ("same", "improved")  # every run compares anew, so an improvement makes nothing stale
@@ -33,6 +34,8 @@ class Against:
 
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Launch both sides in pairs and judge this one by the other. Raises UsageError if a side cannot be built."""
+        against = listed(f"{one.name} {one.before}" for one in self.changes)
+        self.trial.begin(cell, "all metrics", against, None, None)
         comparison = self.trial.compare(cell, self.changes, [], None, None, faults)
         metrics = self.trial.catalog.metrics(cell.strategy.engine.process)
         baseline = baseline_of(comparison.a, "", metrics)
@@ -48,9 +51,15 @@ class Against:
             verdict = msgspec.structs.replace(verdict, status="ok")
         elif verdict.status == "regressed":
             worse = {OUTCOME: OUTCOME}
-        told = [self.trial.blame(cell, self.changes, worse, comparison, faults)] if worse else []
-        verdict = msgspec.structs.replace(verdict, changed=[str(one) for one in self.changes], trial=told, accept="")
+        told = [f"against {listed(self.changes)}: {pairs_of(comparison)}"]
+        told += [self.trial.blame(cell, self.changes, worse, comparison, faults)] if worse else []
+        verdict = msgspec.structs.replace(verdict, changed=[], trial=told, accept="")
         return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
+
+    def prepare(self) -> None:
+        """Build the other environment, which all cells share. Raises UsageError if it cannot be built."""
+        if releases := requirements(self.changes):
+            with_releases(releases)
 
     def close(self) -> None:
         """Nothing to do: each cell has ended what it started."""
@@ -58,6 +67,7 @@ class Against:
 
 def changes_to(reference: str, repository: Path) -> list[Change]:
     """The changes to revert for this reference. Raises UsageError if it names nothing, or nothing that differs."""
+    reference = reference.strip().removeprefix(REVISION)
     path = Path(reference)
     if path.is_file():
         found = list(_releases(_constraints(path)))

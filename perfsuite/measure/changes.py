@@ -87,6 +87,17 @@ def code_change(commit: str, cell: Cell, catalog: Catalog, repository: Path) -> 
     return Change(CODE, clean, after, "code", fixed)
 
 
+def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path) -> bool:
+    """Whether a baseline's commit lacks code of the user's own that the cell ran, so no trial can revert to it."""
+    committed = commit and not commit.endswith(UNCOMMITTED)
+    return not committed and bool(own_code(cell, catalog, repository))
+
+
+def own_code(cell: Cell, catalog: Catalog, repository: Path) -> list[str]:
+    """The user's own files and folders that the cell runs, in the git repository, or in this folder outside of git."""
+    return code_of(cell, catalog, Path(git(repository, "rev-parse", "--show-toplevel") or repository))
+
+
 def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:
     """The user's own files and folders below ``root`` that the cell runs: its model's package, and the catalog's."""
     package = cell.model.build.split(":")[0].split(".")[0]

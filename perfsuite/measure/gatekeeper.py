@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from perfsuite.cell import Cell
 from perfsuite.errors import FileError
 from perfsuite.gate.baselines import accepted, baseline_of
@@ -16,7 +18,8 @@ from perfsuite.gate.noise import LAUNCHES
 from perfsuite.gate.pool import runs_of
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import terms_of
-from perfsuite.measure.changes import code_change
+from perfsuite.launch.machine import why_missing
+from perfsuite.measure.changes import COMPILED, UNCOMMITTED, code_change, own_code
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.measure.trial import Trial
 from perfsuite.records.baseline import Baseline
@@ -67,7 +70,11 @@ class Gatekeeper:
 
         Raises FileError for a baseline that cannot be read or written: NotAccepted if there is already a measurement.
         """
-        baseline = self.store.load(cell.id)
+        try:
+            baseline = self.store.load(cell.id)
+        except FileError as error:
+            again = f"{self.command} -k {cell.id} --perf-update=new"
+            raise FileError(f"{error} Restore it from git, or remove it and record it again: {again}") from error
         measurements = [self._launch(cell, faults)]
         measurement, verdict = self._judge(cell, measurements, baseline)
         if self._consent(baseline, verdict) not in ("", "times"):
@@ -114,6 +121,8 @@ class Gatekeeper:
             command=self.command,
             unheld="" if baseline else self.store.why_unheld(cell.id),
         )
+        if why_missing(cell.strategy):  # the verdict says how to install the package, so there is nothing to accept
+            verdict = msgspec.structs.replace(verdict, accept="")
         return merged, verdict
 
     def _consent(self, baseline: Baseline | None, verdict: Verdict) -> str:
@@ -133,7 +142,8 @@ class Gatekeeper:
     ) -> str:
         """Write the baseline; returns its path, or "" if times cannot be added without a reason."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
-        new = baseline_of(measurement, commit_of(self.store.root), metrics)
+        code = own_code(cell, self.runner.catalog, self.store.root.parent)
+        new = baseline_of(measurement, commit_of(self.store.root, tuple(code)), metrics)
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:
             return ""
@@ -143,10 +153,11 @@ class Gatekeeper:
 
 
 @functools.cache
-def commit_of(baselines: Path) -> str:
-    """The commit of the tree in which baselines are recorded, ``-dirty`` if it has uncommitted changes outside the
-    baselines; empty outside git.
+def commit_of(baselines: Path, code: tuple[str, ...] = ()) -> str:
+    """The commit of the tree in which baselines are recorded, with UNCOMMITTED if this code of the user's has changes
+    or new files since then; without such code, if any known file outside the baselines has changed. Empty outside git.
     """
+    where = ["--", *code, COMPILED] if code else ["--untracked-files=no", "--", ".", f":(exclude){baselines.name}"]
 
     def git(*arguments: str) -> str:
         return subprocess.run(
@@ -154,7 +165,6 @@ def commit_of(baselines: Path) -> str:
         ).stdout.strip()
 
     try:
-        dirty = git("status", "--porcelain", "--untracked-files=no", "--", ".", f":(exclude){baselines.name}")
-        return git("rev-parse", "--short=12", "HEAD") + ("-dirty" if dirty else "")
+        return git("rev-parse", "--short=12", "HEAD") + (UNCOMMITTED if git("status", "--porcelain", *where) else "")
     except (FileNotFoundError, NotADirectoryError, subprocess.CalledProcessError):
         return ""

@@ -8,7 +8,7 @@ uv builds it once and keeps it. If only the machine differs, there is nothing to
 """
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,9 +21,10 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.compare import Comparison
 from perfsuite.gate.judge import COMMAND, verdict_of, with_command
 from perfsuite.gate.lines import NONE
-from perfsuite.gate.pool import runs_of
+from perfsuite.gate.paired import LOOKS, MOST_PAIRS
+from perfsuite.gate.pool import own_code_since, runs_of
 from perfsuite.launch.environments import HERE, at_revision, with_releases
-from perfsuite.measure.ab import RUNNING, Experiment, Side, catalog_at
+from perfsuite.measure.ab import PAIR_SECONDS, RUNNING, Experiment, Side, catalog_at
 from perfsuite.measure.changes import CODE, Change, changes_since, code_change, code_of, listed
 from perfsuite.measure.culprits import Found, culprits
 from perfsuite.measure.runner import Settings, Watch
@@ -37,9 +38,15 @@ INNOCENT = ("same", "improved")
 OUTCOME = "outcome"  # one side did not fit, so only the outcomes are compared
 
 
+def unheard(sentence: str) -> None:
+    """A no-op announcement."""
+
+
 @dataclass(frozen=True)
 class Trial:
-    """Runs the trials of cells. ``repository`` has the user's code, ``cells`` is the number of cells in the run."""
+    """Runs the trials of cells. ``repository`` has the user's code, ``cells`` is the number of cells in the run.
+    ``tell`` gets a sentence when a trial begins, since it may take minutes.
+    """
 
     catalog: Catalog
     settings: Settings
@@ -47,6 +54,14 @@ class Trial:
     watch: Watch
     tolerance: float | None = None
     cells: int = 1
+    tell: Callable[[str], None] = unheard
+
+    def begin(self, cell: Cell, what: str, against: str, pairs: int | None, measured: Measurement | None) -> None:
+        """Announce a trial: of what, against what, and how long it takes."""
+        amount, seconds = "one launch of each side", PAIR_SECONDS + (measured.wall_seconds if measured else 0.0)
+        if pairs is None:
+            amount = f"{LOOKS[0]} to {MOST_PAIRS} pairs of launches, each of {seconds:.0f} s or more"
+        self.tell(f"{cell.id}: a trial of {what} against {against} begins: {amount}")
 
     def hold(
         self,
@@ -66,7 +81,7 @@ class Trial:
         answer = _Answer(measurement, baseline, verdict, metrics, command, fixed)
         tried = [one for one in changed if not one.fixed]
         if not tried:
-            return answer.untried()
+            return answer.untried(own_code_since(since, measurement))
         worse = [line.metric for line in verdict.lines if line.status == "regressed"]
         forced = not worse and all(line.status != "alarm" for line in verdict.lines)
         suspected = [
@@ -75,6 +90,10 @@ class Trial:
             if line.metric in answer.timed and (forced or line.status in SUSPECTED)
         ]
         pairs = None if suspected else ONE_LAUNCH
+        against = listed(f"{one.name} {one.before}" for one in tried)
+        titles = {line.metric: line.title for line in verdict.lines}
+        what = [titles[name] for name in dict.fromkeys([*suspected, *worse])]
+        self.begin(cell, listed(what or ["all metrics"]), against, pairs, measurement)
         begin = time.monotonic()
         try:
             comparison = self.compare(cell, tried, [], pairs, measurement, faults)
@@ -83,8 +102,7 @@ class Trial:
         if not comparison.verdict.lines:
             return answer.not_held(comparison.verdict.headline.partition(": ")[2])
         lines = {line.metric: line for line in comparison.verdict.lines}
-        launches = f"{len(comparison.a.launches)} pairs of launches" if suspected else "one launch"
-        against = listed(f"{one.name} {one.before}" for one in tried)
+        launches = pairs_of(comparison) if suspected else "one launch"
         answer.told.append(f"against {against}: {launches}, {time.monotonic() - begin:.0f} s")
         convicted = [name for name in [*suspected, *worse] if name in lines and lines[name].status == "regressed"]
         if convicted:
@@ -132,7 +150,7 @@ class Trial:
         if not reverted:
             return Side(RUNNING, self.catalog)
         name = ", ".join(f"{one.name} {one.before}" for one in reverted)
-        releases = [_requirement(one) for one in reverted if one.kind == "release"]
+        releases = requirements(reverted)
         environment = with_releases(releases) if releases else HERE
         overrides = [
             (one.name, None if one.before == NONE else one.before) for one in reverted if one.kind == "variable"
@@ -164,6 +182,7 @@ class Trial:
         problems: list[str] = []
 
         def attempt(kept: Sequence[Change]) -> Found:
+            self.tell(f"{cell.id}: the trial goes on: only {listed(kept)}")
             try:
                 pairs = None if times else ONE_LAUNCH
                 found = self.compare(cell, changed, kept, pairs, comparison.b, faults, comparison.a).verdict
@@ -179,6 +198,12 @@ class Trial:
         return f"{sentence} ({'; '.join(problems)})" if problems else sentence
 
 
+def pairs_of(comparison: Comparison) -> str:
+    """``3 pairs of launches``."""
+    count = len(comparison.a.launches)
+    return f"{count} {'pair' if count == 1 else 'pairs'} of launches"
+
+
 def _is_worse(verdict: Verdict, metrics: Sequence[str]) -> bool | None:
     """Whether one of the metrics is worse; None if unknown."""
     if OUTCOME in metrics:
@@ -190,8 +215,10 @@ def _is_worse(verdict: Verdict, metrics: Sequence[str]) -> bool | None:
     return False if all(status in INNOCENT for status in found) else None
 
 
-def _requirement(release: Change) -> str:
-    return f"{release.name} @ {release.before}" if "://" in release.before else f"{release.name}=={release.before}"
+def requirements(changes: Iterable[Change]) -> list[str]:
+    """The releases to install to revert these changes."""
+    releases = [(one.name, one.before) for one in changes if one.kind == "release"]
+    return [f"{name} @ {before}" if "://" in before else f"{name}=={before}" for name, before in releases]
 
 
 @dataclass
@@ -210,9 +237,11 @@ class _Answer:
     def timed(self) -> set[str]:
         return {metric.name for metric in self.metrics if metric.hold == "time"}
 
-    def untried(self) -> Verdict:
-        """No difference can be reverted."""
-        if self.fixed:
+    def untried(self, own_code: str) -> Verdict:
+        """No difference can be reverted, that of perfsuite's own code included."""
+        if own_code:
+            self.told.append(f"not tried: {own_code}: compare its revisions with perfsuite ab --a git:REV --b here")
+        if self.fixed or own_code:
             return self.with_lines({})
         self.told.append("not tried: only the machine differs from the baseline's environment")
         return self.with_lines({}, "machine")

@@ -9,12 +9,16 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import hashlib
 import os
 import sys
 import tracemalloc
 import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
+
+from perfsuite.records.measurement import OWN_CODE
 
 OWN = "PERFSUITE_SETS"  # names the variables that perfsuite always sets, which are left out
 PREFIXES = (
@@ -23,6 +27,7 @@ PREFIXES = (
     *("ACCELERATE_", "MALLOC_", "LD_PRELOAD"),
 )
 PLACES = ("_DIR", "_HOME", "_PATH", "_ROOT", "_VERSION")  # suffixes of names of places and versions
+ROOMS = ("rank", "meters", "techniques", "engines")  # the code of perfsuite that a step runs
 DEVICES = ("CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")  # the machine's record names the devices
 
 
@@ -31,13 +36,21 @@ def flags(device: str, environment: Mapping[str, str] = os.environ) -> dict[str,
 
     Flags that this torch does not have are left out.
     """
-    found = variables(environment)
+    found = variables(environment) | {OWN_CODE: own_code()}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some of torch's old names
         for name, ask in (_PYTHON | _TORCH | (_CUDA if device == "cuda" else {})).items():
             with contextlib.suppress(Exception):  # evidence only: older and newer torches lack some
                 found[name] = _say(ask())
     return found
+
+
+def own_code() -> str:
+    """A hash of perfsuite's own code in ROOMS, in eight hex digits: a checkout may differ from its release."""
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(path for room in ROOMS for path in (package / room).glob("*.py")):
+        digest.update(f"{path.relative_to(package)}\n".encode() + path.read_bytes())
+    return digest.hexdigest()[:8]
 
 
 def variables(environment: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from perfsuite.wire.failure import Failure
 from perfsuite.wire.record import Record
 from perfsuite.wire.sample import Reading
 
+OWN_CODE = "perfsuite's code"  # a flag: a hash of the code of perfsuite that the ranks run; older records lack it
 Outcome = Literal["fits", "oom", "unsupported", "failed"]
 
 

@@ -24,7 +24,7 @@ from perfsuite.units import show_bytes, show_change
 
 ABSENT = "–"
 HEADROOM = "headroom"
-DETECTS = "detects"
+DETECTS = "detects slow-down"
 COLORS = {
     "regressed": "red",
     "failed": "red",
@@ -41,7 +41,7 @@ def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]
     and the smallest slow-down that the cell's baseline can detect.
     """
     measured = {name for result in results for name in result.measurement.readings}
-    columns = [metric for metric in _columns(metrics) if metric.name in measured or not measured]
+    columns = [metric for metric in _columns(metrics) if metric.name in measured]
     body = []
     for result in results:
         body.append([result.measurement.cell, status(result), *(_entry(result, metric) for metric in columns)])
@@ -106,7 +106,7 @@ def asides(results: Sequence[Result]) -> list[str]:
 
 OPEN_MEANS = {
     "alarm": "may be slower and had no trial (--perf-trial)",
-    "undecided": "had a trial that could not decide",
+    "undecided": "may be slower, and no trial could decide it: a quieter machine may",
     "machine": "slower than in the baseline's runs, but only the machine differs",
 }
 

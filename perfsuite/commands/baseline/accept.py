@@ -34,6 +34,8 @@ def diff(arguments: argparse.Namespace) -> int:
     if not arguments.what.endswith(".jsonl"):
         if arguments.expression:
             raise UsageError("-k selects cells of a report; a single cell is compared by its id.")
+        if "/" in arguments.what or Path(arguments.what).is_file():
+            raise UsageError(f"{arguments.what} is not a report: give a .jsonl file of --perf-report, or a cell's id.")
         before, after = _at_revision(store, arguments.what, arguments.git or "HEAD"), store.load(arguments.what)
         if after is None:
             raise UsageError(f"{store.path(arguments.what)} does not exist.")

@@ -29,6 +29,7 @@ from perfsuite.gate.terms import terms_of
 from perfsuite.launch.machine import describe, local_hardware, other_versions, why_absent
 from perfsuite.measure.gatekeeper import commit_of
 from perfsuite.records.baseline import Baseline
+from perfsuite.report.summary import DETECTS
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes, show_ratio, show_seconds
 
@@ -134,7 +135,7 @@ def show(arguments: argparse.Namespace) -> int:
     """The table, then the reasons with what to do. Returns 1 if a file cannot be read."""
     tolerance = tolerance_of(arguments)
     found = _found(arguments, collect(arguments.tests) if arguments.tests else None, tolerance)
-    table = bare_table("cell", "standing", "recorded", "commit", "runs", "step time", "peak memory", "detects")
+    table = bare_table("cell", "standing", "recorded", "commit", "runs", "step time", "peak memory", DETECTS)
     for stored in found:
         table.add_row(stored.cell, stored.standing.status, *_facts(stored))
     print_table(table)

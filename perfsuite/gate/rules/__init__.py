@@ -1,13 +1,12 @@
 """The rules that compare a metric's new reading with its old one; each returns a line of the verdict.
 
-One file per ``Metric.hold``, with the same name and a ``RULE``.
+One file per ``Metric.hold``, with the same name and a ``RULE``. The catalog finds those of the user.
 """
 
 import importlib
 import pkgutil
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.errors import UsageError
 from perfsuite.gate.lines import Scope, changes, text
 from perfsuite.gate.rules._rule import Rule, Summary
 from perfsuite.records.verdict import Line
@@ -22,10 +21,9 @@ RULES: dict[str, Rule] = {
 
 
 def rule_of(metric: Metric) -> Rule:
-    """The rule that the metric names. Raises UsageError if there is none of that name."""
-    if metric.hold not in RULES:
-        raise UsageError(f"The metric {metric.name!r} has no rule {metric.hold!r}. Known: {', '.join(RULES)}.")
-    return RULES[metric.hold]
+    """The rule that the metric names; its catalog has checked the name."""
+    rule: Rule = metric.rule or RULES[metric.hold]
+    return rule
 
 
 def hold(metric: Metric, scope: Scope) -> Line | None:
