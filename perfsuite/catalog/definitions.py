@@ -221,8 +221,9 @@ class Metric:
 
     ``fold`` joins the ranks' values: "max" (the fullest rank runs out of memory first, and the slowest rank determines
     the step time), "sum" or "mean". ``hold`` names a rule of ``gate/rules``: "exact" (equality of the value and its
-    parts), "close" (every sample within the precision's bound), "time" (the median, on the machine that recorded it) or
-    "shown" (must exist and be finite, without a limit). ``worse`` says which direction is bad: "higher", "lower" or
+    parts), "close" (every sample within the precision's bound), "error" (at most twice the baseline's, or what the
+    precision explains), "time" (the median, on the machine that recorded it) or "shown" (must exist and be finite,
+    without a limit). ``worse`` says which direction is bad: "higher", "lower" or
     "different". ``derive`` computes the number from the other folded readings and the world size, instead of from the
     ranks. ``processes`` are the kinds of cells (Engine.process) that have it. ``depends_on`` names versions ("python")
     whose minor release must be the same on both sides, or the metric is not held. ``every_part`` explains a difference

@@ -28,7 +28,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import most_of, say_headroom, what_grew
 from perfsuite.gate.lines import Scope, changes
 from perfsuite.gate.pool import changed_since, own_runs, runs_of
-from perfsuite.gate.rules import hold
+from perfsuite.gate.rules import hold, why_wrong
 from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
@@ -91,7 +91,7 @@ def _judge(
     if measurement.outcome not in OUTCOMES:
         return _verdict(measurement, baseline, "failed", f"failed: {_reason(measurement)}")
     if baseline is None:
-        return _without_baseline(measurement, unheld)
+        return _without_baseline(measurement, metrics, strategy, unheld)
     old = baseline.measurement
     obstacle = _obstacle(measurement, baseline)
     if obstacle:
@@ -157,7 +157,11 @@ def _ending(measurement: Measurement) -> str:
     return f"oom, at least {show_bytes(failure.missing_bytes)} missing{where}"
 
 
-def _without_baseline(measurement: Measurement, unheld: str) -> Verdict:
+def _without_baseline(measurement: Measurement, metrics: Iterable[Metric], strategy: str, unheld: str) -> Verdict:
+    for metric in metrics:
+        reading = measurement.readings.get(metric.name)
+        if reading and (reason := why_wrong(metric, reading, strategy)):
+            return _verdict(measurement, None, "failed", f"failed: {reason}")
     if measurement.outcome == "unsupported":
         return _verdict(measurement, None, "unsupported", f"unsupported: {_reason(measurement)}")
     if unheld:

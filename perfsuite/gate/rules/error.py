@@ -1,0 +1,41 @@
+"""An error relative to a reference, of which the precision explains a part: the orders of sums differ between
+releases and machines, so it changes a little. A wrong number multiplies it.
+"""
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.lines import Scope, low_precision, say
+from perfsuite.gate.rules._rule import Rule
+from perfsuite.records.verdict import Line
+from perfsuite.units import show_change
+from perfsuite.wire.sample import Reading
+
+GROWTH = 2.0
+# A smaller error is rounding, by precision: fp32, then bf16 and fp16.
+FLOORS = (1e-4, 2e-2)
+# A larger one is a wrong computation, whatever the baseline has.
+CEILINGS = (1e-1, 3e-1)
+
+
+def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+    """At most twice the baseline's, or the floor of the precision."""
+    limit = max(GROWTH * old.value, FLOORS[scope.low_precision])
+    good = new.value <= limit
+    change, allowed = show_change(old.value, new.value), f"up to {metric.show(limit)}"
+    before, after = metric.show(old.value), metric.show(new.value)
+    return say(metric, "ok" if good else "regressed", before, after, change, allowed, "" if good else _most(new))
+
+
+def wrong(metric: Metric, reading: Reading, strategy: str) -> str:
+    """Why no precision explains the error."""
+    ceiling = CEILINGS[low_precision(strategy)]
+    if reading.value <= ceiling:
+        return ""
+    return f"{metric.title} is {metric.show(reading.value)}, and rounding explains {ceiling:g}; {_most(reading)}"
+
+
+def _most(reading: Reading) -> str:
+    told = [f"{name} ({size / 1e6:.2g})" for name, size in reading.suspects.items()]
+    return f"most in {', '.join(told)}"
+
+
+RULE = Rule(hold=hold, wrong=wrong)
