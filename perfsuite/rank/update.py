@@ -88,7 +88,7 @@ def compare_update(session: Session) -> Update | None:
     reference = _agreed(session, _reference(checked))
     if reference is None:
         return None
-    trainer, _ = prepare(checked, build_model(checked))
+    trainer, _ = prepare(checked, build_model(checked), [])
     seed_steps(checked)
     _step(trainer)
     return _compare(session, reference, trainer.whole_parameters())
@@ -141,7 +141,7 @@ def _reference(checked: Session) -> Reference | None:
 
     session = _alone(checked)
     try:
-        trainer, _ = prepare(session, build_model(session))
+        trainer, _ = prepare(session, build_model(session), [])
         names = {id(one): name for name, one in reversed(list(trainer.model.named_parameters()))}
         every = trainer.model.named_parameters(remove_duplicate=False)
         aliases = {name: names[id(one)] for name, one in every}

@@ -32,8 +32,8 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
     """Compare one metric, which both sides must have as a finite number; None if its rule asks for no more."""
     new, old = scope.new.readings.get(metric.name), scope.old.readings.get(metric.name)
     rule = rule_of(metric).hold
-    if new and (reason := why_wrong(metric, new, scope.strategy)):
-        return text(metric, "failed", old, new, note=reason)
+    if new and old is None and (reason := why_wrong(metric, new, scope.strategy)):
+        return text(metric, "regressed", old, new, note=reason)
     if new and old and (other := _another(metric, scope)):
         return text(metric, "not held", old, new, note=f"counts depend on the release: {other}")
     if new and old and scope.finite:
