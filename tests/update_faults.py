@@ -94,7 +94,7 @@ def not_divided(session, trainer, meters):
 
 
 def wrong_scale(session, trainer, meters):
-    """The gradient that comes into a layer is doubled: into the last one or, in a pipeline, that of the second stage."""
+    """The gradient that comes into the last layer is doubled; in a pipeline, that of the second stage."""
     stages = session.layout.pipeline > 1
     names = {name for module in trainer.module.modules() for name in getattr(module, "_no_split_modules", None) or ()}
     layers = [module for module in trainer.module.modules() if type(module).__name__ in names]

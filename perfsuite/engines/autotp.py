@@ -61,7 +61,9 @@ class AutoTensorParallel(DeepSpeedTrainer):
         layout = self.session.layout
         self.check_engine(0, layout.data_ranks)
         cut = self._cut()
-        wrong = [name for name, parameter in cut.items() if parameter.numel() * layout.tensor != self.whole[name].numel()]
+        wrong = [
+            name for name, parameter in cut.items() if parameter.numel() * layout.tensor != self.whole[name].numel()
+        ]
         if wrong or not cut:
             raise WrongEngine(
                 f"A rank must hold 1/{layout.tensor} of every divided weight, but not so: {wrong or 'all'}."

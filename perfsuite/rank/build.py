@@ -35,9 +35,7 @@ def build_model(session: Session) -> torch.nn.Module:
     return model.train()
 
 
-def prepare(
-    session: Session, model: torch.nn.Module, meters: Sequence[Meter]
-) -> tuple[Trainer, dict[str, str | int]]:
+def prepare(session: Session, model: torch.nn.Module, meters: Sequence[Meter]) -> tuple[Trainer, dict[str, str | int]]:
     """The engine around the model, with the job's faults, and the evidence that it is the named one.
 
     Faults get no meters if nothing but the update is read: a fault of the rank's process is then there already.

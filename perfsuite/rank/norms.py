@@ -17,13 +17,13 @@ def local(tensor: Any) -> Any:
 def whole(tensor: Any, device: torch.device) -> Any:
     """All of a DTensor, gathered on the rank's device, since its shards may be offloaded; a plain tensor as it is."""
     import torch
+
+    if not hasattr(tensor, "full_tensor"):
+        return tensor
     from torch.distributed.tensor import DTensor
 
     with torch.no_grad():
-        if not isinstance(tensor, DTensor):
-            return tensor
-        here = tensor.to_local().to(device)
-        shape, stride = tensor.shape, tensor.stride()
+        here, shape, stride = tensor.to_local().to(device), tensor.shape, tensor.stride()
         return DTensor.from_local(here, tensor.device_mesh, tensor.placements, shape=shape, stride=stride).full_tensor()
 
 

@@ -174,7 +174,7 @@ def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[
     for alias, tensor in parameters:
         name = reference.names.get(alias, alias)
         if name not in reference.change or tensor.shape != reference.change[name].shape:
-            raise RankError(f"The engine has a parameter {alias} of {list(tensor.shape)}, but the model has no such one.")
+            raise RankError(f"The engine has a parameter {alias} of {list(tensor.shape)}, but the model has none.")
         change = _on_host(tensor) - reference.before[name]
         expected = reference.change[name]
         own[name] = _norm(change), _norm(expected), _norm(change - expected)
