@@ -7,7 +7,7 @@ Statuses, worst first
     failed        the cell ended without a measurement, or a number is not finite
         incomparable  measured under other conditions than the baseline's
     missing       there is no baseline, or a metric is on one side only
-    regressed     worse than allowed
+    regressed     worse than allowed, or too wrong to be a first baseline without a reason
         improved      a deterministic metric is better: the baseline is stale until this is accepted
     alarm         a stored time cannot rule out a slow-down after something changed: a trial decides
         undecided     the trial could not run, or could not decide
@@ -161,7 +161,7 @@ def _without_baseline(measurement: Measurement, metrics: Iterable[Metric], strat
     for metric in metrics:
         reading = measurement.readings.get(metric.name)
         if reading and (reason := why_wrong(metric, reading, strategy)):
-            return _verdict(measurement, None, "failed", f"failed: {reason}")
+            return _verdict(measurement, None, "regressed", f"there is no baseline, and {reason}")
     if measurement.outcome == "unsupported":
         return _verdict(measurement, None, "unsupported", f"unsupported: {_reason(measurement)}")
     if unheld:
@@ -212,7 +212,8 @@ def _verdict(
     headline: str,
     lines: Iterable[Line] = (),
 ) -> Verdict:
-    accept = CONSENTS.get(status, "") if baseline else "new" if status in ("missing", "unheld") else ""
+    consents = CONSENTS if baseline else {"missing": "new", "unheld": "new", "regressed": "regressed"}
+    accept = consents.get(status, "")
     if measurement.capacity_bytes is not None:
         accept = ""  # a baseline is for the hardware, not for a cap on it
     return Verdict(

@@ -12,7 +12,7 @@ from perfsuite.wire.sample import Reading
 GROWTH = 2.0
 # A smaller error is rounding, by precision: fp32, then bf16 and fp16.
 FLOORS = (1e-3, 2e-2)
-# A larger one is a wrong computation, and no first baseline.
+# A larger one is a wrong computation: to record it as a first baseline needs a reason.
 CEILINGS = (1e-1, 3e-1)
 
 
