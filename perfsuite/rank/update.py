@@ -96,10 +96,12 @@ def compare_update(session: Session) -> Update | None:
 
 def _is_comparable(session: Session) -> bool:
     """Not a cell with a capacity, which the check's own tensors could exceed, nor one that leaves the library its
-    defaults, which may clip, nor a model that is too large.
+    defaults, which may clip, nor one that would compile again, for as long as all of its steps, nor a large model.
     """
-    job = session.job
-    return job.capacity_bytes is None and session.recipe.stated and job.model.parameters <= MOST_PARAMETERS
+    job, choices = session.job, session.strategy.choices
+    compiles = any(one.technique.slot == "compilation" and not one.technique.default for one in choices)
+    small = job.model.parameters <= MOST_PARAMETERS
+    return job.capacity_bytes is None and session.recipe.stated and small and not compiles
 
 
 def _checked(session: Session) -> Session:
@@ -142,7 +144,7 @@ def _reference(checked: Session) -> Reference | None:
     session = _alone(checked)
     try:
         trainer, _ = prepare(session, build_model(session), [])
-        names = {id(one): name for name, one in reversed(list(trainer.model.named_parameters()))}
+        names = {id(one): name for name, one in trainer.model.named_parameters()}
         every = trainer.model.named_parameters(remove_duplicate=False)
         aliases = {name: names[id(one)] for name, one in every}
         before = {name: _on_host(one).clone() for name, one in trainer.model.named_parameters()}
@@ -174,7 +176,11 @@ def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[
     for alias, tensor in parameters:
         name = reference.names.get(alias, alias)
         if name not in reference.change or tensor.shape != reference.change[name].shape:
-            raise RankError(f"The engine has a parameter {alias} of {list(tensor.shape)}, but the model has none.")
+            engine = session.strategy.engine.name
+            raise RankError(
+                f"{engine} names a parameter {alias} of shape {list(tensor.shape)}, but the model has no such one. "
+                "An engine that shards or renames parameters defines whole_parameters (rank/trainer.py)."
+            )
         change = _on_host(tensor) - reference.before[name]
         expected = reference.change[name]
         own[name] = _norm(change), _norm(expected), _norm(change - expected)
