@@ -65,6 +65,14 @@ def test_freed_gradients_are_red(verdict, engine):
     assert verdict(CELLS[engine], "forgets").status == "regressed"
 
 
+@pytest.mark.parametrize("engine", slow_unless({"fsdp2"}.__contains__, ["single", "ddp", "fsdp1", "fsdp2", "pp_1f1b"]))
+def test_measured_model_is_released_first(measure, engine):
+    """Two of them may not fit where one does. DeepSpeed and transformers' Trainer keep theirs."""
+    measurement = measure(CELLS[engine], "update_faults:still_alive")
+
+    assert measurement.outcome == "fits", measurement.failure
+
+
 @pytest.mark.parametrize("engine", slow_unless({"zero3", "fsdp2", "pp_deepspeed"}.__contains__, CELLS))
 def test_update_is_that_of_one_rank(measure, engine):
     """Accumulation, padding that differs between ranks, shards and stages: all add up to the reference's update."""

@@ -3,7 +3,9 @@ wrong. Replicas stay equal, so that nothing but the numbers is wrong.
 """
 
 import dataclasses
+import weakref
 
+from perfsuite.errors import RankError
 from perfsuite.selftest.faults import sum_not_mean, zero_no_reduction
 
 
@@ -41,6 +43,7 @@ def _fsdp2_sums(session, trainer, meters):
     for module in trainer.module.modules():
         if isinstance(module, FSDPModule):
             module.set_gradient_divide_factor(1.0)
+            module.set_force_sum_reduction_for_comms(True)  # gloo has no other
 
 
 def _replicas_sum(session, trainer, meters):
@@ -97,7 +100,8 @@ def wrong_scale(session, trainer, meters):
     """The gradient that comes into the last layer is doubled; in a pipeline, that of the second stage."""
     stages = session.layout.pipeline > 1
     names = {name for module in trainer.module.modules() for name in getattr(module, "_no_split_modules", None) or ()}
-    layers = [module for module in trainer.module.modules() if type(module).__name__ in names]
+    kinds = {module: {kind.__name__ for kind in type(module).__mro__} for module in trainer.module.modules()}
+    layers = [module for module, kind in kinds.items() if kind & names]  # fully_shard makes a subclass
     if not stages or session.stage == 1:
         layers[-1].register_forward_hook(_doubles)
 
@@ -106,3 +110,14 @@ def _doubles(module, arguments, output):
     hidden = output[0] if isinstance(output, tuple) else output
     if hidden.requires_grad:
         hidden.register_hook(lambda gradient: 2 * gradient)
+
+
+_measured = []
+
+
+def still_alive(session, trainer, meters):
+    """Ends the cell if the measured model is alive when the one to compare is made."""
+    if meters:
+        _measured.append(weakref.ref(trainer.model))
+    elif _measured[0]() is not None:
+        raise RankError("The measured model is still alive.")

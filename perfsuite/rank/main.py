@@ -36,7 +36,7 @@ from perfsuite.records import codec
 from perfsuite.wire.failure import Failure, FailureKind
 from perfsuite.wire.job import SCRATCH, Job
 from perfsuite.wire.progress import ProgressWriter
-from perfsuite.wire.sample import RankSample, Reading
+from perfsuite.wire.sample import RankSample
 from perfsuite.wire.steps import MOST_TRACED_STEPS, READS_NORM, TRACED_STEPS, block_size, last_kinds
 
 EVALUATED_BATCHES = 2
@@ -58,9 +58,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     skipped: list[bool] = []
     evidence = drive(session, meters, _kinds(session, skipped), phases_seconds, skipped)
 
-    readings: dict[str, Reading] = {}
-    for meter in meters:
-        readings.update(meter.readings())
+    readings = {name: reading for meter in meters for name, reading in meter.readings().items()}
     sample = RankSample(
         rank=session.rank,
         readings=readings,

@@ -82,11 +82,14 @@ def compare_update(session: Session) -> Update | None:
     """Make the step on both sides; None if there is nothing to compare: see ``_is_comparable``, and a model that draws
     random numbers without dropout has no single update. All ranks return None, or none does. Collective.
     """
+    import torch
+
     if not _is_comparable(session):
         return None
     checked = _checked(session)
-    reference = _agreed(session, _reference(checked))
-    if reference is None:
+    reference = _reference(checked)
+    lacks = reference is None or not _has_room(session)
+    if reference is None or _most(session, torch.tensor([float(lacks)]))[0]:
         return None
     trainer, _ = prepare(checked, build_model(checked), [])
     seed_steps(checked)
@@ -230,11 +233,15 @@ def _is_adam(optimizer: Any) -> bool:
     return any(ADAMS.fullmatch(kind.__name__) for kind in type(optimizer).__mro__)
 
 
-def _agreed(session: Session, reference: Reference | None) -> Reference | None:
-    """The reference, if all ranks have theirs."""
+def _has_room(session: Session) -> bool:
+    """Whether the device has room for another training: DeepSpeed and transformers' Trainer keep parts of the first."""
     import torch
 
-    return None if _most(session, torch.tensor([float(reference is None)]))[0] else reference
+    if session.job.device == "cpu":
+        return True
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    return free >= torch.cuda.max_memory_allocated()
 
 
 def _most(session: Session, numbers: torch.Tensor) -> list[float]:
