@@ -272,7 +272,7 @@ def test_an_unknown_rule_is_refused():
     """A metric of one's own with a misspelt rule gets an error with the known ones."""
     metric = Metric(name="tokens", title="tokens", show=show_count, hold="equal")
 
-    with pytest.raises(UsageError, match=r"has no rule 'equal'\. Known: close, exact, shown, time"):
+    with pytest.raises(UsageError, match=r"has no rule 'equal'\. Known: close, error, exact, shown, time"):
         verdict(measurement(), metrics=(metric,))
 
 

@@ -46,6 +46,7 @@ QUICK = {
     "NaN metric",
     "truncated result",
     "loss off by 0.05 %",
+    "gradients off by 1 %",
     "extra tensor",
     "engine lost",
 }

@@ -63,6 +63,15 @@ def cut_out(model: torch.nn.Module, cut: Cut, stage: int, stages: int) -> torch.
     return model
 
 
+def whole_name(cut: Cut, name: str, stage: int, stages: int) -> str:
+    """The name that a stage's parameter has in the whole model: a stage counts its layers from 0."""
+    layers = f"{cut.layers}."
+    if not name.startswith(layers):
+        return name
+    index, _, rest = name.removeprefix(layers).partition(".")
+    return f"{layers}{int(index) + stage * cut.depth // stages}.{rest}"
+
+
 def make_stage(
     model: torch.nn.Module,
     cut: Cut,

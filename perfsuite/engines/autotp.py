@@ -44,7 +44,7 @@ class AutoTensorParallel(DeepSpeedTrainer):
     """deepspeed.initialize with "tensor_parallel"; ZeRO stage 0, so replicas keep everything."""
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
-        self.whole = {name: parameter.numel() for name, parameter in model.named_parameters()}
+        self.whole = {name: parameter.shape for name, parameter in model.named_parameters()}
         super().__init__(session, model)
 
     def refuse_unsupported(self) -> None:
@@ -61,7 +61,9 @@ class AutoTensorParallel(DeepSpeedTrainer):
         layout = self.session.layout
         self.check_engine(0, layout.data_ranks)
         cut = self._cut()
-        wrong = [name for name, parameter in cut.items() if parameter.numel() * layout.tensor != self.whole[name]]
+        wrong = [
+            name for name, parameter in cut.items() if parameter.numel() * layout.tensor != self.whole[name].numel()
+        ]
         if wrong or not cut:
             raise WrongEngine(
                 f"A rank must hold 1/{layout.tensor} of every divided weight, but not so: {wrong or 'all'}."
@@ -133,12 +135,27 @@ class AutoTensorParallel(DeepSpeedTrainer):
         logits = positions * config.vocab_size
         return {"all_reduce": micro_batches * hidden + gradients, "all_gather": micro_batches * logits}
 
+    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The parts of a divided weight, joined along the dimension in which they are shorter than the whole."""
+        import torch
+        import torch.distributed as dist
+
+        cut, group = self._cut(), self.module.mpu.get_tensor_model_parallel_group()
+        for name, parameter in self.model.named_parameters():
+            if name not in cut:
+                yield name, parameter
+                continue
+            part, shape = parameter.detach().contiguous(), self.whole[name]
+            parts = [torch.empty_like(part) for _ in range(self.session.layout.tensor)]
+            dist.all_gather(parts, part, group=group)
+            yield name, torch.cat(parts, next(i for i, size in enumerate(part.shape) if size < shape[i]))
+
     def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
         cut, group = self._cut(), self.module.mpu.get_data_parallel_group()
         return ((one, group if name in cut else None) for name, one in self.model.named_parameters())
 
     def _cut(self) -> dict[str, Any]:
-        return {name: p for name, p in self.model.named_parameters() if p.numel() < self.whole[name]}
+        return {name: p for name, p in self.model.named_parameters() if p.numel() < self.whole[name].numel()}
 
 
 def why_not(proposal: Proposal) -> str:

@@ -107,6 +107,12 @@ class Fsdp1(LoopTrainer):
         for state in self.optimizer.state.values():
             yield from (("optimizer_state", tensor) for tensor in storages(state.values()))
 
+    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        from torch.distributed.fsdp import FullyShardedDataParallel
+
+        with FullyShardedDataParallel.summon_full_params(self.module, writeback=False):
+            yield from self.module.named_parameters()  # FSDP's own, which leaves its wrappers out of the names
+
     def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
         return replicas(self.session, map(_shard, self._flat_parameters()))
 

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
-from perfsuite.engines._stages import CUT_REFUSES, make_stage, tied_weights, why_not_cut
+from perfsuite.engines._stages import CUT_REFUSES, make_stage, tied_weights, whole_name, why_not_cut
 from perfsuite.errors import WrongEngine
 from perfsuite.rank import tensor_parallel
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.blocks import elements, size
 from perfsuite.rank.native import LoopTrainer
-from perfsuite.rank.norms import gradient_norm, local
+from perfsuite.rank.norms import gradient_norm, local, whole
 from perfsuite.rank.replicas import average_gradients, replicas
 from perfsuite.rank.trainer import StepOutcome
 
@@ -184,6 +184,11 @@ class Pipeline(LoopTrainer):
             divided |= tensor_parallel.check(self.session, stage.model, self.plan)
         divided |= {"ranks": self.ranks, "stages": self.stages, "layers": layers, "elements_here": here}
         return self.evidence(schedule=wanted, **divided)
+
+    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        for number, stage in self.module.named_children():
+            for name, parameter in stage.model.named_parameters():
+                yield whole_name(self.cut, name, int(number), self.stages), whole(parameter, self.session.device)
 
     def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
         yield from replicas(self.session, self.parameters)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.engines._deepspeed import import_once
-from perfsuite.engines._stages import CUT_REFUSES, cut_out, why_not_cut
+from perfsuite.engines._stages import CUT_REFUSES, cut_out, whole_name, why_not_cut
 from perfsuite.engines.zero import Zero
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.batches import MicroBatch
@@ -149,6 +149,15 @@ class DeepSpeedPipeline(Zero):
         self.session.mark("end")
         skipped = bool(getattr(self.optimizer, "overflow", False))
         return StepOutcome(loss, self.module.get_global_grad_norm(), skipped)
+
+    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        cut, model = self.cut, self.model
+        parts = {"Embed": ("embedding", cut.first[0]), "Body": ("body", cut.body), "Head": ("head", cut.last[-1])}
+        tied: Any = model.tied_modules
+        for layer in (*model.children(), *tied.children()):
+            own, path = parts.get(type(layer).__name__, ("", ""))
+            for name, parameter in getattr(layer, own).named_parameters() if own else ():
+                yield whole_name(cut, f"{path}.{name}", self.session.stage, self.stages), parameter
 
     def replicated(self) -> Iterator[tuple[torch.Tensor, Any]]:
         model: Any = self.model

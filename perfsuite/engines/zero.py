@@ -89,6 +89,14 @@ class Zero(DeepSpeedTrainer):
         for state in self.optimizer.optimizer.state.values():
             yield from (("optimizer_state", value) for value in state.values() if hasattr(value, "untyped_storage"))
 
+    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The model's own, not the masters, so that a gather of the updated parameters is part of the update."""
+        import deepspeed
+
+        for name, parameter in self.model.named_parameters():
+            with deepspeed.zero.GatheredParameters(parameter, enabled=self.stage == 3):
+                yield name, parameter
+
     def traffic(self) -> dict[str, int]:
         """Stages 1 and 2 all-reduce gradients and all-gather the updated parameters.
 

@@ -7,7 +7,7 @@ Statuses, worst first
     failed        the cell ended without a measurement, or a number is not finite
         incomparable  measured under other conditions than the baseline's
     missing       there is no baseline, or a metric is on one side only
-    regressed     worse than allowed
+    regressed     worse than allowed, or too wrong to be a first baseline without a reason
         improved      a deterministic metric is better: the baseline is stale until this is accepted
     alarm         a stored time cannot rule out a slow-down after something changed: a trial decides
         undecided     the trial could not run, or could not decide
@@ -28,7 +28,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import most_of, say_headroom, what_grew
 from perfsuite.gate.lines import Scope, changes
 from perfsuite.gate.pool import changed_since, own_code_since, own_runs, runs_of
-from perfsuite.gate.rules import hold
+from perfsuite.gate.rules import hold, why_wrong
 from perfsuite.gate.rules._undefined import RULE as UNDEFINED
 from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline
@@ -92,7 +92,7 @@ def _judge(
     if measurement.outcome not in OUTCOMES:
         return _verdict(measurement, baseline, "failed", f"failed: {_reason(measurement)}")
     if baseline is None:
-        return _without_baseline(measurement, unheld)
+        return _without_baseline(measurement, metrics, strategy, unheld)
     old = baseline.measurement
     obstacle = _obstacle(measurement, baseline)
     if obstacle:
@@ -160,7 +160,11 @@ def _ending(measurement: Measurement) -> str:
     return f"oom, at least {show_bytes(failure.missing_bytes)} missing{where}"
 
 
-def _without_baseline(measurement: Measurement, unheld: str) -> Verdict:
+def _without_baseline(measurement: Measurement, metrics: Iterable[Metric], strategy: str, unheld: str) -> Verdict:
+    for metric in metrics:
+        reading = measurement.readings.get(metric.name)
+        if reading and (reason := why_wrong(metric, reading, strategy)):
+            return _verdict(measurement, None, "regressed", f"there is no baseline, and {reason}")
     if measurement.outcome == "unsupported":
         return _verdict(measurement, None, "unsupported", f"unsupported: {_reason(measurement)}")
     if unheld:
@@ -211,7 +215,8 @@ def _verdict(
     headline: str,
     lines: Iterable[Line] = (),
 ) -> Verdict:
-    accept = CONSENTS.get(status, "") if baseline else "new" if status in ("missing", "unheld") else ""
+    consents = CONSENTS if baseline else {"missing": "new", "unheld": "new", "regressed": "regressed"}
+    accept = consents.get(status, "")
     if measurement.capacity_bytes is not None:
         accept = ""  # a baseline is for the hardware, not for a cap on it
     return Verdict(

@@ -44,7 +44,7 @@ class Scope:
     ) -> None:
         self.new, self.old, self.runs, self.changed, self.own_code = new, old, runs, changed, own_code
         self.terms = terms or terms_of(new.cell)
-        self.low_precision = low_precision(strategy)
+        self.strategy, self.low_precision = strategy, low_precision(strategy)
         readings = [*new.readings.values(), *old.readings.values()]
         samples = itertools.chain.from_iterable([reading.samples for reading in readings])
         values: list[float] = [reading.value for reading in readings]

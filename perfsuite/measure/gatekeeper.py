@@ -130,7 +130,8 @@ class Gatekeeper:
         given = (self.consent or "").split(",")
         if verdict.status == "failed":
             return ""
-        kinds = {"new"} if baseline is None else {verdict.status}
+        # Without a baseline, a number that is wrong by itself needs a reason: it is no "new" one.
+        kinds = {"new"} if baseline is None and verdict.status != "regressed" else {verdict.status}
         if verdict.status not in RED and baseline is not None:
             kinds |= {"times"} | {line.status for line in verdict.lines if line.status == "not held"}
         if "all" in given and not kinds <= NO_NEWS:

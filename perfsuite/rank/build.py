@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Model
-from perfsuite.errors import RankError
+from perfsuite.errors import RankError, WrongEngine
 from perfsuite.rank.session import Session
 
 if TYPE_CHECKING:
     import torch
+
+    from perfsuite.rank.meter import Meter
+    from perfsuite.rank.trainer import Trainer
 
 
 def build_model(session: Session) -> torch.nn.Module:
@@ -30,6 +33,32 @@ def build_model(session: Session) -> torch.nn.Module:
         if choice.technique.applies:
             model = choice.technique.applies(session, model)
     return model.train()
+
+
+def prepare(session: Session, model: torch.nn.Module, meters: Sequence[Meter]) -> tuple[Trainer, dict[str, str | int]]:
+    """The engine around the model, with the job's faults, and the evidence that it is the named one.
+
+    Faults get no meters if nothing but the update is read: a fault of the rank's process is then there already.
+    """
+    engine: Any = session.strategy.engine
+    trainer: Trainer = engine.trainer(session, model)
+    loop = session.strategy.loop
+    if loop and not isinstance(trainer.loop, loop):
+        raise WrongEngine(f"{engine.name} ignores the loop {loop.__name__} and makes its own steps.")
+    evidence = trainer.check()
+    for fault in session.job.faults:
+        load_function(fault)(session, trainer, meters)
+    return trainer, evidence
+
+
+def seed_steps(session: Session) -> None:
+    """Seeds dropout: each rank draws its own numbers, independent of earlier draws by engines and meters.
+
+    The tensor-parallel ranks of one replica draw the same, since they drop from the same hidden states.
+    """
+    import torch
+
+    torch.manual_seed(session.job.seed + 1 + session.rank // session.layout.tensor)
 
 
 def build_for_counting(session: Session) -> torch.nn.Module:

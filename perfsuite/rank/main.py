@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import gc
 import itertools
 import os
 import signal
@@ -20,9 +21,9 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
 
-from perfsuite.errors import RankError, Unsupported, WrongEngine
+from perfsuite.errors import RankError, Unsupported
 from perfsuite.rank.batches import MicroBatch
-from perfsuite.rank.build import build_model, load_function
+from perfsuite.rank.build import build_model, prepare, seed_steps
 from perfsuite.rank.compat import lacking
 from perfsuite.rank.cpu_allocator import refusal
 from perfsuite.rank.flags import flags
@@ -35,7 +36,7 @@ from perfsuite.records import codec
 from perfsuite.wire.failure import Failure, FailureKind
 from perfsuite.wire.job import SCRATCH, Job
 from perfsuite.wire.progress import ProgressWriter
-from perfsuite.wire.sample import RankSample, Reading
+from perfsuite.wire.sample import RankSample
 from perfsuite.wire.steps import MOST_TRACED_STEPS, READS_NORM, TRACED_STEPS, block_size, last_kinds
 
 EVALUATED_BATCHES = 2
@@ -49,17 +50,16 @@ OUT_OF_MEMORY = (
 
 def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     """Train the cell and return this rank's measurements."""
-    engine = session.strategy.engine
+    engine, progress = session.strategy.engine, list(session.listeners)
     kinds = [module.METER for module in session.catalog.modules("metric")]
-    meters = [kind(session) for kind in kinds if engine.process in kind.processes]
+    kinds = [kind for kind in kinds if engine.process in kind.processes]
+    meters = [kind(session) for kind in kinds if not kind.alone]
     meters.sort(key=lambda meter: meter.inner)
     skipped: list[bool] = []
     evidence = drive(session, meters, _kinds(session, skipped), phases_seconds, skipped)
 
-    readings: dict[str, Reading] = {}
-    for meter in meters:
-        readings.update(meter.readings())
-    return RankSample(
+    readings = {name: reading for meter in meters for name, reading in meter.readings().items()}
+    sample = RankSample(
         rank=session.rank,
         readings=readings,
         engine=evidence,
@@ -67,6 +67,13 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         flags=flags(session.job.device),
         phases_seconds=phases_seconds,
     )
+    meters.clear()  # with them goes the trainer, whose memory another one needs
+    session.listeners[:], session.recorded, session.at_refusal = progress, None, None
+    gc.collect()
+    with _timed("check", session, phases_seconds):
+        for kind in kinds:
+            readings.update(kind(session).readings() if kind.alone else {})
+    return sample
 
 
 def drive(
@@ -82,17 +89,8 @@ def drive(
     """
     with _timed("build", session, phases_seconds):
         model = build_model(session)
-    prepare: Any = session.strategy.engine.trainer
     with _timed("prepare", session, phases_seconds):
-        trainer: Trainer = prepare(session, model)
-        loop = session.strategy.loop
-        if loop and not isinstance(trainer.loop, loop):
-            raise WrongEngine(
-                f"{session.strategy.engine.name} ignores the loop {loop.__name__} and makes its own steps."
-            )
-        evidence: dict[str, str | int] = trainer.check()
-        for fault in session.job.faults:
-            load_function(fault)(session, trainer, meters)
+        trainer, evidence = prepare(session, model, meters)
         for meter in meters:
             meter.prepared(trainer)
 
@@ -220,16 +218,6 @@ def _evidence(ask: Callable[[], T], otherwise: T) -> T:
     except Exception:
         traceback.print_exc()
         return otherwise
-
-
-def seed_steps(session: Session) -> None:
-    """Seeds dropout: each rank draws its own numbers, independent of earlier draws by engines and meters.
-
-    The tensor-parallel ranks of one replica draw the same, since they drop from the same hidden states.
-    """
-    import torch
-
-    torch.manual_seed(session.job.seed + 1 + session.rank // session.layout.tensor)
 
 
 @contextlib.contextmanager

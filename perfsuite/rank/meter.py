@@ -36,6 +36,7 @@ class Meter:
     """
 
     processes: tuple[str, ...] = ("training", "inference")  # the kinds of cells that it watches
+    alone = False  # made and read when all others are read and their trainer is released; it watches no step
     inner = 0  # meters with a larger number are entered later: the clock's is the largest
 
     def __init__(self, session: Session) -> None:

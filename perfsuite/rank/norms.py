@@ -14,6 +14,19 @@ def local(tensor: Any) -> Any:
     return getattr(tensor, "_local_tensor", tensor)
 
 
+def whole(tensor: Any, device: torch.device) -> Any:
+    """All of a DTensor, gathered on the rank's device, since its shards may be offloaded; a plain tensor as it is."""
+    import torch
+
+    if not hasattr(tensor, "full_tensor"):
+        return tensor
+    from torch.distributed.tensor import DTensor
+
+    with torch.no_grad():
+        here, shape, stride = tensor.to_local().to(device), tensor.shape, tensor.stride()
+        return DTensor.from_local(here, tensor.device_mesh, tensor.placements, shape=shape, stride=stride).full_tensor()
+
+
 def gradient_norm(gradients: Iterable[torch.Tensor], device: torch.device, groups: Sequence[Any] = ()) -> torch.Tensor:
     """The 2-norm of the gradient as a scalar on the rank's device, equal on all ranks that share it.
 

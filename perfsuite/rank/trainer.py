@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.rank.batches import MicroBatch, make_batch
+from perfsuite.rank.norms import whole
 
 if TYPE_CHECKING:
     import torch
@@ -78,6 +79,14 @@ class Trainer:
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         """Every (category, tensor) on this rank at this moment: parameters, gradients, optimizer state, …"""
         raise NotImplementedError
+
+    def whole_parameters(self) -> Iterator[tuple[str, torch.Tensor]]:
+        """The parameters in which this rank has a part, whole, by their names in the model as it was built.
+
+        Collective: all ranks read all, one by one, and a tensor is valid until the next.
+        """
+        for name, parameter in self.model.named_parameters():
+            yield name, whole(parameter, self.session.device)
 
     def traffic(self) -> Mapping[str, int] | None:
         """The theory of a step's communication: bytes of this rank's messages by collective, in the meter's terms.

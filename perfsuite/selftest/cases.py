@@ -216,6 +216,7 @@ TRAINING = (
     _training(
         "gradient norm off by 1 %", "every step", "regressed", r"gradient norm .*\+1.0 % .*REGRESSED", "norm_off"
     ),
+    _training("gradients off by 1 %", "DDP, after their norm", "regressed", r"update error .*REGRESSED", "update_off"),
     _training("data shifted by a step", "batches", "regressed", "loss .*REGRESSED .*differs in step 0", "data_shifted"),
     _training("gradients not reduced", "DDP", "failed", "gradients are not reduced over the ranks", "no_reduction"),
     _training(

@@ -118,5 +118,5 @@ def full_disk(session: Session, trainer: Any, meters: Any) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     synchronize = os.fsync
-    if session.rank == 1:
+    if session.rank == 1 and meters:  # once, not again for the engine whose update is compared
         os.fsync = full  # type: ignore[assignment]

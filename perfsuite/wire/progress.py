@@ -22,6 +22,7 @@ PHASES = (
     "optimizer",
     "end",
     "evaluation",
+    "check",
     "result",
 )
 

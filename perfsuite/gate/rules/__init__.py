@@ -12,7 +12,7 @@ from perfsuite.gate.rules._rule import Rule, Summary
 from perfsuite.records.verdict import Line
 from perfsuite.wire.sample import Reading, is_number
 
-__all__ = ["RULES", "Rule", "Summary", "hold", "rule_of"]
+__all__ = ["RULES", "Rule", "Summary", "hold", "rule_of", "why_wrong"]
 RULES: dict[str, Rule] = {
     name: importlib.import_module(f"{__name__}.{name}").RULE
     for name in sorted(found.name for found in pkgutil.iter_modules(__path__))
@@ -30,6 +30,8 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
     """Compare one metric, which both sides must have as a finite number; None if its rule asks for no more."""
     new, old = scope.new.readings.get(metric.name), scope.old.readings.get(metric.name)
     rule = rule_of(metric).hold
+    if new and old is None and (reason := why_wrong(metric, new, scope.strategy)):
+        return text(metric, "regressed", old, new, note=reason)
     if new and old and (other := _another(metric, scope)):
         return text(metric, "not held", old, new, note=f"counts depend on the release: {other}")
     if new and old and scope.finite:
@@ -46,6 +48,11 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
         side = "the baseline lacks it" if new else "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
     return rule(metric, new, old, scope)
+
+
+def why_wrong(metric: Metric, reading: Reading, strategy: str) -> str:
+    """Why the reading is wrong, whatever the baseline has; empty if it is not."""
+    return rule_of(metric).wrong(metric, reading, strategy) if is_number(reading.value) else ""
 
 
 def _another(metric: Metric, scope: Scope) -> str:

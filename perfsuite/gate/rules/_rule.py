@@ -19,10 +19,13 @@ class Rule:
     there is nothing to say. Every comparison asks whether a number is good, never whether it is bad, so that NaN is
     red. ``summary`` makes the metric's value of its samples; without it the value is that of the ranks. ``differs``
     says why two launches of one cell contradict each other, in a sentence with {number} for the second launch's;
-    it returns "" if they do not. ``has_limit`` says that the metric can be red by its value.
+    it returns "" if they do not. ``wrong`` says why a reading is wrong where no baseline has the metric, so that none
+    is recorded of it; it takes the metric, the reading and the strategy, and returns "" if it is not. ``has_limit``
+    says that the metric can be red by its value.
     """
 
     hold: Callable[[Metric, Reading, Reading, Scope], Line | None]
     summary: Summary | None = None
     differs: Callable[[Metric, Reading, Reading, str], str] = lambda metric, first, other, strategy: ""
+    wrong: Callable[[Metric, Reading, str], str] = lambda metric, reading, strategy: ""
     has_limit: bool = True

@@ -1,0 +1,51 @@
+"""The parameter update: one step of the engine against one rank in fp32 with the same global batch. rank/update.py says
+how both are made. A wrong reduction, accumulation or scale changes the update by as much, even if the loss falls.
+"""
+
+from __future__ import annotations
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.update import compare_update
+from perfsuite.units import show_number
+from perfsuite.wire.sample import Reading
+
+
+class Update(Meter):
+    """Trains anew when everything else is measured, so that it changes no other number."""
+
+    processes = ("training",)
+    alone = True
+
+    def readings(self) -> dict[str, Reading]:
+        update = compare_update(self.session)
+        if update is None:
+            return {}
+        return {
+            "update_error": Reading(value=update.error, suspects=update.most),
+            "update_norm": Reading(value=update.norm, samples=[update.norm]),
+        }
+
+
+METER = Update
+METRICS = (
+    Metric(
+        name="update_error",
+        title="update error",
+        processes=("training",),
+        show=lambda error: f"{error:.2g}",
+        hold="error",
+        optional=True,  # baselines from before it was measured lack it, and some cells have nothing to compare
+    ),
+    Metric(
+        name="update_norm",
+        title="update norm",
+        processes=("training",),
+        bound=1e-3,  # as the gradient norm's
+        show=show_number,
+        fold="mean",
+        hold="close",
+        worse="different",
+        optional=True,
+    ),
+)
