@@ -42,7 +42,7 @@ class Loading(Trainer):
     package: str
     classes: tuple[str, ...]  # of the loader and its dataset, sampler or both, as ``parts`` returns them
     expected = frozenset(filter(is_kept, range(ROWS)))  # the samples of an epoch of all ranks
-    resumes = True  # the library can continue an epoch at a batch
+    resumed_epoch: int | None = 1  # that may be opened again at a batch; None: the library cannot
     drawn: int | None = 0
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
@@ -79,9 +79,15 @@ class Loading(Trainer):
         self.session.mark("end")
         return StepOutcome()
 
-    def resumed(self, skipped: int) -> list[int]:
-        """The samples of this rank if the last epoch is opened again, without its first batches."""
-        return self.read(self.open(self.epoch, skipped))
+    def resumed(self) -> tuple[list[int], list[int]] | None:
+        """The samples of this rank in the second half of an epoch: read after the first half, and read when the epoch
+        is opened there. None if the library cannot.
+        """
+        if self.resumed_epoch is None:
+            return None
+        whole = self.read(self.open(self.resumed_epoch))
+        skipped = len(whole) // self.size // 2
+        return whole[skipped * self.size :], self.read(self.open(self.resumed_epoch, skipped))
 
     def read(self, loader: Any) -> list[int]:
         """The samples of all batches."""
@@ -121,7 +127,7 @@ class TorchLoader(Loading):
 
     package = "torch"
     classes = ("torch.utils.data.dataloader.DataLoader", "torch.utils.data.distributed.DistributedSampler")
-    resumes = False
+    resumed_epoch = None
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         from torch.utils.data import DataLoader, DistributedSampler
@@ -175,6 +181,7 @@ class HFIterable(Loading):
     package = "datasets"
     classes = ("torch.utils.data.dataloader.DataLoader", "datasets.iterable_dataset.IterableDataset")
     expected = frozenset(range(ROWS))
+    resumed_epoch = 0  # skip() keeps the order of the shards from then on, so it fits no other epoch
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         import datasets

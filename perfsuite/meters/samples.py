@@ -1,8 +1,8 @@
 """Samples: what all ranks together read in an epoch, and whether it was each sample once.
 
 A sample that two ranks read, or one rank twice, trains twice; a missing one never trains. Neither shows in a loss of a
-few steps. Ranks differ in what they read, so each metric folds or compares all of them. ``resumed`` reads the last
-epoch again without its first half, the library's own way, and compares it with the second half, place by place.
+few steps. Ranks differ in what they read, so each metric folds or compares all of them. A resumed epoch is one
+that the library opens at its middle: its samples are compared with those of the whole epoch, place by place.
 """
 
 from __future__ import annotations
@@ -40,10 +40,8 @@ class Samples(Meter):
         if kind == "timed":
             self.epochs.append(self.trainer.ids)
             self.drawn = self.trainer.drawn
-        elif kind == "counted" and self.trainer.resumes:
-            skipped = len(self.trainer.ids) // self.trainer.size // 2
-            rest = self.trainer.ids[skipped * self.trainer.size :]
-            self.wrong = differences(rest, self.trainer.resumed(skipped))
+        elif kind == "counted" and (resumed := self.trainer.resumed()):
+            self.wrong = differences(*resumed)
 
     def readings(self) -> dict[str, Reading]:
         counts = [sum(map(Counter, ranks), Counter()) for ranks in zip(*everywhere(self.epochs), strict=True)]
