@@ -183,7 +183,7 @@ def another_loader(session, trainer, meters):
     """The loader that check() finds is not Accelerate's."""
     from torch.utils.data import DataLoader
 
-    trainer.loader = DataLoader([0])
+    trainer.loader = DataLoader([{"id": 0}])
     trainer.open = lambda epoch, skipped=0: trainer.loader
 
 

@@ -22,9 +22,11 @@ READS = {
     "hf_map": (KEPT, 0, None),
     "hf_iterable": (ROWS, 0, ROWS),
     "accelerate_shard": (KEPT + 1, 1, KEPT + 1),
+    "accelerate_stream": (ROWS, 0, ROWS),
     "accelerate_dispatch": (KEPT + 1, 1, KEPT),
 }
-ENGINES = [pytest.param(one, marks=hugging_face) if one.startswith("hf") else one for one in READS]
+NEEDS = ("hf_map", "hf_iterable", "accelerate_stream")
+ENGINES = [pytest.param(one, marks=hugging_face) if one in NEEDS else one for one in READS]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -46,7 +48,7 @@ def test_samples_are_those_that_the_library_promises(measure, engine):
 @pytest.mark.parametrize("engine", slow_unless(lambda engine: engine == "accelerate_dispatch", list(READS)))
 def test_the_loader_is_named(measure, engine):
     """The evidence has the class that ran and its library's version; the step's metrics are there."""
-    if engine.startswith("hf") and MISSING:
+    if engine in NEEDS and MISSING:
         pytest.skip("datasets is not installed")
     measurement = measure(f"rows-{engine}-cpu_x2")
     library = measurement.engine["loader"].partition(".")[0]
@@ -94,7 +96,7 @@ def test_a_longer_order_differs_at_each_place_more():
 
 def test_neither_ranks_nor_batches_divide_the_samples():
     """Otherwise no library would have to fill up or to leave out anything."""
-    assert KEPT == len(Loading.expected) and KEPT % 2 and ROWS % 4
+    assert len(Loading.expected) == KEPT and KEPT % 2 and ROWS % 4
 
 
 @pytest.mark.parametrize(

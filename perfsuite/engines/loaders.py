@@ -184,12 +184,8 @@ class HFIterable(Loading):
     resumed_epoch = 0  # skip() keeps the order of the shards from then on, so it fits no other epoch
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
-        import datasets
-
         super().__init__(session, model)
-        rows = datasets.Dataset.from_dict({"id": list(range(ROWS))}).to_iterable_dataset(num_shards=SHARDS)
-        rows = rows.map(lambda row: self.row(row["id"]))
-        self.rows = rows.shuffle(seed=session.job.seed, buffer_size=BUFFER).with_format("torch")
+        self.rows = _shards(self)
 
     def open(self, epoch: int, skipped: int = 0) -> Any:
         from datasets.distributed import split_dataset_by_node
@@ -205,11 +201,21 @@ class HFIterable(Loading):
         return loader, loader.dataset
 
 
+def _shards(trainer: Loading) -> Any:
+    """A stream in shards, mapped and shuffled in a buffer."""
+    import datasets
+
+    rows = datasets.Dataset.from_dict({"id": list(range(ROWS))}).to_iterable_dataset(num_shards=SHARDS)
+    rows = rows.map(lambda row: trainer.row(row["id"]))
+    return rows.shuffle(seed=trainer.session.job.seed, buffer_size=BUFFER).with_format("torch")
+
+
 class Accelerate(Loading):
-    """Base of the loaders that Accelerate prepares: ``dataset`` says over what, ``options`` with what configuration."""
+    """Base of the loaders that Accelerate prepares."""
 
     package = "accelerate"
-    shuffles = False
+    dispatches = False  # rank 0 reads for all
+    shuffles: bool | None = None  # the loader itself; None: an iterable dataset does
 
     def __init__(self, session: Session, model: torch.nn.Module) -> None:
         import torch
@@ -218,12 +224,12 @@ class Accelerate(Loading):
 
         super().__init__(session, model)
         with as_launched(session):
-            configuration = DataLoaderConfiguration(use_seedable_sampler=True)
+            configuration = DataLoaderConfiguration(dispatch_batches=self.dispatches, use_seedable_sampler=True)
             cpu = session.job.device == "cpu"
             self.accelerator = Accelerator(cpu=cpu, dataloader_config=configuration)
         generator = torch.Generator().manual_seed(session.job.seed)
-        shuffle = {"shuffle": True, "generator": generator} if self.shuffles else {}
-        self.loader = self.accelerator.prepare(DataLoader(self.dataset(), batch_size=self.size, **shuffle))
+        loader = DataLoader(self.dataset(), batch_size=self.size, shuffle=self.shuffles, generator=generator)
+        self.loader = self.accelerator.prepare(loader)
 
     def dataset(self) -> Any:
         """A dataset as users have it."""
@@ -251,9 +257,20 @@ class AccelerateDispatch(Accelerate):
     """Rank 0 reads an iterable dataset, and sends each rank its part of every batch."""
 
     classes = ("accelerate.data_loader.DataLoaderDispatcher",)
+    dispatches = True
 
     def dataset(self) -> Any:
         return _stream(self)
+
+
+class AccelerateStream(Accelerate):
+    """Every rank reads its own part of an IterableDataset of Hugging Face, as Accelerate divides it."""
+
+    classes = ("accelerate.data_loader.DataLoaderShard",)
+    expected = frozenset(range(ROWS))
+
+    def dataset(self) -> Any:
+        return _shards(self)
 
 
 def _stream(trainer: Loading) -> Any:
@@ -276,7 +293,7 @@ def _stream(trainer: Loading) -> Any:
 
 
 _engine = functools.partial(Engine, process="data")
-_DATASETS = {"packages": ("datasets",), "preload": ("datasets",)}
+_DATASETS = ("datasets",)
 ENGINES = (
     _engine(
         name="torch_loader",
@@ -287,17 +304,26 @@ ENGINES = (
         name="hf_map",
         trainer=HFMap,
         source="https://huggingface.co/docs/datasets/use_with_pytorch#distributed",
-        **_DATASETS,
+        packages=_DATASETS,
+        preload=_DATASETS,
     ),
     _engine(
         name="hf_iterable",
         trainer=HFIterable,
         source="https://huggingface.co/docs/datasets/stream",
-        **_DATASETS,
+        packages=_DATASETS,
+        preload=_DATASETS,
     ),
     _engine(
         name="accelerate_shard",
         trainer=AccelerateShard,
+        source="https://huggingface.co/docs/accelerate/package_reference/torch_wrappers",
+    ),
+    _engine(
+        name="accelerate_stream",
+        trainer=AccelerateStream,
+        packages=_DATASETS,
+        preload=_DATASETS,
         source="https://huggingface.co/docs/accelerate/package_reference/torch_wrappers",
     ),
     _engine(

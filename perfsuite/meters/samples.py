@@ -44,7 +44,9 @@ class Samples(Meter):
             self.wrong = differences(*resumed)
 
     def readings(self) -> dict[str, Reading]:
-        counts = [sum(map(Counter, ranks), Counter()) for ranks in zip(*everywhere(self.epochs), strict=True)]
+        counts: list[Counter[int]] = [
+            sum(map(Counter, ranks), Counter()) for ranks in zip(*everywhere(self.epochs), strict=True)
+        ]
         expected = self.trainer.expected
         repeated = [sum(count.values()) - len(count) for count in counts]
         readings = {
