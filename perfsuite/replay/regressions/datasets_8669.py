@@ -8,6 +8,7 @@ REGRESSION = Regression(
     source="https://github.com/huggingface/datasets/issues/8669",
     good="datasets==4.8.5",
     bad="datasets==5.0.0",
+    fixed="5.1.0",
     cell="rows-hf_iterable-cpu_x2",
     moves="drawn_samples",
     neighbours=("datasets==4.8.4", "datasets==4.8.5"),
