@@ -28,6 +28,7 @@ RELEASES = {
     "peft": "0.12.0 0.13.0 0.13.2 0.14.0 0.15.0 0.15.2 0.16.0 0.17.1 0.18.0 0.18.1 0.19.1 0.20.0 0.21.2",
     "bitsandbytes": "0.43.3 0.44.1 0.45.0 0.45.3 0.45.5 0.46.1 0.47.0 0.48.1 0.48.2 0.49.0 0.49.2 0.50.0 0.50.2",
     "torchao": "0.5.0 0.6.1 0.7.0 0.8.0 0.9.0 0.10.0 0.11.0 0.12.0 0.14.1 0.15.0 0.16.0 0.17.0 0.18.0",
+    "datasets": "3.1.0 3.2.0 3.3.0 3.4.1 3.5.1 3.6.0 4.0.0 4.2.0 4.4.1 4.6.1 4.8.5 5.0.1 5.2.0",
 }
 CELLS = {
     "transformers": (
@@ -45,10 +46,10 @@ CELLS = {
     "peft": ("gpt2_tiny-ddp+lora+nodrop-cpu_x2", "t5_tiny-single+lora+nodrop-cpu_x1"),
     "bitsandbytes": ("gpt2_tiny-ddp+adamw8bit+nodrop-cpu_x2",),
     "torchao": ("gpt2_tiny-ddp+adamw8bit_ao+nodrop-cpu_x2",),
+    "datasets": ("rows-hf_map-cpu_x2", "rows-hf_iterable-cpu_x2"),
 }
 NOT_HERE = {
     "torch": "the package index of this machine has a CPU build of 2.13.0 alone; others need gigabytes of CUDA",
-    "datasets": "no cell reads a dataset; `perfsuite ladder` times data loading by release",
 }
 FIRST = (0, 11, 5, 8, 2, 10, 4, 7, 1, 9, 3, 6)  # so that a few pairs are spread over the range
 HEAD = """# Releases that can be compared

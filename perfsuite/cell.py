@@ -13,7 +13,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import (
     CPU_TIME_TOLERANCE,
-    MESSAGES,
+    PROCESSES,
     Device,
     Engine,
     Layout,
@@ -160,10 +160,12 @@ def make_job(cell: Cell, catalog: Catalog, import_path: Iterable[str], **how: An
 def why_not(model: Model, strategy: Strategy, hardware: Hardware) -> str:
     """The reason why the strategy cannot run the model on that hardware; empty if it can."""
     engine = strategy.engine
-    if model.task == MESSAGES and engine.process != "communication":
+    process = PROCESSES[engine.process]
+    if process.task and not process.takes(model):
+        own = f"{process.model}-{engine.name}-{hardware.name}"
+        return f"{engine.name} {process.does} without a model: write {own}."
+    if not process.takes(model):
         return f"{model.name} has no weights, so {engine.name} has nothing to do."
-    if model.task != MESSAGES and engine.process == "communication":
-        return f"{engine.name} sends messages without a model: write wire-{engine.name}-{hardware.name}."
     try:
         return objection(model, strategy, hardware, lay_out(strategy, hardware.world_size, hardware.name))
     except Refused as error:
@@ -238,7 +240,7 @@ def _apply(suffixes: Iterable[str], model: Model) -> Workload:
         if not match or match[1] not in _SUFFIXES or match[1] in seen:
             known = ", ".join(f"-{letter}<n> ({field.replace('_', ' ')})" for letter, field in _SUFFIXES.items())
             raise UsageError(f"{suffix!r} is not a workload suffix, or occurs twice. Known: {known}.")
-        if not getattr(model.workload, _SUFFIXES[match[1]]) and model.task == MESSAGES:
+        if getattr(model.workload, _SUFFIXES[match[1]]) == 0:
             raise Refused(f"-{suffix}: {model.name} is not a model; its messages have sizes of their own.")
         if match[1] == "t" and model.workload.target_length is None:
             raise Refused(f"-{suffix}: {model.name} has no decoder of its own, so it has no target length.")

@@ -147,6 +147,46 @@ def gathers_by_broadcast(session, trainer, meters):
     trainer.send = gather
 
 
+def repeats_a_sample(session, trainer, meters):
+    """A sampler gives its first sample twice, in place of the second."""
+    read = trainer.read
+
+    def repeat(loader):
+        ids = read(loader)
+        return [ids[0], ids[0], *ids[2:]]
+
+    trainer.read = repeat
+
+
+def reads_the_others_share(session, trainer, meters):
+    """Rank 1 takes itself for rank 0."""
+    trainer.sampler.rank = 0
+
+
+def loses_the_tail(session, trainer, meters):
+    """The last batch of a rank, which is not full, is dropped."""
+    read = trainer.read
+    trainer.read = lambda loader: (ids := read(loader))[: len(ids) // trainer.size * trainer.size]
+
+
+def ignores_the_epoch(session, trainer, meters):
+    """Every epoch is shuffled like the first."""
+    trainer.sampler.set_epoch = lambda epoch: None
+
+
+def skips_nothing(session, trainer, meters):
+    """A resumed epoch begins at its first batch."""
+    trainer.accelerator.skip_first_batches = lambda loader, skipped: loader
+
+
+def another_loader(session, trainer, meters):
+    """The loader that check() finds is not Accelerate's."""
+    from torch.utils.data import DataLoader
+
+    trainer.loader = DataLoader([{"id": 0}])
+    trainer.open = lambda epoch, skipped=0: trainer.loader
+
+
 def around_is_told(session, trainer, meters):
     """Whatever a technique puts around a step ends the cell, which shows that it was called."""
     import dataclasses

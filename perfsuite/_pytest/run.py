@@ -20,7 +20,7 @@ from perfsuite._pytest.clock import give_clock, replay
 from perfsuite._pytest.options import Options
 from perfsuite._pytest.results import is_told, leave, measured, predicted, without_measurement
 from perfsuite._pytest.settings import FIXTURE
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import PROCESSES, Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
@@ -152,7 +152,7 @@ class PerfRun:
             raise PerfVerdict(f"{cell.id}: {absent} --perf-hardware={asked} needs it; or use --perf-predict.")
         if not os.path.lexists(self.store.path(cell.id)):  # a cell with a baseline did run, so it must run again
             reason = reason or why_missing(cell.strategy)
-        if self.options.settings.capacity_bytes is not None and cell.strategy.engine.process == "communication":
+        if self.options.settings.capacity_bytes is not None and not PROCESSES[cell.strategy.engine.process].whole:
             reason = "a capacity limits tensors, but a cell of messages has none"
         if reason:
             pytest.skip(reason)

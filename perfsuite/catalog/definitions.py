@@ -4,10 +4,66 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-MESSAGES = "messages"  # the task of cells without weights: only those of the process "communication"
 DEDICATED_TIME_TOLERANCE = 0.02  # an accelerator without other users, its clocks locked
 CPU_TIME_TOLERANCE = 0.03  # a CPU's clocks cannot be locked, and other processes share its caches
-TASKS = ("causal_lm", "seq2seq_lm", "sequence_classification", MESSAGES)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """What the cells of an engine do (Engine.process).
+
+    ``task`` is that of its models, which no other process takes; empty if it takes all models with weights. Without
+    weights, an engine ``does`` something else, with ``model`` in its cells' ids. ``lacks`` is the reason why a
+    technique of other ``{processes}`` has no effect. ``untraced`` is the reason why its memory cannot be predicted;
+    empty if it can. ``whole``: its steps are measured whole, by what they cost. Otherwise a meter of its own measures
+    their parts, and nothing is known of blocks of steps, of Python calls and of tensors.
+    """
+
+    name: str
+    lacks: str
+    task: str = ""
+    model: str = ""
+    does: str = ""
+    untraced: str = ""
+    whole: bool = True
+
+    def takes(self, model: "Model") -> bool:
+        """Whether it has cells of that model."""
+        return model.task == self.task if self.task else model.task in WITH_WEIGHTS
+
+
+PROCESSES = {
+    one.name: one
+    for one in (
+        Process(name="training", lacks="it belongs to {processes}, not to training"),
+        Process(
+            name="inference",
+            lacks="inference has neither backward nor optimizer step",
+            untraced="text generation needs values that a fake tensor does not have",
+        ),
+        Process(
+            name="communication",
+            task="messages",
+            model="wire",
+            does="sends messages",
+            lacks="its messages belong to no model",
+            untraced="messages have no model; their sizes are in perfsuite/rank/message_sizes.py",
+            whole=False,
+        ),
+        Process(
+            name="data",
+            task="rows",
+            model="rows",
+            does="reads rows",
+            lacks="its rows reach no model",
+            untraced="rows are read without a model, so there is no computation to trace",
+        ),
+    )
+}
+WITH_WEIGHTS = ("causal_lm", "seq2seq_lm", "sequence_classification")
+TASKS = (*WITH_WEIGHTS, *(one.task for one in PROCESSES.values() if one.task))
+OF_MODELS = tuple(one.name for one in PROCESSES.values() if not one.task)  # the processes with weights
+OF_STEPS = tuple(one.name for one in PROCESSES.values() if one.whole)  # those whose steps are measured whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -158,7 +214,7 @@ class Engine:
 
     ``refuses`` maps a technique to the reason why the engine does not support it. ``why_not`` returns what a Proposal
     lacks, or nothing. ``refused`` is the reason why the engine can run nowhere, for names that people ask for.
-    ``process`` is what its cells do: "training", "inference" or "communication".
+    ``process`` is what its cells do, a name of PROCESSES.
     """
 
     name: str
@@ -241,7 +297,7 @@ class Metric:
     column: int | None = None  # its place in the summary table; None: not in the table
     optional: bool = False  # may be missing if the device cannot measure it
     derive: Callable[[Mapping[str, Any], int], float | None] | None = None
-    processes: tuple[str, ...] = ("training", "inference")
+    processes: tuple[str, ...] = OF_MODELS
     depends_on: tuple[str, ...] = ()
     every_part: bool = False
     coarse: bool = False

@@ -88,7 +88,7 @@ class Catalog:
         return known[name]
 
     def metrics(self, process: str) -> list[Metric]:
-        """The metrics of cells with that process ("training", "inference" or "communication")."""
+        """The metrics of cells with that process."""
         return [metric for metric in self.all("metric").values() if process in metric.processes]
 
     def modules(self, kind: str) -> Iterable[ModuleType]:

@@ -7,16 +7,10 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from perfsuite.catalog.definitions import Engine, Technique
+from perfsuite.catalog.definitions import PROCESSES, Engine, Technique
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused, UnknownName, UsageError
 
-# Why a technique for other processes has no effect in this one.
-LACKS = {
-    "training": "it belongs to {processes}, not to training",
-    "inference": "inference has neither backward nor optimizer step",
-    "communication": "its messages belong to no model",
-}
 DIMENSIONS = ("replicas", "tensor")  # fields of Layout that a technique can set: dp<n>, tp<n>
 
 
@@ -92,7 +86,7 @@ def _why_not(engine: Engine, technique: Technique) -> str:
     if technique.parameter in DIMENSIONS and technique.name not in engine.combines:
         return f"{engine.name} lays out all ranks itself"
     if engine.process not in technique.processes:
-        return LACKS[engine.process].format(processes=" and ".join(technique.processes))
+        return PROCESSES[engine.process].lacks.format(processes=" and ".join(technique.processes))
     if technique.loop and technique.name not in engine.loops:
         return (
             f"perfsuite's {technique.name} loop does not configure Accelerate to shard a model as {engine.name} does; "

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from perfsuite.catalog.definitions import MESSAGES, Device, Engine, Model, Technique
+from perfsuite.catalog.definitions import PROCESSES, Device, Engine, Model, Technique
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
@@ -43,9 +43,8 @@ def claims(catalog: Catalog) -> list[Claim]:
 
 def _claims_of(engine: Engine, catalog: Catalog) -> Iterator[Claim]:
     techniques = catalog.all("technique").values()
-    messages = engine.process == "communication"
     models = catalog.all("model").values()
-    tiny = [model for model in models if model.parameters < TINY and (model.task == MESSAGES) == messages]
+    tiny = [model for model in models if model.parameters < TINY and PROCESSES[engine.process].takes(model)]
     tiny.sort(key=lambda model: (model.parameters, model.name))
     base = None
     if not engine.refused:  # models that the engine accepts come first: their refusals come from the technique

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.anatomy import Mark
 from perfsuite.rank.meter import Meter
 from perfsuite.records.suspects import MOST, fold
@@ -22,6 +22,8 @@ PHASES = {"forward": "forward", "backward": "backward", "optimizer": "optimizer"
 
 class Allocations(Meter):
     """Reads the memory meter's log."""
+
+    processes = OF_STEPS
 
     def readings(self) -> dict[str, Reading]:
         assert self.session.recorded
@@ -58,5 +60,6 @@ METRICS = (
         show=show_whole,
         hold="exact",
         optional=True,  # old baselines do not have them
+        processes=OF_STEPS,
     ),
 )

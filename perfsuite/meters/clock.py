@@ -13,7 +13,7 @@ import statistics
 import time
 from collections.abc import Iterator, Mapping
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_MODELS, OF_STEPS, Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.batches import positions
 from perfsuite.rank.meter import Meter
@@ -25,6 +25,7 @@ from perfsuite.wire.steps import block_size
 class Clock(Meter):
     """The innermost meter. Ranks start a step together, so a rank's time includes its wait for the slowest."""
 
+    processes = OF_STEPS
     inner = 100
 
     def __init__(self, session: object) -> None:
@@ -55,14 +56,15 @@ class Clock(Meter):
             self.unfenced_seconds.append(seconds / block_size(self.session.job.steps))
 
     def readings(self) -> dict[str, Reading]:
-        tokens = positions(self.session.job.workload) * self.session.recipe.accumulation * self.session.leads_replica
         iterations = [batch + step for batch, step in zip(self.batch_seconds, self.seconds, strict=True)]
         unfenced = self.unfenced_seconds
         readings = {
             "iteration_time_seconds": Reading(value=statistics.median(iterations), samples=list(iterations)),
             "step_time_seconds": Reading(value=statistics.median(self.seconds), samples=list(self.seconds)),
-            "tokens": Reading(value=tokens),
         }
+        if self.session.strategy.engine.process in OF_MODELS:
+            every = positions(self.session.job.workload) * self.session.recipe.accumulation
+            readings["tokens"] = Reading(value=every * self.session.leads_replica)
         if unfenced:
             readings["unfenced_step_time_seconds"] = Reading(value=statistics.median(unfenced), samples=list(unfenced))
         return readings
@@ -83,6 +85,7 @@ METRICS = (
         hold="time",
         worse="higher",
         column=2,
+        processes=OF_STEPS,
     ),
     Metric(
         name="iteration_time_seconds",
@@ -92,6 +95,7 @@ METRICS = (
         hold="time",
         worse="higher",
         optional=True,  # baselines of format 1 do not have it
+        processes=OF_STEPS,
     ),
     Metric(
         name="unfenced_step_time_seconds",
@@ -102,6 +106,7 @@ METRICS = (
         worse="higher",
         optional=True,  # a cell under a capacity does not have it
         coarse=True,
+        processes=OF_STEPS,
     ),
     Metric(name="tokens", title="tokens/step", show=show_count, fold="sum", hold="exact", worse="different"),
     Metric(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import PROCESSES, Metric
 from perfsuite.rank.meter import Meter, on_dtensors
 from perfsuite.rank.whereabouts import Whereabouts
 from perfsuite.records.suspects import fold, locate
@@ -24,7 +24,6 @@ from perfsuite.wire.sample import Reading
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
 
-PROCESSES = ("training", "inference", "communication")
 # c10d operator → (name, position of the argument whose bytes are the message)
 _COLLECTIVES = {
     "allreduce_": ("all_reduce", 0),
@@ -60,7 +59,7 @@ _SILENT = {"barrier", "monitored_barrier_", "wait_tensor", "_wrap_tensor_autogra
 class Communication(Meter):
     """Counts in the one counted step, with a dispatch mode that sees every collective of every library."""
 
-    processes = PROCESSES
+    processes = tuple(PROCESSES)
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -150,7 +149,7 @@ METRICS = (
         title="communication theory",
         show=show_bytes,
         optional=True,
-        processes=PROCESSES,
+        processes=tuple(PROCESSES),
     ),
     Metric(
         name="communication_bytes",
@@ -158,7 +157,7 @@ METRICS = (
         show=show_bytes,
         fold="max",
         hold="exact",
-        processes=PROCESSES,
+        processes=tuple(PROCESSES),
     ),
     Metric(
         name="collectives",
@@ -167,6 +166,6 @@ METRICS = (
         fold="max",
         hold="exact",
         optional=True,  # old baselines do not have it
-        processes=PROCESSES,
+        processes=tuple(PROCESSES),
     ),
 )

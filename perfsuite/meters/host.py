@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.units import show_bytes
 from perfsuite.wire.sample import Reading
@@ -13,6 +13,8 @@ from perfsuite.wire.sample import Reading
 
 class Host(Meter):
     """Reads the kernel's own high-water mark, which begins at the fork."""
+
+    processes = OF_STEPS
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         if kind == "counted":  # later memory is perfsuite's own: dispatch modes, the log's replay
@@ -31,4 +33,4 @@ def _high_water_mark() -> int:
 
 
 METER = Host
-METRICS = (Metric(name="host_peak_bytes", title="host RSS", show=show_bytes, fold="max"),)
+METRICS = (Metric(name="host_peak_bytes", title="host RSS", show=show_bytes, fold="max", processes=OF_STEPS),)

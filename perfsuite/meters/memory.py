@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.anatomy import Mark, dissect
 from perfsuite.rank.meter import Meter
@@ -75,6 +75,7 @@ def live_bytes(source: Source) -> int:
 class Memory(Meter):
     """Begins to record before the model is built, so that every block's history is known."""
 
+    processes = OF_STEPS
     inner = 50
 
     def __init__(self, session: Session) -> None:
@@ -227,10 +228,13 @@ METRICS = (
         hold="exact",
         worse="higher",
         column=1,
+        processes=OF_STEPS,
     ),
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
-    Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes, fold="max"),
-    Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, fold="max", optional=True),
+    Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes, fold="max", processes=OF_STEPS),
+    Metric(
+        name="reserved_memory_bytes", title="reserved", show=show_bytes, fold="max", optional=True, processes=OF_STEPS
+    ),
     *(
         Metric(
             name=f"{category}_bytes",

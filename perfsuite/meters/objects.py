@@ -13,7 +13,7 @@ import gc
 import itertools
 from typing import TYPE_CHECKING
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.suspects import fold
@@ -28,6 +28,8 @@ FEWEST, MOST = 2, 4  # blocks between counts; to count takes some milliseconds, 
 
 class Objects(Meter):
     """Counts outside of all steps, after the timed ones. The first block fills caches, and is left out."""
+
+    processes = OF_STEPS
 
     def __init__(self, session: Session) -> None:
         super().__init__(session)
@@ -84,5 +86,6 @@ METRICS = (
         hold="exact",
         optional=True,  # baselines from before they were counted lack them
         depends_on=("python",),
+        processes=OF_STEPS,
     ),
 )

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.whereabouts import Whereabouts
 from perfsuite.records.suspects import MOST, fold, locate
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 class Operators(Meter):
     """Collectives are counted in communication.py."""
 
+    processes = OF_STEPS
     most: int | None = 2 * MOST  # operators that a reading names
 
     def __init__(self, session: Session) -> None:
@@ -73,5 +74,6 @@ METRICS = (
         fold="max",
         hold="exact",
         optional=True,  # baselines from before they were counted lack them
+        processes=OF_STEPS,
     ),
 )

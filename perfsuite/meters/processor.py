@@ -12,7 +12,7 @@ import statistics
 import time
 from collections.abc import Iterator
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.units import show_seconds
 from perfsuite.wire.sample import Reading
@@ -21,6 +21,7 @@ from perfsuite.wire.sample import Reading
 class Processor(Meter):
     """Entered just before the clock."""
 
+    processes = OF_STEPS
     inner = 99
 
     def __init__(self, session: object) -> None:
@@ -51,5 +52,6 @@ METRICS = (
         hold="time",
         worse="higher",
         optional=True,  # not measured with accelerators
+        processes=OF_STEPS,
     ),
 )

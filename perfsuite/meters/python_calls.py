@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records.suspects import AT, fold
@@ -40,6 +40,7 @@ BY_CHANCE = frozenset({"__eq__", "query"})  # functions whose number of calls va
 class PythonCalls(Meter):
     """The innermost meter of its step."""
 
+    processes = OF_STEPS
     inner = 101
 
     def __init__(self, session: Session) -> None:
@@ -157,5 +158,6 @@ METRICS = (
         optional=True,  # baselines from before they were counted lack them
         depends_on=("python",),
         every_part=True,
+        processes=OF_STEPS,
     ),
 )

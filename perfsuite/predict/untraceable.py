@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from perfsuite.catalog.definitions import PROCESSES
 from perfsuite.cell import Cell
 
 TECHNIQUES = {
@@ -24,17 +25,13 @@ PAIRS = {
     ): "FSDP 1 moves a parameter by replacing its data, but a fake tensor then reports its old "
     "device; fsdp2+offload can be traced",
 }
-PROCESSES = {
-    "inference": "text generation needs values that a fake tensor does not have",
-    "communication": "messages have no model; their sizes are in perfsuite/rank/message_sizes.py",
-}
 
 
 def why_not_traced(cell: Cell) -> str:
     """The reason why the cell's memory cannot be predicted; empty if it can."""
     engine = cell.strategy.engine
-    if engine.process in PROCESSES:
-        return f"{engine.name}: {PROCESSES[engine.process]}."
+    if reason := PROCESSES[engine.process].untraced:
+        return f"{engine.name}: {reason}."
     if engine.name in ENGINES:
         return f"{engine.name}: {ENGINES[engine.name]}."
     for choice in cell.strategy.choices:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from perfsuite.catalog.definitions import OF_MODELS
 from perfsuite.rank.trainer import StepOutcome, Trainer
 from perfsuite.wire.sample import Reading
 
@@ -35,7 +36,7 @@ class Meter:
     "profiled" one step under torch's profiler, only on CUDA
     """
 
-    processes: tuple[str, ...] = ("training", "inference")  # the kinds of cells that it watches
+    processes: tuple[str, ...] = OF_MODELS  # the kinds of cells that it watches
     alone = False  # made and read when all others are read and their trainer is released; it watches no step
     inner = 0  # meters with a larger number are entered later: the clock's is the largest
 

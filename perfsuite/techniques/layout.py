@@ -3,12 +3,10 @@
 from perfsuite.catalog.definitions import Technique
 from perfsuite.rank.tensor_parallel import why_not_divided
 
-PROCESSES = ("training", "inference", "communication")  # whose engines declare what they combine
 TECHNIQUES = (
     Technique(
         name="dp",
         slot="replicas",
-        processes=PROCESSES,
         order=1,
         meaning="dp<n>: n replicas with different data, whose gradients are averaged.",
         parameter="replicas",
@@ -16,7 +14,6 @@ TECHNIQUES = (
     Technique(
         name="tp",
         slot="tensor-parallel width",
-        processes=PROCESSES,
         order=2,
         meaning="tp<n>: every layer's matrices are divided over n ranks (arXiv 1909.08053).",
         parameter="tensor",

@@ -1,5 +1,7 @@
 """The kinds of steps of a rank, and how many of each. rank/meter.py explains each kind."""
 
+from perfsuite.catalog.definitions import PROCESSES
+
 TRACED_STEPS = 3  # the first has no optimizer state yet, the second may still grow, the third repeats the second
 MOST_TRACED_STEPS = 30  # fp16 halves its loss scale in each step that overflows, from 2**16 down
 READS_NORM = ("traced", "warmup", "counted")  # the kinds of steps that compute perfsuite's own gradient norm
@@ -15,9 +17,9 @@ def block_size(steps: int) -> int:
 
 def last_kinds(steps: int, process: str, device: str, capped: bool) -> list[str]:
     """The steps after the timed ones. An unfenced block makes its batches beforehand, which may exceed a capacity;
-    cells that only send messages do not compute.
+    without whole steps there are no blocks either.
     """
-    if process == "communication":
+    if not PROCESSES[process].whole:
         return ["counted"]
     blocks = [] if capped else ["unfenced"] * min(MOST_BLOCKS, steps // block_size(steps))
     return [*blocks, "called", "counted", *["profiled"] * (device == "cuda")]

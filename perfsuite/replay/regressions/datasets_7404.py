@@ -9,5 +9,7 @@ REGRESSION = Regression(
     good="datasets==3.2.0",
     bad="datasets==3.3.0",
     fixed="3.3.1",
-    why_not="no cell reads a dataset; `perfsuite ladder` times data loading by release",
+    cell="rows-hf_map-cpu_x2",
+    moves="python_calls",
+    neighbours=("datasets==3.1.0", "datasets==3.2.0"),
 )

@@ -1,0 +1,109 @@
+"""Samples: what all ranks together read in an epoch, and whether it was each sample once.
+
+A sample that two ranks read, or one rank twice, trains twice; a missing one never trains. Neither shows in a loss of a
+few steps. Ranks differ in what they read, so each metric folds or compares all of them. A resumed epoch is one
+that the library opens at its middle: its samples are compared with those of the whole epoch, place by place.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.trainer import StepOutcome
+from perfsuite.units import show_count, show_whole
+from perfsuite.wire.sample import Reading
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+PROCESSES = ("data",)
+
+
+class Samples(Meter):
+    """Keeps the samples of the timed epochs."""
+
+    processes = PROCESSES
+    trainer: Any
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.epochs: list[list[int]] = []
+        self.drawn: int | None = None
+        self.wrong: int | None = None
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        if kind == "timed":
+            self.epochs.append(self.trainer.ids)
+            self.drawn = self.trainer.drawn
+        elif kind == "counted" and (resumed := self.trainer.resumed()):
+            self.wrong = differences(*resumed)
+
+    def readings(self) -> dict[str, Reading]:
+        counts: list[Counter[int]] = [
+            sum(map(Counter, ranks), Counter()) for ranks in zip(*everywhere(self.epochs), strict=True)
+        ]
+        expected = self.trainer.expected
+        repeated = [sum(count.values()) - len(count) for count in counts]
+        readings = {
+            "samples": Reading(value=len(self.epochs[-1])),
+            "distinct_samples": Reading(value=min(map(len, counts))),
+            "repeated_samples": Reading(value=max(repeated)),
+            "missing_samples": Reading(value=max(len(expected - count.keys()) for count in counts)),
+            "same_epochs": Reading(value=sum(a == b for a, b in itertools.pairwise(self.epochs))),
+        }
+        if self.drawn is not None:
+            readings["drawn_samples"] = Reading(value=self.drawn)
+        if self.wrong is not None:
+            readings["wrongly_resumed_samples"] = Reading(value=self.wrong)
+        return readings
+
+
+def everywhere(mine: list[list[int]]) -> list[list[list[int]]]:
+    """The epochs of every rank."""
+    import torch.distributed as dist
+
+    if not dist.is_initialized():
+        return [mine]
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, mine)
+    return found
+
+
+def differences(expected: list[int], found: list[int]) -> int:
+    """At how many places two orders differ; a longer one differs at each place more."""
+    return sum(a != b for a, b in itertools.zip_longest(expected, found))
+
+
+def samples_per_second(readings: Mapping[str, Reading], world_size: int) -> float:
+    """Samples of all ranks per second of the median epoch."""
+    return readings["samples"].value / readings["step_time_seconds"].value
+
+
+def _exact(name: str, title: str, worse: Any = "higher", **more: Any) -> Metric:
+    return Metric(name=name, title=title, show=show_whole, hold="exact", worse=worse, processes=PROCESSES, **more)
+
+
+METER = Samples
+METRICS = (
+    _exact("samples", "samples/epoch", worse="different", fold="sum"),
+    _exact("distinct_samples", "distinct samples", worse="lower", column=7),
+    _exact("repeated_samples", "repeated samples", column=8),
+    _exact("missing_samples", "missing samples", column=9),
+    _exact("drawn_samples", "samples drawn", fold="sum", optional=True),  # a Dataset of arrow tables draws none
+    _exact("same_epochs", "epochs in the order of the last"),
+    _exact("wrongly_resumed_samples", "samples wrong after a resume", fold="sum", optional=True),  # torch has no resume
+    Metric(
+        name="samples_per_second",
+        title="samples/s",
+        show=show_count,
+        worse="lower",
+        column=10,
+        derive=samples_per_second,
+        processes=PROCESSES,
+    ),
+)
