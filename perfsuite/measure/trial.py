@@ -24,7 +24,7 @@ from perfsuite.gate.lines import NONE
 from perfsuite.gate.pool import runs_of
 from perfsuite.launch.environments import HERE, at_revision, with_releases
 from perfsuite.measure.ab import RUNNING, Experiment, Side, catalog_at
-from perfsuite.measure.changes import CODE, Change, changes_since, code_change, code_of, listed
+from perfsuite.measure.changes import CODE, Change, changes_since, code_change, code_of, listed, requirement_of
 from perfsuite.measure.culprits import Found, culprits
 from perfsuite.measure.runner import Settings, Watch
 from perfsuite.records.baseline import Baseline
@@ -132,7 +132,7 @@ class Trial:
         if not reverted:
             return Side(RUNNING, self.catalog)
         name = ", ".join(f"{one.name} {one.before}" for one in reverted)
-        releases = [_requirement(one) for one in reverted if one.kind == "release"]
+        releases = [requirement_of(one.name, one.before) for one in reverted if one.kind == "release"]
         environment = with_releases(releases) if releases else HERE
         overrides = [
             (one.name, None if one.before == NONE else one.before) for one in reverted if one.kind == "variable"
@@ -188,10 +188,6 @@ def _is_worse(verdict: Verdict, metrics: Sequence[str]) -> bool | None:
     if "regressed" in found:
         return True
     return False if all(status in INNOCENT for status in found) else None
-
-
-def _requirement(release: Change) -> str:
-    return f"{release.name} @ {release.before}" if "://" in release.before else f"{release.name}=={release.before}"
 
 
 @dataclass

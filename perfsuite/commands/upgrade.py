@@ -1,0 +1,246 @@
+"""``perfsuite upgrade``: newer releases, each alone and all together, and a table of what gets worse or better.
+
+Exit code 1 if something got worse by more than the floor, computes something else, or fails.
+"""
+
+import argparse
+import dataclasses
+import shlex
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.table import Table
+from rich.text import Text
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.commands._base import Command, add_catalog, add_kernels, catalog_of, given, kernels_of
+from perfsuite.commands._cells import collect, tested
+from perfsuite.commands._select import add_select
+from perfsuite.errors import UsageError
+from perfsuite.gate.floor import FLOOR
+from perfsuite.measure.changes import requirement_of
+from perfsuite.measure.runner import Settings
+from perfsuite.paths import check_output
+from perfsuite.records import codec
+from perfsuite.records.formats import timestamp
+from perfsuite.replay.comparing import SETTINGS
+from perfsuite.report.live import LiveLine
+from perfsuite.report.tables import bare_table, print_table
+from perfsuite.units import show_cost, show_ratio
+from perfsuite.upgrade.effects import ALONE, OUTCOME, Blamed, Finding, findings
+from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
+from perfsuite.upgrade.trying import Bench, attempts, blame_cell, blame_times
+from perfsuite.wire.record import Record
+
+FORMAT = 1
+TIMED = Settings(steps=20, warmup=3)  # as perfsuite ab
+NAMED = 3  # cells of a line
+WHY = 160  # columns of the evidence, at most
+SHOWN = {"fails": "FAILS", "differs": "DIFFERS", "worse": "WORSE", "better": "better", "runs": "runs again"}
+
+
+class UpgradeReport(Record, frozen=True, kw_only=True):
+    """The content of ``--json``. Format 1: 2026-11, first.
+
+    ``failed`` are the cells that cannot run before the upgrade either, with the reasons. ``undecided`` and ``untimed``
+    are cells whose times are not known.
+    """
+
+    format: int = FORMAT
+    date: str
+    base: str
+    changes: list[str]
+    cells: list[str]
+    floor: float = FLOOR
+    findings: list[Finding]
+    failed: dict[str, str]
+    undecided: list[str]
+    untimed: list[str]
+    seconds: float
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("words", nargs="*", metavar="REQUIREMENT", help=_WORDS)
+    parser.add_argument("--from", dest="since", action="append", default=[], metavar="REQUIREMENT", help=_FROM)
+    add_select(parser)
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help=_MINUTES)
+    parser.add_argument("--all", action="store_true", help="Also list small differences, and every cell.")
+    parser.add_argument("--fresh", action="store_true", help="Measure everything again, whatever is known.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the result to this file too.")
+    add_kernels(parser)
+    add_catalog(parser)
+
+
+_WORDS = (
+    "transformers==5.24.0, transformers (its newest release) or a file of constraints. Without any: the newest release "
+    "of each installed library that the cells use, except torch."
+)
+_FROM = "The old side: releases or a file of constraints, instead of what is installed. May be repeated."
+_MINUTES = "Minutes in which comparisons of times may start (10); 0: compare no times."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Try the releases and print the table."""
+    if not 0 <= arguments.minutes < float("inf"):
+        raise UsageError(f"--minutes must be 0 or more, not {arguments.minutes}.")
+    check_output("--json", arguments.json)
+    begin, collected = time.monotonic(), collect()
+    catalog = Catalog(catalog_of(arguments).folders, collected.models)
+    cells = tested(arguments.expression, catalog, collected)
+    changes, notes, here = changes_of(arguments.words, arguments.since, libraries_of(cells))
+    settings, timed = (
+        dataclasses.replace(one, import_path=collected.import_path, kernels=kernels_of(arguments))
+        for one in (SETTINGS, TIMED)
+    )
+    live = LiveLine(settings.all_steps_of)
+    bench = Bench(catalog, changes, here, settings, timed, live.show, arguments.fresh, len(cells))
+    print("\n".join(notes) + "\n" * bool(notes), end="")
+    try:
+        report = _try(bench, cells, arguments.minutes * 60, begin)
+    finally:
+        live.clear()
+    if arguments.json:
+        codec.write(arguments.json, report)
+    _print(report, bench, arguments, {one.name for one in collected.models})
+    return 1 if any(one.worst.bad and not one.worst.small for one in report.findings) else 0
+
+
+def _try(bench: Bench, cells: Sequence[Cell], seconds: float, begin: float) -> UpgradeReport:
+    """Exact metrics of all cells in each environment, then times where these are silent."""
+    _build(bench)
+    for kept in [(), *attempts(bench.changes)]:
+        bench.measure(kept, cells)
+    failed = {one.id: seen.failure.message for one in cells if (seen := bench.outcome(one)).failure}
+    blamed: list[Blamed] = []
+    silent = []
+    for cell in cells:
+        found = blame_cell(bench, cell, bench.effects)
+        blamed += found
+        if cell.id not in failed and not any(one.effect.bad and not one.effect.small for one in found):
+            silent.append(cell)
+    slower, undecided, untimed = blame_times(bench, silent, seconds)
+    timed = {metric.name for metric in bench.catalog.all("metric").values() if metric.hold == "time"}
+    again = {one.effect.cell for one in blamed if one.effect.kind == "runs"}
+    return UpgradeReport(
+        date=timestamp(),
+        base=bench.text(()),
+        changes=list(map(str, bench.changes)),
+        cells=[cell.id for cell in cells],
+        findings=findings([*blamed, *slower], timed),
+        failed={cell: reason for cell, reason in failed.items() if cell not in again},
+        undecided=undecided,
+        untimed=untimed,
+        seconds=round(time.monotonic() - begin, 1),
+    )
+
+
+def _build(bench: Bench) -> None:
+    """Build the environments and print what each contains. Raises UsageError for a release that does not exist."""
+    base = bench.side(())
+    if isinstance(base, str):
+        raise UsageError(next(filter(None, map(why_unknown, bench.changes)), base))
+    print(f"from: {bench.text(())}", flush=True)
+    for kept in attempts(bench.changes):
+        side = bench.side(kept)
+        if isinstance(side, str) and (reason := next(filter(None, map(why_unknown, kept)), "")):
+            raise UsageError(reason)
+        name = str(kept[0]) if len(kept) == 1 else "all together"
+        brings = ", ".join(bench.brings(kept))
+        print(f"try:  {name}" + (f" (brings {brings})" if brings else ""), flush=True)
+
+
+def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, own: set[str]) -> None:
+    """The table, its details by number, and the sentences below."""
+    shown = [one for one in report.findings if arguments.all or not one.worst.small]
+    small = len({(effect.cell, effect.metric) for one in report.findings for effect in one.effects if effect.small})
+    print()
+    if shown:
+        print_table(_table(shown, len(report.cells)))
+        print()
+        for number, one in enumerate(shown, 1):
+            _print_details(number, one, arguments.all)
+        _print_next(shown, bench, arguments, own)
+    if not any(one.worst.bad and not one.worst.small for one in report.findings):
+        print(f"Nothing got worse by {show_ratio(FLOOR)} or more.")
+    if small and not arguments.all:
+        print(f"{small} small differences, below {show_ratio(FLOOR)}: see --all.")
+    for cell, reason in report.failed.items():
+        print(f"not compared: {cell} does not run with the old releases either: {reason}")
+    for names, what in ((report.undecided, "could not be decided"), (report.untimed, "not compared, by --minutes")):
+        if names:
+            print(f"times of {_count(len(names))} {what}: {_some(names, arguments.all)}")
+    print(f"{_count(len(report.cells))}, {bench.launches} new launches, {show_cost(report.seconds)}")
+
+
+def _table(shown: Sequence[Finding], cells: int) -> Table:
+    table = bare_table("", "library", "release", "what", "by", "from → to", "cells", "fault")
+    for number, one in enumerate(shown, 1):
+        worst = one.worst
+        colour = "red" if worst.bad else "green"
+        verdict = Text(f"{number} {SHOWN[worst.kind]}", "dim" if worst.small else colour)
+        releases = [text.partition(" ")[2].replace("->", "→") for text in one.releases]
+        what = "the cell" if worst.metric == OUTCOME else worst.title
+        table.add_row(
+            verdict,
+            "\n".join(one.libraries),
+            "\n".join(releases),
+            what,
+            worst.change,
+            f"{worst.old} → {worst.new}",
+            f"{len(one.cells)} of {cells}",
+            "alone" if one.how == ALONE else one.how,
+        )
+    return table
+
+
+def _print_details(number: int, one: Finding, every: bool) -> None:
+    """The cells and the evidence of a line."""
+    largest = "largest in " if len(one.cells) > 1 and one.worst.metric != OUTCOME else "in "
+    print(f"{number}: {largest}{_some(one.cells, every)}")
+    if why := " ".join(one.worst.why.split()):
+        print(f"   {why if every or len(why) <= WHY else why[: WHY - 2] + ' …'}")
+
+
+def _print_next(shown: Sequence[Finding], bench: Bench, arguments: argparse.Namespace, own: set[str]) -> None:
+    """The commands that show the lines above that got worse, each once."""
+    commands: dict[str, list[int]] = {}
+    options = given(arguments, "--catalog", "--kernels")
+    for number, one in enumerate(shown, 1):
+        if not one.worst.bad:
+            continue
+        cell, kept = one.worst.cell, tuple(change for change in bench.changes if change.name in one.libraries)
+        words = ["--a", bench.text(()), "--b", bench.text(kept)]
+        pairs = [] if one.worst.metric.endswith("_seconds") else ["--pairs", "0"]
+        command = ["perfsuite", "ab", *words, *pairs, *options, cell]
+        if cell.split("-")[0] in own:  # `ab` reads no conftest
+            since = [word for text in arguments.since for word in ("--from", text)]
+            wanted = [requirement_of(change.name, change.after) for change in kept]
+            command = ["perfsuite", "upgrade", *wanted, *since, *options, "-k", cell, "--all"]
+        commands.setdefault(shlex.join(command), []).append(number)
+        inside = between(kept[0]) if len(kept) == 1 else []
+        if inside and not arguments.since:
+            middle = ["perfsuite", "upgrade", f"{kept[0].name}=={inside[len(inside) // 2]}", *options, "-k", cell]
+            commands.setdefault(shlex.join(middle), []).append(number)
+    for text, numbers in commands.items():
+        print(f"see {', '.join(map(str, numbers))}: {text}")
+
+
+def _some(cells: Sequence[str], every: bool) -> str:
+    more = 0 if every else len(cells) - NAMED
+    return ", ".join(cells if more <= 0 else cells[:NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _count(cells: int) -> str:
+    return f"{cells} {'cell' if cells == 1 else 'cells'}"
+
+
+COMMAND = Command(
+    name="upgrade",
+    help="Try newer releases, and report what they make worse or better, and which of them does.",
+    arguments=arguments,
+    run=run,
+    starts_processes=True,
+)
