@@ -1,6 +1,6 @@
 """``perfsuite upgrade``: newer releases, each alone and all together, and a table of what gets worse or better.
 
-Exit code 1 if something got worse by more than the floor, computes something else, or fails.
+Exit code 1 if something got worse by the floor or more, computes something else, or fails, or if no cell could run.
 """
 
 import argparse
@@ -15,7 +15,16 @@ from rich.text import Text
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.commands._base import Command, add_catalog, add_kernels, catalog_of, given, kernels_of
+from perfsuite.commands._base import (
+    Command,
+    add_catalog,
+    add_kernels,
+    add_tolerance,
+    catalog_of,
+    given,
+    kernels_of,
+    tolerance_of,
+)
 from perfsuite.commands._cells import collect, tested
 from perfsuite.commands._select import add_select
 from perfsuite.errors import UsageError
@@ -25,11 +34,11 @@ from perfsuite.measure.runner import Settings
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
-from perfsuite.replay.comparing import SETTINGS
+from perfsuite.replay.comparing import SETTINGS, sentence
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost, show_ratio
-from perfsuite.upgrade.effects import ALONE, OUTCOME, Blamed, Finding, findings
+from perfsuite.upgrade.effects import ALONE, OUTCOME, Blamed, Finding, Kept, findings
 from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
 from perfsuite.upgrade.trying import Bench, attempts, blame_cell, blame_times
 from perfsuite.wire.record import Record
@@ -70,6 +79,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="Also list small differences, and every cell.")
     parser.add_argument("--fresh", action="store_true", help="Measure everything again, whatever is known.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the result to this file too.")
+    add_tolerance(parser)
     add_kernels(parser)
     add_catalog(parser)
 
@@ -96,7 +106,9 @@ def run(arguments: argparse.Namespace) -> int:
         for one in (SETTINGS, TIMED)
     )
     live = LiveLine(settings.all_steps_of)
-    bench = Bench(catalog, changes, here, settings, timed, live.show, arguments.fresh, len(cells))
+    bench = Bench(
+        catalog, changes, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance_of(arguments)
+    )
     print("\n".join(notes) + "\n" * bool(notes), end="")
     try:
         report = _try(bench, cells, arguments.minutes * 60, begin)
@@ -105,15 +117,19 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         codec.write(arguments.json, report)
     _print(report, bench, arguments, {one.name for one in collected.models})
-    return 1 if any(one.worst.bad and not one.worst.small for one in report.findings) else 0
+    return 1 if _is_worse(report) or len(report.failed) == len(cells) else 0
 
 
 def _try(bench: Bench, cells: Sequence[Cell], seconds: float, begin: float) -> UpgradeReport:
     """Exact metrics of all cells in each environment, then times where these are silent."""
     _build(bench)
     for kept in [(), *attempts(bench.changes)]:
+        before, start = bench.launches, time.monotonic()
         bench.measure(kept, cells)
-    failed = {one.id: seen.failure.message for one in cells if (seen := bench.outcome(one)).failure}
+        if bench.launches > before:
+            measured = f"{_count(bench.launches - before)}, {show_cost(time.monotonic() - start)}"
+            print(f"measured with {_name(kept) if kept else bench.text(())}: {measured}", flush=True)
+    failed = {one.id: sentence(seen.failure.message) for one in cells if (seen := bench.outcome(one)).failure}
     blamed: list[Blamed] = []
     silent = []
     for cell in cells:
@@ -147,9 +163,12 @@ def _build(bench: Bench) -> None:
         side = bench.side(kept)
         if isinstance(side, str) and (reason := next(filter(None, map(why_unknown, kept)), "")):
             raise UsageError(reason)
-        name = str(kept[0]) if len(kept) == 1 else "all together"
         brings = ", ".join(bench.brings(kept))
-        print(f"try:  {name}" + (f" (brings {brings})" if brings else ""), flush=True)
+        print(f"try:  {_name(kept)}" + (f" (brings {brings})" if brings else ""), flush=True)
+
+
+def _name(kept: Kept) -> str:
+    return str(kept[0]) if len(kept) == 1 else "all together"
 
 
 def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, own: set[str]) -> None:
@@ -163,7 +182,7 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
         for number, one in enumerate(shown, 1):
             _print_details(number, one, arguments.all)
         _print_next(shown, bench, arguments, own)
-    if not any(one.worst.bad and not one.worst.small for one in report.findings):
+    if not _is_worse(report) and len(report.failed) < len(report.cells):
         print(f"Nothing got worse by {show_ratio(FLOOR)} or more.")
     if small and not arguments.all:
         print(f"{small} small differences, below {show_ratio(FLOOR)}: see --all.")
@@ -173,6 +192,10 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
         if names:
             print(f"times of {_count(len(names))} {what}: {_some(names, arguments.all)}")
     print(f"{_count(len(report.cells))}, {bench.launches} new launches, {show_cost(report.seconds)}")
+
+
+def _is_worse(report: UpgradeReport) -> bool:
+    return any(one.worst.bad and not one.worst.small for one in report.findings)
 
 
 def _table(shown: Sequence[Finding], cells: int) -> Table:

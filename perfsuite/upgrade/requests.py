@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from perfsuite.cell import Cell
 from perfsuite.compatibility.proofs import LIBRARIES
-from perfsuite.errors import UsageError
+from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import index
 from perfsuite.launch.environments import pinned
 from perfsuite.measure.against import constraints
@@ -93,9 +93,7 @@ def _pins(texts: Sequence[str], libraries: Sequence[str], notes: list[str]) -> d
         else:
             name = canonicalize_name(text)
             if not _installed(name):
-                raise UsageError(
-                    f"{text!r} is no installed library, no file and no requirement: write transformers==5.24.0."
-                )
+                raise UnknownName("installed library", text, libraries, "Or give a file, or a release: NAME==VERSION.")
             found[name] = _newest(name)
     return found
 

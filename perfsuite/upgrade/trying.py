@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+import msgspec
+
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import FileError, UsageError
@@ -40,7 +42,7 @@ T = TypeVar("T", Measurement, Comparison)
 class Bench:
     """One upgrade: its environments, and what was measured in them. ``here`` are the installed releases of ``changes``.
     ``settings`` are those of exact metrics, ``timed`` those of times. With ``fresh``, nothing kept is read. The error
-    rates of times are for ``run_size`` cells. ``launches`` counts what was not known before.
+    rates of times are for ``run_size`` cells, ``tolerance`` is that of `ab`. ``launches`` counts what was not known.
     """
 
     catalog: Catalog
@@ -51,6 +53,7 @@ class Bench:
     watch: Watch
     fresh: bool = False
     run_size: int = 1
+    tolerance: float | None = None
     launches: int = 0
     _sides: dict[Kept, Side | str] = field(default_factory=dict)
     _found: dict[tuple[Kept, str], Measurement] = field(default_factory=dict)
@@ -131,13 +134,13 @@ class Bench:
     def _in_pairs(self, kept: Kept, cell: Cell) -> Comparison:
         a, b = self.side(()), self.side(kept)
         assert isinstance(a, Side) and isinstance(b, Side)  # the cell ran on both
-        place = self._place([a, b], cell, self.timed)
+        place = self._place([a, b], cell, self.timed, self.run_size, self.tolerance)
         known = self._read(place, Comparison)
         if known:
             return known
         self.launches += 1
         interleave = "steps" if cell.hardware.device is None else "launches"
-        session = Experiment(a, b, [], self.timed, interleave=interleave, run_size=self.run_size)
+        session = Experiment(a, b, [], self.timed, self.tolerance, interleave=interleave, run_size=self.run_size)
         try:
             found = session.compare((cell, cell), self.watch)
         finally:
@@ -160,12 +163,13 @@ class Bench:
             capacity_bytes=None,
         )
 
-    def _place(self, sides: Sequence[Side], cell: Cell, settings: Settings) -> Path:
+    def _place(self, sides: Sequence[Side], cell: Cell, settings: Settings, *terms: float | None) -> Path:
         """The file for a measurement of the cell on one side, or of times on both."""
         root = git(Path.cwd(), "rev-parse", "--show-toplevel") or "."
         own = code_of(cell, self.catalog, Path(root))
         how = dataclasses.replace(settings, import_path=())
-        parts = [cell.id, str(cell.model), str(how), sys.version, *installed(), _content(str(PACKAGE))]
+        model = msgspec.json.encode(cell.model, order="deterministic").decode()
+        parts = [cell.id, model, str(how), str(terms), sys.version, *installed(), _content(str(PACKAGE))]
         parts += [*map(_content, own), *(side.environment.python for side in sides)]
         name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
         return cache_folder() / FOLDER / f"{cell.id}.{name}.json"
