@@ -77,7 +77,7 @@ def test_a_file_is_tried_without_torch_and_what_cells_do_not_use(tmp_path: Path)
     assert changes == ["lib 2.0 -> 2.1"]
     assert notes == [
         f"torch 2.14.0 of {file} is left out: to try it, name it: torch==2.14.0",
-        f"1 other packages of {file} stay as they are here, unless a release forces another",
+        f"other packages of {file} stay as they are here, unless a release forces another: 1",
     ]
 
 

@@ -1,7 +1,7 @@
 """A user's repository whose model runs two packages, demo-kernel and demo-loop, and an upgrade of both from 1.0 to 2.0.
 
-Each cell but one goes wrong with 2.0 in one way, which the model's name says: demo-kernel alone is to blame, and for
-the interaction both together. Everything else in the releases is the same.
+Each cell goes wrong with 2.0 in one way, which the model's name says: demo-kernel alone is to blame, and for the
+interaction both together. Everything else in the releases is the same.
 """
 
 import subprocess
@@ -26,7 +26,7 @@ def plain(layer, hidden, workspace=False):
     return torch.relu(layer(hidden))
 
 
-delay = synchronisation = memory = gather = interaction = nothing = broken = plain
+delay = synchronisation = memory = gather = interaction = broken = plain
 
 
 def finish(kind, hidden):
@@ -62,7 +62,7 @@ def broken(layer, hidden, workspace=False):
     raise RuntimeError("demo-kernel 2 has no broken kernels.")
 
 
-gather = nothing = plain
+gather = plain
 
 
 def finish(kind, hidden):
@@ -110,7 +110,7 @@ def build(definition):
 CONFTEST = """
 from perfsuite import Model, Workload
 
-KINDS = ("delay", "synchronisation", "memory", "gather", "interaction", "nothing", "broken")
+KINDS = ("delay", "synchronisation", "memory", "gather", "interaction", "broken")
 
 
 def pytest_perf_models(config):
@@ -137,7 +137,6 @@ CELLS = {
     "memory": "demo_memory-single-cpu_x1",
     "gather": "demo_gather-ddp-cpu_x2",
     "interaction": "demo_interaction-single-cpu_x1",
-    "nothing": "demo_nothing-single-cpu_x1",
     "broken": "demo_broken-single-cpu_x1",
 }
 

@@ -46,7 +46,7 @@ from perfsuite.wire.record import Record
 FORMAT = 1
 TIMED = Settings(steps=20, warmup=3)  # as perfsuite ab
 NAMED = 3  # cells of a line
-WHY = 160  # columns of the evidence, at most
+WHY = 115  # columns of the evidence, at most
 SHOWN = {"fails": "FAILS", "differs": "DIFFERS", "worse": "WORSE", "better": "better", "runs": "runs again"}
 
 
@@ -128,7 +128,7 @@ def _try(bench: Bench, cells: Sequence[Cell], seconds: float, begin: float) -> U
         bench.measure(kept, cells)
         if bench.launches > before:
             measured = f"{_count(bench.launches - before)}, {show_cost(time.monotonic() - start)}"
-            print(f"measured with {_name(kept) if kept else bench.text(())}: {measured}", flush=True)
+            print(f"measured with {_name(bench, kept)}: {measured}", flush=True)
     failed = {one.id: sentence(seen.failure.message) for one in cells if (seen := bench.outcome(one)).failure}
     blamed: list[Blamed] = []
     silent = []
@@ -158,16 +158,22 @@ def _build(bench: Bench) -> None:
     base = bench.side(())
     if isinstance(base, str):
         raise UsageError(next(filter(None, map(why_unknown, bench.changes)), base))
-    print(f"from: {bench.text(())}", flush=True)
+    print(f"from: {_with_brought(bench, ())}", flush=True)
     for kept in attempts(bench.changes):
         side = bench.side(kept)
         if isinstance(side, str) and (reason := next(filter(None, map(why_unknown, kept)), "")):
             raise UsageError(reason)
-        brings = ", ".join(bench.brings(kept))
-        print(f"try:  {_name(kept)}" + (f" (brings {brings})" if brings else ""), flush=True)
+        print(f"try:  {_with_brought(bench, kept)}", flush=True)
 
 
-def _name(kept: Kept) -> str:
+def _with_brought(bench: Bench, kept: Kept) -> str:
+    brought = ", ".join(bench.brings(kept))
+    return _name(bench, kept) + (f" (brings {brought})" if brought else "")
+
+
+def _name(bench: Bench, kept: Kept) -> str:
+    if not kept:
+        return bench.text(())
     return str(kept[0]) if len(kept) == 1 else "all together"
 
 
@@ -178,14 +184,14 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
     print()
     if shown:
         print_table(_table(shown, len(report.cells)))
-        print()
         for number, one in enumerate(shown, 1):
             _print_details(number, one, arguments.all)
         _print_next(shown, bench, arguments, own)
     if not _is_worse(report) and len(report.failed) < len(report.cells):
         print(f"Nothing got worse by {show_ratio(FLOOR)} or more.")
     if small and not arguments.all:
-        print(f"{small} small differences, below {show_ratio(FLOOR)}: see --all.")
+        plural = "s" * (small > 1)
+        print(f"{small} small difference{plural}, below {show_ratio(FLOOR)}: see --all.")
     for cell, reason in report.failed.items():
         print(f"not compared: {cell} does not run with the old releases either: {reason}")
     for names, what in ((report.undecided, "could not be decided"), (report.untimed, "not compared, by --minutes")):
@@ -220,16 +226,16 @@ def _table(shown: Sequence[Finding], cells: int) -> Table:
 
 
 def _print_details(number: int, one: Finding, every: bool) -> None:
-    """The cells and the evidence of a line."""
-    largest = "largest in " if len(one.cells) > 1 and one.worst.metric != OUTCOME else "in "
-    print(f"{number}: {largest}{_some(one.cells, every)}")
+    """The cells of a line, the largest effect first, and its evidence."""
+    print(f"{number}: {_some(one.cells, every)}")
     if why := " ".join(one.worst.why.split()):
         print(f"   {why if every or len(why) <= WHY else why[: WHY - 2] + ' …'}")
 
 
 def _print_next(shown: Sequence[Finding], bench: Bench, arguments: argparse.Namespace, own: set[str]) -> None:
-    """The commands that show the lines above that got worse, each once."""
+    """The commands that show the lines that got worse, each once, and for each library one that narrows them down."""
     commands: dict[str, list[int]] = {}
+    halves: dict[str, str] = {}
     options = given(arguments, "--catalog", "--kernels")
     for number, one in enumerate(shown, 1):
         if not one.worst.bad:
@@ -243,12 +249,16 @@ def _print_next(shown: Sequence[Finding], bench: Bench, arguments: argparse.Name
             wanted = [requirement_of(change.name, change.after) for change in kept]
             command = ["perfsuite", "upgrade", *wanted, *since, *options, "-k", cell, "--all"]
         commands.setdefault(shlex.join(command), []).append(number)
-        inside = between(kept[0]) if len(kept) == 1 else []
-        if inside and not arguments.since:
-            middle = ["perfsuite", "upgrade", f"{kept[0].name}=={inside[len(inside) // 2]}", *options, "-k", cell]
-            commands.setdefault(shlex.join(middle), []).append(number)
+        if len(kept) == 1 and not arguments.since and kept[0].name not in halves and (inside := between(kept[0])):
+            middle = f"{kept[0].name}=={inside[len(inside) // 2]}"
+            releases = f"{len(inside)} release{'s' * (len(inside) > 1)} between"
+            halves[kept[0].name] = (
+                f"{shlex.join(['perfsuite', 'upgrade', middle, *options, '-k', cell])}   # {releases}"
+            )
     for text, numbers in commands.items():
-        print(f"see {', '.join(map(str, numbers))}: {text}")
+        print(f"to see {', '.join(map(str, numbers))}: {text}")
+    for text in halves.values():
+        print(f"to bisect: {text}")
 
 
 def _some(cells: Sequence[str], every: bool) -> str:

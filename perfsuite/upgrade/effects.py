@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.compare import Comparison
 from perfsuite.gate.floor import FLOOR, is_small
-from perfsuite.measure.changes import Change, listed
+from perfsuite.measure.changes import Change
 from perfsuite.replay.comparing import of_comparison
 from perfsuite.wire.record import Record
 
@@ -72,14 +72,6 @@ class Finding(Record, frozen=True, kw_only=True):
     @property
     def cells(self) -> list[str]:
         return list(dict.fromkeys(one.cell for one in self.effects))
-
-    @property
-    def fault(self) -> str:
-        """``alone``, or ``together only: accelerate with transformers``."""
-        if self.how == ALONE:
-            return "alone"
-        joined = " with ".join([self.libraries[0], listed(self.libraries[1:])])
-        return f"{self.how}: {joined}"
 
 
 def effects_of(found: Comparison, metrics: Iterable[Metric]) -> list[Effect]:

@@ -124,7 +124,7 @@ def _of_file(path: Path, libraries: Sequence[str], notes: list[str]) -> dict[str
         notes.append(f"{TORCH} {pins[TORCH]} of {path} is left out: to try it, name it: {TORCH}=={pins[TORCH]}")
     others = len(pins.keys() - {*libraries, TORCH})
     if others:
-        notes.append(f"{others} other packages of {path} stay as they are here, unless a release forces another")
+        notes.append(f"other packages of {path} stay as they are here, unless a release forces another: {others}")
     return {name: version for name, version in pins.items() if name in libraries and name != TORCH}
 
 

@@ -79,7 +79,8 @@ class Bench:
         side = self.side(kept)
         if isinstance(side, str):
             return []
-        return [f"{name} {version}" for name, version in side.environment.installed if name not in self.here]
+        wanted = {name for name, _ in self._wanted(kept)}
+        return [f"{name} {version}" for name, version in side.environment.installed if name not in wanted]
 
     def measure(self, kept: Kept, cells: Iterable[Cell]) -> None:
         """Measure the cells with these changes, unless that is known, with one rank server for all of them."""
@@ -150,8 +151,12 @@ class Bench:
         return found
 
     def _requirements(self, kept: Kept) -> list[str]:
+        return [requirement_of(name, release) for name, release in self._wanted(kept)]
+
+    def _wanted(self, kept: Kept) -> list[tuple[str, str]]:
+        """The releases of a side that differ from the installed ones."""
         chosen = {one.name: one.after if one in kept else one.before for one in self.changes}
-        return [requirement_of(name, release) for name, release in chosen.items() if release != self.here[name]]
+        return [(name, release) for name, release in chosen.items() if release != self.here[name]]
 
     def _no_environment(self, cell: Cell, reason: str) -> Measurement:
         return failed(
