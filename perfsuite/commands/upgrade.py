@@ -33,41 +33,19 @@ from perfsuite.measure.changes import requirement_of
 from perfsuite.measure.runner import Settings
 from perfsuite.paths import check_output
 from perfsuite.records import codec
-from perfsuite.records.formats import timestamp
-from perfsuite.replay.comparing import SETTINGS, sentence
+from perfsuite.replay.comparing import SETTINGS
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost, show_ratio
-from perfsuite.upgrade.effects import ALONE, OUTCOME, Blamed, Finding, Kept, findings
+from perfsuite.upgrade.effects import ALONE, OUTCOME, Finding, Kept
+from perfsuite.upgrade.outcome import UpgradeReport, attempts, judge
 from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
-from perfsuite.upgrade.trying import Bench, attempts, blame_cell, blame_times
-from perfsuite.wire.record import Record
+from perfsuite.upgrade.trying import Bench
 
-FORMAT = 1
 TIMED = Settings(steps=20, warmup=3)  # as perfsuite ab
 NAMED = 3  # cells of a line
 WHY = 115  # columns of the evidence, at most
 SHOWN = {"fails": "FAILS", "differs": "DIFFERS", "worse": "WORSE", "better": "better", "runs": "runs again"}
-
-
-class UpgradeReport(Record, frozen=True, kw_only=True):
-    """The content of ``--json``. Format 1: 2026-11, first.
-
-    ``failed`` are the cells that cannot run before the upgrade either, with the reasons. ``undecided`` and ``untimed``
-    are cells whose times are not known.
-    """
-
-    format: int = FORMAT
-    date: str
-    base: str
-    changes: list[str]
-    cells: list[str]
-    floor: float = FLOOR
-    findings: list[Finding]
-    failed: dict[str, str]
-    undecided: list[str]
-    untimed: list[str]
-    seconds: float
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -110,47 +88,17 @@ def run(arguments: argparse.Namespace) -> int:
         catalog, changes, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance_of(arguments)
     )
     print("\n".join(notes) + "\n" * bool(notes), end="")
+    _build(bench)
     try:
-        report = _try(bench, cells, arguments.minutes * 60, begin)
+        _measure(bench, cells)
+        report = judge(bench, cells, arguments.minutes * 60)
     finally:
         live.clear()
     if arguments.json:
         codec.write(arguments.json, report)
     _print(report, bench, arguments, {one.name for one in collected.models})
-    return 1 if _is_worse(report) or len(report.failed) == len(cells) else 0
-
-
-def _try(bench: Bench, cells: Sequence[Cell], seconds: float, begin: float) -> UpgradeReport:
-    """Exact metrics of all cells in each environment, then times where these are silent."""
-    _build(bench)
-    for kept in [(), *attempts(bench.changes)]:
-        before, start = bench.launches, time.monotonic()
-        bench.measure(kept, cells)
-        if bench.launches > before:
-            measured = f"{_count(bench.launches - before)}, {show_cost(time.monotonic() - start)}"
-            print(f"measured with {_name(bench, kept)}: {measured}", flush=True)
-    failed = {one.id: sentence(seen.failure.message) for one in cells if (seen := bench.outcome(one)).failure}
-    blamed: list[Blamed] = []
-    silent = []
-    for cell in cells:
-        found = blame_cell(bench, cell, bench.effects)
-        blamed += found
-        if cell.id not in failed and not any(one.effect.bad and not one.effect.small for one in found):
-            silent.append(cell)
-    slower, undecided, untimed = blame_times(bench, silent, seconds)
-    timed = {metric.name for metric in bench.catalog.all("metric").values() if metric.hold == "time"}
-    again = {one.effect.cell for one in blamed if one.effect.kind == "runs"}
-    return UpgradeReport(
-        date=timestamp(),
-        base=bench.text(()),
-        changes=list(map(str, bench.changes)),
-        cells=[cell.id for cell in cells],
-        findings=findings([*blamed, *slower], timed),
-        failed={cell: reason for cell, reason in failed.items() if cell not in again},
-        undecided=undecided,
-        untimed=untimed,
-        seconds=round(time.monotonic() - begin, 1),
-    )
+    print(f"{_count(len(cells))}, {report.launches} new launches, {show_cost(time.monotonic() - begin)}")
+    return 1 if report.is_worse or len(report.failed) == len(cells) else 0
 
 
 def _build(bench: Bench) -> None:
@@ -164,6 +112,16 @@ def _build(bench: Bench) -> None:
         if isinstance(side, str) and (reason := next(filter(None, map(why_unknown, kept)), "")):
             raise UsageError(reason)
         print(f"try:  {_with_brought(bench, kept)}", flush=True)
+
+
+def _measure(bench: Bench, cells: Sequence[Cell]) -> None:
+    """Measure what is not known yet, and print how long it took."""
+    for kept in [(), *attempts(bench.changes)]:
+        before, begin = bench.launches, time.monotonic()
+        bench.measure(kept, cells)
+        if bench.launches > before:
+            measured = f"{_count(bench.launches - before)}, {show_cost(time.monotonic() - begin)}"
+            print(f"measured with {_name(bench, kept)}: {measured}", flush=True)
 
 
 def _with_brought(bench: Bench, kept: Kept) -> str:
@@ -187,7 +145,7 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
         for number, one in enumerate(shown, 1):
             _print_details(number, one, arguments.all)
         _print_next(shown, bench, arguments, own)
-    if not _is_worse(report) and len(report.failed) < len(report.cells):
+    if not report.is_worse and len(report.failed) < len(report.cells):
         print(f"Nothing got worse by {show_ratio(FLOOR)} or more.")
     if small and not arguments.all:
         plural = "s" * (small > 1)
@@ -197,11 +155,6 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
     for names, what in ((report.undecided, "could not be decided"), (report.untimed, "not compared, by --minutes")):
         if names:
             print(f"times of {_count(len(names))} {what}: {_some(names, arguments.all)}")
-    print(f"{_count(len(report.cells))}, {bench.launches} new launches, {show_cost(report.seconds)}")
-
-
-def _is_worse(report: UpgradeReport) -> bool:
-    return any(one.worst.bad and not one.worst.small for one in report.findings)
 
 
 def _table(shown: Sequence[Finding], cells: int) -> Table:

@@ -8,8 +8,7 @@ import dataclasses
 import functools
 import hashlib
 import sys
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -30,7 +29,7 @@ from perfsuite.measure.runner import Runner, Settings, Watch
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
-from perfsuite.upgrade.effects import Blamed, Effect, Kept, blame, effects_of, same
+from perfsuite.upgrade.effects import Effect, Kept, effects_of
 from perfsuite.wire.failure import Failure
 
 FOLDER = "upgrades"  # in the cache
@@ -185,50 +184,6 @@ class Bench:
             return codec.read(path, kind) if path.is_file() and not self.fresh else None
         except FileError:
             return None
-
-
-Effects = Callable[[Kept, Cell], list[Effect]]
-
-
-def attempts(changes: Sequence[Change]) -> list[Kept]:
-    """Each change alone, and all together."""
-    return [*((one,) for one in changes), *([tuple(changes)] if len(changes) > 1 else [])]
-
-
-def blame_cell(bench: Bench, cell: Cell, effects: Effects) -> list[Blamed]:
-    """The causes of what all changes together, or one alone, do to the cell."""
-    changes = tuple(bench.changes)
-    alone = {one: effects((one,), cell) for one in changes}
-    together = effects(changes, cell)
-
-    def needed(effect: Effect) -> Kept:
-        if len(changes) == 2:
-            return changes
-        without = {one: effects(tuple(other for other in changes if other != one), cell) for one in changes}
-        return tuple(
-            one for one in changes if not any(same(effect, other) for other in without[one] if not other.small)
-        )
-
-    return blame(changes, alone, together, needed)
-
-
-def blame_times(bench: Bench, cells: Sequence[Cell], seconds: float) -> tuple[list[Blamed], list[str], list[str]]:
-    """The causes of slower and faster steps, the cells whose times stay undecided, and those that the budget of
-    ``seconds`` does not reach. What is known costs nothing. A release alone is tried only where all of them change
-    something.
-    """
-    changes, begin = tuple(bench.changes), time.monotonic()
-    found: list[Blamed] = []
-    undecided, left = [], []
-    for cell in cells:
-        if time.monotonic() - begin >= seconds:
-            left.append(cell.id)
-            continue
-        if bench.times(changes, cell):
-            found += blame_cell(bench, cell, bench.times)
-        elif bench.pairs(changes, cell).verdict.status == "undecided":
-            undecided.append(cell.id)
-    return found, undecided, left
 
 
 @functools.cache
