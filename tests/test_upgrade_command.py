@@ -12,7 +12,7 @@ from package_index import Index, Upload
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import BAD_INPUT
-from perfsuite.commands._cells import collect, tested
+from perfsuite.commands._cells import collect, selected
 from perfsuite.errors import UsageError
 
 RELEASES = ("demo-kernel==2.0", "demo-loop==2.0")
@@ -160,10 +160,10 @@ def test_a_folder_without_tests_has_a_sample(tmp_path: Path, monkeypatch: pytest
     other = "t5_tiny-single-cpu_x1"
 
     assert found.cells == []
-    assert [cell.id for cell in tested("zero2 and gpt2", catalog, found)] == ["gpt2_tiny-zero2+bf16+nodrop-cpu_x2"]
-    assert [cell.id for cell in tested(other, catalog, found)] == [other]
+    assert [cell.id for cell in selected("zero2 and gpt2", catalog, found)] == ["gpt2_tiny-zero2+bf16+nodrop-cpu_x2"]
+    assert [cell.id for cell in selected(other, catalog, found)] == [other]
     with pytest.raises(UsageError, match="matches none of the 8 cells of the sample"):
-        tested("zero9", catalog, found)
+        selected("zero9", catalog, found)
 
 
 def test_a_folder_that_pytest_cannot_collect_has_its_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -108,7 +108,7 @@ def collect() -> Collected:
     return found
 
 
-def tested(expression: str, catalog: Catalog, found: Collected) -> list[Cell]:
+def selected(expression: str, catalog: Catalog, found: Collected) -> list[Cell]:
     """The cells of the tests that ``-k`` selects, or of the SAMPLE if there are none; whole ids may name any cell.
 
     Cells that cannot run here are skipped and counted. Raises UsageError if none is left.

@@ -25,7 +25,7 @@ from perfsuite.commands._base import (
     kernels_of,
     tolerance_of,
 )
-from perfsuite.commands._cells import collect, tested
+from perfsuite.commands._cells import collect, selected
 from perfsuite.commands._select import add_select
 from perfsuite.errors import UsageError
 from perfsuite.gate.floor import FLOOR
@@ -77,7 +77,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_output("--json", arguments.json)
     begin, collected = time.monotonic(), collect()
     catalog = Catalog(catalog_of(arguments).folders, collected.models)
-    cells = tested(arguments.expression, catalog, collected)
+    cells = selected(arguments.expression, catalog, collected)
     changes, notes, here = changes_of(arguments.words, arguments.since, libraries_of(cells))
     settings, timed = (
         dataclasses.replace(one, import_path=collected.import_path, kernels=kernels_of(arguments))
