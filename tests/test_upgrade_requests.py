@@ -41,6 +41,13 @@ def test_without_words_the_newest_releases_are_tried():
     assert note.startswith("torch is tried only if it is named")
 
 
+def test_nothing_newer_is_no_error(monkeypatch):
+    """A weekly run finds nothing in most weeks."""
+    monkeypatch.setitem(INDEX, "lib", ["1.0", "2.0"])
+
+    assert tried([])[0] == []
+
+
 def test_a_library_that_the_index_lacks_is_noted(monkeypatch):
     """The others are tried all the same; if there is none, that is the error."""
     monkeypatch.delitem(INDEX, "other")

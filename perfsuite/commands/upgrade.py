@@ -46,6 +46,7 @@ TIMED = Settings(steps=20, warmup=3)  # as perfsuite ab
 NAMED = 3  # cells of a line
 WHY = 115  # columns of the evidence, at most
 SHOWN = {"fails": "FAILS", "differs": "DIFFERS", "worse": "WORSE", "better": "better", "runs": "runs again"}
+SMALL = "small"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -79,6 +80,10 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = Catalog(catalog_of(arguments).folders, collected.models)
     cells = selected(arguments.expression, catalog, collected)
     changes, notes, here = changes_of(arguments.words, arguments.since, libraries_of(cells))
+    print("\n".join(notes) + "\n" * bool(notes), end="")
+    if not changes:
+        print(f"Nothing to try: no newer release of {', '.join(name for name in here)}.")
+        return 0
     settings, timed = (
         dataclasses.replace(one, import_path=collected.import_path, kernels=kernels_of(arguments))
         for one in (SETTINGS, TIMED)
@@ -87,7 +92,6 @@ def run(arguments: argparse.Namespace) -> int:
     bench = Bench(
         catalog, changes, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance_of(arguments)
     )
-    print("\n".join(notes) + "\n" * bool(notes), end="")
     _build(bench)
     try:
         _measure(bench, cells)
@@ -162,7 +166,7 @@ def _table(shown: Sequence[Finding], cells: int) -> Table:
     for number, one in enumerate(shown, 1):
         worst = one.worst
         colour = "red" if worst.bad else "green"
-        verdict = Text(f"{number} {SHOWN[worst.kind]}", "dim" if worst.small else colour)
+        verdict = Text(f"{number} {SMALL}", "dim") if worst.small else Text(f"{number} {SHOWN[worst.kind]}", colour)
         releases = [text.partition(" ")[2].replace("->", "→") for text in one.releases]
         what = "the cell" if worst.metric == OUTCOME else worst.title
         table.add_row(
@@ -191,7 +195,7 @@ def _print_next(shown: Sequence[Finding], bench: Bench, arguments: argparse.Name
     halves: dict[str, str] = {}
     options = given(arguments, "--catalog", "--kernels")
     for number, one in enumerate(shown, 1):
-        if not one.worst.bad:
+        if not one.worst.bad or one.worst.small:
             continue
         cell, kept = one.worst.cell, tuple(change for change in bench.changes if change.name in one.libraries)
         words = ["--a", bench.text(()), "--b", bench.text(kept)]

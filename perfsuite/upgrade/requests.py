@@ -33,7 +33,7 @@ def changes_of(
     libraries (their newest release) or files of constraints; without any, all ``libraries``. ``since`` are those of the
     old side; without any, the old side is what is installed, else the new one is.
 
-    Raises UsageError if nothing differs, or for a package that is not installed.
+    Raises UsageError if nothing that is named differs, or for a package that is not installed.
     """
     notes: list[str] = []
     old, new = (_pins(texts, libraries, notes) for texts in (since, words))
@@ -46,7 +46,7 @@ def changes_of(
             raise UsageError(f"{name} is not installed here, so it cannot be upgraded: pip install {name}.")
     sides = [(name, old.get(name, here[name]), new.get(name, here[name])) for name in here]
     changes = [Change(name, before, after, "release") for name, before, after in sides if not _equal(before, after)]
-    if not changes:
+    if not changes and (words or since):
         named = ", ".join(f"{name} {version}" for name, version in here.items())
         raise UsageError(f"There is nothing to try: the releases are those that are installed here ({named}).")
     return changes, notes, here
