@@ -26,7 +26,7 @@ def plain(layer, hidden, workspace=False):
     return torch.relu(layer(hidden))
 
 
-delay = synchronisation = memory = gather = interaction = plain
+delay = synchronisation = memory = gather = interaction = broken = plain
 
 
 def finish(kind, hidden):
@@ -56,6 +56,10 @@ def interaction(layer, hidden, workspace=False):
     if workspace:
         KEPT.append(torch.empty(64 * 1024, dtype=torch.uint8))
     return torch.relu(layer(hidden))
+
+
+def broken(layer, hidden, workspace=False):
+    raise RuntimeError("demo-kernel 2 has no broken kernels.")
 
 
 gather = plain
@@ -106,7 +110,7 @@ def build(definition):
 CONFTEST = """
 from perfsuite import Model, Workload
 
-KINDS = ("delay", "synchronisation", "memory", "gather", "interaction")
+KINDS = ("delay", "synchronisation", "memory", "gather", "interaction", "broken")
 
 
 def pytest_perf_models(config):
@@ -123,7 +127,7 @@ TEST = """
 import pytest
 
 
-@pytest.mark.perf_cell("{cell}")
+@pytest.mark.perf_cell({cells})
 def test_performance(perf_cell):
     perf_cell.check()
 """
@@ -133,6 +137,7 @@ CELLS = {
     "memory": "demo_memory-single-cpu_x1",
     "gather": "demo_gather-ddp-cpu_x2",
     "interaction": "demo_interaction-single-cpu_x1",
+    "broken": "demo_broken-single-cpu_x1",
 }
 
 
@@ -163,9 +168,15 @@ class User:
     def perf(self, release: str, kind: str, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run the cell's test with both packages at that release."""
         file = self.folder / f"test_{kind}.py"
-        file.write_text(TEST.replace("{cell}", CELLS[kind]))
+        file.write_text(TEST.replace("{cells}", repr(CELLS[kind])))
         command = [self.pythons[release], "-m", "pytest", "-p", "no:cacheprovider", "--perf", "--perf-steps=3"]
         command += ["--perf-warmup=1", *arguments, str(file)]
+        return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
+
+    def upgrade(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `perfsuite upgrade` with both packages at 1.0, over the cells of all kinds."""
+        (self.folder / "test_all.py").write_text(TEST.replace("{cells}", repr([*CELLS.values()])[1:-1]))
+        command = [self.pythons["1.0"], "-m", "perfsuite.cli", "upgrade", *arguments]
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
 
 

@@ -1,11 +1,21 @@
-"""The cells that a command measures: those given, or those with a baseline that match an expression."""
+"""The cells that a command measures: those given, those with a baseline, or those that the tests here train."""
 
 import argparse
+import contextlib
+import importlib.util
+import io
+import sys
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
 
+from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import cells_meant, parse_cell
+from perfsuite.cell import Cell, cells_meant, named_whole, parse_cell
 from perfsuite.commands._base import add_baselines, store_of
+from perfsuite.commands._ini import ini_of
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import why_absent, why_missing
 
@@ -45,6 +55,78 @@ def cells_of(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
     if len(absent) == len(picked):
         raise UsageError(f"-k {arguments.k!r} matches no cell that this machine can run.")
     return [cell for cell in picked if cell not in absent]
+
+
+# One cell for each library that a release may change, without dropout, whose random numbers may change.
+SAMPLE = (
+    "gpt2_tiny-ddp+acc2+nodrop+hf_trainer-cpu_x2",
+    "t5_tiny-ddp+acc2+nodrop+accelerate-cpu_x2",
+    "gpt2_tiny-zero2+bf16+nodrop-cpu_x2",
+    "llama_tiny-zero3+bf16+nodrop-cpu_x2",
+    "llama_tiny-fsdp2+bf16+nodrop-cpu_x2",
+    "gpt2_tiny-ddp+lora+nodrop-cpu_x2",
+    "gpt2_tiny-ddp+adamw8bit+nodrop-cpu_x2",
+    "gpt2_tiny-ddp+adamw8bit_ao+nodrop-cpu_x2",
+)
+
+
+@dataclass
+class Collected:
+    """What `pytest --perf` collects here: the cells' ids, the conftests' models and the folders of imports.
+
+    It is a plugin of that pytest.
+    """
+
+    cells: list[str] = field(default_factory=list)
+    models: tuple[Model, ...] = ()
+    import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+
+    def pytest_collection_finish(self, session: Any) -> None:
+        """Read them off. pytest resets the folders at its end."""
+        found = [item.callspec.params.get("perf_cell") for item in session.items if hasattr(item, "callspec")]
+        self.cells = list(dict.fromkeys(cell.id for cell in found if cell))
+        config = session.config
+        self.models = tuple(one for some in config.hook.pytest_perf_models(config=config) for one in some)
+        self.import_path = tuple(sys.path)
+
+
+def collect() -> Collected:
+    """Collect the tests of the working folder as `pytest --perf` does. Raises UsageError if pytest cannot."""
+    import pytest
+
+    here, found = Path.cwd(), Collected()
+    if ini_of(here).path is None and not [*here.glob("conftest.py"), *here.glob("test_*.py")]:
+        return found  # no place of tests: pytest would search every folder below
+    alone = ["-n0"] if importlib.util.find_spec("xdist") else []
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
+        code = pytest.main(["--perf", "--collect-only", "--quiet", *alone], plugins=[found])
+    if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
+        lines = [line for line in said.getvalue().splitlines() if line.startswith(("E ", "ERROR"))]
+        reason = " ".join(lines[0].split()[1:]) if lines else f"exit code {int(code)}"
+        raise UsageError(f"pytest cannot collect the cells of this folder: {reason}. See pytest --perf --collect-only.")
+    return found
+
+
+def selected(expression: str, catalog: Catalog, found: Collected) -> list[Cell]:
+    """The cells of the tests that ``-k`` selects, or of the SAMPLE if there are none; whole ids may name any cell.
+
+    Cells that cannot run here are skipped and counted. Raises UsageError if none is left.
+    """
+    known = found.cells or list(SAMPLE)
+    whole = named_whole(expression, known, catalog) if expression else set()
+    picked = sorted(whole) or list(filter(cells_meant(expression, known, catalog), known))
+    if not picked:
+        where = "the tests here" if found.cells else "the sample"
+        raise UsageError(
+            f"-k {expression!r} matches none of the {len(known)} cells of {where}." + hint(expression, known)
+        )
+    absent = {cell: reason for cell in picked if (reason := _why_not(cell, catalog))}
+    for reason, count in Counter(absent.values()).items():
+        print(f"{count} {'cell' if count == 1 else 'cells'} skipped: {reason}")
+    if len(absent) == len(picked):
+        raise UsageError("This machine can run none of the chosen cells.")
+    return [parse_cell(cell, catalog) for cell in picked if cell not in absent]
 
 
 def _why_not(text: str, catalog: Catalog) -> str:

@@ -61,9 +61,13 @@ def tells_dates(library: str) -> bool:
 @cache
 def _files(address: str, library: str) -> list[Any]:
     """The index's entries for each file. Raises UsageError as `releases` does."""
-    from pypi_simple import NoSuchProjectError, PyPISimple
-    from requests.exceptions import RequestException
-
+    try:
+        from pypi_simple import NoSuchProjectError, PyPISimple
+        from requests.exceptions import RequestException
+    except ImportError as error:
+        raise UsageError(
+            "Releases are listed with pypi-simple, which is not installed: pip install pypi-simple."
+        ) from error
     try:
         with PyPISimple(address) if address else PyPISimple() as client:
             return client.get_project_page(library, timeout=60).packages

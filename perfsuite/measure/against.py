@@ -70,7 +70,7 @@ def changes_to(reference: str, repository: Path) -> list[Change]:
     reference = reference.strip().removeprefix(REVISION)
     path = Path(reference)
     if path.is_file():
-        found = list(_releases(_constraints(path)))
+        found = list(_releases(constraints(path)))
     elif "==" in reference or "://" in reference:
         texts = [reference] if " @ " in reference else reference.split()
         found = list(_releases((pinned(text) for text in texts), all_here=True))
@@ -97,7 +97,7 @@ def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> It
             yield Change(requirement.name, version, here, "release")
 
 
-def _constraints(path: Path) -> Iterator[Requirement]:
+def constraints(path: Path) -> Iterator[Requirement]:
     """The pins of a file of constraints that apply to this machine. Raises FileError for a line that is not a pin."""
     try:
         lines = path.read_text().splitlines()

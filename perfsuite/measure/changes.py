@@ -39,6 +39,11 @@ def listed(things: Iterable[object]) -> str:
     return f"{', '.join(most)} and {last}" if most else last
 
 
+def requirement_of(name: str, release: str) -> str:
+    """``name==version``, or ``name @ url``."""
+    return f"{name} @ {release}" if "://" in release else f"{name}=={release}"
+
+
 def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) -> list[Change]:
     """Every difference between the environments of a baseline's run and of a measurement."""
     found = [code] if code else []

@@ -25,7 +25,7 @@ from perfsuite.gate.paired import LOOKS, MOST_PAIRS
 from perfsuite.gate.pool import own_code_since, runs_of
 from perfsuite.launch.environments import HERE, at_revision, with_releases
 from perfsuite.measure.ab import PAIR_SECONDS, RUNNING, Experiment, Side, catalog_at
-from perfsuite.measure.changes import CODE, Change, changes_since, code_change, code_of, listed
+from perfsuite.measure.changes import CODE, Change, changes_since, code_change, code_of, listed, requirement_of
 from perfsuite.measure.culprits import Found, culprits
 from perfsuite.measure.runner import Settings, Watch
 from perfsuite.records.baseline import Baseline
@@ -217,8 +217,7 @@ def _is_worse(verdict: Verdict, metrics: Sequence[str]) -> bool | None:
 
 def requirements(changes: Iterable[Change]) -> list[str]:
     """The releases to install to revert these changes."""
-    releases = [(one.name, one.before) for one in changes if one.kind == "release"]
-    return [f"{name} @ {before}" if "://" in before else f"{name}=={before}" for name, before in releases]
+    return [requirement_of(one.name, one.before) for one in changes if one.kind == "release"]
 
 
 @dataclass

@@ -77,7 +77,7 @@ def compare_releases(
             b=b,
             status="failed",
             outcomes=("failed", "failed"),
-            reasons=(_sentence(str(error)), ""),
+            reasons=(sentence(str(error)), ""),
             seconds=0.0,
             date=timestamp(),
         )
@@ -122,7 +122,7 @@ def of_comparison(found: Comparison, cell: str, pair: Pair, seconds: float) -> S
 
 
 def _reason(measurement: Measurement) -> str:
-    return _sentence(measurement.failure.message) if measurement.failure else ""
+    return sentence(measurement.failure.message) if measurement.failure else ""
 
 
 def _share(found: Comparison, metric: str) -> float | None:
@@ -130,8 +130,8 @@ def _share(found: Comparison, metric: str) -> float | None:
     return None if not old or new is None else round(new / old - 1, 6)
 
 
-def _sentence(text: str) -> str:
-    """Without the rank, which was the first to say it by chance, and the folders of the machine."""
+def sentence(text: str) -> str:
+    """A failure's message without the rank, which was the first to say it by chance, and the folders of the machine."""
     text = re.sub(r"^Rank \d+: ", "", " ".join(text.split()))
     return re.sub(r"/\S*/(?=[^/\s]+)", "…/", text)
 

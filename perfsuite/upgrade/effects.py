@@ -1,0 +1,175 @@
+"""What releases changed in the cells, which of them did, and the lines in which this is reported.
+
+A cause usually moves one metric in many cells, so a finding joins the effects of one cause on one metric.
+"""
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.compare import Comparison
+from perfsuite.gate.floor import FLOOR, is_small
+from perfsuite.measure.changes import Change
+from perfsuite.replay.comparing import of_comparison
+from perfsuite.wire.record import Record
+
+# Worst first. "differs": the cell computes something else. "runs": it runs now, and did not before.
+KINDS = ("fails", "differs", "worse", "better", "runs")
+BAD = KINDS[:3]
+ALONE, TOGETHER, SUM = "alone", "together only", "adds up"
+OUTCOME = "outcome"
+TIME = "time"  # the key of all timed metrics: one cause slows several
+Kept = tuple[Change, ...]
+
+
+class Effect(Record, frozen=True, kw_only=True):
+    """One metric of a cell, before and after. ``share`` is the relative difference, None from nothing to something;
+    ``why`` is the evidence, or the reason of a failure. ``small``: below the floor.
+    """
+
+    cell: str
+    metric: str
+    title: str
+    kind: str
+    old: str
+    new: str
+    change: str
+    share: float | None
+    why: str = ""
+    small: bool = False
+
+    @property
+    def bad(self) -> bool:
+        return self.kind in BAD
+
+    @property
+    def size(self) -> float:
+        return math.inf if self.share is None else abs(self.share)
+
+
+@dataclass(frozen=True)
+class Blamed:
+    """An effect and the changes that cause it: one ALONE, several TOGETHER, or several that each add a little."""
+
+    effect: Effect
+    by: Kept
+    how: str
+
+
+class Finding(Record, frozen=True, kw_only=True):
+    """The effects of one cause on one metric, the largest first. ``releases`` are ``name old -> new``."""
+
+    libraries: list[str]
+    releases: list[str]
+    how: str
+    effects: list[Effect]
+
+    @property
+    def worst(self) -> Effect:
+        return self.effects[0]
+
+    @property
+    def cells(self) -> list[str]:
+        return list(dict.fromkeys(one.cell for one in self.effects))
+
+
+def effects_of(found: Comparison, metrics: Iterable[Metric]) -> list[Effect]:
+    """Every difference of a comparison; none if neither side fits."""
+    cell, known = found.b.cell, {metric.name: metric for metric in metrics}
+    seen = of_comparison(found, cell, ("", ""), 0.0)
+    old, new = seen.outcomes
+    if (old == "fits") != (new == "fits"):
+        kind, why = ("fails", seen.reasons[1]) if old == "fits" else ("runs", seen.reasons[0])
+        return [
+            Effect(
+                cell=cell, metric=OUTCOME, title=OUTCOME, kind=kind, old=old, new=new, change="", share=None, why=why
+            )
+        ]
+    times = {one.metric: one.ratio - 1 for one in found.times}
+    notes = {line.metric: line.note for line in found.verdict.lines}
+    effects = []
+    for one in seen.moved:
+        metric, share = known[one.metric], times.get(one.metric, one.share)
+        differs = metric.worse == "different" or one.metric not in found.a.readings.keys() & found.b.readings.keys()
+        kind = "better" if one.better else "differs" if differs else "worse"
+        effects.append(
+            Effect(
+                cell=cell,
+                metric=one.metric,
+                title=one.title,
+                kind=kind,
+                old=one.old,
+                new=one.new,
+                change=one.change,
+                share=share,
+                why=notes.get(one.metric, ""),
+                small=metric.hold != "close" and is_small(share),  # a loss has a bound of its own
+            )
+        )
+    return effects
+
+
+def blame(
+    changes: Sequence[Change],
+    alone: Mapping[Change, Sequence[Effect]],
+    together: Sequence[Effect],
+    needed: Callable[[Effect], Kept],
+) -> list[Blamed]:
+    """The causes of all effects on one cell. ``needed`` finds the changes without which an effect does not appear; it
+    is asked for what no change causes alone.
+    """
+    found = [Blamed(effect, (change,), ALONE) for change in changes for effect in alone[change]]
+    if len(changes) == 1:
+        return found
+    for effect in together:
+        movers = [one for one in found if one.how == ALONE and same(one.effect, effect)]
+        if _explained(effect, [one.effect for one in movers]):
+            if not effect.small and all(one.effect.small for one in movers):
+                found = [one for one in found if one not in movers]
+                found.append(Blamed(effect, tuple(one.by[0] for one in movers), SUM))
+        elif effect.small:  # it is worth no further launches
+            found.append(Blamed(effect, tuple(changes), TOGETHER))
+        else:
+            found.append(Blamed(effect, needed(effect) or tuple(changes), TOGETHER))
+    return found
+
+
+def same(one: Effect, other: Effect) -> bool:
+    """Whether both move the same metric the same way."""
+    return (one.metric, one.bad) == (other.metric, other.bad)
+
+
+def _explained(together: Effect, alone: Sequence[Effect]) -> bool:
+    """Whether the changes' own effects are together as large, up to the floor. Those on numbers that only differ do not
+    add up: one is enough.
+    """
+    if not alone or together.kind not in ("worse", "better"):
+        return bool(alone)
+    shares = [one.share for one in [*alone, together]]
+    if None in shares:
+        return any(one.share is None for one in alone)
+    *parts, whole = [share for share in shares if share is not None]
+    expected = max(abs(sum(parts)), abs(math.prod(1 + part for part in parts) - 1))
+    return abs(whole) < expected + FLOOR
+
+
+def findings(blamed: Iterable[Blamed], timed: Iterable[str]) -> list[Finding]:
+    """One for each cause and metric, by its worst effect: failures, other results, worse, better; small ones last."""
+    groups: dict[tuple[object, ...], list[Blamed]] = {}
+    times = set(timed)
+    for one in blamed:
+        effect = one.effect
+        metric = effect.why if effect.metric == OUTCOME else TIME if effect.metric in times else effect.metric
+        groups.setdefault((one.by, one.how, effect.kind, effect.small, metric), []).append(one)
+    made = [_finding(group) for group in groups.values()]
+    return sorted(made, key=lambda one: (one.worst.small, KINDS.index(one.worst.kind), -one.worst.size))
+
+
+def _finding(group: Sequence[Blamed]) -> Finding:
+    return Finding(
+        libraries=[change.name for change in group[0].by],
+        releases=[str(change) for change in group[0].by],
+        how=group[0].how,
+        effects=sorted((one.effect for one in group), key=lambda effect: -effect.size),
+    )

@@ -1,0 +1,147 @@
+"""Which releases an upgrade tries: from the words of the command to changes, old release -> new release."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+
+from perfsuite.cell import Cell
+from perfsuite.compatibility.proofs import LIBRARIES
+from perfsuite.errors import UnknownName, UsageError
+from perfsuite.history import index
+from perfsuite.launch.environments import pinned
+from perfsuite.measure.against import constraints
+from perfsuite.measure.changes import Change
+
+TORCH = "torch"  # its default build needs gigabytes of CUDA, so it is tried only if it is named
+Pins = Mapping[str, str]  # a version or an address, by name
+
+
+def libraries_of(cells: Iterable[Cell]) -> list[str]:
+    """The installed packages that the cells train with, those of their strategies and models included."""
+    names = [name for cell in cells for name in (*cell.strategy.packages, *cell.model.packages)]
+    return [name for name in dict.fromkeys(map(canonicalize_name, [*LIBRARIES, *names])) if _installed(name)]
+
+
+def changes_of(
+    words: Sequence[str], since: Sequence[str], libraries: Sequence[str]
+) -> tuple[list[Change], list[str], Pins]:
+    """What to try, what was left out and why, and what is installed of it. ``words`` are requirements, names of
+    libraries (their newest release) or files of constraints; without any, all ``libraries``. ``since`` are those of the
+    old side; without any, the old side is what is installed, else the new one is.
+
+    Raises UsageError if nothing that is named differs, or for a package that is not installed.
+    """
+    notes: list[str] = []
+    old, new = (_pins(texts, libraries, notes) for texts in (since, words))
+    if not words and not since:
+        new = _newest_of([name for name in libraries if name != TORCH], notes)
+        notes += [f"{TORCH} is tried only if it is named: perfsuite upgrade {TORCH}==VERSION"]
+    here = {name: _installed(name) for name in {**old, **new}}
+    for name, version in here.items():
+        if not version:
+            raise UsageError(f"{name} is not installed here, so it cannot be upgraded: pip install {name}.")
+    sides = [(name, old.get(name, here[name]), new.get(name, here[name])) for name in here]
+    changes = [Change(name, before, after, "release") for name, before, after in sides if not _equal(before, after)]
+    if not changes and (words or since):
+        named = ", ".join(f"{name} {version}" for name, version in here.items())
+        raise UsageError(f"There is nothing to try: the releases are those that are installed here ({named}).")
+    return changes, notes, here
+
+
+def why_unknown(change: Change) -> str:
+    """The sentence that the package index does not have a release, with the nearest ones; empty if it has both, or if
+    it does not answer.
+    """
+    for version in (change.before, change.after):
+        try:
+            known = (
+                [] if "://" in version or Version(version).is_prerelease else index.releases(change.name, yanked=True)
+            )
+        except UsageError:
+            return ""
+        if known:
+            try:
+                index.one(change.name, version.partition("+")[0], known)
+            except UsageError as error:
+                return str(error)
+    return ""
+
+
+def between(change: Change) -> list[str]:
+    """The final releases between the two, in order; empty if the index does not say."""
+    try:
+        low, high = sorted((Version(change.before), Version(change.after)))
+        known = index.releases(change.name)
+    except (UsageError, ValueError):
+        return []
+    return [one.version for one in known if low < Version(one.version) < high]
+
+
+def _pins(texts: Sequence[str], libraries: Sequence[str], notes: list[str]) -> dict[str, str]:
+    """The releases of these words; what a file has in addition is noted."""
+    found: dict[str, str] = {}
+    for text in texts:
+        if Path(text).is_file():
+            found |= _of_file(Path(text), libraries, notes)
+        elif "=" in text or "@" in text:
+            for part in [text] if "@" in text else text.split():
+                found |= dict([_pin(pinned(part))])
+        else:
+            name = canonicalize_name(text)
+            if not _installed(name):
+                raise UnknownName("installed library", text, libraries, "Or give a file, or a release: NAME==VERSION.")
+            found[name] = _newest(name)
+    return found
+
+
+def _newest(name: str) -> str:
+    """Its newest final release, or the installed one if that is newer. Raises UsageError if the index has none."""
+    return max(index.releases(name)[-1].version, _installed(name), key=Version)
+
+
+def _newest_of(names: Sequence[str], notes: list[str]) -> dict[str, str]:
+    """The same of all that the index has. Raises UsageError if that is none."""
+    found, problems = {}, []
+    for name in names:
+        try:
+            found[name] = _newest(name)
+        except UsageError as error:
+            problems.append(error)
+    if problems and not found:
+        raise problems[0]
+    notes += map(str, problems)
+    return found
+
+
+def _of_file(path: Path, libraries: Sequence[str], notes: list[str]) -> dict[str, str]:
+    """A file pins everything; what the cells do not train with stays as it is here."""
+    pins = dict(map(_pin, constraints(path)))
+    if TORCH in pins and not _equal(pins[TORCH], _installed(TORCH)):
+        notes.append(f"{TORCH} {pins[TORCH]} of {path} is left out: to try it, name it: {TORCH}=={pins[TORCH]}")
+    others = len(pins.keys() - {*libraries, TORCH})
+    if others:
+        notes.append(f"other packages of {path} stay as they are here, unless a release forces another: {others}")
+    return {name: version for name, version in pins.items() if name in libraries and name != TORCH}
+
+
+def _pin(requirement: Requirement) -> tuple[str, str]:
+    version = next((part.version for part in requirement.specifier if part.operator == "=="), "")
+    return canonicalize_name(requirement.name), requirement.url or version
+
+
+def _installed(name: str) -> str:
+    """The version without its build, as a requirement names it; empty if there is none."""
+    try:
+        return metadata.version(name).partition("+")[0]
+    except metadata.PackageNotFoundError:
+        return ""
+
+
+def _equal(one: str, other: str) -> bool:
+    if "://" in one or "://" in other or not one or not other:
+        return one == other
+    return Version(one) == Version(other)

@@ -1,0 +1,194 @@
+"""Runs the cells in the environments of an upgrade: with each release alone, and with all of them.
+
+What was measured is kept in perfsuite's cache folder, by everything that it depends on, so a later run resumes. A cell
+that failed is measured again, since the cause may be gone. The folder ``upgrades`` there may be deleted at any time.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell
+from perfsuite.errors import FileError, UsageError
+from perfsuite.gate.compare import Comparison, compare
+from perfsuite.gate.gather import failed
+from perfsuite.gate.terms import terms_of
+from perfsuite.launch.environments import HERE, installed, with_releases
+from perfsuite.launch.machine import describe
+from perfsuite.measure.ab import RUNNING, Experiment, Side
+from perfsuite.measure.changes import Change, code_of, git, requirement_of
+from perfsuite.measure.runner import Runner, Settings, Watch
+from perfsuite.paths import cache_folder
+from perfsuite.records import codec
+from perfsuite.records.measurement import Measurement
+from perfsuite.upgrade.effects import Effect, Kept, effects_of
+from perfsuite.wire.failure import Failure
+
+FOLDER = "upgrades"  # in the cache
+PACKAGE = Path(__file__).parents[1]
+T = TypeVar("T", Measurement, Comparison)
+
+
+@dataclass
+class Bench:
+    """One upgrade: its environments, and what was measured in them. ``here`` are the installed releases of ``changes``.
+    ``settings`` are those of exact metrics, ``timed`` those of times. With ``fresh``, nothing kept is read. The error
+    rates of times are for ``run_size`` cells, ``tolerance`` is that of `ab`. ``launches`` counts what was not known.
+    """
+
+    catalog: Catalog
+    changes: Sequence[Change]
+    here: Mapping[str, str]
+    settings: Settings
+    timed: Settings
+    watch: Watch
+    fresh: bool = False
+    run_size: int = 1
+    tolerance: float | None = None
+    launches: int = 0
+    _sides: dict[Kept, Side | str] = field(default_factory=dict)
+    _found: dict[tuple[Kept, str], Measurement] = field(default_factory=dict)
+    _pairs: dict[tuple[Kept, str], Comparison] = field(default_factory=dict)
+
+    def text(self, kept: Kept) -> str:
+        """The side with these changes, the others reverted, as `perfsuite ab` takes it: ``here`` or releases."""
+        return " ".join(self._requirements(kept)) or RUNNING
+
+    def side(self, kept: Kept) -> Side | str:
+        """Its environment, or the reason why there is none."""
+        if kept not in self._sides:
+            wanted = self._requirements(kept)
+            try:
+                environment = with_releases(wanted) if wanted else HERE
+                self._sides[kept] = Side(self.text(kept), self.catalog, environment)
+            except UsageError as error:
+                self._sides[kept] = str(error)
+        return self._sides[kept]
+
+    def brings(self, kept: Kept) -> list[str]:
+        """``tokenizers 0.22.0``: what the releases force in addition."""
+        side = self.side(kept)
+        if isinstance(side, str):
+            return []
+        wanted = {name for name, _ in self._wanted(kept)}
+        return [f"{name} {version}" for name, version in side.environment.installed if name not in wanted]
+
+    def measure(self, kept: Kept, cells: Iterable[Cell]) -> None:
+        """Measure the cells with these changes, unless that is known, with one rank server for all of them."""
+        side = self.side(kept)
+        waiting = [cell for cell in cells if (kept, cell.id) not in self._found]
+        if isinstance(side, str):
+            self._found.update({(kept, cell.id): self._no_environment(cell, side) for cell in waiting})
+            return
+        places = {cell.id: self._place([side], cell, self.settings) for cell in waiting}
+        known = {name: found for name, place in places.items() if (found := self._read(place, Measurement))}
+        self._found.update({(kept, name): found for name, found in known.items()})
+        waiting = [cell for cell in waiting if cell.id not in known]
+        runner = Runner(self.catalog, self.settings, side.environment)
+        try:
+            for cell in waiting:
+                self.launches += 1
+                found = self._found[kept, cell.id] = runner.measure(cell, self.watch)
+                if found.outcome != "failed":
+                    codec.write(places[cell.id], found)
+        finally:
+            runner.close()
+
+    def effects(self, kept: Kept, cell: Cell) -> list[Effect]:
+        """What these changes do to the cell in exact metrics, by one launch of each side."""
+        for one in ((), kept):
+            self.measure(one, [cell])
+        a, b = self._found[(), cell.id], self._found[kept, cell.id]
+        metrics = self.catalog.metrics(cell.strategy.engine.process)
+        name = cell.strategy.name
+        return effects_of(compare([a], [b], metrics, strategies=(name, name), terms=terms_of(cell.id)), metrics)
+
+    def outcome(self, cell: Cell) -> Measurement:
+        """The cell's measurement with none of the changes."""
+        self.measure((), [cell])
+        return self._found[(), cell.id]
+
+    def times(self, kept: Kept, cell: Cell) -> list[Effect]:
+        """What they do to its times, or to all if one of the sides has no environment."""
+        if any(isinstance(self.side(one), str) for one in ((), kept)):
+            return self.effects(kept, cell)
+        metrics = self.catalog.metrics(cell.strategy.engine.process)
+        timed = {metric.name for metric in metrics if metric.hold == "time"}
+        found = self.pairs(kept, cell)
+        return [one for one in effects_of(found, metrics) if one.metric in timed]
+
+    def pairs(self, kept: Kept, cell: Cell) -> Comparison:
+        """The comparison by pairs of launches, with times."""
+        if (kept, cell.id) not in self._pairs:
+            self._pairs[kept, cell.id] = self._in_pairs(kept, cell)
+        return self._pairs[kept, cell.id]
+
+    def _in_pairs(self, kept: Kept, cell: Cell) -> Comparison:
+        a, b = self.side(()), self.side(kept)
+        assert isinstance(a, Side) and isinstance(b, Side)  # the cell ran on both
+        place = self._place([a, b], cell, self.timed, self.run_size, self.tolerance)
+        known = self._read(place, Comparison)
+        if known:
+            return known
+        self.launches += 1
+        interleave = "steps" if cell.hardware.device is None else "launches"
+        session = Experiment(a, b, [], self.timed, self.tolerance, interleave=interleave, run_size=self.run_size)
+        try:
+            found = session.compare((cell, cell), self.watch)
+        finally:
+            session.close()
+        if found.verdict.status != "failed":
+            codec.write(place, found)
+        return found
+
+    def _requirements(self, kept: Kept) -> list[str]:
+        return [requirement_of(name, release) for name, release in self._wanted(kept)]
+
+    def _wanted(self, kept: Kept) -> list[tuple[str, str]]:
+        """The releases of a side that differ from the installed ones."""
+        chosen = {one.name: one.after if one in kept else one.before for one in self.changes}
+        return [(name, release) for name, release in chosen.items() if release != self.here[name]]
+
+    def _no_environment(self, cell: Cell, reason: str) -> Measurement:
+        return failed(
+            cell.id,
+            Failure(kind="raised", rank=None, message=f"no environment: {reason}"),
+            world_size=cell.hardware.world_size,
+            machine=describe(cell.hardware, self.catalog, []),
+            wall_seconds=0.0,
+            capacity_bytes=None,
+        )
+
+    def _place(self, sides: Sequence[Side], cell: Cell, settings: Settings, *terms: float | None) -> Path:
+        """The file for a measurement of the cell on one side, or of times on both."""
+        root = git(Path.cwd(), "rev-parse", "--show-toplevel") or "."
+        own = code_of(cell, self.catalog, Path(root))
+        how = dataclasses.replace(settings, import_path=())
+        model = msgspec.json.encode(cell.model, order="deterministic").decode()
+        parts = [cell.id, model, str(how), str(terms), sys.version, *installed(), _content(str(PACKAGE))]
+        parts += [*map(_content, own), *(side.environment.python for side in sides)]
+        name = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+        return cache_folder() / FOLDER / f"{cell.id}.{name}.json"
+
+    def _read(self, path: Path, kind: type[T]) -> T | None:
+        """What is kept there; None if that is nothing, or torn."""
+        try:
+            return codec.read(path, kind) if path.is_file() and not self.fresh else None
+        except FileError:
+            return None
+
+
+@functools.cache
+def _content(place: str) -> str:
+    """A hash of the Python files of a folder, or of one."""
+    path = Path(place)
+    files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
+    return hashlib.sha256(b"\0".join(file.read_bytes() for file in files)).hexdigest()

@@ -1,0 +1,179 @@
+"""An upgrade's effects: whose fault they are, what is one line, what comes first, and what is too small for a line."""
+
+import gate_samples as samples
+import msgspec
+import pytest
+
+from perfsuite.gate.compare import compare
+from perfsuite.gate.floor import FLOOR, is_small
+from perfsuite.gate.terms import terms_of
+from perfsuite.measure.changes import Change
+from perfsuite.upgrade.effects import ALONE, SUM, TOGETHER, Effect, blame, effects_of, findings
+from perfsuite.wire.sample import Reading
+
+A, B, C = (Change(name, "1", "2", "release") for name in "abc")
+
+
+def effect(
+    metric: str = "memory", share: float | None = 0.1, cell: str = "one", kind: str = "", why: str = ""
+) -> Effect:
+    """By default 10 % more memory."""
+    kind = kind or ("worse" if share is None or share > 0 else "better")
+    return Effect(
+        cell=cell,
+        metric=metric,
+        title=metric,
+        kind=kind,
+        old="old",
+        new="new",
+        change="",
+        share=share,
+        why=why,
+        small=is_small(share),
+    )
+
+
+def never(found: Effect) -> tuple[Change, ...]:
+    raise AssertionError(f"{found} needs no further launch")
+
+
+def causes(alone: dict[Change, list[Effect]], together: list[Effect], needed=never) -> list[tuple[str, str]]:
+    """Names and how, of each blamed effect."""
+    found = blame(list(alone), alone, together, needed)
+    return [("".join(change.name for change in one.by), one.how) for one in found]
+
+
+def test_one_change_needs_no_second_side():
+    """What it does alone is what all do."""
+    assert causes({A: [effect()]}, [effect()]) == [("a", ALONE)]
+
+
+def test_what_a_change_does_alone_is_its_fault():
+    """Also if two do."""
+    assert causes({A: [effect()], B: []}, [effect()]) == [("a", ALONE)]
+    assert causes({A: [effect()], B: [effect(share=0.2)]}, [effect(share=0.3)]) == [("a", ALONE), ("b", ALONE)]
+
+
+def test_what_none_does_alone_needs_several():
+    """The changes without which it is not there are named; another metric explains nothing, and neither does another
+    direction.
+    """
+    alone = {A: [effect("other")], B: [effect(share=-0.1)], C: []}
+
+    assert causes(alone, [effect()], lambda _: (A, B))[-1] == ("ab", TOGETHER)
+
+
+def test_more_than_the_sum_is_an_interaction():
+    """By more than the floor; what grows as the product is no interaction."""
+    alone = {A: [effect(share=0.5)], B: [effect(share=0.5)]}
+
+    assert ("ab", TOGETHER) not in causes(alone, [effect(share=1.25)])
+    assert ("ab", TOGETHER) in causes(alone, [effect(share=1.25 + 2 * FLOOR)], lambda _: (A, B))
+
+
+def test_small_ones_may_add_up():
+    """Each is below the floor, together they are not."""
+    small = effect(share=0.6 * FLOOR)
+
+    assert causes({A: [small], B: [small]}, [effect(share=1.2 * FLOOR)]) == [("ab", SUM)]
+
+
+def test_a_small_interaction_costs_no_launch():
+    """It is in the line of small differences."""
+    assert causes({A: [], B: []}, [effect(share=FLOOR / 2)]) == [("ab", TOGETHER)]
+
+
+@pytest.mark.parametrize(("share", "small"), [(FLOOR, False), (-FLOOR, False), (0.99 * FLOOR, True), (None, False)])
+def test_the_floor(share, small):
+    """From nothing to something is never small."""
+    assert is_small(share) is small
+
+
+def found(*effects: Effect):
+    return findings(blame([A], {A: effects}, effects, never), ["step", "iteration"])
+
+
+def test_one_cause_on_one_metric_is_one_line():
+    """Over all its cells, the largest first."""
+    (one,) = found(effect(cell="one"), effect(cell="two", share=0.3), effect(cell="three", share=0.2))
+
+    assert one.cells == ["two", "three", "one"]
+    assert one.worst.share == 0.3
+
+
+def test_what_differs_in_kind_is_another_line():
+    """Worse and better, small and large, two metrics, two reasons of a failure; but several times are one."""
+    fails = [effect("outcome", None, "one", "fails", "no"), effect("outcome", None, "two", "fails", "never")]
+
+    assert len(found(effect(), effect(share=-0.1), effect(share=FLOOR / 2), effect("other"), *fails)) == 6
+    assert len(found(effect("step"), effect("iteration", 0.2))) == 1
+
+
+def test_the_worst_comes_first():
+    """Failures, other results, then by size; better after worse, small ones last."""
+    order = [
+        effect("a", None, kind="fails"),
+        effect("b", 0.0001, kind="differs"),
+        effect("c", None),
+        effect("d", 0.5),
+        effect("e", 0.1),
+        effect("f", -0.9),
+        effect("g", 0.005),
+    ]
+    order[1] = msgspec.structs.replace(order[1], small=False)  # a loss
+
+    assert [one.worst.metric for one in found(*reversed(order))] == list("abcdefg")
+
+
+def of(old=None, new=None) -> dict[str, Effect]:
+    """The effects by metric of two measurements."""
+    a, b = (one if one is not None else samples.measurement() for one in (old, new))
+    compared = compare([a], [b], samples.METRICS, strategies=("zero3", "zero3"), terms=terms_of(samples.CELL))
+    return {one.metric: one for one in effects_of(compared, samples.METRICS)}
+
+
+def test_equal_sides_have_no_effects():
+    """Not even small ones."""
+    assert of() == {}
+
+
+def test_bytes_below_the_floor_are_small():
+    """128 of 20 GiB are an effect all the same: the gate is exact."""
+    one = of(new=samples.measurement(peak_memory_bytes=samples.memory(20 * samples.GIB + 128)))["peak_memory_bytes"]
+
+    assert (one.kind, one.small, one.new) == ("worse", True, "21,474,836,608 B")
+
+
+def test_more_memory_is_worse():
+    """With its share and its evidence."""
+    one = of(new=samples.measurement(peak_memory_bytes=samples.memory(22 * samples.GIB)))["peak_memory_bytes"]
+
+    assert (one.kind, one.small, one.share, one.change) == ("worse", False, pytest.approx(0.1), "+10.0 %")
+    assert one.why
+
+
+def test_another_loss_is_never_small():
+    """Its bound is its floor."""
+    loss = Reading(value=5.002, samples=[6.0, 5.5, 5.002], ranks=[5.002, 5.002])
+    one = of(new=samples.measurement(loss=loss))["loss"]
+
+    assert (one.kind, one.small) == ("differs", False)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"), [("fits", "failed"), ("fits", "oom"), ("fits", "unsupported"), ("oom", "fits")]
+)
+def test_a_cell_that_ends_is_one_effect(old, new):
+    """With the reason of the side that does not fit, without the rank."""
+    (one,) = of(samples.measurement(old), samples.measurement(new)).values()
+    reason = {"failed": samples.KILLED, "oom": samples.OOM, "unsupported": samples.UNSUPPORTED}[
+        new if old == "fits" else old
+    ]
+
+    assert (one.kind, one.old, one.new) == ("fails" if old == "fits" else "runs", old, new)
+    assert one.why == reason.message.removeprefix("Rank 0: ").removeprefix("Rank 1: ")
+
+
+def test_a_cell_that_never_ran_has_no_effect():
+    """There is nothing to compare."""
+    assert of(samples.measurement("failed"), samples.measurement("failed")) == {}
