@@ -8,7 +8,8 @@ So unconfirmed alarms are removed from the list, and the feed is left out.
 import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -59,27 +60,49 @@ def publish(folder: Path, ladder: Ladder, story: Story, packages: Path | None = 
 
 def front(html: Path, story: Story) -> str:
     """The front page's text."""
+    parameters = json.loads((html / "index.json").read_text())["benchmarks"]
+    return _render(
+        "front.html",
+        story,
+        link=lambda change: link(change, parameters[change.benchmark], story),
+        plot=lambda change: plot(change, story),
+        plain=plain,
+    )
+
+
+def markdown(story: Story) -> str:
+    """The story as a page of documentation."""
+    return _render("story.md", story)
+
+
+def _render(template: str, story: Story, **functions: Callable[..., str]) -> str:
+    """A page of the story. Texts from elsewhere are no HTML in it."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(LOCK.parent),
-        autoescape=True,
+        autoescape=template.endswith(".html"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=template.endswith(".md"),
     )
-    parameters = json.loads((html / "index.json").read_text())["benchmarks"]
-    return environment.get_template("front.html").render(
+    environment.filters.update(cell=_table_cell, plain=lambda text: _table_cell(escape(text, quote=False)))
+    releases = by_release(story.told(CONFIRMED, UNCHECKED))
+    return environment.get_template(template).render(
         story=story,
-        releases=list(reversed(by_release(story.told(CONFIRMED, UNCHECKED)))),
+        releases=releases[::-1] if template.endswith(".html") else releases,
         unconfirmed=story.told(UNCONFIRMED),
         rungs={rung.name: rung for rung in story.rungs},
-        link=lambda change: link(change, parameters[change.benchmark], story),
-        plot=lambda change: plot(change, story),
         seconds=show_cost,
         summary=summary(story),
-        plain=plain,
+        **functions,
     )
+
+
+def _table_cell(text: str) -> str:
+    """The text as a cell of a table in Markdown; in a code span there is no HTML."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def summary(story: Story) -> str:
