@@ -691,7 +691,7 @@ def _found(numbers, noisy):
         name: Run(rung=name, date="", seconds=1.0, values={"b": {"": Value(value=number)}})
         for name, number in zip(names, numbers, strict=True)
     }
-    known = {"b": Benchmark("b", "", "b", noisy, ())}
+    known = {"b": Benchmark("", "b", noisy)}
     return [(step.kind, step.new_rung) for step in steps.find(rungs, runs, known)]
 
 

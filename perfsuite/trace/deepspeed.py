@@ -59,29 +59,9 @@ def devices_have_half_precision(recorder: Any) -> AbstractContextManager[Any]:
     return mock.patch.multiple(kind, is_fp16_supported=lambda _: True, is_bf16_supported=lambda _: True)
 
 
-class _Event:
-    """A stream's event that has always passed, since nothing runs."""
-
-    def __init__(self, **_: Any) -> None:
-        pass
-
-    def record(self, stream: Any = None) -> None:
-        """As CUDA's."""
-
-    def synchronize(self) -> None:
-        """As CUDA's."""
-
-    def wait(self, stream: Any = None) -> None:
-        """As CUDA's."""
-
-    def query(self) -> bool:
-        """As CUDA's."""
-        return True
-
-
 def devices_have_streams(recorder: Any) -> AbstractContextManager[Any]:
     """DeepSpeed's CPU has none. Stage 3 gathers on one CUDA stream and reduces on another (``overlap_comm``), so their
-    buffers are in separate pools; torch.cpu's streams are those of trace/streams.py.
+    buffers are in separate pools; torch.cpu's streams are those of trace/streams.py. An event has always passed.
     """
     import torch
     from deepspeed.accelerator import get_accelerator
@@ -90,7 +70,7 @@ def devices_have_streams(recorder: Any) -> AbstractContextManager[Any]:
     return mock.patch.multiple(
         type(get_accelerator()),
         Stream=property(lambda _: torch.cpu.Stream),
-        Event=property(lambda _: _Event),
+        Event=property(lambda _: lambda **_: torch.cpu.Event()),
         stream=lambda _, chosen: torch.cpu.stream(chosen) if chosen is not None else contextlib.nullcontext(),
         current_stream=lambda *_: torch.cpu.current_stream(),
         default_stream=lambda *_: main,
