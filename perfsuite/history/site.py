@@ -8,7 +8,7 @@ So unconfirmed alarms are removed from the list, and the feed is left out.
 import json
 import re
 import shutil
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -206,15 +206,11 @@ def _confirmed_only(html: Path, story: Story) -> None:
     path = html / "regressions.json"
     content = json.loads(path.read_text())
     commits = json.loads((html / "index.json").read_text())["revision_to_hash"]
-    told = _steps(story.told(CONFIRMED, UNCHECKED), story)
+    rungs = {rung.name: rung.commit for rung in story.rungs}
+    told = {(change.label, rungs[change.new_rung]) for change in story.told(CONFIRMED, UNCHECKED)}
     kept = []
     for name, graph, parameters, number, last, best, jumps in content["regressions"]:
         held = [jump for jump in jumps if (name, commits[str(jump[1])]) in told]
         if held:
             kept.append([name, graph, parameters, number, last, best, held])
     codec.write_bytes(path, json.dumps({"regressions": kept}).encode())
-
-
-def _steps(changes: Iterable[Change], story: Story) -> set[tuple[str, str]]:
-    commits = {rung.name: rung.commit for rung in story.rungs}
-    return {(change.label, commits[change.new_rung]) for change in changes}
