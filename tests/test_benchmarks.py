@@ -135,7 +135,7 @@ def _false_alarms(numbers, folder, monkeypatch, confirmed=False):
         name: Run(rung=name, date="", seconds=1.0, values={"b": {"": Value(value=number)}})
         for name, number in zip(names, numbers, strict=True)
     }
-    known = {"b": Benchmark("b", "", "b", True, ())}
+    known = {"b": Benchmark("", "b", True)}
     monkeypatch.setattr(script, "build", lambda *_: built)
     monkeypatch.setattr(script.results, "last_run", lambda *_: True)
     monkeypatch.setattr(script.story, "last_runs", lambda *_: runs)

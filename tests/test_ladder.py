@@ -25,7 +25,6 @@ from package_index import Index, Upload
 from scipy.stats import kendalltau
 
 from perfsuite.cli import main
-from perfsuite.commands.ladder.publish import markdown
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, index, lockfile, results, site, steps, story
 from perfsuite.history.asv import THRESHOLD
@@ -34,6 +33,7 @@ from perfsuite.history.bisect import Found, _told, bisect, first_bad, other_held
 from perfsuite.history.building import build
 from perfsuite.history.ladder import Definition, Ladder, Rung, held_by, read_ladder, read_suite
 from perfsuite.history.results import Benchmark, Run, Value
+from perfsuite.history.site import markdown
 from perfsuite.history.steps import Step
 from perfsuite.history.story import Change, Story, Told
 from perfsuite.records import codec
@@ -691,7 +691,7 @@ def _found(numbers, noisy):
         name: Run(rung=name, date="", seconds=1.0, values={"b": {"": Value(value=number)}})
         for name, number in zip(names, numbers, strict=True)
     }
-    known = {"b": Benchmark("b", "", "b", noisy, ())}
+    known = {"b": Benchmark("", "b", noisy)}
     return [(step.kind, step.new_rung) for step in steps.find(rungs, runs, known)]
 
 

@@ -12,11 +12,11 @@ from package_index import Index, Upload, wheel
 from test_ladder import _git, _ladder, _story, _suite
 
 from perfsuite.cli import main
-from perfsuite.commands.ladder.publish import markdown
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history import cutoff, dates, index, lockfile, site
 from perfsuite.history.dates import read_dates
 from perfsuite.history.ladder import Rung, read_ladder
+from perfsuite.history.site import markdown
 from perfsuite.launch import environments
 
 DAY = datetime(2024, 5, 6, 7, 8, 10, tzinfo=UTC)

@@ -17,7 +17,6 @@ from rich.console import Console
 from test_ladder import _benchmarks, _gave, _git, _ladder, _perfsuite, _story, _suite
 
 from perfsuite.cli import main
-from perfsuite.commands.ladder import publish as _ladder_publish
 from perfsuite.commands.ladder.rungs import summary
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history import _asv, asv, confirm, files, ladder, results, site
@@ -403,7 +402,7 @@ def test_what_others_wrote_is_no_html_in_markdown():
     told = _story([("b", "2", "confirmed")], missing=("3",))
     told = msgspec.structs.replace(told, changes=(msgspec.structs.replace(told.changes[0], why=text),))
     broken = msgspec.structs.replace(told.rungs[2], failure=text)
-    page = _ladder_publish.markdown(msgspec.structs.replace(told, rungs=(*told.rungs[:2], broken)))
+    page = site.markdown(msgspec.structs.replace(told, rungs=(*told.rungs[:2], broken)))
 
     assert page.count("TypeError: &lt;lambda&gt;() takes &lt;img src=x onerror=alert(1)&gt; \\| no") == 2
     assert "<img" not in page

@@ -32,7 +32,7 @@ def print_support(catalog: Catalog, path: Path) -> None:
     for symbol, meaning in table.legend:
         print(f"{symbol:7} {meaning}")
     print()
-    for number, reason in enumerate(table.notes, 1):
+    for number, reason in enumerate(table.reasons, 1):
         print(f"{number:3}. {reason}")
     print()
     print(_proven(table, path))

@@ -13,19 +13,13 @@ from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes
 
 COSTS = {  # none if empty
-    "bf16": "",
-    "fp16": "",
-    "tf32": "",
-    "acc": "",
-    "adamw_foreach": "",
-    "adamw_fused": "",
+    **dict.fromkeys(("bf16", "fp16", "tf32", "acc", "adamw_foreach", "adamw_fused"), ""),
+    **dict.fromkeys(("adamw8bit", "adamw8bit_ao"), "moments rounded to 8 bits"),
     "adamw_loop": "one kernel per parameter and operation of the optimizer step",
     "ckpt": "every layer's forward again: about a third more computation",
     "ckpt_selective": "part of every layer's forward again",
     "ckpt_offload": "every layer's forward again; kept activations are copied to the host and back",
     "adafactor": "second moments factored into rows and columns: steps may be worse",
-    "adamw8bit": "moments rounded to 8 bits",
-    "adamw8bit_ao": "moments rounded to 8 bits",
     "adamw4bit_ao": "moments rounded to 4 bits",
     "sgd": "no moments: steps differ from AdamW's",
     "sgd_momentum": "one moment: steps differ from AdamW's",
@@ -35,20 +29,19 @@ COSTS = {  # none if empty
     "offload_optimizer": "gradients are copied to the host, where the optimizer steps, and parameters back",
     "offload_params": "parameters are copied to the device twice per step",
 }
-_PIPELINE = "hidden states between stages; ranks wait while the pipeline fills and drains"
-_DIVIDED = "all-reduces of hidden states in every layer"
-_GATHERED = "parameters gathered twice, gradients scattered: 1.5 times ddp's bytes"
 MESSAGES = {
     "single": "",
     "ddp": "one all-reduce of the gradients",
     "zero1": "an all-reduce of the gradients, an all-gather of the parameters",
     "zero2": "an all-reduce of the gradients in every micro-batch, an all-gather of the parameters",
-    "zero3": _GATHERED,
-    "fsdp1": _GATHERED,
-    "fsdp2": _GATHERED,
-    "tp": _DIVIDED,
-    "autotp": _DIVIDED,
-    **dict.fromkeys(("pp_naive", "pp_gpipe", "pp_1f1b", "pp_interleaved"), _PIPELINE),
+    **dict.fromkeys(
+        ("zero3", "fsdp1", "fsdp2"), "parameters gathered twice, gradients scattered: 1.5 times ddp's bytes"
+    ),
+    **dict.fromkeys(("tp", "autotp"), "all-reduces of hidden states in every layer"),
+    **dict.fromkeys(
+        ("pp_naive", "pp_gpipe", "pp_1f1b", "pp_interleaved"),
+        "hidden states between stages; ranks wait while the pipeline fills and drains",
+    ),
 }
 
 
@@ -79,15 +72,8 @@ def run(arguments: argparse.Namespace) -> int:
     for one in ranked:
         cell = by_id[one.cell]
         left = headroom(one) or 0
-        verdict = "fits" if left >= 0 else "out of memory"
-        table.add_row(
-            cell.strategy.name,
-            str(one.world_size),
-            show_bytes(one.needed_bytes),
-            show_bytes(left),
-            verdict,
-            costs(cell, one),
-        )
+        sizes = show_bytes(one.needed_bytes), show_bytes(left), "fits" if left >= 0 else "out of memory"
+        table.add_row(cell.strategy.name, str(one.world_size), *sizes, costs(cell, one))
     print(f"{model.name} on {hardware.name}: predicted, not measured")
     print()
     print_table(table)

@@ -31,11 +31,6 @@ class Matrix:
     unproven: list[Key] = field(default_factory=list)
 
     @property
-    def notes(self) -> list[str]:
-        """The reasons in the order of their numbers."""
-        return list(self.reasons)
-
-    @property
     def legend(self) -> list[tuple[str, str]]:
         """The symbols that occur in the table."""
         used = {"number" if symbol[:1].isdigit() else symbol for symbol in self.symbols.values()}
@@ -99,7 +94,7 @@ def markdown(catalog: Catalog, pairs: Sequence[Claim], entries: Mapping[Key, Ent
         symbols = [table.symbols[engine, technique.name] for engine in table.engines]
         default = " (default)" if technique.default else ""
         lines.append(f"| `{_written(technique)}` | {technique.slot}{default} | " + " | ".join(symbols) + " |")
-    lines += ["", "## Why refused", "", *(f"{number}. {reason}" for number, reason in enumerate(table.notes, 1))]
+    lines += ["", "## Why refused", "", *(f"{number}. {reason}" for number, reason in enumerate(table.reasons, 1))]
     lines += ["", "## Proofs", ""]
     for versions in dict.fromkeys(entry.versions for entry in entries.values() if entry.versions):
         dates = sorted({entry.date for entry in entries.values() if entry.versions == versions})

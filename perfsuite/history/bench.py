@@ -88,7 +88,7 @@ class Bench:
     def at(self, rung: str, key: Key, judge: Judge) -> Seen:
         """Number and side, with the releases."""
         found = self._found(rung, key)
-        again = [_of(run, key) for run in self.known[rung][1:]]
+        again = [run.at(key) for run in self.known[rung][1:]]
         return Seen(
             releases=self.ladder.rung(rung).releases,
             value=found.value if found else None,
@@ -106,13 +106,13 @@ class Bench:
         for number in range(rounds):
             for name in rungs if number % 2 == 0 else reversed(rungs):
                 self._run(name, number)
-        values = [[_of(run, key) for run in self.known[name][:rounds]] for name in rungs]
+        values = [[run.at(key) for run in self.known[name][:rounds]] for name in rungs]
         sides = [{judge.bad_at(value.value) if value else None for value in again} for again in values]
         return all(found in ({True}, {False}) for found in sides)
 
     def _found(self, rung: str, key: Key) -> Value | None:
         """The value of a series in the rung's first run; None if there is none."""
-        return _of(self._run(rung, 0), key)
+        return self._run(rung, 0).at(key)
 
     def _run(self, rung: str, number: int) -> Run:
         """The rung's run of that number."""
@@ -122,10 +122,6 @@ class Bench:
             self.ran(run)
             runs.append(run)
         return runs[number]
-
-
-def _of(run: Run, key: Key) -> Value | None:
-    return run.values.get(key[0], {}).get(key[1])
 
 
 class Grid:

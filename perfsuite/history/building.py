@@ -77,7 +77,7 @@ def add(
     UsageError if a lock fails for another reason, which may be temporary.
     """
     rungs = {rung.name: rung for rung in ladder.rungs}
-    _write(folder, ladder)
+    codec.write(folder / "ladder.json", ladder)
     for rung in wanted:
         below = [known for known in rungs.values() if known.commit]
         if rung.name in rungs and (rungs[rung.name].commit or _above(rung, rungs.values())):
@@ -85,9 +85,9 @@ def add(
         try:
             rungs[rung.name] = _make(folder, ladder, rung, below[-1] if below else None, dates)
         except lockfile.Unsolvable as error:
-            rungs[rung.name] = _with(rung, failure=str(error))
+            rungs[rung.name] = msgspec.structs.replace(rung, failure=str(error))
         ladder = msgspec.structs.replace(ladder, rungs=tuple(rungs.values()))
-        _write(folder, ladder)
+        codec.write(folder / "ladder.json", ladder)
         tell(rungs[rung.name])
     return ladder
 
@@ -147,7 +147,7 @@ def _make(folder: Path, ladder: Ladder, rung: Rung, below: Rung | None, dates: S
         if definition.stand_ins:
             files[LOCK] = lockfile.with_files(files[LOCK], _stand_ins(files[LOCK], definition.python))
     commit = repository.commit(path, rung.name, rung.date, files, " ".join(rung.releases))
-    return _with(rung, commit=commit, undated=undated)
+    return msgspec.structs.replace(rung, commit=commit, undated=undated)
 
 
 def _stand_ins(lock: str, python: str) -> list[Path]:
@@ -160,11 +160,3 @@ def _stand_ins(lock: str, python: str) -> list[Path]:
     from perfsuite.history.standins import stand_ins
 
     return sorted(stand_ins(locked["torch"], python=python).glob("*.whl"))
-
-
-def _with(rung: Rung, commit: str = "", failure: str = "", undated: tuple[str, ...] = ()) -> Rung:
-    return msgspec.structs.replace(rung, commit=commit, failure=failure, undated=undated)
-
-
-def _write(folder: Path, ladder: Ladder) -> None:
-    codec.write(folder / "ladder.json", ladder)

@@ -92,7 +92,7 @@ def _why_none(folder: Path, ladder: Ladder, runs: Mapping[str, Run], step: Step)
     """
     for name, recorded in ((step.old_rung, step.old), (step.new_rung, step.new)):
         run, release = runs[name], f"{ladder.definition.library} {name}"
-        if run.failure and step.key[1] not in run.values.get(step.key[0], {}):
+        if run.failure and not run.at(step.key):
             return f"{release} could not run again: {run.failure}"
         if not _answers(recorded, _value(run, step)):
             why = run.failure or f"see {asv.log_of(folder, name, fresh=True)}"
@@ -173,7 +173,7 @@ def _same(step: Step, recorded: float | None, value: float | None) -> bool:
 
 def _value(run: Run, step: Step) -> float | None:
     """A run's number for the alarm's benchmark; None if it failed."""
-    found = run.values.get(step.key[0], {}).get(step.key[1])
+    found = run.at(step.key)
     return None if found is None else found.value
 
 

@@ -32,11 +32,9 @@ Key = tuple[str, str]  # a benchmark's name and its parameters, as asv writes th
 class Benchmark:
     """``noisy``: judged as a time. ``title`` is the first line of its docstring, or else its name."""
 
-    name: str
     unit: str
     title: str
     noisy: bool
-    parameters: tuple[str, ...]
 
 
 class Value(Record, frozen=True, kw_only=True):
@@ -73,6 +71,10 @@ class Run(Record, frozen=True, kw_only=True):
     def failed(self) -> list[str]:
         """The benchmarks without a number."""
         return [show(key) for key, value in self.by_key() if value.value is None]
+
+    def at(self, key: Key) -> Value | None:
+        """The value of a series; None if the run has none."""
+        return self.values.get(key[0], {}).get(key[1])
 
     def by_key(self) -> Iterator[tuple[Key, Value]]:
         """All values."""
@@ -210,7 +212,7 @@ def benchmarks(folder: Path, ladder: Ladder) -> dict[str, Benchmark]:
         noisy = entry["type"] in _NOISY_TYPES or bool(_NOISY.search(entry["unit"]))
         noisy = noisy or any(re.search(pattern, name) for pattern in ladder.suite.noisy)
         title = _docstring(entry["code"], name) or name
-        found[name] = Benchmark(name, entry["unit"], title, noisy, tuple(entry["param_names"]))
+        found[name] = Benchmark(entry["unit"], title, noisy)
     return found
 
 

@@ -8,7 +8,8 @@ So unconfirmed alarms are removed from the list, and the feed is left out.
 import json
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable
+from html import escape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -59,27 +60,49 @@ def publish(folder: Path, ladder: Ladder, story: Story, packages: Path | None = 
 
 def front(html: Path, story: Story) -> str:
     """The front page's text."""
+    parameters = json.loads((html / "index.json").read_text())["benchmarks"]
+    return _render(
+        "front.html",
+        story,
+        link=lambda change: link(change, parameters[change.benchmark], story),
+        plot=lambda change: plot(change, story),
+        plain=plain,
+    )
+
+
+def markdown(story: Story) -> str:
+    """The story as a page of documentation."""
+    return _render("story.md", story)
+
+
+def _render(template: str, story: Story, **functions: Callable[..., str]) -> str:
+    """A page of the story. Texts from elsewhere are no HTML in it."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
         loader=FileSystemLoader(LOCK.parent),
-        autoescape=True,
+        autoescape=template.endswith(".html"),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=template.endswith(".md"),
     )
-    parameters = json.loads((html / "index.json").read_text())["benchmarks"]
-    return environment.get_template("front.html").render(
+    environment.filters.update(cell=_table_cell, plain=lambda text: _table_cell(escape(text, quote=False)))
+    releases = by_release(story.told(CONFIRMED, UNCHECKED))
+    return environment.get_template(template).render(
         story=story,
-        releases=list(reversed(by_release(story.told(CONFIRMED, UNCHECKED)))),
+        releases=releases[::-1] if template.endswith(".html") else releases,
         unconfirmed=story.told(UNCONFIRMED),
         rungs={rung.name: rung for rung in story.rungs},
-        link=lambda change: link(change, parameters[change.benchmark], story),
-        plot=lambda change: plot(change, story),
         seconds=show_cost,
         summary=summary(story),
-        plain=plain,
+        **functions,
     )
+
+
+def _table_cell(text: str) -> str:
+    """The text as a cell of a table in Markdown; in a code span there is no HTML."""
+    return " ".join(text.split()).replace("|", "\\|")
 
 
 def summary(story: Story) -> str:
@@ -183,15 +206,11 @@ def _confirmed_only(html: Path, story: Story) -> None:
     path = html / "regressions.json"
     content = json.loads(path.read_text())
     commits = json.loads((html / "index.json").read_text())["revision_to_hash"]
-    told = _steps(story.told(CONFIRMED, UNCHECKED), story)
+    rungs = {rung.name: rung.commit for rung in story.rungs}
+    told = {(change.label, rungs[change.new_rung]) for change in story.told(CONFIRMED, UNCHECKED)}
     kept = []
     for name, graph, parameters, number, last, best, jumps in content["regressions"]:
         held = [jump for jump in jumps if (name, commits[str(jump[1])]) in told]
         if held:
             kept.append([name, graph, parameters, number, last, best, held])
     codec.write_bytes(path, json.dumps({"regressions": kept}).encode())
-
-
-def _steps(changes: Iterable[Change], story: Story) -> set[tuple[str, str]]:
-    commits = {rung.name: rung.commit for rung in story.rungs}
-    return {(change.label, commits[change.new_rung]) for change in changes}

@@ -72,7 +72,7 @@ def stand_ins(release: str, python: str) -> Path:
             output([*uv_command(), *fetch, f"torch=={release}"], uv_variables())
             make(Path(site), part)
 
-    return kept("standins", [release, platform.machine(), *platform.libc_ver(), _own_source()], build)
+    return kept("standins", [release, platform.machine(), *platform.libc_ver(), Path(__file__).read_text()], build)
 
 
 def make(site: Path, folder: Path) -> list[Path]:
@@ -228,7 +228,3 @@ def _recorded(files: Mapping[str, bytes]) -> Iterator[str]:
     for file, content in files.items():
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
         yield f"{file},sha256={digest},{len(content)}\n"
-
-
-def _own_source() -> str:
-    return hashlib.sha256(Path(__file__).read_bytes()).hexdigest()

@@ -248,7 +248,7 @@ def show_value(value: float | None, unit: str) -> str:
 def _series(ladder: Ladder, runs: Mapping[str, Run], step: Step) -> tuple[float | None, ...]:
     found = []
     for rung in ladder.rungs:
-        value = runs[rung.name].values.get(step.key[0], {}).get(step.key[1]) if rung.name in runs else None
+        value = runs[rung.name].at(step.key) if rung.name in runs else None
         found.append(None if value is None else value.value)
     return tuple(found)
 

@@ -1,6 +1,7 @@
 """The state of the machine while a cell ran: load, stolen time, clocks, throttling. Shown, never compared."""
 
 import functools
+import operator
 import os
 import time
 from typing import Any
@@ -53,9 +54,7 @@ class Conditions:
             found["cpu_clock_mhz"] = round(min(self._cpu_mhz))
         if self._gpu:
             clocks, temperatures, masks = zip(*self._gpu, strict=True)
-            reasons = 0
-            for mask in masks:
-                reasons |= mask
+            reasons = functools.reduce(operator.or_, masks)
             found |= {"sm_clock_mhz": min(clocks), "temperature_celsius": max(temperatures)}
             found["throttle_reasons"] = f"{reasons:#x}"
             locked = reasons & SET_BY_USER or len(self._applications) > 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
@@ -11,25 +11,15 @@ from perfsuite.report.tables import bare_table
 from perfsuite.units import show_bytes, show_change
 
 BAR = 60  # characters
-BLOCKS = {
-    "parameters": "P",
-    "master_parameters": "M",
-    "optimizer_state": "O",
-    "gradients": "G",
-    "communication": "C",
-    "batch": "B",
-    "activations": "A",
-    "temporaries": "T",
-}
-MEANINGS = {
-    "parameters": "the weights that forward uses",
-    "master_parameters": "fp32 copies that the optimizer updates",
-    "optimizer_state": "the optimizer's state per weight",
-    "gradients": "one gradient per weight",
-    "communication": "buffers of collectives",
-    "batch": "token ids, masks, labels",
-    "activations": "tensors that forward keeps for backward",
-    "temporaries": "tensors that live within one phase",
+CATEGORIES = {  # the letter in the bar, and the meaning
+    "parameters": ("P", "the weights that forward uses"),
+    "master_parameters": ("M", "fp32 copies that the optimizer updates"),
+    "optimizer_state": ("O", "the optimizer's state per weight"),
+    "gradients": ("G", "one gradient per weight"),
+    "communication": ("C", "buffers of collectives"),
+    "batch": ("B", "token ids, masks, labels"),
+    "activations": ("A", "tensors that forward keeps for backward"),
+    "temporaries": ("T", "tensors that live within one phase"),
 }
 
 
@@ -45,7 +35,7 @@ def parts(prediction: Prediction) -> Table:
         here, theory = prediction.parts.get(name, 0), prediction.theory.get(name)
         if here or theory:
             formula = "" if theory is None else show_bytes(theory)
-            table.add_row(name.replace("_", " "), show_bytes(here), formula, MEANINGS[name])
+            table.add_row(name.replace("_", " "), show_bytes(here), formula, CATEGORIES[name][1])
     table.add_row(
         "live tensors",
         show_bytes(prediction.peak_bytes),
@@ -82,7 +72,7 @@ def bar(prediction: Prediction) -> list[str]:
     """The needed memory against the capacity, one letter per share of the whole, and a verdict."""
     if prediction.capacity_bytes is None:
         return [f"needs {show_bytes(prediction.needed_bytes)}; a CPU can use all of the machine's memory"]
-    sizes = {BLOCKS[name]: size for name, size in prediction.parts.items()}
+    sizes = {CATEGORIES[name][0]: size for name, size in prediction.parts.items()}
     sizes["."] = prediction.smallest_bytes - prediction.peak_bytes  # lost to blocks and segments
     sizes["+"] = sum(prediction.overhead.values())
     scale = BAR / max(prediction.capacity_bytes, prediction.needed_bytes)
@@ -134,32 +124,25 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
     """How the predicted figure follows from the usual estimate by hand, in sentences."""
     unknown = [name for name in ("gradients", "optimizer_state") if name not in prediction.theory]
     by_hand = sum(prediction.theory.values())
-    states = {
-        name: prediction.parts.get(name, 0)
-        for name in ("parameters", "master_parameters", "gradients", "optimizer_state")
-    }
+    kept = ("parameters", "master_parameters", "gradients", "optimizer_state")
+    states = {name: prediction.parts.get(name, 0) for name in kept}
+    others = {name: size for name, size in prediction.parts.items() if name not in states}
     moving = prediction.peak_bytes - sum(states.values())
     sentences = [
         f"{parameters:,} parameters at 16 bytes each need {show_bytes(16 * parameters)}: the usual estimate "
         "(2 + 2 + 12 bytes in the ZeRO paper, for Adam in half precision).",
         f"For this precision and these ranks the closed forms give {show_bytes(by_hand)}: "
-        + ", ".join(f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in prediction.theory.items())
-        + "."
+        + f"{_listed(prediction.theory)}."
         + (f" They do not cover {' and '.join(unknown).replace('_', ' ')} here." if unknown else ""),
         f"At the peak, in the {phase(prediction)}, {show_bytes(sum(states.values()))} of them are alive: "
-        + ", ".join(f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in states.items() if size)
+        + _listed({name: size for name, size in states.items() if size})
         + (
             "."
             if prediction.parts.get("gradients", 0) >= prediction.theory.get("gradients", 0)
             else "; gradients are allocated and freed."
         ),
         f"No closed form covers the rest, {show_bytes(moving)}: "
-        + ", ".join(
-            f"{name.replace('_', ' ')} {show_bytes(size)}"
-            for name, size in prediction.parts.items()
-            if name not in states and size
-        )
-        + ".",
+        f"{_listed({name: size for name, size in others.items() if size})}.",
     ]
     if prediction.held:
         one = max(
@@ -178,8 +161,11 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
             f"({show_change(prediction.peak_bytes, prediction.smallest_bytes)}: {show_bytes(lost)} between blocks). "
             f"It reserves {show_bytes(prediction.reserved_bytes)} if memory is not short.",
         )
-        beside = " + ".join(
-            f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in prediction.overhead.items()
-        )
+        beside = _listed(prediction.overhead, " + ")
         sentences.append(f"The device also needs {beside}: {show_bytes(prediction.needed_bytes)} in all.")
     return sentences
+
+
+def _listed(sizes: Mapping[str, int], separator: str = ", ") -> str:
+    """``master parameters 1.00 GiB, gradients 512.00 MiB``."""
+    return separator.join(f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in sizes.items())

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
-from rich.measure import Measurement as Width
 from rich.table import Table
 from rich.text import Text
 
@@ -19,7 +18,7 @@ from perfsuite.gate.judge import NOT_HELD
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.timing import NO_TIMES
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Line
+from perfsuite.report.tables import width_of
 from perfsuite.units import show_bytes, show_change
 
 ABSENT = "–"
@@ -78,7 +77,7 @@ def summary_table(results: Sequence[Result], metrics: Iterable[Metric], width: i
     body = rows(results, metrics)
     tables = (_table(layout(body), results) for layout in LAYOUTS)
     for table in tables:
-        if _width(table) <= width:
+        if width_of(table) <= width:
             break
     return table
 
@@ -86,7 +85,7 @@ def summary_table(results: Sequence[Result], metrics: Iterable[Metric], width: i
 def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: int) -> str:
     """The table as plain text, without colors. Wider than ``width`` only if a single number is."""
     table = summary_table(results, metrics, width)
-    console = _console(max(width, _width(table)))
+    console = _console(max(width, width_of(table)))
     console.print(table)
     printed = console.file.getvalue()  # type: ignore[attr-defined]
     return "\n".join(text.rstrip() for text in printed.splitlines()).strip("\n")
@@ -96,7 +95,9 @@ def asides(results: Sequence[Result]) -> list[str]:
     """Notes for the whole run: why times are not compared, and how many cells are open."""
     told: Counter[str] = Counter()
     for result in results:
-        told.update({line.note for line in result.verdict.lines if line.status == NOT_HELD and _is_time(line)})
+        told.update(
+            {line.note for line in result.verdict.lines if line.status == NOT_HELD and line.note.startswith(NO_TIMES)}
+        )
     lines = [f"times are not compared in {_cells(count)}: {why}" for why, count in told.items()]
     for status, meaning in OPEN_MEANS.items():
         if count := sum(result.verdict.status == status for result in results):
@@ -109,10 +110,6 @@ OPEN_MEANS = {
     "undecided": "may be slower, and no trial could decide it: a quieter machine may",
     "machine": "slower than in the baseline's runs, but only the machine differs",
 }
-
-
-def _is_time(line: Line) -> bool:
-    return line.note.startswith(NO_TIMES)
 
 
 def _cells(count: int) -> str:
@@ -150,11 +147,6 @@ def _headroom(result: Result) -> str:
     return ABSENT if left is None else f"{'-' if left < 0 else ''}{show_bytes(abs(left))}"
 
 
-def _whole(body: list[list[str]]) -> list[list[str]]:
-    """One line per cell."""
-    return body
-
-
 def _changes_below(body: list[list[str]]) -> list[list[str]]:
     """Two lines per cell: each change is below its value."""
     return [[cell, state, *(entry.replace(" (", "\n(") for entry in entries)] for cell, state, *entries in body]
@@ -189,7 +181,7 @@ def _broken(cell: str) -> str:
     return cell.replace("-", "-\n")
 
 
-LAYOUTS = (_whole, _changes_below, _ids_broken, _stacked, _narrow)  # from wide to narrow
+LAYOUTS = (list, _changes_below, _ids_broken, _stacked, _narrow)  # from wide to narrow
 
 
 def _table(body: list[list[str]], results: Sequence[Result]) -> Table:
@@ -204,11 +196,6 @@ def _table(body: list[list[str]], results: Sequence[Result]) -> Table:
         texts[status_column].stylize(COLORS.get(verdict, "yellow"))
         table.add_row(*texts)
     return table
-
-
-def _width(table: Table) -> int:
-    console = _console(10_000)
-    return Width.get(console, console.options, table).maximum
 
 
 def _console(width: int) -> Console:

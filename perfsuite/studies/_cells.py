@@ -176,10 +176,7 @@ class Bench:
             job=_comparable(job),
             measurements=[*before, measurement],
         )
-        try:
-            codec.write(self.path(cell), kept)
-        except OSError as error:
-            raise FileError(f"{self.path(cell)} cannot be written: {error.strerror}.") from error
+        codec.write_text(self.path(cell), codec.encode(kept).decode())
         return measurement
 
 

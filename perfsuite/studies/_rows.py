@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from perfsuite.catalog.definitions import Study
@@ -216,7 +216,7 @@ class Results:
         noise = "" if found.differs or not found.error else f", {_NOISE[found.interval is None]}"
         return f"{one.name} has {found} the {what} of {other.name}{noise}."
 
-    def best(self, metric: str, pick: Callable[..., Row] = min, column: str | None = None) -> Row | None:
-        """The row with the smallest (``pick=max``: largest) value; None if no row has one."""
+    def best(self, metric: str, column: str | None = None) -> Row | None:
+        """The row with the smallest value; None if no row has one."""
         known = [row for row in self.rows if row.value(metric) is not None and column in (None, row.column)]
-        return pick(known, key=lambda row: row.value(metric)) if known else None
+        return min(known, key=lambda row: row.value(metric) or 0.0, default=None)

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -27,8 +28,7 @@ FLASH_MULTIPLE = 8  # flash pads a head to a multiple of it
 MASK_MULTIPLE = {2: 8, 4: 4}  # elements by element size: the efficient kernel needs rows aligned to 16 bytes
 
 
-@contextlib.contextmanager
-def scores_take_the_mask(recorder: Any) -> Iterator[None]:
+def scores_take_the_mask(recorder: Any) -> AbstractContextManager[Any]:
     """Attention that is not fused adds the mask to the scores in place, but not for subclasses of torch.Tensor
     (aten/src/ATen/native/transformers/attention.cpp, _scaled_dot_product_attention_math).
     """
@@ -41,8 +41,7 @@ def scores_take_the_mask(recorder: Any) -> Iterator[None]:
         finally:
             recorder.in_attention = before
 
-    with mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attention):
-        yield
+    return mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attention)
 
 
 def add_mask(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
@@ -73,8 +72,7 @@ def _dropout_of_bits() -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def cuda_kernels(recorder: Any, newest: bool) -> Iterator[None]:
+def cuda_kernels(recorder: Any, newest: bool) -> AbstractContextManager[Any]:
     """``scaled_dot_product_attention`` as torch computes it on CUDA."""
     plain = torch.nn.functional.scaled_dot_product_attention
 
@@ -108,8 +106,7 @@ def cuda_kernels(recorder: Any, newest: bool) -> Iterator[None]:
 
     backward = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
     recorder.rules[backward] = flash_backward
-    with mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attention):
-        yield
+    return mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attention)
 
 
 def _flash(query: Any, key: Any, value: Any, dropout_p: float, is_causal: bool, scale: float | None) -> Any:

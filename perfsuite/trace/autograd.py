@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -41,8 +42,7 @@ def alone(tensor: torch.Tensor) -> bool:
     )
 
 
-@contextlib.contextmanager
-def modules_keep_parameters(recorder: Any) -> Iterator[None]:
+def modules_keep_parameters(recorder: Any) -> AbstractContextManager[Any]:
     """``module.to()`` and similar functions set a parameter's data. torch would swap fake parameters instead, which
     fails if they have other references (torch/nn/modules/module.py).
     """
@@ -61,8 +61,7 @@ def modules_keep_parameters(recorder: Any) -> Iterator[None]:
                     module._buffers[name] = fn(buffer)
         return module
 
-    with mock.patch.object(torch.nn.Module, "_apply", apply):
-        yield
+    return mock.patch.object(torch.nn.Module, "_apply", apply)
 
 
 @contextlib.contextmanager
@@ -78,8 +77,7 @@ def many_tensors_at_once(recorder: Any) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def random_states_count(recorder: Any) -> Iterator[None]:
+def random_states_count(recorder: Any) -> AbstractContextManager[Any]:
     """Checkpointing keeps the state of the generator, a tensor that torch makes without the dispatcher."""
     get_rng_state = torch.get_rng_state
 
@@ -88,12 +86,10 @@ def random_states_count(recorder: Any) -> Iterator[None]:
         recorder.note(state, "torch.get_rng_state")
         return state
 
-    with mock.patch.object(torch, "get_rng_state", counted):
-        yield
+    return mock.patch.object(torch, "get_rng_state", counted)
 
 
-@contextlib.contextmanager
-def storages_resize(recorder: Any) -> Iterator[None]:
+def storages_resize(recorder: Any) -> AbstractContextManager[Any]:
     """FSDP frees a parameter by resizing its storage to zero, which calls no operator."""
     resize = torch.UntypedStorage.resize_
 
@@ -102,5 +98,4 @@ def storages_resize(recorder: Any) -> Iterator[None]:
         recorder.resize(storage)
         return result
 
-    with mock.patch.object(torch.UntypedStorage, "resize_", counted):
-        yield
+    return mock.patch.object(torch.UntypedStorage, "resize_", counted)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -69,8 +70,7 @@ def _asking_fp32(op: Any) -> Callable[..., Any]:
     return run
 
 
-@contextlib.contextmanager
-def dropout_keeps_bits(recorder: Any) -> Iterator[None]:
+def dropout_keeps_bits(recorder: Any) -> AbstractContextManager[Any]:
     """CUDA's dropout is one kernel that keeps a mask of bool; a CPU's keeps one of the input's dtype."""
 
     def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
@@ -79,22 +79,14 @@ def dropout_keeps_bits(recorder: Any) -> Iterator[None]:
         out = torch.native_dropout(input, p, True)[0]
         return input.copy_(out) if inplace else out
 
-    with mock.patch.object(torch.nn.functional, "dropout", dropout):
-        yield
+    return mock.patch.object(torch.nn.functional, "dropout", dropout)
 
 
-def _on_cpu() -> list[str]:
-    """The device types of the fake tensors."""
-    return ["cpu"]
-
-
-@contextlib.contextmanager
-def optimizers_step_at_once(recorder: Any) -> Iterator[None]:
+def optimizers_step_at_once(recorder: Any) -> AbstractContextManager[Any]:
     """torch's optimizers step all parameters with one operator on CUDA, and check the device for that."""
     from torch.optim import optimizer
 
-    with mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", _on_cpu):
-        yield
+    return mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu"])
 
 
 PATCHES = (autocast_lists, dropout_keeps_bits, optimizers_step_at_once)

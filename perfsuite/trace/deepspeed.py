@@ -7,9 +7,11 @@ import importlib
 import itertools
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
+MORE_THAN_ANY = 2**62  # bytes: no device has as many
 WHERE = (
     "deepspeed.runtime.zero.stage3",
     "deepspeed.runtime.zero.partition_parameters",
@@ -19,11 +21,6 @@ WHERE = (
 
 def _nothing(*_: Any, **__: Any) -> None:
     """Replaces communication between ranks."""
-
-
-def _large(*_: Any) -> int:
-    """More bytes than any device has."""
-    return 2**62
 
 
 @contextlib.contextmanager
@@ -36,87 +33,51 @@ def ranks_agree(recorder: Any) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def first_rank_is_alike(recorder: Any) -> Iterator[None]:
+def first_rank_is_alike(recorder: Any) -> AbstractContextManager[Any]:
     """AutoTP makes the first rank pickle its inputs for the others, which already have the same ones."""
     import torch.distributed as dist
 
-    with mock.patch.object(dist, "broadcast_object_list", _nothing):
-        yield
+    return mock.patch.object(dist, "broadcast_object_list", _nothing)
 
 
-@contextlib.contextmanager
-def devices_are_large(recorder: Any) -> Iterator[None]:
+def devices_are_large(recorder: Any) -> AbstractContextManager[Any]:
     """Stages 1 and 2 flatten the parameters on the host if the device lacks room for a copy. The free memory of the
     tracing machine is not the device's.
     """
     from deepspeed.accelerator import get_accelerator
 
-    with mock.patch.object(type(get_accelerator()), "available_memory", _large):
-        yield
+    return mock.patch.object(type(get_accelerator()), "available_memory", lambda *_: MORE_THAN_ANY)
 
 
-def _yes(_: Any) -> bool:
-    return True
-
-
-def _no(_: Any) -> bool:
-    return False
-
-
-@contextlib.contextmanager
-def devices_have_half_precision(recorder: Any) -> Iterator[None]:
+def devices_have_half_precision(recorder: Any) -> AbstractContextManager[Any]:
     """The tracing machine's instructions are not the device's: all devices since Volta compute in fp16, and torch
     accepts bf16 on all of them.
     """
     from deepspeed.accelerator import get_accelerator
 
     kind = type(get_accelerator())
-    with mock.patch.object(kind, "is_fp16_supported", _yes), mock.patch.object(kind, "is_bf16_supported", _yes):
-        yield
+    return mock.patch.multiple(kind, is_fp16_supported=lambda _: True, is_bf16_supported=lambda _: True)
 
 
-class _Event:
-    """A stream's event that has always passed, since nothing runs."""
-
-    def __init__(self, **_: Any) -> None:
-        pass
-
-    def record(self, stream: Any = None) -> None:
-        """As CUDA's."""
-
-    def synchronize(self) -> None:
-        """As CUDA's."""
-
-    def wait(self, stream: Any = None) -> None:
-        """As CUDA's."""
-
-    def query(self) -> bool:
-        """As CUDA's."""
-        return True
-
-
-@contextlib.contextmanager
-def devices_have_streams(recorder: Any) -> Iterator[None]:
+def devices_have_streams(recorder: Any) -> AbstractContextManager[Any]:
     """DeepSpeed's CPU has none. Stage 3 gathers on one CUDA stream and reduces on another (``overlap_comm``), so their
-    buffers are in separate pools; torch.cpu's streams are those of trace/streams.py.
+    buffers are in separate pools; torch.cpu's streams are those of trace/streams.py. An event has always passed.
     """
     import torch
     from deepspeed.accelerator import get_accelerator
 
     main = torch.cpu.current_stream()
-    has: dict[str, Any] = {
-        "Stream": property(lambda _: torch.cpu.Stream),
-        "Event": property(lambda _: _Event),
-        "stream": lambda _, chosen: torch.cpu.stream(chosen) if chosen is not None else contextlib.nullcontext(),
-        "current_stream": lambda *_: torch.cpu.current_stream(),
-        "default_stream": lambda *_: main,
-    }
-    waits = ("is_synchronized_device", "resolves_data_dependency", "handles_memory_backpressure")
-    with contextlib.ExitStack() as stack:
-        for name, value in (has | dict.fromkeys(waits, _no)).items():
-            stack.enter_context(mock.patch.object(type(get_accelerator()), name, value))
-        yield
+    return mock.patch.multiple(
+        type(get_accelerator()),
+        Stream=property(lambda _: torch.cpu.Stream),
+        Event=property(lambda _: lambda **_: torch.cpu.Event()),
+        stream=lambda _, chosen: torch.cpu.stream(chosen) if chosen is not None else contextlib.nullcontext(),
+        current_stream=lambda *_: torch.cpu.current_stream(),
+        default_stream=lambda *_: main,
+        is_synchronized_device=lambda _: False,
+        resolves_data_dependency=lambda _: False,
+        handles_memory_backpressure=lambda _: False,
+    )
 
 
 @contextlib.contextmanager

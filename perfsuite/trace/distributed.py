@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -25,26 +26,23 @@ def join(session: Session) -> None:
     dist.init_process_group("fake", store=FakeStore(), rank=session.rank, world_size=session.world_size)
 
 
-@contextlib.contextmanager
-def dtensors_plan_apart(recorder: Any) -> Iterator[None]:
+def dtensors_plan_apart(recorder: Any) -> AbstractContextManager[Any]:
     """DTensor computes the shape of a result from fake tensors with the global shape, which no rank ever has. Waiting
     for a functional collective returns the tensor itself; its meta function creates another one.
     """
     from torch.distributed.tensor._sharding_prop import ShardingPropagator
 
-    recorder.rules[torch.ops._c10d_functional.wait_tensor.default] = _wait
+    recorder.rules[torch.ops._c10d_functional.wait_tensor.default] = lambda recorder, func, args, kwargs: args[0]
     propagate = ShardingPropagator._propagate_tensor_meta_non_cached
 
     def apart(*arguments: Any) -> Any:
         with recorder.paused():
             return propagate(*arguments)
 
-    with mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", apart):
-        yield
+    return mock.patch.object(ShardingPropagator, "_propagate_tensor_meta_non_cached", apart)
 
 
-@contextlib.contextmanager
-def buckets_reduce_alone(recorder: Any) -> Iterator[None]:
+def buckets_reduce_alone(recorder: Any) -> AbstractContextManager[Any]:
     """DistributedDataParallel's C++ reads the data of tensors to compare shapes over the ranks and to rebuild its
     buckets in the order of the first backward. It also waits for a result that the fake group does not give. None of
     this changes the memory: the buckets contain every gradient once, however they are cut.
@@ -64,8 +62,7 @@ def buckets_reduce_alone(recorder: Any) -> Iterator[None]:
         module.register_comm_hook(module.process_group, reduce)
         module.reducer = _Unchanging(module.reducer)
 
-    with mock.patch.object(ddp.DistributedDataParallel, "__init__", initialize):
-        yield
+    return mock.patch.object(ddp.DistributedDataParallel, "__init__", initialize)
 
 
 class _Unchanging:
@@ -79,10 +76,6 @@ class _Unchanging:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._reducer, name)
-
-
-def _wait(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    return args[0]
 
 
 @contextlib.contextmanager
@@ -105,8 +98,7 @@ def meshes_are_real(recorder: Any) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def sends_hold_tensors(recorder: Any) -> Iterator[None]:
+def sends_hold_tensors(recorder: Any) -> AbstractContextManager[Any]:
     """The work of a pipeline's send keeps the tensors until it is freed; the fake group's work keeps nothing."""
     from torch.distributed.pipelining import schedules
 
@@ -125,12 +117,10 @@ def sends_hold_tensors(recorder: Any) -> Iterator[None]:
             return [Holding(work, tensor) for work, tensor in zip(works, tensors, strict=True)]
         return [Holding(work, tensors) for work in works]
 
-    with mock.patch.object(schedules, "_batch_p2p", hold):
-        yield
+    return mock.patch.object(schedules, "_batch_p2p", hold)
 
 
-@contextlib.contextmanager
-def stages_agree(recorder: Any) -> Iterator[None]:
+def stages_agree(recorder: Any) -> AbstractContextManager[Any]:
     """Pipeline stages vote on whether all know the shapes of their messages. All are alike, so one vote suffices."""
     from torch.distributed.pipelining import stage as module
 
@@ -142,8 +132,4 @@ def stages_agree(recorder: Any) -> Iterator[None]:
     def result(one: Any, received_result: Any = None) -> torch.Tensor:
         return vote(one, True)
 
-    with (
-        mock.patch.object(stage.PipelineStage, "_warmup_forward_vote", vote),
-        mock.patch.object(stage.PipelineStage, "_warmup_backward_result", result),
-    ):
-        yield
+    return mock.patch.multiple(stage.PipelineStage, _warmup_forward_vote=vote, _warmup_backward_result=result)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -25,20 +26,7 @@ def on_host(tensor: torch.Tensor) -> bool:
     return tensor.device.index is None
 
 
-def _name(*_: Any) -> str:
-    return str(DEVICE)
-
-
-def _device(*_: Any) -> torch.device:
-    return DEVICE
-
-
-def _on_accelerator(_: Any, tensor: torch.Tensor) -> bool:
-    return not on_host(tensor)
-
-
-@contextlib.contextmanager
-def literals_reach_the_device(recorder: Any) -> Iterator[None]:
+def literals_reach_the_device(recorder: Any) -> AbstractContextManager[Any]:
     """``torch.tensor`` makes a real tensor and passes it to the fake mode, which finds it on "cpu"."""
     plain: Any = torch.tensor
 
@@ -46,8 +34,7 @@ def literals_reach_the_device(recorder: Any) -> Iterator[None]:
         made: torch.Tensor = plain(*arguments, device=device, **options)
         return made.to(torch.device(device) if device is not None else torch.get_default_device())
 
-    with mock.patch.object(torch, "tensor", tensor):
-        yield
+    return mock.patch.object(torch, "tensor", tensor)
 
 
 @contextlib.contextmanager
@@ -66,35 +53,29 @@ def hosts_step_one_by_one(recorder: Any) -> Iterator[None]:
         yield
 
 
-@contextlib.contextmanager
-def told_apart(recorder: Any) -> Iterator[None]:
+def told_apart(recorder: Any) -> AbstractContextManager[Any]:
     """perfsuite builds on the device."""
     recorder.on_host = on_host
-    with mock.patch.object(Session, "device", DEVICE):
-        yield
+    return mock.patch.object(Session, "device", DEVICE)
 
 
-@contextlib.contextmanager
-def fsdp_builds_on_the_device(recorder: Any) -> Iterator[None]:
+def fsdp_builds_on_the_device(recorder: Any) -> AbstractContextManager[Any]:
     """As perfsuite does."""
     from torch.distributed.fsdp._fully_shard import _fully_shard
 
-    with mock.patch.object(_fully_shard, "_get_device_from_mesh", _device):
-        yield
+    return mock.patch.object(_fully_shard, "_get_device_from_mesh", lambda _: DEVICE)
 
 
-@contextlib.contextmanager
-def accelerator_is_apart(recorder: Any) -> Iterator[None]:
+def accelerator_is_apart(recorder: Any) -> AbstractContextManager[Any]:
     """DeepSpeed asks its accelerator for the device's name and whether a tensor is on it."""
     from deepspeed.accelerator import get_accelerator
 
-    kind = type(get_accelerator())
-    with (
-        mock.patch.object(kind, "current_device_name", _name),
-        mock.patch.object(kind, "device_name", _name),
-        mock.patch.object(kind, "on_accelerator", _on_accelerator),
-    ):
-        yield
+    return mock.patch.multiple(
+        type(get_accelerator()),
+        current_device_name=lambda *_: str(DEVICE),
+        device_name=lambda *_: str(DEVICE),
+        on_accelerator=lambda _, tensor: not on_host(tensor),
+    )
 
 
 PATCHES = (told_apart, literals_reach_the_device, hosts_step_one_by_one)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 from unittest import mock
 
@@ -16,23 +17,17 @@ from perfsuite.rank.session import Session
 from perfsuite.trace import attention, autograd, cuda, distributed, gloo, host, kernels, streams, values
 from perfsuite.wire.trace import TraceJob
 
-Patch = Callable[[Any], contextlib.AbstractContextManager[None]]
+Patch = Callable[[Any], AbstractContextManager[Any]]
 AMPERE = 8.0  # the compute capability from which on torch has its flash kernel
 
 
-def _no(*_: Any) -> bool:
-    return False
-
-
-@contextlib.contextmanager
-def transformers_sees_tensors(recorder: Any) -> Iterator[None]:
+def transformers_sees_tensors(recorder: Any) -> AbstractContextManager[Any]:
     """transformers mistakes a fake tensor for torch.export and builds masks that a run does not. Version 4 did not
     check.
     """
     from transformers.utils import import_utils
 
-    with mock.patch.object(import_utils, "is_fake_tensor", _no, create=True):
-        yield
+    return mock.patch.object(import_utils, "is_fake_tensor", lambda *_: False, create=True)
 
 
 @contextlib.contextmanager

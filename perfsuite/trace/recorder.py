@@ -27,11 +27,6 @@ def node_name() -> str:
     return f"{node.name()}/{node._sequence_nr()}" if node is not None else ""
 
 
-def _nowhere(_: torch.Tensor) -> bool:
-    """Without offload, nothing is on the host."""
-    return False
-
-
 class Recorder(TorchDispatchMode):
     """``events`` are (storage, bytes, operation, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective.
 
@@ -48,7 +43,7 @@ class Recorder(TorchDispatchMode):
         self.operation = ""
         self.stream = 0
         self.in_attention = False
-        self.on_host: Callable[[torch.Tensor], bool] = _nowhere
+        self.on_host: Callable[[torch.Tensor], bool] = lambda _: False  # without offload
         self._live: dict[int, tuple[int, Any]] = {}  # by address of the storage's implementation
         self._sizes: dict[int, int] = {}
         self._makers: dict[int, str] = {}

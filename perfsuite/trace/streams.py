@@ -49,16 +49,8 @@ def streams_have_pools(recorder: Any) -> Iterator[None]:
             current.pop()
             recorder.stream = current[-1].number
 
-    def chosen_last(*_: Any) -> Any:
-        return current[-1]
-
-    def passed_at_once(tensor: torch.Tensor, stream: Any) -> None:
-        """As described above."""
-
     with (
-        mock.patch.object(torch.cpu, "Stream", Stream),
-        mock.patch.object(torch.cpu, "stream", stream),
-        mock.patch.object(torch.cpu, "current_stream", chosen_last),
-        mock.patch.object(torch.Tensor, "record_stream", passed_at_once),
+        mock.patch.multiple(torch.cpu, Stream=Stream, stream=stream, current_stream=lambda *_: current[-1]),
+        mock.patch.object(torch.Tensor, "record_stream", lambda tensor, stream: None),
     ):
         yield

@@ -21,7 +21,6 @@ from perfsuite.kernels import PORTABLE, kernel_set, pinned
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
 from perfsuite.wire.failure import Failure
-from perfsuite.wire.job import Job
 from perfsuite.wire.steps import TRACED_STEPS
 from perfsuite.wire.trace import Trace, TraceJob
 
@@ -68,7 +67,8 @@ def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
     origins, and perfsuite's own code.
     """
     versions = {name: _version(name) for name in PACKAGES}
-    whole = [msgspec.structs.replace(job, job=_portable(job.job)), sys.version, versions, origins]
+    alike = msgspec.structs.replace(job.job, import_path=[])  # it differs between machines, and memory does not
+    whole = [msgspec.structs.replace(job, job=alike), sys.version, versions, origins]
     # The order of a set differs between processes.
     digest = hashlib.sha256(msgspec.json.encode(whole, order="deterministic"))
     for path in sorted(PERFSUITE.rglob("*")):
@@ -121,11 +121,6 @@ def _read(path: Path, job: TraceJob, log: str) -> Trace | Failure:
         return codec.decode(text, Failure, str(path))
     except msgspec.DecodeError as error:
         raise FileError(f"{path} is torn: {error}.") from error
-
-
-def _portable(job: Job) -> Job:
-    """Without fields that differ between machines and do not affect memory."""
-    return msgspec.structs.replace(job, import_path=[])
 
 
 def _version(name: str) -> str:

@@ -8,9 +8,32 @@ PCIe is gen 4 x16: 31.5 GB/s in one direction. Bandwidths of the A100 40 GB and 
 their datasheets.
 """
 
+import dataclasses
+
 from perfsuite.catalog.definitions import Device
 
-_A100 = {"fp32": 19.5e12, "tf32": 156e12, "fp16": 312e12, "bf16": 312e12}
+_A100_40G = Device(
+    name="a100_40g",
+    matches=("a100", "sxm", "40gb"),
+    memory_bytes=40_960 * 2**20,  # nvidia-smi; 40536 MiB by older drivers
+    reserved_bytes=424 * 2**20,  # not counted by older drivers
+    compute_capability=8.0,
+    memory_bandwidth=1_555e9,
+    dense_flops={"fp32": 19.5e12, "tf32": 156e12, "fp16": 312e12, "bf16": 312e12},
+    link_bandwidth=300e9,  # NVLink 3; the datasheet's 600 counts both directions
+    host_bandwidth=31.5e9,
+    power_watts=400,
+    source="NVIDIA A100 datasheet",
+    measured_matmul_flops=271.2e12,
+)
+_A100_80G = dataclasses.replace(
+    _A100_40G,
+    name="a100_80g",
+    matches=("a100", "sxm", "80gb"),
+    memory_bytes=81_920 * 2**20,  # nvidia-smi
+    reserved_bytes=768 * 2**20,  # torch sees 79.25 GiB (levihsu/OOTDiffusion #235)
+    memory_bandwidth=2_039e9,
+)
 
 DEVICES = (
     Device(
@@ -60,46 +83,15 @@ DEVICES = (
         power_watts=300,
         source="NVIDIA A10G datasheet for AWS",
     ),
-    Device(
-        name="a100_40g",
-        matches=("a100", "sxm", "40gb"),
-        memory_bytes=40_960 * 2**20,  # nvidia-smi; 40536 MiB by older drivers
-        reserved_bytes=424 * 2**20,  # not counted by older drivers
-        compute_capability=8.0,
-        memory_bandwidth=1_555e9,
-        dense_flops=_A100,
-        link_bandwidth=300e9,  # NVLink 3; the datasheet's 600 counts both directions
-        host_bandwidth=31.5e9,
-        power_watts=400,
-        source="NVIDIA A100 datasheet",
-        measured_matmul_flops=271.2e12,
-    ),
-    Device(
-        name="a100_80g",
-        matches=("a100", "sxm", "80gb"),
-        memory_bytes=81_920 * 2**20,  # nvidia-smi
-        reserved_bytes=768 * 2**20,  # torch sees 79.25 GiB (levihsu/OOTDiffusion #235)
-        compute_capability=8.0,
-        memory_bandwidth=2_039e9,
-        dense_flops=_A100,
-        link_bandwidth=300e9,  # NVLink 3; the datasheet's 600 counts both directions
-        host_bandwidth=31.5e9,
-        power_watts=400,
-        source="NVIDIA A100 datasheet",
-        measured_matmul_flops=271.2e12,
-    ),
-    Device(
+    _A100_40G,
+    _A100_80G,
+    dataclasses.replace(
+        _A100_80G,
         name="a100_pcie_80g",
         matches=("a100", "80gb", "pcie"),
-        memory_bytes=81_920 * 2**20,  # nvidia-smi
-        reserved_bytes=768 * 2**20,  # as of the module
-        compute_capability=8.0,
         memory_bandwidth=1_935e9,
-        dense_flops=_A100,
         link_bandwidth=300e9,  # only with the optional bridge, which joins two cards
-        host_bandwidth=31.5e9,
         power_watts=300,
-        source="NVIDIA A100 datasheet",
         measured_matmul_flops=252.9e12,
     ),
 )

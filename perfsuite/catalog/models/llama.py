@@ -9,6 +9,16 @@ from typing import Any
 from perfsuite.catalog.definitions import Cut, Model, Workload
 
 _REAL = Workload(micro_batch=1, sequence_length=2048)
+_TINY: dict[str, Any] = {
+    "workload": Workload(micro_batch=2, sequence_length=64),
+    "vocab_size": 512,
+    "hidden_size": 64,
+    "intermediate_size": 192,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "bos_token_id": 510,
+    "eos_token_id": 511,
+}
 
 
 def _llama(
@@ -67,34 +77,8 @@ def _llama(
 
 
 MODELS = (
-    _llama(
-        "llama_tiny",
-        "perfsuite",
-        164_160,
-        Workload(micro_batch=2, sequence_length=64),
-        vocab_size=512,
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        bos_token_id=510,
-        eos_token_id=511,
-    ),
-    _llama(
-        "llama_tiny_l4",
-        "perfsuite",
-        262_720,
-        Workload(micro_batch=2, sequence_length=64),
-        vocab_size=512,
-        hidden_size=64,
-        intermediate_size=192,
-        num_hidden_layers=4,
-        num_attention_heads=4,
-        num_key_value_heads=2,
-        bos_token_id=510,
-        eos_token_id=511,
-    ),
+    _llama("llama_tiny", "perfsuite", 164_160, num_hidden_layers=2, **_TINY),
+    _llama("llama_tiny_l4", "perfsuite", 262_720, num_hidden_layers=4, **_TINY),
     _llama(
         "llama_mini",  # the smallest whose tensors DeepSpeed swaps to a disk: 1 MiB and more
         "perfsuite",

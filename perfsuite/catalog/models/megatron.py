@@ -8,38 +8,19 @@ layers of sparse attention are dense here, as they are wherever its speed is com
 from typing import Any
 
 from perfsuite.catalog.definitions import Model, Workload
-from perfsuite.catalog.models.gpt2 import cut
+from perfsuite.catalog.models.gpt2 import gpt
 
 
 def _gpt(name: str, parameters: int, micro_batch: int = 1, **overrides: Any) -> Model:
-    source = overrides.pop("source", "arXiv 2104.04473, table 1")
     config: dict[str, Any] = {
+        "source": "arXiv 2104.04473, table 1",
         "vocab_size": 51200,
         "n_positions": 2048,
         # gelu_new is the same function as a chain of operators; Megatron fuses it, and so does this one
         "activation_function": "gelu_pytorch_tanh",
-        "resid_pdrop": 0.1,
-        "embd_pdrop": 0.1,
-        "attn_pdrop": 0.1,
-        "bos_token_id": 50256,
-        "eos_token_id": 50256,
-        "use_cache": False,
     } | overrides
-    return Model(
-        name=name,
-        family="megatron",
-        task="causal_lm",
-        source=source,
-        workload=Workload(micro_batch=micro_batch, sequence_length=2048),
-        parameters=parameters,
-        config_class="GPT2Config",
-        model_class="GPT2LMHeadModel",
-        config=config,
-        positions=config["n_positions"],
-        vocabulary=config["vocab_size"],
-        first_token=0,
-        cut=cut(config["n_layer"]),
-    )
+    workload = Workload(micro_batch=micro_batch, sequence_length=2048)
+    return gpt(name, parameters=parameters, workload=workload, family="megatron", **config)
 
 
 MODELS = (

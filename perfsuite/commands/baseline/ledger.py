@@ -14,7 +14,7 @@ from perfsuite.errors import FileError, UsageError
 from perfsuite.gate import ledger
 from perfsuite.gate.drift import Drift, drifts
 from perfsuite.gate.store import Store
-from perfsuite.records.codec import write_bytes
+from perfsuite.records.codec import write_text
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.studies._plot import MISSING, can_plot
 from perfsuite.units import show_change, show_number
@@ -57,14 +57,13 @@ def history(arguments: argparse.Namespace) -> int:
 
 def _row(drift: Drift, metric: Metric | None) -> list[str]:
     show = metric.show if metric else show_number
-    altogether = f"{show_change(1, drift.product)}"
     return [
         drift.cell,
         metric.title if metric else drift.metric,
         f"{drift.accepted} times" if drift.accepted > 1 else "once",
         show(drift.first),
         show(drift.last),
-        altogether,
+        show_change(1, drift.product),
         drift.reason,
     ]
 
@@ -95,7 +94,4 @@ def plot(path: Path, moved: Sequence[Drift], catalog: Catalog) -> None:
         figure.add_trace(Scatter(x=dates, y=products, name=name, mode="lines+markers", line_shape="hv"))
     figure.update_layout(title="Accepted changes of baselines", template="plotly_white", yaxis_title="times the first")
     figure.update_yaxes(type="log")
-    try:
-        write_bytes(path, figure.to_html(include_plotlyjs="inline").encode())
-    except OSError as error:
-        raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
+    write_text(path, figure.to_html(include_plotlyjs="inline"))

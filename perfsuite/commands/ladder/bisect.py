@@ -40,9 +40,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
     parser.add_argument("--benchmark", default="", metavar="NAME(PARAMS)", help=_BENCHMARK)
-    parser.add_argument(
-        "--cell", default="", metavar="ID", help="All series of this cell that differ between the ends."
-    )
+    parser.add_argument("--cell", default="", metavar="ID", help=_CELL)
     parser.add_argument("--good", default="", metavar="VERSION", help="A rung without the change (the lowest).")
     parser.add_argument("--bad", default="", metavar="VERSION", help="A rung with the change (the highest).")
     parser.add_argument("--with", dest="other", default="", metavar="OTHER==V", help=_WITH)

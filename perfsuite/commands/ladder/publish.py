@@ -1,10 +1,8 @@
 """``perfsuite ladder publish``: runs the alarms again, then reports the changes: a table, a site, JSON, Markdown."""
 
 import argparse
-import html
 import shlex
 from collections import Counter
-from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -17,7 +15,7 @@ from perfsuite.history import asv, confirm, site, story
 from perfsuite.history.ladder import Ladder, called, find_ladder, held_by, read_built
 from perfsuite.history.results import Run, machine
 from perfsuite.history.steps import Step
-from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release
+from perfsuite.history.story import CONFIRMED, UNCONFIRMED, WORSE, Story
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.report.tables import bare_table, print_table
@@ -62,7 +60,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.json:
         codec.write(arguments.json, told)
     if arguments.markdown:
-        codec.write_bytes(arguments.markdown, markdown(told).encode())
+        codec.write_bytes(arguments.markdown, site.markdown(told).encode())
     _print(told, console)
     if told.about_dates:
         console.print(escape(told.about_dates), soft_wrap=True)
@@ -122,55 +120,3 @@ def _print(told: Story, console: Console) -> None:
     for change in told.told(UNCONFIRMED):
         text = f"not confirmed by new runs: {change.label} at {change.since}, {change.move}"
         console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
-
-
-def markdown(told: Story) -> str:
-    """The story as a page of documentation."""
-    lines = [f"# {told.library}: what its releases changed", "", site.summary(told), ""]
-    lines += [*(f"- {told.library} {release}: {_plain(text)}" for release, text in told.sentences), ""]
-    held = f" Pinned: {', '.join(told.hold)}." if told.hold else ""
-    lines += [f"{told.about}{held} Python {told.python}, {told.machine}, {told.date[:10]}.", ""]
-    lines += [_plain(told.about_dates), ""] if told.about_dates else []
-    rungs = {rung.name: rung for rung in told.rungs}
-    for release, groups in by_release(told.told(CONFIRMED, UNCHECKED)):
-        lines += [f"## {told.library} {release} ({rungs[release].date[:10]})", ""]
-        if rungs[release].beside:
-            lines += [f"Changed with it: {', '.join(rungs[release].beside)}.", ""]
-        for since, beside in dict.fromkeys((group[0].since, group[0].beside) for group in groups if group[0].beside):
-            lines += [f"Changed with {since}: {', '.join(beside)}.", ""]
-        lines += [
-            "| series | from → to | by | | |",
-            "|---|---|---|---|---|",
-            *map(_row, chain.from_iterable(groups)),
-            "",
-        ]
-    unconfirmed = told.told(UNCONFIRMED)
-    if unconfirmed:
-        lines += ["## Alarms that new runs did not confirm", ""]
-        lines += [*(f"- `{change.label}` at {change.since}: {change.move}" for change in unconfirmed), ""]
-    if told.failures:
-        lines += ["## Runs that failed", ""]
-        for rung in told.failures:
-            lines.append(f"- {told.library} {rung.name}: {_plain(rung.failure or ', '.join(rung.failed))}")
-        lines.append("")
-    lines += ["## Rungs", "", "| release | of | run in |", "|---|---|---|"]
-    for rung in told.rungs:
-        lines.append(f"| {rung.name} | {rung.date[:10]} | {show_cost(rung.seconds) if rung.seconds else '–'} |")
-    return "\n".join(lines) + "\n"
-
-
-def _row(change: Change) -> str:
-    status = "confirmed" if change.status == CONFIRMED else NOT_CONFIRMED
-    why = f"<br>{_plain(change.why)}" if change.why else ""
-    what = f"{change.kind} {change.unlike}".rstrip()
-    return f"| `{_cell(change.label)}`{why} | {change.move} | {change.by} | {what} | {status} |"
-
-
-def _plain(text: str) -> str:
-    """A text from elsewhere, without HTML."""
-    return _cell(html.escape(text, quote=False))
-
-
-def _cell(text: str) -> str:
-    """The text as a table cell; in a code span there is no HTML."""
-    return " ".join(text.split()).replace("|", "\\|")
