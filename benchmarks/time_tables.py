@@ -6,7 +6,7 @@ needed: rows are compared in seconds.
 
 import csv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from perfsuite.catalog.definitions import Layout
@@ -136,6 +136,8 @@ def mosaicml(path: Path) -> Iterator[Row]:
             accumulation=samples // (ranks * micro),
             sharded=ALL,
             recompute="full" if line["act_ckpt"] == "True" else "none",
+            prefetched=False,  # Composer's default, BACKWARD_POST
+            early_stop=True,  # activation_checkpointing_reentrant: false in llm-foundry's recipes
             gradient_bytes=2 if line["mp_mode"] == "PURE" else 4,
             overlapped=True,
         )
@@ -190,6 +192,37 @@ def nanotron(path: Path) -> Iterator[Row]:
         )  # fmt: skip
 
 
+# config.json of meta-llama/Llama-2-7b to 70b, and of codellama/CodeLlama-34b with its vocabulary of 32,000.
+LLAMA2 = {
+    "7b": decoder(32, 4096, 32, 32000, 11008, gated=True, tied=False),
+    "13b": decoder(40, 5120, 40, 32000, 13824, gated=True, tied=False),
+    "34b": decoder(48, 8192, 64, 32000, 22016, kv_heads=8, gated=True, tied=False),
+    "70b": decoder(80, 8192, 64, 32000, 28672, kv_heads=8, gated=True, tied=False),
+}
+
+
+def fms(path: Path) -> Iterator[Row]:
+    """Llama 2 with FSDP, and with FSDP inside of nodes alone."""
+    for line in lines(path):
+        ranks, micro, length = (int(line[name]) for name in ("n_gpus", "micro_batch", "seq"))
+        shards = 8 if line["sharding"] == "HSDP" else ranks
+        setup = Setup(
+            layout=Layout(replicas=ranks // shards, shards=shards),
+            sequence=length,
+            micro_batch=micro,
+            sharded=ALL,
+            recompute=line["recompute"],  # type: ignore[arg-type]
+            early_stop=True,
+            overlapped=True,
+        )
+        yield Row(
+            table=path.stem, label=f"{line['version']} {line['model']} on {ranks} {line['device']}",
+            device=line["device"], stack="fms_fsdp", shape=LLAMA2[line["model"]], setup=setup,
+            network=float(line["node_gbit"]) * GBIT / 8,
+            seconds=micro * length / float(line["tokens_per_s_per_gpu"]),
+        )  # fmt: skip
+
+
 def goldens(path: Path) -> Iterator[Row]:
     """The nightly tests of Megatron-LM with models of more than 10 billion parameters."""
     devices = {"dgx_a100": "a100_80g", "dgx_h100": "h100", "dgx_gb200": "b200"}
@@ -203,8 +236,6 @@ def goldens(path: Path) -> Iterator[Row]:
         )  # fmt: skip
         stacks: tuple[Stack, ...] = (stack,)
         if "decoder_layers" in number:
-            from dataclasses import replace
-
             read = replace(stack, causal=False)
             stacks = (read, replace(stack, layers=number["decoder_layers"], target=True, source_hidden=stack.hidden))
         shape = Shape(stacks=stacks, vocabulary=number["vocab"], tied=not number["untied"])
@@ -218,6 +249,7 @@ def goldens(path: Path) -> Iterator[Row]:
             sequence_parallel=bool(number["sequence_parallel"]),
             sharded=OPTIMIZER if number["distributed_optimizer"] else frozenset(),
             overlapped="overlap-grad-reduce" in line["other_args"],
+            attention="flash3",  # Transformer Engine takes cuDNN's kernel on Hopper
             gradient_bytes=4,
         )
         yield Row(
@@ -234,9 +266,10 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "nanotron_playbook": nanotron,
     "megatron_sc21": megatron,
     "megatron_goldens": goldens,
+    "fms_fsdp": fms,
 }
 CALIBRATION = ("vtrain_one_node", "megatron_2205_05198", "mosaicml_8gpu", "nanotron_playbook")
-JUDGED = ("megatron_sc21", "megatron_goldens")
+JUDGED = ("megatron_sc21", "megatron_goldens", "fms_fsdp")
 
 
 def table(name: str) -> list[Row]:

@@ -115,6 +115,15 @@ def accumulate(parameters: float, gradient_bytes: int, bandwidth: float) -> floa
     return (2.0 + 2.0 * gradient_bytes) * parameters / bandwidth
 
 
+def flatten(parameters: float, gradient_bytes: int, bandwidth: float) -> float:
+    """Seconds in which a layer's gradients are laid out for a reduce-scatter: FSDP's copies of whole gradients.
+
+    They are joined into one flat tensor (read and written: 4 bytes) and, if they are reduced in fp32, cast (2 and 4).
+    torch/distributed/fsdp/_flat_param.py and _runtime_utils.py.
+    """
+    return (4.0 + (2.0 + gradient_bytes if gradient_bytes > 2 else 0.0)) * parameters / bandwidth
+
+
 def optimizer(parameters: float, bandwidth: float) -> float:
     """Seconds of Adam on a device: 40 bytes per parameter.
 

@@ -15,8 +15,11 @@ class Setup:
     pipeline rank. ``balanced``: stages get layers and head by their cost, and not layers alone. ``sharded`` is what the
     ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``overlapped``:
     gradients are reduced while backward computes. ``tensor_overlapped``: backward's tensor-parallel messages run beside
-    matmuls where they can. ``gradient_bytes`` and ``parameter_bytes`` are those of one element
-    on the wire. ``offload``: the optimizer's state is on the host, and steps there.
+    matmuls where they can. ``prefetched``: backward gathers the next layer's sharded parameters while it
+    computes. ``early_stop``: recomputation ends with the last tensor that
+    backward needs, so a layer's last matmul is not repeated (torch.utils.checkpoint without reentrance).
+    ``gradient_bytes`` and ``parameter_bytes`` are those of one element
+    on the wire. ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel. ``offload``: the optimizer's state is on the host, and steps there.
     """
 
     layout: Layout = Layout()
@@ -31,7 +34,9 @@ class Setup:
     overlapped: bool = False
     tensor_overlapped: bool = True
     recompute: Literal["none", "selective", "full"] = "none"
-    attention: Literal["flash", "unfused"] = "flash"
+    prefetched: bool = True
+    early_stop: bool = False
+    attention: Literal["flash", "flash3", "unfused"] = "flash"
     precision: str = "bf16"
     gradient_bytes: int = 2
     parameter_bytes: int = 2

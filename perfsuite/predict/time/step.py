@@ -82,6 +82,7 @@ class Rates:
 
     matmul: float
     attention: float
+    attention3: float
     memory: float
     links: Links
     multiprocessors: int
@@ -92,6 +93,7 @@ class Rates:
         return cls(
             matmul=machine.matmul_flops * constants.matmul,
             attention=machine.flops * constants.attention,
+            attention3=machine.flops * constants.attention3,
             memory=machine.memory_bandwidth * constants.memory,
             links=Links(
                 machine.link_bandwidth * constants.link, machine.network_bandwidth * constants.network, machine.node
@@ -165,10 +167,12 @@ def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Wor
     backward += core_backward + traffic * costs.BACKWARD_ELEMENTWISE
     if full:
         backward += forward
+        if setup.early_stop:
+            backward -= _matmul(tokens, stack.hidden, stack.feed_forward // width, rates)
     elif setup.recompute == "selective" and setup.attention == "unfused":
         backward += core_forward
-    if "parameters" not in setup.sharded:
-        backward += costs.accumulate(stack.layer_parameters / width, setup.gradient_bytes, rates.memory)
+    collect = costs.flatten if "parameters" in setup.sharded else costs.accumulate
+    backward += collect(stack.layer_parameters / width, setup.gradient_bytes, rates.memory)
     blocks = 3 if stack.source_hidden else 2
     size = tokens * stack.hidden * ACTIVATION
     messages = blocks * _layer_messages(size, setup, rates, constants, matmuls / blocks, full)
@@ -177,12 +181,13 @@ def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Wor
     return Work(forward, backward, messages, gathers, launch)
 
 
+def _matmul(m: int, n: int, k: int, rates: Rates) -> float:
+    """Seconds of one product at these rates."""
+    return costs.matmul(m, n, k, rates.matmul, rates.memory, rates.multiprocessors)
+
+
 def _products(stack: Stack, setup: Setup, rates: Rates, tokens: int, width: int) -> tuple[float, float]:
     """Seconds of a layer's matmuls, forward and backward: each is repeated for its input's and its weight's gradient."""
-
-    def product(m: int, n: int, k: int) -> float:
-        return costs.matmul(m, n, k, rates.matmul, rates.memory, rates.multiprocessors)
-
     inner = stack.feed_forward // width
     rows = stack.head_width * stack.heads // width
     pairs = 2 * stack.head_width * max(1, stack.kv_heads // width)
@@ -191,8 +196,8 @@ def _products(stack: Stack, setup: Setup, rates: Rates, tokens: int, width: int)
     if stack.source_hidden:
         source = setup.micro_batch * setup.sequence
         shapes += [(tokens, rows, stack.hidden), (source, pairs, stack.source_hidden), (tokens, stack.hidden, rows)]
-    forward = sum(product(m, n, k) for m, n, k in shapes)
-    return forward, sum(product(m, k, n) + product(k, n, m) for m, n, k in shapes)
+    forward = sum(_matmul(m, n, k, rates) for m, n, k in shapes)
+    return forward, sum(_matmul(m, k, n, rates) + _matmul(k, n, m, rates) for m, n, k in shapes)
 
 
 def _attention(stack: Stack, setup: Setup, rates: Rates, tokens: int, heads: int) -> tuple[float, float]:
@@ -201,8 +206,9 @@ def _attention(stack: Stack, setup: Setup, rates: Rates, tokens: int, heads: int
     seen = [(own, stack.causal)] + ([(setup.sequence, False)] if stack.source_hidden else [])
     forward = backward = 0.0
     for keys, causal in seen:
-        if setup.attention == "flash":
-            once = costs.flash_attention(tokens, keys, heads * stack.head_width, causal, rates.attention)
+        if setup.attention != "unfused":
+            rate = rates.attention if setup.attention == "flash" else rates.attention3
+            once = costs.flash_attention(tokens, keys, heads * stack.head_width, causal, rate)
             forward, backward = forward + once, backward + once * costs.BACKWARD_FLASH
         else:
             sizes = (tokens, keys, heads, stack.head_width, rates.matmul, rates.memory)
@@ -217,11 +223,9 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
     columns = -(-shape.vocabulary // setup.layout.tensor)
 
-    def product(m: int, n: int, k: int) -> float:
-        return costs.matmul(m, n, k, rates.matmul, rates.memory, rates.multiprocessors)
-
-    forward = product(tokens, columns, shape.hidden)
-    backward = product(tokens, shape.hidden, columns) + product(columns, shape.hidden, tokens)
+    forward = _matmul(tokens, columns, shape.hidden, rates)
+    backward = _matmul(tokens, shape.hidden, columns, rates)
+    backward += _matmul(columns, shape.hidden, tokens, rates)
     traffic = costs.head_bytes(tokens, columns) / rates.memory
     if "parameters" not in setup.sharded:
         backward += costs.accumulate(shape.hidden * columns, setup.gradient_bytes, rates.memory)
@@ -264,8 +268,8 @@ def _gathers(
     group = Group(setup.layout.shards, setup.layout.tensor)
     gather = collective("all_gather", count * setup.parameter_bytes, group, rates.links)
     scatter = collective("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
-    hidden = constants.overlap
-    return exposed(forward, gather, hidden) + exposed(backward, gather + scatter, hidden)
+    beside, hidden = (gather + scatter, 0.0) if setup.prefetched else (scatter, gather)
+    return exposed(forward, gather, constants.overlap) + exposed(backward, beside, constants.overlap) + hidden
 
 
 def _send(shape: Shape, setup: Setup, rates: Rates) -> float:
@@ -287,11 +291,11 @@ def _update(
     """Seconds after the last micro-batch: exposed messages between replicas, the optimizer, and its offload."""
     layout = setup.layout
     count = held_parameters(shape, setup)
-    messages = 0.0
-    if layout.data_ranks > 1:
-        messages = _gradients(count, setup, rates)
+    scatter, gather = _gradients(count, setup, rates)
     if setup.overlapped:
-        messages = exposed(work.backward, messages, constants.overlap)
+        scatter = exposed(work.backward, scatter, constants.overlap)
+        gather = exposed(work.forward, gather, constants.overlap)
+    messages = scatter + gather
     if layout.pipeline > 1 and shape.tied:  # first and last stage have a copy each of the embedding
         size = shape.vocabulary * shape.hidden / layout.tensor * setup.gradient_bytes
         ends = Group(2, layout.tensor * layout.data_ranks * (layout.pipeline - 1))
@@ -303,18 +307,18 @@ def _update(
     return messages, costs.optimizer(own, rates.memory), 0.0
 
 
-def _gradients(count: float, setup: Setup, rates: Rates) -> float:
-    """Seconds of the messages between replicas: an all-reduce, or scatter and gather if the optimizer is sharded."""
+def _gradients(count: float, setup: Setup, rates: Rates) -> tuple[float, float]:
+    """Seconds of the messages between replicas: what reduces gradients, and what gathers updated parameters."""
     layout, links = setup.layout, rates.links
     size = count * setup.gradient_bytes
     if "parameters" in setup.sharded:  # the shards' scatter was in every micro-batch; replicas of shards remain
         replicas = Group(layout.replicas, layout.tensor * layout.shards)
-        return collective("all_reduce", size / layout.shards, replicas, links)
+        return collective("all_reduce", size / layout.shards, replicas, links), 0.0
     group = Group(layout.data_ranks, layout.tensor)
     if "optimizer" in setup.sharded:
         gather = collective("all_gather", count * setup.parameter_bytes, group, links)
-        return collective("reduce_scatter", size, group, links) + gather
-    return collective("all_reduce", size, group, links)
+        return collective("reduce_scatter", size, group, links), gather
+    return collective("all_reduce", size, group, links), 0.0
 
 
 def held_parameters(shape: Shape, setup: Setup) -> float:
