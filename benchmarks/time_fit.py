@@ -12,7 +12,7 @@ import argparse
 import math
 import statistics
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -86,7 +86,9 @@ def fit(rows: Sequence[Row]) -> Values:
         values = _values(point * scale)
         errors = np.clip([error(row, values) for row in rows], -CAP, CAP)
         huber = np.sign(errors) * np.sqrt(2 * (np.sqrt(1 + (errors / KNEE) ** 2) - 1))
-        priors = [(at - one.start) / one.deviation for at, one in zip(point * scale, BOUNDS, strict=True) if one.deviation]
+        priors = [
+            (at - one.start) / one.deviation for at, one in zip(point * scale, BOUNDS, strict=True) if one.deviation
+        ]
         return np.concatenate([weights * huber, priors])
 
     found = least_squares(
@@ -162,10 +164,19 @@ ROWS = {rows}
 STACKS = {stacks}
 # Measured by predicted seconds, at 5 and 95 %, of rows that the constants had not seen: "calibrated" by {folds}-fold
 # cross-validation, "transferred" with each table left out whole.
-ERRORS = {errors}
+ERRORS = {{
+{errors}
+}}
 # Median and mean absolute error of both, by table.
-VALIDATED = {validated}
+VALIDATED = {{
+{validated}
+}}
 '''
+
+
+def entries(found: Mapping[str, object]) -> str:
+    """One line for each, as ruff formats them."""
+    return "\n".join(f'    "{name}": {one!r},' for name, one in found.items())
 
 
 def main() -> int:
@@ -195,17 +206,14 @@ def main() -> int:
         summary[name] = tuple(round(value, 4) for pair in told for value in pair)
         print(f"{name}: cross-validated median {told[0][0]:.1%}, mean {told[0][1]:.1%}; left out {told[1][0]:.1%}")
     if arguments.write:
-        lines = [
-            f'    "{group}": {{{", ".join(f"{name!r}: {value:.4g}" for name, value in one.items())}}},'.replace("'", '"')
-            for group, one in values.items()
-        ]
+        rounded = {group: {name: float(f"{value:.4g}") for name, value in one.items()} for group, one in values.items()}
         text = TEMPLATE.format(
-            values="\n".join(lines),
+            values=entries(rounded),
             rows=dict(Counter(row.table for row in rows)),
             stacks=sorted({row.stack for row in rows}),
             folds=FOLDS,
-            errors=errors,
-            validated=summary,
+            errors=entries(errors),
+            validated=entries(summary),
         )
         write_bytes(OUT, text.replace("'", '"').encode())
     return 0

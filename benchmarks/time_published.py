@@ -14,8 +14,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from time_fit import Judged, judge
-from time_tables import CALIBRATION, CATALOG, HERE, JUDGED, READERS, Row, lines, nanotron_setup, table
-from time_tables import NANOTRON
+from time_tables import CALIBRATION, CATALOG, HERE, JUDGED, NANOTRON, READERS, Row, lines, nanotron_setup, table
 
 from perfsuite.predict.overhead import overhead
 from perfsuite.predict.plan.memory import needed_bytes
@@ -74,7 +73,9 @@ def statistic(found: Sequence[Judged], name: str) -> float:
     """Mean, median or worst absolute error, or the bias: the median with its sign."""
     if name == "bias":
         return statistics.median(map(relative, found))
-    return {"mean": statistics.mean, "median": statistics.median, "worst": max}[name](abs(relative(one)) for one in found)
+    return {"mean": statistics.mean, "median": statistics.median, "worst": max}[name](
+        abs(relative(one)) for one in found
+    )
 
 
 def regret(rows: Sequence[Row]) -> list[tuple[str, int, float, str, str]]:
@@ -93,7 +94,7 @@ def regret(rows: Sequence[Row]) -> list[tuple[str, int, float, str, str]]:
 
 
 def memory(path: Path) -> tuple[int, int, int, int, float]:
-    """Of the playbook's cells: ran, of these said not to fit, failed, of these said not to fit, and the median error."""
+    """Of the playbook's cells: ran, of these refused, failed, of these refused, and the median error."""
     device = CATALOG.get("device", "h100")
     outside = sum(overhead(device, 8).values())
     counts, errors = [0, 0, 0, 0], []
@@ -134,12 +135,12 @@ def page(by_table: dict[str, list[Judged]]) -> Iterable[str]:
         "# Published and predicted step times",
         "",
         "Written by `python benchmarks/time_published.py`. The tables and their sources are in",
-        f"`benchmarks/published/times/`. {constants} constants are fitted, by `python benchmarks/time_fit.py --write`, on",
-        "the first group of tables alone. No constant is fitted on the second group.",
+        f"`benchmarks/published/times/`. {constants} constants are fitted on the first group of tables alone, by",
+        "`python benchmarks/time_fit.py --write`. No constant is fitted on the second group.",
         "",
         "Errors are of predicted against measured seconds. The bias is their median. The interval is the one that a",
-        "prediction prints; it should cover 90 %. A constant MFU is one number per device, taken from the very rows that",
-        "it is judged on: it has seen them, and the closed form has not.",
+        "prediction prints; it should cover 90 %. A constant MFU is one number per device, the median of the very rows",
+        "that it is judged on. It has seen them, and the closed form has not.",
         "",
         "## Tables that constants were fitted on",
         "",
@@ -207,7 +208,7 @@ def told_regret(found: Sequence[Judged]) -> Iterable[str]:
     yield from (
         "## The choice among measured layouts",
         "",
-        "How much longer a step of the layout takes that is predicted to be the fastest, for each model and global batch.",
+        "The regret is how much longer the predicted best layout takes than the measured best, for each model and batch.",
         "",
         "| model, batch, nodes | layouts | regret | predicted best | measured best |",
         "|---|---|---|---|---|",
@@ -223,9 +224,9 @@ def told_memory() -> Iterable[str]:
     yield from (
         "## The memory that prunes",
         "",
-        f"Of the playbook's {ran} cells that ran, the coarse closed form says of {refused} that they do not fit. Of",
-        f"{failed} that failed, for memory or by a crash, it says so of {caught}. Its median error against the printed",
-        f"memory, which is probably reserved memory, is {percent(error)}.",
+        f"Of the playbook's {ran} cells that ran, the coarse closed form refuses {refused}. Of {failed} that failed, for",
+        f"memory or by a crash, it refuses {caught}. Its median error against the printed memory, probably reserved",
+        f"memory, is {percent(error)}.",
         "",
     )
 
@@ -246,7 +247,9 @@ NOTES = (
 def main() -> int:
     """Score the tables, or those of ``--table``."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--table", action="append", default=[], metavar="NAME=FILE", help="Other rows of a known table.")
+    parser.add_argument(
+        "--table", action="append", default=[], metavar="NAME=FILE", help="Other rows of a known table."
+    )
     arguments = parser.parse_args()
     if arguments.table:
         print("\n".join(HEAD))

@@ -87,10 +87,11 @@ def test_the_optimizer_by_hand():
 
 def test_an_offloaded_optimizer_pays_the_link_and_the_host():
     """A billion parameters: 4 GB over 32 GB/s, and the host's Adam, which eight devices of a node share."""
-    alone, shared = costs.offload(1e9, 32e9), costs.offload(1e9, 32e9, 8)
+    alone, shared = costs.offload(1e9, 32e9), costs.offload(1e9, 32e9, 1, 8)
 
     assert alone == pytest.approx(4 / 32 + 1e9 / costs.HOST_ADAM)
     assert shared - 4 / 32 == pytest.approx(8 * (alone - 4 / 32))
+    assert costs.offload(1e9, 32e9, 3) - alone == pytest.approx(2 * 2 / 32)  # two more micro-batches' gradients
 
 
 @given(kinds, messages, st.integers(1, 64))

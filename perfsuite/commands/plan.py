@@ -17,7 +17,7 @@ from perfsuite.records import codec
 from perfsuite.records.prediction import Plan
 from perfsuite.report.plan import breakdown, choices, scaling, summary
 from perfsuite.report.tables import print_table
-from perfsuite.units import parse_days, parse_network
+from perfsuite.units import parse_bytes, parse_days, parse_network
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +29,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-s", "--sequence-length", type=int, metavar="N", help="Tokens per sample (the model's own).")
     parser.add_argument("-t", "--target-length", type=int, metavar="N", help="Tokens that a decoder generates.")
     parser.add_argument("--network", metavar="RATE", help="Of a whole node, e.g. 400Gbit/s (usual for the device).")
+    text = "Memory of a node's host, for offload (1TiB)."
+    parser.add_argument("--host-memory", default="1TiB", metavar="SIZE", help=text)
     text = f"Software whose constants apply ({', '.join(fitted.STACKS)}; default megatron)."
     parser.add_argument("--stack", default="megatron", choices=fitted.STACKS, metavar="S", help=text)
     parser.add_argument("--top", type=int, default=5, metavar="N", help="Layouts to show (5).")
@@ -81,6 +83,7 @@ def wish_of(arguments: argparse.Namespace) -> Wish:
         node_network=parse_network(arguments.network) if arguments.network else None,
         stack=arguments.stack,
         price=arguments.price,
+        host_memory=parse_bytes(arguments.host_memory),
         count=arguments.top,
     )
 
@@ -122,7 +125,7 @@ def _chosen(found: list[Plan], arguments: argparse.Namespace) -> Plan:
 
 def _largest(model: Model, hardware: Hardware, wish: Wish, catalog: Catalog) -> Model:
     """The largest model of the family that fits. Raises Refused if none does."""
-    family = [one for one in catalog.all("model").values() if one.family == model.family]
+    family: list[Model] = [one for one in catalog.all("model").values() if one.family == model.family]
     for one in sorted(family, key=lambda one: -one.parameters):
         if plan(one, hardware, wish).layouts:
             return one

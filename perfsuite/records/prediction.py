@@ -1,4 +1,4 @@
-"""The predicted memory of a cell that was not run."""
+"""Predictions of what was not run: the memory of a cell, and the step time of layouts."""
 
 from typing import Literal
 
@@ -96,9 +96,9 @@ class PlannedLayout(Record, frozen=True, kw_only=True):
 class Plan(Record, frozen=True, kw_only=True):
     """The fastest layouts of a model on some hardware, best first; none if none fits.
 
-    ``samples`` are the global batch. ``tried`` layouts were compared, of which ``fitting`` fit by the coarse closed form
-    of memory; the smallest needs
-    ``least_bytes`` of ``capacity_bytes``. ``days`` (low, predicted, high) and ``gpu_hours`` are of a training of ``tokens`` with the best one.
+    ``samples`` are the global batch. Of the ``tried`` layouts ``fitting`` fit, by a coarse closed form of memory; the
+    smallest needs ``least_bytes`` of ``capacity_bytes``. ``days`` (low, predicted, high), ``gpu_hours`` and ``cost``
+    are of a training of ``tokens`` with the best one.
     """
 
     format: int

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.cell import Hardware
-from perfsuite.predict.plan.search import question_of, samples_of, search
+from perfsuite.predict.plan.search import HOST_MEMORY, question_of, samples_of, search
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Plan
 
@@ -13,13 +13,15 @@ DAY, HOUR = 86400.0, 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What is asked of every hardware alike. ``node_network`` is a node's rate in bytes per second."""
+    """What is asked of every hardware alike. ``node_network`` is a node's rate in bytes per second,
+    ``host_memory`` its bytes."""
 
     tokens: int
     samples: int | None = None
     node_network: float | None = None
     stack: str = "megatron"
     price: float | None = None
+    host_memory: float = HOST_MEMORY
     count: int = 5
 
 
@@ -29,7 +31,7 @@ def plan(model: Model, hardware: Hardware, wish: Wish) -> Plan:
     target = workload.target_length or 0
     samples = samples_of(wish.samples, workload.sequence_length, ranks)
     network = wish.node_network / hardware.ranks if wish.node_network else None
-    question = question_of(model, hardware, workload.sequence_length, target, samples, network, wish.stack)
+    question = question_of(model, hardware, samples, wish.stack, network, wish.host_memory)
     found = search(question, wish.count)
     days: list[float] = []
     if found.best:

@@ -28,6 +28,14 @@ def state_bytes(shape: Shape, setup: Setup) -> float:
     return found
 
 
+def host_bytes(shape: Shape, setup: Setup) -> float:
+    """What one rank keeps on the host: master parameters, two moments and gradients in fp32, if they are offloaded."""
+    if not setup.offload:
+        return 0.0
+    shards = setup.layout.shards if setup.layout.shards > 1 else setup.layout.data_ranks
+    return (MASTER_AND_MOMENTS + 4) * held_parameters(shape, setup) / shards
+
+
 def layer_bytes(stack: Stack, setup: Setup) -> float:
     """What one layer keeps of one micro-batch for backward, without recomputation.
 
@@ -59,7 +67,8 @@ def activation_bytes(shape: Shape, setup: Setup) -> float:
         one = layer_bytes(stack, setup)
         tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
         share = layout.tensor if setup.sequence_parallel else 1
-        kept += stack.layers / layout.pipeline * (2.0 * tokens * stack.hidden / share if setup.recompute == "full" else one)
+        input_alone = 2.0 * tokens * stack.hidden / share
+        kept += stack.layers / layout.pipeline * (input_alone if setup.recompute == "full" else one)
         whole = max(whole, one)
     extra = whole if setup.recompute == "full" else 0.0
     last = shape.stacks[-1]
@@ -67,9 +76,9 @@ def activation_bytes(shape: Shape, setup: Setup) -> float:
     logits = LOGIT * tokens * shape.vocabulary / layout.tensor
     if layout.pipeline == 1:
         return kept + max(extra, logits)
-    flying = min(layout.pipeline, setup.accumulation)
+    flying = float(min(layout.pipeline, setup.accumulation))
     if setup.interleave > 1:
-        flying = flying * (1 + (layout.pipeline - 1) / (layout.pipeline * setup.interleave))
+        flying *= 1 + (layout.pipeline - 1) / (layout.pipeline * setup.interleave)
     return max(kept * flying + extra, kept + max(extra, logits))
 
 

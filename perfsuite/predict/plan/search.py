@@ -8,7 +8,7 @@ from perfsuite.catalog.definitions import Device, Layout, Model
 from perfsuite.cell import Hardware
 from perfsuite.errors import Refused
 from perfsuite.predict.overhead import overhead
-from perfsuite.predict.plan.memory import needed_bytes
+from perfsuite.predict.plan.memory import host_bytes, needed_bytes
 from perfsuite.predict.time.constants import Constants, constants_of, interval, machine_of, regime
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape, shape_of
@@ -21,6 +21,7 @@ ALL = frozenset({"optimizer", "gradients", "parameters"})
 MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 CHUNKS = (1, 2, 3, 4, 6, 8)
 BATCH_TOKENS = 2**22  # usual for large models: 3.2 million for GPT-3 (arXiv 2005.14165, table 2.1), 4 for Llama
+HOST_MEMORY = 2.0**40  # of a node: DGX A100 has 1 or 2 TiB
 FRAGMENTATION = 0.94  # of the device that live tensors can fill: the rest is lost between segments
 
 
@@ -39,6 +40,7 @@ class Question:
     stack: str
     attention: str = "flash"
     dropout: bool = False
+    host_memory: float = HOST_MEMORY
 
     @property
     def capacity(self) -> float:
@@ -52,9 +54,17 @@ class Question:
 
 
 def question_of(
-    model: Model, hardware: Hardware, sequence: int, target: int, samples: int, network: float | None, stack: str
+    model: Model,
+    hardware: Hardware,
+    samples: int,
+    stack: str,
+    network: float | None = None,
+    host_memory: float = HOST_MEMORY,
 ) -> Question:
-    """The question of a catalog's model. Raises Refused if it has no closed form there."""
+    """The question of a catalog's model and its lengths. Raises Refused if it has no closed form there.
+
+    ``network`` is a device's share in bytes per second, ``host_memory`` a node's bytes.
+    """
     if hardware.device is None:
         raise Refused("No time is predicted for a CPU: name a device and its nodes, e.g. --hardware a100_80g_x8n16.")
     newer = (hardware.device.compute_capability or 0) >= 8
@@ -64,10 +74,11 @@ def question_of(
         machine=machine_of(hardware.device, network, node=hardware.ranks),
         constants=constants_of(hardware.device, stack),
         ranks=hardware.world_size,
-        sequence=sequence,
-        target=target,
+        sequence=model.workload.sequence_length,
+        target=model.workload.target_length or 0,
         samples=samples,
         stack=stack,
+        host_memory=host_memory,
         attention="flash" if newer else "unfused",
     )
 
@@ -142,14 +153,15 @@ class Found:
 
 
 def search(question: Question, count: int = 5) -> Found:
-    """The ``count`` fastest layouts that fit, fastest first; no two of one answer differ in nothing but memory."""
+    """The ``count`` fastest layouts that fit, fastest first."""
     tried, fitting, least = 0, 0, float("inf")
     ranked: list[tuple[float, float, int, Setup, Breakdown]] = []
     for setup in layouts(question):
         tried += 1
         needed = needed_bytes(question.shape, setup)
         least = min(least, needed)
-        if needed > question.capacity:
+        host = host_bytes(question.shape, setup) * min(question.machine.node, question.ranks)
+        if needed > question.capacity or host > question.host_memory:
             continue
         fitting += 1
         predicted = step(question.shape, setup, question.machine, question.constants)
@@ -164,7 +176,9 @@ def _planned(
     question: Question, setup: Setup, needed: float, predicted: Breakdown, first: Breakdown | None
 ) -> PlannedLayout:
     """A layout as a record: everything in it is predicted."""
-    kind = regime(question.device, question.stack, question.nodes, predicted.launch / predicted.total)
+    unlike = setup.offload or len(question.shape.stacks) > 1  # no fitted row has either
+    stack = "" if unlike else question.stack
+    kind = regime(question.device, stack, question.nodes, predicted.launch / predicted.total)
     low, high = interval(predicted.total, kind)
     flops = question.shape.model_flops(setup.sequence, setup.target) * setup.samples
     peak = question.machine.flops * question.ranks * predicted.total

@@ -89,4 +89,4 @@ def point_to_point(size: float, group: Group, links: Links) -> float:
 
 def exposed(compute: float, message: float, overlap: float) -> float:
     """The seconds of a message that outlast the computation beside it; ``overlap`` of the shorter is hidden."""
-    return max(compute, message) + (1 - overlap) * min(compute, message) - compute
+    return max(0.0, message - compute) + (1 - overlap) * min(compute, message)

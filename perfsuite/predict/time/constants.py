@@ -37,10 +37,10 @@ NODE_NETWORK = {7: 12.5e9, 8: 25e9, 9: 50e9, 10: 50e9}  # bytes/s per device in 
 class Constants:
     """Shares of a device's rates (0 to 1), two factors, and seconds.
 
-    ``matmul`` is of the best measured matmul, ``attention`` and ``attention3`` of the peak, ``memory``, ``link`` and ``network`` of their
-    bandwidths. ``overlap`` is how much of the shorter of computation and message is hidden. ``traffic`` multiplies the
-    bytes of elementwise kernels: 1 if all are fused. ``launch_layer`` is the host's time for a layer's forward and
-    backward, ``launch_stage`` for a stage's sends.
+    ``matmul`` is of the best measured matmul, ``attention`` and ``attention3`` of the peak, ``memory``, ``link`` and
+    ``network`` of their bandwidths. ``overlap`` is how much of the shorter of computation and message is hidden.
+    ``traffic`` multiplies the bytes of elementwise kernels: 1 if all are fused. ``launch_layer`` is the host's time for
+    a layer's forward and backward, ``launch_stage`` for a stage's sends.
     """
 
     matmul: float

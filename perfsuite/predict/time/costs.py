@@ -83,7 +83,9 @@ def unfused_attention(
     return products + bytes_ * scores / bandwidth
 
 
-def elementwise_bytes(tokens: int, hidden: int, heads_width: int, inner: int, gated: bool, dropout: bool) -> tuple:
+def elementwise_bytes(
+    tokens: int, hidden: int, heads_width: int, inner: int, gated: bool, dropout: bool
+) -> tuple[float, float]:
     """Forward bytes of a layer's pointwise kernels: (outside the tensor-parallel region, inside of it).
 
     Outside: two norms read and write (8 per element), two residual sums read two and write one (12), dropout adds a
@@ -133,13 +135,17 @@ def optimizer(parameters: float, bandwidth: float) -> float:
     return 40.0 * parameters / bandwidth
 
 
-HOST_ADAM = 1.0e9  # parameters per second of DeepSpeed's CPU Adam on a node's cores: arXiv 2101.06840, table 4
+# Parameters per second of an Adam on all cores of a node: 30 bytes each (read 16, written 14) over the 120 GB/s that
+# eight or more channels of DDR4 reach. A bound from the memory, not a measurement.
+HOST_ADAM = 4.0e9
 
 
-def offload(parameters: float, host_bandwidth: float, devices_per_host: int = 1) -> float:
-    """Seconds of an optimizer on the host: gradients there and parameters back (2 + 2 bytes), and the host's Adam.
+def offload(parameters: float, host_bandwidth: float, micro_batches: int = 1, devices_per_host: int = 1) -> float:
+    """Seconds of an optimizer on the host, and of what is copied there and back.
 
-    arXiv 2101.06840, section 4.2 and table 4 (10⁹ parameters in 0.97 s), whose cores all devices of a node share. The
-    least certain of all costs here: no table of this repository has measured it.
+    Each micro-batch sends its gradients (2 bytes), which the host adds up; the step returns the parameters (2 bytes).
+    The devices of a node share its cores: arXiv 2101.06840, section 4.2. The least certain of all costs here: no table
+    of this repository has measured it.
     """
-    return 4.0 * parameters / host_bandwidth + parameters * devices_per_host / HOST_ADAM
+    copies = 2.0 * (micro_batches + 1) * parameters / host_bandwidth
+    return copies + parameters * devices_per_host / HOST_ADAM

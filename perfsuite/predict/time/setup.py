@@ -5,6 +5,8 @@ from typing import Literal
 
 from perfsuite.catalog.definitions import Layout
 
+ONE_RANK = Layout()
+
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
@@ -15,14 +17,14 @@ class Setup:
     pipeline rank. ``balanced``: stages get layers and head by their cost, and not layers alone. ``sharded`` is what the
     ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``overlapped``:
     gradients are reduced while backward computes. ``tensor_overlapped``: backward's tensor-parallel messages run beside
-    matmuls where they can. ``prefetched``: backward gathers the next layer's sharded parameters while it
-    computes. ``early_stop``: recomputation ends with the last tensor that
-    backward needs, so a layer's last matmul is not repeated (torch.utils.checkpoint without reentrance).
-    ``gradient_bytes`` and ``parameter_bytes`` are those of one element
-    on the wire. ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel. ``offload``: the optimizer's state is on the host, and steps there.
+    matmuls where they can. ``prefetched``: backward gathers the next layer's sharded parameters while it computes.
+    ``early_stop``: recomputation ends with the last tensor that backward needs, so a layer's last matmul is not repeated
+    (torch.utils.checkpoint without reentrance). ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel.
+    ``gradient_bytes`` and ``parameter_bytes`` are those of one element on the wire. ``offload``: the optimizer's state
+    is on the host, and steps there.
     """
 
-    layout: Layout = Layout()
+    layout: Layout = ONE_RANK
     sequence: int
     target: int = 0
     micro_batch: int = 1

@@ -15,6 +15,7 @@ from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape, Stack
 
 ACTIVATION = 2  # bytes per element of what layers pass on: half precision
+BACKWARD = 2 / 3  # of a micro-batch's time: two products of a matmul's three
 CROSS_LAUNCHES = 1.5  # a layer with two attentions has half as many kernels again
 
 
@@ -112,13 +113,13 @@ def step(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> 
     times = [max(work.device + send, work.launch + host) for work in stages]
     slowest = max(range(len(times)), key=times.__getitem__)
     work, count = stages[slowest], setup.accumulation
-    data, optimizer, offload = _update(shape, setup, machine, rates, constants, work)
+    data, optimizer, offload = _update(shape, setup, machine, rates, constants, times[slowest])
     return Breakdown(
         compute=count * (work.forward + work.backward),
         tensor=count * work.tensor,
         gathers=count * work.gathers,
         sends=count * send,
-        launch=count * (times[slowest] - work.device - send),
+        launch=count * max(0.0, work.launch + host - work.device - send),
         bubble=bubble(times, setup.interleave),
         data=data,
         optimizer=optimizer,
@@ -187,7 +188,7 @@ def _matmul(m: int, n: int, k: int, rates: Rates) -> float:
 
 
 def _products(stack: Stack, setup: Setup, rates: Rates, tokens: int, width: int) -> tuple[float, float]:
-    """Seconds of a layer's matmuls, forward and backward: each is repeated for its input's and its weight's gradient."""
+    """Seconds of a layer's matmuls, forward and backward: one more each for the gradients of input and weight."""
     inner = stack.feed_forward // width
     rows = stack.head_width * stack.heads // width
     pairs = 2 * stack.head_width * max(1, stack.kv_heads // width)
@@ -258,9 +259,7 @@ def _tensor_message(size: float, setup: Setup, rates: Rates) -> float:
     return collective("all_reduce", size, group, rates.links)
 
 
-def _gathers(
-    stack: Stack, setup: Setup, rates: Rates, constants: Constants, forward: float, backward: float
-) -> float:
+def _gathers(stack: Stack, setup: Setup, rates: Rates, constants: Constants, forward: float, backward: float) -> float:
     """Exposed seconds of a layer whose parameters are sharded: a gather in each pass, and the gradients' scatter."""
     if "parameters" not in setup.sharded:
         return 0.0
@@ -286,16 +285,21 @@ def _send(shape: Shape, setup: Setup, rates: Rates) -> float:
 
 
 def _update(
-    shape: Shape, setup: Setup, machine: Machine, rates: Rates, constants: Constants, work: Work
+    shape: Shape, setup: Setup, machine: Machine, rates: Rates, constants: Constants, micro_batch: float
 ) -> tuple[float, float, float]:
-    """Seconds after the last micro-batch: exposed messages between replicas, the optimizer, and its offload."""
+    """Seconds after the last micro-batch: exposed messages between replicas, the optimizer, and its offload.
+
+    Gradients are reduced beside the last micro-batch's backward, two thirds of its seconds; updated parameters are
+    gathered beside the next step's first forward.
+    """
     layout = setup.layout
     count = held_parameters(shape, setup)
     scatter, gather = _gradients(count, setup, rates)
     if setup.overlapped:
-        scatter = exposed(work.backward, scatter, constants.overlap)
-        gather = exposed(work.forward, gather, constants.overlap)
-    messages = scatter + gather
+        scatter = exposed(micro_batch * BACKWARD, scatter, constants.overlap)
+        gather = exposed(micro_batch * (1 - BACKWARD), gather, constants.overlap)
+    times = setup.accumulation if "gradients" in setup.sharded and "parameters" not in setup.sharded else 1
+    messages = scatter * times + gather  # ZeRO-2 keeps no whole gradients, so it reduces those of every micro-batch
     if layout.pipeline > 1 and shape.tied:  # first and last stage have a copy each of the embedding
         size = shape.vocabulary * shape.hidden / layout.tensor * setup.gradient_bytes
         ends = Group(2, layout.tensor * layout.data_ranks * (layout.pipeline - 1))
@@ -303,7 +307,8 @@ def _update(
     shards = layout.shards if layout.shards > 1 else layout.data_ranks
     own = count / shards if "optimizer" in setup.sharded else count
     if setup.offload:
-        return messages, 0.0, costs.offload(own, machine.host_bandwidth, min(machine.node, setup.ranks))
+        devices = min(machine.node, setup.ranks)
+        return messages, 0.0, costs.offload(own, machine.host_bandwidth, setup.accumulation, devices)
     return messages, costs.optimizer(own, rates.memory), 0.0
 
 
@@ -328,4 +333,3 @@ def held_parameters(shape: Shape, setup: Setup) -> float:
         return shape.parameters / layout.tensor
     layers = shape.layers / layout.pipeline * shape.stacks[-1].layer_parameters
     return (layers + shape.hidden * shape.vocabulary) / layout.tensor
-
