@@ -208,7 +208,7 @@ def told_regret(found: Sequence[Judged]) -> Iterable[str]:
     yield from (
         "## The choice among measured layouts",
         "",
-        "The regret is how much longer the predicted best layout takes than the measured best, for each model and batch.",
+        "The regret is how much longer the predicted best layout takes than the measured best.",
         "",
         "| model, batch, nodes | layouts | regret | predicted best | measured best |",
         "|---|---|---|---|---|",
@@ -224,9 +224,9 @@ def told_memory() -> Iterable[str]:
     yield from (
         "## The memory that prunes",
         "",
-        f"Of the playbook's {ran} cells that ran, the coarse closed form refuses {refused}. Of {failed} that failed, for",
-        f"memory or by a crash, it refuses {caught}. Its median error against the printed memory, probably reserved",
-        f"memory, is {percent(error)}.",
+        f"Of the playbook's {ran} cells that ran, the coarse closed form refuses {refused}. Of {failed} that failed,",
+        f"for memory or by a crash, it refuses {caught}. The printed memory is probably what is reserved:",
+        f"against it the median error is {percent(error)}, mostly too low.",
         "",
     )
 

@@ -18,10 +18,11 @@ def state_bytes(shape: Shape, setup: Setup) -> float:
     shards = setup.layout.shards if setup.layout.shards > 1 else setup.layout.data_ranks
     share = {what: 1 / shards if what in setup.sharded else 1.0 for what in ("parameters", "gradients", "optimizer")}
     found = 2 * count * share["parameters"]
+    gradients = setup.gradient_bytes + (2 if setup.gradient_bytes == 4 else 0)  # a sum in fp32 beside the new ones
     if setup.offload:
         found += 2 * count * share["gradients"] if "gradients" not in setup.sharded else 0.0
     else:
-        found += count * (setup.gradient_bytes * share["gradients"] + MASTER_AND_MOMENTS * share["optimizer"])
+        found += count * (gradients * share["gradients"] + MASTER_AND_MOMENTS * share["optimizer"])
     if "parameters" in setup.sharded:
         largest = max(stack.layer_parameters for stack in shape.stacks) / setup.layout.tensor
         found += FLAT_LAYERS * largest * (2 + setup.gradient_bytes)
@@ -41,14 +42,14 @@ def layer_bytes(stack: Stack, setup: Setup) -> float:
 
     Outside of the tensor-parallel region two norms and two products keep their inputs (8 per element) and dropout two
     masks (2); inside, queries, keys, values, the projection's input, and the feed-forward before and after its
-    activation keep 2 each. Separate attention kernels keep 5 per score.
+    activation keep 2 each; a gate keeps two more. Separate attention kernels keep 5 per score.
     """
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
     width = setup.layout.tensor
     heads, pairs = stack.heads * stack.head_width, 2 * stack.kv_heads * stack.head_width
     blocks = 2 if stack.source_hidden else 1
     outside = tokens * stack.hidden * (8 + (2 if setup.dropout else 0)) * (1.5 if stack.source_hidden else 1.0)
-    inside = 2.0 * tokens * (blocks * (2 * heads + pairs) + (3 if stack.gated else 2) * stack.feed_forward)
+    inside = 2.0 * tokens * (blocks * (2 * heads + pairs) + (4 if stack.gated else 2) * stack.feed_forward)
     found = outside / (width if setup.sequence_parallel else 1) + inside / width
     if setup.attention == "unfused" and setup.recompute == "none":
         keys = setup.target if stack.target else setup.sequence

@@ -18,7 +18,7 @@ class Setup:
     ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``overlapped``:
     gradients are reduced while backward computes. ``tensor_overlapped``: backward's tensor-parallel messages run beside
     matmuls where they can. ``prefetched``: backward gathers the next layer's sharded parameters while it computes.
-    ``early_stop``: recomputation ends with the last tensor that backward needs, so a layer's last matmul is not repeated
+    ``early_stop``: recomputation ends with the last tensor that backward needs, without a layer's last matmul
     (torch.utils.checkpoint without reentrance). ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel.
     ``gradient_bytes`` and ``parameter_bytes`` are those of one element on the wire. ``offload``: the optimizer's state
     is on the host, and steps there.
