@@ -22,6 +22,24 @@ def parse_bytes(text: str) -> int:
     return int(amount)
 
 
+def parse_network(text: str) -> float:
+    """Return the bytes per second that e.g. ``400Gbit/s`` or ``50GB/s`` stands for. Raises UsageError for others."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(Gbit|GB)(?:/s|ps)\s*", text)
+    rate = float(match[1]) * {"Gbit": 1e9 / 8, "GB": 1e9}[match[2]] if match else 0.0
+    if not 0 < rate < math.inf:
+        raise UsageError(f"{text[:80]!r} is not a network's rate: write e.g. 400Gbit/s or 50GB/s.")
+    return rate
+
+
+def parse_days(text: str) -> float:
+    """Return the days that e.g. ``30d`` or ``12h`` stands for. Raises UsageError for others."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([dh])\s*", text)
+    days = float(match[1]) / {"d": 1, "h": 24}[match[2]] if match else 0.0
+    if not 0 < days < math.inf:
+        raise UsageError(f"{text[:80]!r} is not a time: write days or hours, e.g. 30d or 12h.")
+    return days
+
+
 def show_bytes(count: float) -> str:
     """``1610612736`` → ``1.50 GiB``; below one GiB in MiB, and so on down to bytes."""
     for unit in ("GiB", "MiB", "KiB"):

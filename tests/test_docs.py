@@ -29,6 +29,7 @@ GENERATED = {
     "releases.md": "python benchmarks/releases.py",
     "replay.md": "perfsuite replay",
     "support.md": "perfsuite support run",
+    "time_published.md": "python benchmarks/time_published.py",
     "transformers_ladder.md": "perfsuite ladder publish",
 }
 # Their sentences are lists of what was found, or errors that others' packages raise.

@@ -1,4 +1,4 @@
-"""The predicted memory of a cell that was not run."""
+"""Predictions of what was not run: the memory of a cell, and the step time of layouts."""
 
 from typing import Literal
 
@@ -61,3 +61,59 @@ class Prediction(Record, frozen=True, kw_only=True):
     def needed_bytes(self) -> int:
         """The memory that the device must have to run the cell."""
         return (self.smallest_bytes or self.peak_bytes) + sum(self.overhead.values())
+
+
+class PlannedLayout(Record, frozen=True, kw_only=True):
+    """The predicted step of one layout, from closed forms of its time and of its memory. Never a Measurement.
+
+    ``predicted_parts`` are seconds by cause, whose sum is ``predicted_step_seconds``. 90 % of measurements of the
+    ``regime`` were between ``low_seconds`` and ``high_seconds``. MFU counts model FLOPs, HFU recomputed ones too.
+    ``loses_by`` is what makes it slower than the best layout.
+    """
+
+    layout: str
+    pipeline: int
+    data: int
+    tensor: int
+    interleave: int
+    micro_batch: int
+    accumulation: int
+    recompute: str
+    sharded: list[str]
+    offload: bool
+    predicted_bytes: int
+    predicted_step_seconds: float
+    low_seconds: float
+    high_seconds: float
+    regime: str
+    predicted_parts: dict[str, float]
+    predicted_tokens_per_second: float
+    predicted_mfu: float
+    predicted_hfu: float
+    loses_by: str = ""
+
+
+class Plan(Record, frozen=True, kw_only=True):
+    """The fastest layouts of a model on some hardware, best first; none if none fits.
+
+    ``samples`` are the global batch. Of the ``tried`` layouts ``fitting`` fit, by a coarse closed form of memory; the
+    smallest needs ``least_bytes`` of ``capacity_bytes``. ``days`` (low, predicted, high), ``gpu_hours`` and ``cost``
+    are of a training of ``tokens`` with the best one.
+    """
+
+    format: int
+    model: str
+    hardware: str
+    world_size: int
+    sequence: int
+    target: int
+    samples: int
+    tokens: int
+    tried: int
+    fitting: int
+    least_bytes: int
+    capacity_bytes: int
+    layouts: list[PlannedLayout]
+    days: list[float] = []
+    gpu_hours: list[float] = []
+    cost: list[float] = []

@@ -1,0 +1,135 @@
+"""``perfsuite plan MODEL``: which layout trains fastest on absent hardware, for how long, and what that costs."""
+
+import argparse
+import dataclasses
+import math
+from pathlib import Path
+
+from perfsuite.catalog.definitions import Model
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Hardware, parse_hardware, why_too_long
+from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.errors import Refused, UsageError
+from perfsuite.paths import check_output
+from perfsuite.predict.plan.answer import Wish, plan
+from perfsuite.predict.time import fitted
+from perfsuite.records import codec
+from perfsuite.records.prediction import Plan
+from perfsuite.report.plan import breakdown, choices, scaling, summary
+from perfsuite.report.tables import print_table
+from perfsuite.units import parse_bytes, parse_days, parse_network
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`.")
+    parser.add_argument("--hardware", required=True, metavar="H", help="Device, ranks and nodes, e.g. a100_80g_x8n16.")
+    parser.add_argument("--tokens", type=float, required=True, metavar="N", help="Tokens of the training, e.g. 300e9.")
+    parser.add_argument("--batch", type=int, metavar="N", help="Samples of a global batch (4 Mi tokens).")
+    parser.add_argument("-s", "--sequence-length", type=int, metavar="N", help="Tokens per sample (the model's own).")
+    parser.add_argument("-t", "--target-length", type=int, metavar="N", help="Tokens that a decoder generates.")
+    parser.add_argument("--network", metavar="RATE", help="Of a whole node, e.g. 400Gbit/s (usual for the device).")
+    text = "Memory of a node's host, for offload (1TiB)."
+    parser.add_argument("--host-memory", default="1TiB", metavar="SIZE", help=text)
+    text = f"Software whose constants apply ({', '.join(fitted.STACKS)}; default megatron)."
+    parser.add_argument("--stack", default="megatron", choices=fitted.STACKS, metavar="S", help=text)
+    parser.add_argument("--top", type=int, default=5, metavar="N", help="Layouts to show (5).")
+    parser.add_argument("--deadline", metavar="TIME", help="Find the fewest nodes that finish in time, e.g. 30d.")
+    parser.add_argument("--min-nodes", action="store_true", help="Find the fewest nodes on which any layout fits.")
+    parser.add_argument("--max-model", action="store_true", help="Find the family's largest model that fits.")
+    parser.add_argument("--price", type=float, metavar="X", help="Of one device for one hour.")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the plan to this file too.")
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan. Exit code 1 if no layout fits, or none finishes in time."""
+    catalog = catalog_of(arguments)
+    check_output("--json", arguments.json, ".json")
+    model = catalog.get("model", arguments.model)
+    hardware = parse_hardware(arguments.hardware, catalog)
+    wish = wish_of(arguments)
+    if arguments.max_model:
+        model = _largest(model, hardware, wish, catalog)
+    found = [plan(workload_of(arguments, model), one, wish) for one in _sizes(hardware, arguments)]
+    chosen = _chosen(found, arguments)
+    print("\n".join(summary(chosen)))
+    if chosen.layouts:
+        print()
+        print_table(choices(chosen))
+        print()
+        print_table(breakdown(chosen))
+    if len(found) > 1:
+        print()
+        print_table(scaling(found))
+    if arguments.json:
+        codec.write(arguments.json, chosen)
+    late = arguments.deadline is not None and not _in_time(chosen, parse_days(arguments.deadline))
+    return 0 if chosen.layouts and not late else 1
+
+
+def wish_of(arguments: argparse.Namespace) -> Wish:
+    """The options that every size of the hardware shares. Raises UsageError for an invalid one."""
+    for name, number in (("--tokens", arguments.tokens), ("--batch", arguments.batch), ("--price", arguments.price)):
+        if number is not None and not 0 < number < math.inf:
+            raise UsageError(f"{name} must be a number above 0, not {number}.")
+    if arguments.top < 1:
+        raise UsageError(f"--top must be 1 or more, not {arguments.top}.")
+    if arguments.min_nodes and arguments.deadline:
+        raise UsageError("--min-nodes and --deadline both choose the number of nodes: give one of them.")
+    return Wish(
+        tokens=int(arguments.tokens),
+        samples=arguments.batch,
+        node_network=parse_network(arguments.network) if arguments.network else None,
+        stack=arguments.stack,
+        price=arguments.price,
+        host_memory=parse_bytes(arguments.host_memory),
+        count=arguments.top,
+    )
+
+
+def workload_of(arguments: argparse.Namespace, model: Model) -> Model:
+    """The model with the lengths of the options. Raises Refused for lengths that it cannot have."""
+    given = {"sequence_length": arguments.sequence_length, "target_length": arguments.target_length}
+    known = {name: number for name, number in given.items() if number is not None}
+    if any(number < 1 for number in known.values()):
+        raise UsageError("A length must be 1 or more.")
+    if "target_length" in known and model.workload.target_length is None:
+        raise Refused(f"--target-length: {model.name} has no decoder of its own, so it has no target length.")
+    workload = dataclasses.replace(model.workload, **known)
+    if reason := why_too_long(model, workload):
+        raise Refused(reason)
+    return dataclasses.replace(model, workload=workload)
+
+
+def _sizes(hardware: Hardware, arguments: argparse.Namespace) -> list[Hardware]:
+    """The hardware alone; or, if the nodes are asked for, all of its halves, from one node on."""
+    if not (arguments.min_nodes or arguments.deadline):
+        return [hardware]
+    sizes = {hardware.nodes, *(2**power for power in range(hardware.nodes.bit_length()) if 2**power <= hardware.nodes)}
+    return [dataclasses.replace(hardware, nodes=one) for one in sorted(sizes)]
+
+
+def _in_time(one: Plan, days: float) -> bool:
+    """Whether the upper end of the interval is in time."""
+    return bool(one.days) and one.days[2] <= days
+
+
+def _chosen(found: list[Plan], arguments: argparse.Namespace) -> Plan:
+    """The plan with the fewest nodes that has what was asked for; the largest if none has."""
+    if arguments.deadline:
+        days = parse_days(arguments.deadline)
+        return next((one for one in found if _in_time(one, days)), found[-1])
+    return next((one for one in found if one.layouts), found[-1])
+
+
+def _largest(model: Model, hardware: Hardware, wish: Wish, catalog: Catalog) -> Model:
+    """The largest model of the family that fits. Raises Refused if none does."""
+    family: list[Model] = [one for one in catalog.all("model").values() if one.family == model.family]
+    for one in sorted(family, key=lambda one: -one.parameters):
+        if plan(one, hardware, wish).layouts:
+            return one
+    raise Refused(f"No model of the family {model.family} fits on {hardware.name}.")
+
+
+COMMAND = Command(name="plan", help="Which layout trains fastest, for how long.", arguments=arguments, run=run)

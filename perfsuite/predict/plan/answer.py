@@ -1,0 +1,59 @@
+"""From a search to a plan: days, device-hours and cost of a whole training, with their interval."""
+
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Model
+from perfsuite.cell import Hardware
+from perfsuite.predict.plan.search import HOST_MEMORY, question_of, samples_of, search
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.prediction import Plan
+
+DAY, HOUR = 86400.0, 3600.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wish:
+    """What is asked of every hardware alike. ``node_network`` is a node's rate in bytes per second,
+    ``host_memory`` its bytes."""
+
+    tokens: int
+    samples: int | None = None
+    node_network: float | None = None
+    stack: str = "megatron"
+    price: float | None = None
+    host_memory: float = HOST_MEMORY
+    count: int = 5
+
+
+def plan(model: Model, hardware: Hardware, wish: Wish) -> Plan:
+    """The fastest layouts. Raises Refused for a model or a device without a closed form."""
+    workload, ranks = model.workload, hardware.world_size
+    target = workload.target_length or 0
+    samples = samples_of(wish.samples, workload.sequence_length, ranks)
+    network = wish.node_network / hardware.ranks if wish.node_network else None
+    question = question_of(model, hardware, samples, wish.stack, network, wish.host_memory)
+    found = search(question, wish.count)
+    days: list[float] = []
+    if found.best:
+        best = found.best[0]
+        steps = wish.tokens / (samples * (workload.sequence_length + target))
+        days = [steps * one / DAY for one in (best.low_seconds, best.predicted_step_seconds, best.high_seconds)]
+    hours = [one * DAY / HOUR * ranks for one in days]
+    return Plan(
+        format=FORMAT,
+        model=model.name,
+        hardware=hardware.name,
+        world_size=ranks,
+        sequence=workload.sequence_length,
+        target=target,
+        samples=samples,
+        tokens=wish.tokens,
+        tried=found.tried,
+        fitting=found.fitting,
+        least_bytes=round(found.least_bytes) if found.tried else 0,
+        capacity_bytes=round(found.capacity),
+        layouts=list(found.best),
+        days=days,
+        gpu_hours=hours,
+        cost=[one * wish.price for one in hours] if wish.price else [],
+    )

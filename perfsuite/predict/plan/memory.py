@@ -1,0 +1,88 @@
+"""The coarse memory of a setup, in closed form: it prunes layouts by the thousand. A trace confirms the winners.
+
+State: arXiv 1910.02054, section 3.1. Activations: arXiv 2205.05198, section 4, whose terms stand here one by one.
+"""
+
+from perfsuite.predict.time.setup import Setup
+from perfsuite.predict.time.shape import Shape, Stack
+from perfsuite.predict.time.step import held_parameters
+
+MASTER_AND_MOMENTS = 12  # bytes per parameter: fp32 copy, two moments of Adam
+LOGIT = 10  # bytes: half precision, its fp32 copy, and the gradient in fp32
+FLAT_LAYERS = 2  # layers whose whole parameters FSDP holds at once
+
+
+def state_bytes(shape: Shape, setup: Setup) -> float:
+    """Parameters, gradients and optimizer state of the fullest rank."""
+    count = held_parameters(shape, setup)
+    shards = setup.layout.shards if setup.layout.shards > 1 else setup.layout.data_ranks
+    share = {what: 1 / shards if what in setup.sharded else 1.0 for what in ("parameters", "gradients", "optimizer")}
+    found = 2 * count * share["parameters"]
+    gradients = setup.gradient_bytes + (2 if setup.gradient_bytes == 4 else 0)  # a sum in fp32 beside the new ones
+    if setup.offload:
+        found += 2 * count * share["gradients"] if "gradients" not in setup.sharded else 0.0
+    else:
+        found += count * (gradients * share["gradients"] + MASTER_AND_MOMENTS * share["optimizer"])
+    if "parameters" in setup.sharded:
+        largest = max(stack.layer_parameters for stack in shape.stacks) / setup.layout.tensor
+        found += FLAT_LAYERS * largest * (2 + setup.gradient_bytes)
+    return found
+
+
+def host_bytes(shape: Shape, setup: Setup) -> float:
+    """What one rank keeps on the host: master parameters, two moments and gradients in fp32, if they are offloaded."""
+    if not setup.offload:
+        return 0.0
+    shards = setup.layout.shards if setup.layout.shards > 1 else setup.layout.data_ranks
+    return (MASTER_AND_MOMENTS + 4) * held_parameters(shape, setup) / shards
+
+
+def layer_bytes(stack: Stack, setup: Setup) -> float:
+    """What one layer keeps of one micro-batch for backward, without recomputation.
+
+    Outside of the tensor-parallel region two norms and two products keep their inputs (8 per element) and dropout two
+    masks (2); inside, queries, keys, values, the projection's input, and the feed-forward before and after its
+    activation keep 2 each; a gate keeps two more. Separate attention kernels keep 5 per score.
+    """
+    tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
+    width = setup.layout.tensor
+    heads, pairs = stack.heads * stack.head_width, 2 * stack.kv_heads * stack.head_width
+    blocks = 2 if stack.source_hidden else 1
+    outside = tokens * stack.hidden * (8 + (2 if setup.dropout else 0)) * (1.5 if stack.source_hidden else 1.0)
+    inside = 2.0 * tokens * (blocks * (2 * heads + pairs) + (4 if stack.gated else 2) * stack.feed_forward)
+    found = outside / (width if setup.sequence_parallel else 1) + inside / width
+    if setup.attention == "unfused" and setup.recompute == "none":
+        keys = setup.target if stack.target else setup.sequence
+        found += 5.0 * tokens * (keys + (setup.sequence if stack.source_hidden else 0)) * stack.heads / width
+    return found
+
+
+def activation_bytes(shape: Shape, setup: Setup) -> float:
+    """Activations of the fullest stage: the first keeps as many micro-batches as there are stages, the last the logits.
+
+    With interleaving it keeps 1 + (p−1)/(p·v) as many (arXiv 2205.05198, section 4.2.3).
+    """
+    layout = setup.layout
+    kept = whole = 0.0
+    for stack in shape.stacks:
+        one = layer_bytes(stack, setup)
+        tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
+        share = layout.tensor if setup.sequence_parallel else 1
+        input_alone = 2.0 * tokens * stack.hidden / share
+        kept += stack.layers / layout.pipeline * (input_alone if setup.recompute == "full" else one)
+        whole = max(whole, one)
+    extra = whole if setup.recompute == "full" else 0.0
+    last = shape.stacks[-1]
+    tokens = setup.micro_batch * (setup.target if last.target else setup.sequence)
+    logits = LOGIT * tokens * shape.vocabulary / layout.tensor
+    if layout.pipeline == 1:
+        return kept + max(extra, logits)
+    flying = float(min(layout.pipeline, setup.accumulation))
+    if setup.interleave > 1:
+        flying *= 1 + (layout.pipeline - 1) / (layout.pipeline * setup.interleave)
+    return max(kept * flying + extra, kept + max(extra, logits))
+
+
+def needed_bytes(shape: Shape, setup: Setup) -> float:
+    """All tensors of the fullest rank."""
+    return state_bytes(shape, setup) + activation_bytes(shape, setup)

@@ -1,0 +1,92 @@
+"""What devices send: collectives by algorithm and topology, and point to point. Seconds, from bytes and links.
+
+The ring of n ranks sends (n−1)/n of the bytes once for a gather or a scatter and twice for an all-reduce
+(NVIDIA/nccl-tests, doc/PERFORMANCE.md). Latencies are NCCL's own table, src/graph/tuning.cc of NVIDIA/nccl: base 8.4 µs
+for the Simple protocol, 3.4 µs per step over NVLink and 14 µs per step over a network; a tree of LL128 has 14 µs, and
+1.25 and 8.5 µs per level.
+"""
+
+import math
+from dataclasses import dataclass
+
+BASE = 8.4e-6
+STEP_LINK, STEP_NETWORK = 3.4e-6, 14e-6
+TREE_BASE, TREE_LINK, TREE_NETWORK = 14e-6, 1.25e-6, 8.5e-6
+TREE_SHARE = 0.92  # of a ring's bandwidth: the same file
+PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
+
+
+@dataclass(frozen=True)
+class Links:
+    """What a device reaches, in bytes per second and one direction: inside its node, and its share of the network."""
+
+    link: float
+    network: float
+    node: int
+
+
+@dataclass(frozen=True)
+class Group:
+    """``ranks`` devices, ``stride`` apart in rank order; tensor-parallel ranks have the stride 1."""
+
+    ranks: int
+    stride: int = 1
+
+    def inside(self, node: int) -> int:
+        """How many of them share a node."""
+        return min(self.ranks, (node - 1) // self.stride + 1)
+
+    def nodes(self, node: int) -> int:
+        """How many nodes they are on."""
+        return -(-self.ranks // self.inside(node))
+
+
+def wire_bytes(kind: str, size: float, ranks: int) -> float:
+    """The bytes that one rank sends for a collective on ``size`` bytes: none if it is alone."""
+    return PASSES[kind] * size * (ranks - 1) / ranks
+
+
+def bus_bandwidth(group: Group, links: Links) -> float:
+    """The slowest part of the rings of a group.
+
+    Inside a node it is NVLink. Between nodes each of its devices in a node adds its own network card to the rings, as
+    NCCL builds one ring per card.
+    """
+    inside = group.inside(links.node)
+    if group.nodes(links.node) == 1:
+        return links.link
+    return min(links.link, links.network * inside) if inside > 1 else links.network
+
+
+def collective(kind: str, size: float, group: Group, links: Links) -> float:
+    """Seconds of a collective on ``size`` bytes: the better of ring and, for an all-reduce, tree. One rank: nothing."""
+    if group.ranks <= 1 or size <= 0:
+        return 0.0
+    nodes = group.nodes(links.node)
+    bandwidth = bus_bandwidth(group, links)
+    sent = wire_bytes(kind, size, group.ranks) / bandwidth
+    between = PASSES[kind] * (nodes - 1)
+    steps = PASSES[kind] * (group.ranks - 1) - between
+    ring = BASE + steps * STEP_LINK + between * STEP_NETWORK + sent
+    if kind != "all_reduce":
+        return ring
+    inside = math.ceil(group.ranks / nodes)
+    levels = 2 * ((inside - 1) * TREE_LINK + math.ceil(math.log2(nodes)) * TREE_NETWORK)
+    return min(ring, TREE_BASE + levels + sent / TREE_SHARE)
+
+
+def point_to_point(size: float, group: Group, links: Links) -> float:
+    """Seconds to send ``size`` bytes to the next rank of a group: by NVLink if all of it is in one node.
+
+    In a pipeline over several nodes some stage sends over the network, and the others wait for it.
+    """
+    if size <= 0 or group.ranks <= 1:
+        return 0.0
+    if group.nodes(links.node) == 1:
+        return BASE + STEP_LINK + size / links.link
+    return BASE + STEP_NETWORK + size / links.network
+
+
+def exposed(compute: float, message: float, overlap: float) -> float:
+    """The seconds of a message that outlast the computation beside it; ``overlap`` of the shorter is hidden."""
+    return max(0.0, message - compute) + (1 - overlap) * min(compute, message)

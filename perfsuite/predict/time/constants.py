@@ -1,0 +1,122 @@
+"""The constants of the closed form for a device and a software stack, and how far they can be trusted.
+
+``fitted.py`` has those that were fitted, with their rows. The others are measurements that others published. A
+generation or a stack without rows borrows the nearest fitted one: its predictions are then of the regime
+"transferred", whose interval is wider.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+from perfsuite.catalog.definitions import Device
+from perfsuite.errors import Refused
+from perfsuite.predict.time import fitted
+from perfsuite.predict.time.setup import Machine
+
+# Compute capability (whole part) to the generation whose constants apply.
+GENERATIONS = {7: "ampere", 8: "ampere", 9: "hopper", 10: "hopper"}
+FITTED_DEVICES = frozenset({"a100_80g", "a100_40g", "h100"})
+# All-reduce and all-gather of 8 devices in one node, of NVLink's rate in one direction: 234.9 of 300 GB/s on A100, 363
+# to 367.6 of 450 GB/s on H200. Between nodes 73 to 80 % of the network cards' rate from 1 GiB on.
+# network/README.md of stas00/ml-engineering at 744d01e.
+LINK = {"ampere": 0.78, "hopper": 0.81}
+NETWORK = 0.75
+# FlashAttention-3 and cuDNN's kernel against FlashAttention-2 on Hopper: 1.5 to 2.0 times as fast (arXiv 2407.08608,
+# abstract). On older devices they are the same.
+FLASH3 = {"ampere": 1.0, "hopper": 1.75}
+MULTIPROCESSORS = {  # the architectures' whitepapers
+    "t4": 40, "v100_32g": 80, "v100_pcie_32g": 80, "a100_40g": 108, "a100_80g": 108, "a100_pcie_80g": 108,
+    "rtx3090": 82, "a10g": 80, "a6000": 84, "l4": 58, "l40s": 142, "h100": 132, "h100_pcie": 114, "h200": 132,
+    "b200": 148,
+}  # fmt: skip
+UNMEASURED_MATMUL = 0.8  # of the peak, for devices without a published matmul: most of those published are 0.76 to 0.87
+NODE_NETWORK = {7: 12.5e9, 8: 25e9, 9: 50e9, 10: 50e9}  # bytes/s per device in usual nodes: DGX-2, A100, H100, B200
+
+
+@dataclass(frozen=True, kw_only=True)
+class Constants:
+    """Shares of a device's rates (0 to 1), two factors, and seconds.
+
+    ``matmul`` is of the best measured matmul, ``attention`` and ``attention3`` of the peak, ``memory``, ``link`` and
+    ``network`` of their bandwidths. ``overlap`` is how much of the shorter of computation and message is hidden.
+    ``traffic`` multiplies the bytes of elementwise kernels: 1 if all are fused. ``launch_layer`` is the host's time for
+    a layer's forward and backward, ``launch_stage`` for a stage's sends.
+    """
+
+    matmul: float
+    attention: float
+    attention3: float
+    memory: float
+    link: float
+    network: float
+    overlap: float
+    traffic: float
+    launch_layer: float
+    launch_stage: float
+
+
+def generation_of(device: Device) -> str:
+    """The generation whose constants a device uses. Raises Refused for one that is not NVIDIA's."""
+    generation = GENERATIONS.get(int(device.compute_capability or 0))
+    if generation is None or device.name not in MULTIPROCESSORS:
+        raise Refused(f"No time is predicted for {device.name}: known are {', '.join(sorted(MULTIPROCESSORS))}.")
+    return generation
+
+
+def machine_of(device: Device, network: float | None = None, node: int = 8) -> Machine:
+    """The machine of a device; ``network`` is its share of the node's network in bytes per second.
+
+    Raises Refused for a device without constants.
+    """
+    generation_of(device)
+    peak = device.dense_flops.get("bf16") or device.dense_flops["fp16"]
+    return Machine(
+        name=device.name,
+        flops=peak,
+        matmul_flops=device.measured_matmul_flops or UNMEASURED_MATMUL * peak,
+        memory_bandwidth=device.memory_bandwidth,
+        memory_bytes=device.usable_bytes,
+        link_bandwidth=device.link_bandwidth or device.host_bandwidth,
+        network_bandwidth=network or NODE_NETWORK[int(device.compute_capability or 0)],
+        host_bandwidth=device.host_bandwidth,
+        multiprocessors=MULTIPROCESSORS[device.name],
+        node=node,
+    )
+
+
+def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]] | None = None) -> Constants:
+    """The constants of a device and a stack. An unknown stack gets the mean launch times of the fitted ones.
+
+    ``values`` are other fitted values than those of ``fitted.py``: a fit tries them.
+    """
+    found = values or fitted.VALUES
+    generation = generation_of(device)
+    launches: dict[str, Any] = found.get(stack) or _mean(found)
+    attention3 = found[generation]["attention"] * FLASH3[generation]
+    links = {"link": LINK[generation], "network": NETWORK}
+    return Constants(attention3=attention3, **links, **found[generation], **found["all"], **launches)
+
+
+def _mean(found: dict[str, dict[str, float]]) -> dict[str, float]:
+    """The mean launch times of all stacks."""
+    stacks = [one for one in found.values() if "launch_layer" in one]
+    return {name: sum(one[name] for one in stacks) / len(stacks) for name in ("launch_layer", "launch_stage")}
+
+
+HOST_BOUND = 0.05  # of a step that waits for the host: from here on the host's constants decide
+
+
+def regime(device: Device, stack: str, nodes: int, host_share: float) -> str:
+    """The rows whose errors tell how good a prediction is.
+
+    "calibrated" if rows of this device and stack, on one node, were fitted; otherwise "transferred". "host-bound" is
+    added if the step waits for the host to launch kernels, ``host_share`` of its time.
+    """
+    known = device.name in FITTED_DEVICES and stack in fitted.STACKS and nodes == 1
+    return ("calibrated" if known else "transferred") + (", host-bound" if host_share > HOST_BOUND else "")
+
+
+def interval(seconds: float, regime: str) -> tuple[float, float]:
+    """The seconds between which 90 % of the regime's measurements were, predicted by constants without them."""
+    low, high = fitted.ERRORS[regime]
+    return seconds * low, seconds * high

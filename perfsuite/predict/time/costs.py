@@ -1,0 +1,151 @@
+"""What one device computes: matmuls, attention, elementwise traffic, the optimizer, offload. Seconds, from arguments.
+
+Every function is pure and takes rates that are already achievable: a peak times a constant of ``constants.py``.
+"""
+
+from functools import lru_cache
+
+# cuBLAS's usual output tiles (docs.nvidia.com, "Matrix Multiplication Background", section 2.1: 256×128 is the most
+# efficient, since a tile of m×n loads m+n elements for m·n products).
+TILES = ((256, 128), (128, 256), (128, 128), (128, 64), (64, 128), (64, 64))
+HALF_INTENSITY = 16.0  # products per loaded element at which a tile computes at half its rate
+FILL = 64  # the depth of k that filling and draining a tile's pipeline costs
+_BEST = 256 * 128 / (256 + 128)
+
+
+def _tile_rate(rows: int, columns: int) -> float:
+    """A tile's rate relative to 256×128: intensity / (intensity + HALF_INTENSITY)."""
+    intensity = rows * columns / (rows + columns)
+    return (intensity / (intensity + HALF_INTENSITY)) * (_BEST + HALF_INTENSITY) / _BEST
+
+
+_TILES = tuple((rows, columns, _tile_rate(rows, columns)) for rows, columns in TILES)
+
+
+@lru_cache(maxsize=65536)
+def waves(m: int, n: int, k: int, multiprocessors: int) -> float:
+    """The work of an m×n×k product as the hardware does it, in FLOPs at the rate of the best tile: at least 2mnk.
+
+    Tile quantisation rounds m and n up to whole tiles; wave quantisation rounds the tiles up to a multiple of the
+    multiprocessors (the same source, sections 2.2 and 3). A deep k is split so that a last wave is not idle, at the
+    cost of another fill. The library takes the best tile.
+    """
+    best = float("inf")
+    for rows, columns, rate in _TILES:
+        tiles = -(-m // rows) * -(-n // columns)
+        for split in (1, 2, 4):
+            if split > 1 and k < 1024 * split:
+                break
+            whole = -(-tiles * split // multiprocessors) * multiprocessors
+            best = min(best, 2.0 * rows * columns * (k / split + FILL) * whole / rate)
+    return best
+
+
+def matmul(m: int, n: int, k: int, flops: float, bandwidth: float, multiprocessors: int, element: int = 2) -> float:
+    """Seconds of one product: the roofline of its tiles and of the bytes that it must move.
+
+    arXiv 2407.13853 (NeuSight) predicts per tile and wave in the same way. ``flops`` is the rate that a large product
+    reaches, ``bandwidth`` what a copy reaches.
+    """
+    if not (m and n and k):
+        return 0.0
+    return max(waves(m, n, k, multiprocessors) / flops, element * (m * k + k * n + m * n) / bandwidth)
+
+
+def layer_flops(m: int, n: int, k: int) -> float:
+    """2mnk, the FLOPs of a product without any rounding."""
+    return 2.0 * m * n * k
+
+
+def flash_attention(queries: int, keys: int, width: int, causal: bool, flops: float) -> float:
+    """Forward seconds of a fused kernel: 4·q·k·width FLOPs, half of them if causal (arXiv 2307.08691, section 4.1).
+
+    ``queries`` counts all of a micro-batch, ``keys`` those of one sequence, ``width`` all heads of the rank. Backward
+    has five products to forward's two: 2.5 times as much.
+    """
+    return 4.0 * queries * keys * width * (0.5 if causal else 1.0) / flops
+
+
+BACKWARD_FLASH = 2.5
+
+
+def unfused_attention(
+    queries: int, keys: int, heads: int, head_width: int, flops: float, bandwidth: float, backward: bool, dropout: bool
+) -> float:
+    """Seconds of attention as separate kernels: two batched products (four in backward), and the scores' traffic.
+
+    Forward writes scores (2 bytes), reads and writes them in the softmax (4) and reads them for the values (2); dropout
+    reads, writes and keeps a mask (5). Backward: 12 and 5. Softmax does not halve causal scores.
+    """
+    scores = float(queries) * keys * heads
+    products = (8.0 if backward else 4.0) * scores * head_width / flops
+    bytes_ = (12 if backward else 8) + (5 if dropout else 0)
+    return products + bytes_ * scores / bandwidth
+
+
+def elementwise_bytes(
+    tokens: int, hidden: int, heads_width: int, inner: int, gated: bool, dropout: bool
+) -> tuple[float, float]:
+    """Forward bytes of a layer's pointwise kernels: (outside the tensor-parallel region, inside of it).
+
+    Outside: two norms read and write (8 per element), two residual sums read two and write one (12), dropout adds a
+    mask (2). Inside: the activation reads and writes the feed-forward (4 per element, 6 if gated), and rotary or bias
+    and transpose of queries and keys (8). arXiv 2205.05198, section 4.1, has the same kernels.
+    """
+    outside = tokens * hidden * (22.0 if dropout else 20.0)
+    inside = tokens * ((6.0 if gated else 4.0) * inner + 8.0 * heads_width)
+    return outside, inside
+
+
+BACKWARD_ELEMENTWISE = 1.5  # reads a gradient besides the kept input: three accesses to forward's two
+
+
+def head_bytes(tokens: int, vocabulary: int) -> float:
+    """Bytes of the cross entropy in fp32, forward and backward, per rank: 52 per logit.
+
+    Cast (6), maximum (4), difference (8), exponential (8), sum (4), quotient (8), then product (8) and cast (6) in
+    backward: the kernels of core/tensor_parallel/cross_entropy.py in NVIDIA/Megatron-LM.
+    """
+    return 52.0 * tokens * vocabulary
+
+
+def accumulate(parameters: float, gradient_bytes: int, bandwidth: float) -> float:
+    """Seconds in which one micro-batch's gradients are added to those before.
+
+    The new gradient is read (2 bytes), the sum is read and written (2 × ``gradient_bytes``).
+    """
+    return (2.0 + 2.0 * gradient_bytes) * parameters / bandwidth
+
+
+def flatten(parameters: float, gradient_bytes: int, bandwidth: float) -> float:
+    """Seconds in which a layer's gradients are laid out for a reduce-scatter: FSDP's copies of whole gradients.
+
+    They are joined into one flat tensor (read and written: 4 bytes) and, if they are reduced in fp32, cast (2 and 4).
+    torch/distributed/fsdp/_flat_param.py and _runtime_utils.py.
+    """
+    return (4.0 + (2.0 + gradient_bytes if gradient_bytes > 2 else 0.0)) * parameters / bandwidth
+
+
+def optimizer(parameters: float, bandwidth: float) -> float:
+    """Seconds of Adam on a device: 40 bytes per parameter.
+
+    Master, two moments are read and written (24), the gradient is read (4), the half-precision copy is written (2); the
+    gradient is read for its norm (4), and zeroed (4) before the next step; 2 to cast it.
+    """
+    return 40.0 * parameters / bandwidth
+
+
+# Parameters per second of an Adam on all cores of a node: 30 bytes each (read 16, written 14) over the 120 GB/s that
+# eight or more channels of DDR4 reach. A bound from the memory, not a measurement.
+HOST_ADAM = 4.0e9
+
+
+def offload(parameters: float, host_bandwidth: float, micro_batches: int = 1, devices_per_host: int = 1) -> float:
+    """Seconds of an optimizer on the host, and of what is copied there and back.
+
+    Each micro-batch sends its gradients (2 bytes), which the host adds up; the step returns the parameters (2 bytes).
+    The devices of a node share its cores: arXiv 2101.06840, section 4.2. The least certain of all costs here: no table
+    of this repository has measured it.
+    """
+    copies = 2.0 * (micro_batches + 1) * parameters / host_bandwidth
+    return copies + parameters * devices_per_host / HOST_ADAM

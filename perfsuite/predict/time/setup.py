@@ -1,0 +1,76 @@
+"""How a model is trained, and on what: the two inputs of the closed form besides the model's shape."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from perfsuite.catalog.definitions import Layout
+
+ONE_RANK = Layout()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """One way to train: how the ranks divide the work of a step, and what each does.
+
+    ``layout`` has the widths. ``micro_batch`` samples of ``sequence`` tokens (and ``target`` of a decoder behind an
+    encoder) go through a replica ``accumulation`` times per step. ``interleave`` is the number of model chunks of a
+    pipeline rank. ``balanced``: stages get layers and head by their cost, and not layers alone. ``sharded`` is what the
+    ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``overlapped``:
+    gradients are reduced while backward computes. ``tensor_overlapped``: backward's tensor-parallel messages run beside
+    matmuls where they can. ``prefetched``: backward gathers the next layer's sharded parameters while it computes.
+    ``early_stop``: recomputation ends with the last tensor that backward needs, without a layer's last matmul
+    (torch.utils.checkpoint without reentrance). ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel.
+    ``gradient_bytes`` and ``parameter_bytes`` are those of one element on the wire. ``offload``: the optimizer's state
+    is on the host, and steps there.
+    """
+
+    layout: Layout = ONE_RANK
+    sequence: int
+    target: int = 0
+    micro_batch: int = 1
+    accumulation: int = 1
+    interleave: int = 1
+    balanced: bool = False
+    sequence_parallel: bool = False
+    sharded: frozenset[str] = frozenset()
+    overlapped: bool = False
+    tensor_overlapped: bool = True
+    recompute: Literal["none", "selective", "full"] = "none"
+    prefetched: bool = True
+    early_stop: bool = False
+    attention: Literal["flash", "flash3", "unfused"] = "flash"
+    precision: str = "bf16"
+    gradient_bytes: int = 2
+    parameter_bytes: int = 2
+    dropout: bool = False
+    offload: bool = False
+
+    @property
+    def samples(self) -> int:
+        """The global batch of one step."""
+        return self.micro_batch * self.accumulation * self.layout.data_ranks
+
+    @property
+    def ranks(self) -> int:
+        """The world size."""
+        return self.layout.pipeline * self.layout.data_ranks * self.layout.tensor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Machine:
+    """Devices and their links: FLOP/s (dense), bytes and bytes per second, in one direction and per device.
+
+    ``matmul_flops`` is the best matmul that anyone measured. ``network_bandwidth`` is the device's share of its node's
+    network. ``multiprocessors`` compute one tile of a matmul each.
+    """
+
+    name: str
+    flops: float
+    matmul_flops: float
+    memory_bandwidth: float
+    memory_bytes: int
+    link_bandwidth: float
+    network_bandwidth: float
+    host_bandwidth: float
+    multiprocessors: int
+    node: int = 8

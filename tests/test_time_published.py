@@ -1,0 +1,129 @@
+"""The tables of measured step times, how constants are fitted on them, and the page that scores the closed form."""
+
+import importlib
+import math
+from pathlib import Path
+
+import pytest
+
+from perfsuite.predict.time import fitted
+
+BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def tables():
+    """benchmarks/time_tables.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("time_tables")
+
+
+@pytest.fixture(scope="module")
+def published(tables):
+    """benchmarks/time_published.py."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(BENCHMARKS))
+        yield importlib.import_module("time_published")
+
+
+def test_no_judged_table_is_fitted(tables):
+    """The constants name the calibration tables with all of their rows, and no other."""
+    rows = {name: len(tables.table(name)) for name in tables.CALIBRATION}
+
+    assert rows == fitted.ROWS
+    assert not set(tables.CALIBRATION) & set(tables.JUDGED)
+    assert {*tables.CALIBRATION, *tables.JUDGED} == tables.READERS.keys()
+
+
+@pytest.mark.parametrize("name", ["vtrain_one_node", "megatron_sc21", "mosaicml_8gpu", "nanotron_playbook", "fms_fsdp"])
+def test_rows_are_read_whole(tables, name):
+    """Layout and batch agree: every rank is used, and the batch is a whole number of micro-batches."""
+    for row in tables.table(name):
+        assert row.setup.accumulation >= 1, row.label
+        assert row.setup.samples % row.setup.layout.data_ranks == 0, row.label
+        assert 0 < row.model_flops / (row.setup.ranks * row.seconds) < row.machine().flops, row.label
+
+
+def test_a_row_of_sc21_by_hand(tables):
+    """Its seconds follow from 137 TFLOP/s per GPU, with all layers computed again."""
+    (row,) = (one for one in tables.table("megatron_sc21") if one.label.startswith("1.7B"))
+    flops = 96 * 512 * 2048 * 24 * 2304**2 * (1 + 2048 / (6 * 2304) + 51200 / (16 * 24 * 2304))
+
+    assert row.setup.ranks == 32
+    assert row.seconds == pytest.approx(flops / (32 * 137e12))
+    assert row.seconds == pytest.approx(3.528, abs=0.001)
+
+
+def test_mfu_of_the_playbook_is_the_printed_one(tables):
+    """The first row: 28.6 % printed, with 6N and whole attention."""
+    row = tables.table("nanotron_playbook")[0]
+
+    assert row.model_flops / (row.setup.ranks * row.seconds * 989.4e12) == pytest.approx(0.286, abs=0.003)
+
+
+def test_mfu_of_megatron_is_the_published_one(tables):
+    """Table 5 of arXiv 2205.05198: 41.5, 51.4, 56.0 and 56.3 % of 312 TFLOP/s, with selective recomputation."""
+    rows = [row for row in tables.table("megatron_2205_05198") if row.setup.recompute == "selective"]
+    found = [row.model_flops / (row.setup.ranks * row.seconds * 312e12) for row in rows]
+
+    assert found == pytest.approx([0.415, 0.514, 0.560, 0.563], abs=0.003)
+
+
+@pytest.mark.parametrize(("name", "mean"), [("megatron_sc21", 0.04), ("fms_fsdp", 0.06)])
+def test_unseen_tables_are_predicted(published, tables, name, mean):
+    """The mean error of tables that no constant was fitted on."""
+    found = [published.judge(row) for row in tables.table(name)]
+
+    assert published.statistic(found, "mean") <= mean
+    assert all(map(published.covered, found))
+
+
+def test_the_page_is_what_the_code_predicts(published, tables):
+    """docs/time_published.md is up to date, its misses included."""
+    by_table = {name: [published.judge(row) for row in tables.table(name)] for name in tables.READERS}
+    page = "\n".join(published.page(by_table))
+
+    assert published.OUT.read_text() == page
+    assert "MISSED" in page
+
+
+def test_a_constant_mfu_is_exact_for_equal_rows(published, tables):
+    """One row is predicted by its own MFU without an error."""
+    assert published.constant_mfu(tables.table("megatron_sc21")[:1]) == pytest.approx(0)
+
+
+def test_regret_by_hand(published, tables, monkeypatch):
+    """Three layouts of 1, 2 and 3 s, and a prediction that prefers the second: 100 %."""
+    rows = [
+        tables.Row(**{**_fields(tables.table("megatron_sc21")[0]), "label": str(at), "seconds": at, "group": "one"})
+        for at in (1.0, 2.0, 3.0)
+    ]
+    said = {"1.0": 5.0, "2.0": 4.0, "3.0": 6.0}
+    monkeypatch.setattr(
+        published, "judge", lambda row: published.Judged(row, math.log(said[row.label] / row.seconds), "")
+    )
+
+    assert published.regret(rows) == [("one", 3, 1.0, "2.0", "1.0")]
+
+
+def _fields(row):
+    return {name: getattr(row, name) for name in row.__dataclass_fields__}
+
+
+def test_other_rows_are_scored(published, tables, capsys, monkeypatch):
+    """A file with the columns of a known table."""
+    monkeypatch.setattr("sys.argv", ["time_published.py", f"--table=megatron_sc21={tables.HERE / 'megatron_sc21.csv'}"])
+
+    assert published.main() == 0
+    assert "| megatron_sc21 | 10 |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_fit_reproduces_the_constants(tables):
+    """The constants in the repository are those that the calibration tables give."""
+    fit = importlib.import_module("time_fit")
+    found = fit.fit([row for name in tables.CALIBRATION for row in tables.table(name)])
+
+    for group, values in fitted.VALUES.items():
+        assert found[group] == pytest.approx(values, rel=0.01), group

@@ -1,0 +1,205 @@
+"""The closed form of a step: its parts, its properties, and the constants and intervals that it is read with."""
+
+import dataclasses
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from perfsuite.catalog.definitions import Layout
+from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import Refused
+from perfsuite.predict.time import fitted
+from perfsuite.predict.time.constants import LINK, NETWORK, constants_of, interval, machine_of, regime
+from perfsuite.predict.time.setup import Setup
+from perfsuite.predict.time.shape import decoder, shape_of
+from perfsuite.predict.time.step import Breakdown, step
+
+CATALOG = Catalog(())
+A100 = CATALOG.get("device", "a100_80g")
+MACHINE = machine_of(A100)
+CONSTANTS = constants_of(A100, "megatron")
+GPT = decoder(24, 2304, 24, 51200, positions=2048)
+widths = st.sampled_from([1, 2, 4, 8])
+
+
+@st.composite
+def setups(draw) -> Setup:
+    """A layout of GPT that divides its heads and layers."""
+    tensor = draw(widths)
+    return Setup(
+        layout=Layout(pipeline=draw(widths), replicas=draw(widths), tensor=tensor),
+        sequence=draw(st.sampled_from([512, 2048])),
+        micro_batch=draw(widths),
+        accumulation=draw(st.integers(1, 64)),
+        sequence_parallel=tensor > 1 and draw(st.booleans()),
+        overlapped=draw(st.booleans()),
+        sharded=draw(st.sampled_from([frozenset(), frozenset({"optimizer"})])),
+        recompute=draw(st.sampled_from(["none", "selective", "full"])),
+        attention=draw(st.sampled_from(["flash", "unfused"])),
+    )
+
+
+@given(setups(), st.sampled_from(["flops", "memory_bandwidth", "link_bandwidth", "network_bandwidth"]), st.floats(1, 8))
+def test_a_step_is_no_slower_on_a_faster_machine(setup, field, factor):
+    """With each rate alone."""
+    faster = dataclasses.replace(MACHINE, **{field: getattr(MACHINE, field) * factor})
+
+    assert step(GPT, setup, faster, CONSTANTS).total <= step(GPT, setup, MACHINE, CONSTANTS).total * (1 + 1e-9)
+
+
+@given(setups())
+def test_a_step_takes_longer_for_more_samples(setup):
+    """Twice the micro-batches; or twice as large ones, unless it waits for the host in both."""
+    more = dataclasses.replace(setup, accumulation=setup.accumulation * 2)
+    larger = dataclasses.replace(setup, micro_batch=setup.micro_batch * 2)
+    seconds = step(GPT, setup, MACHINE, CONSTANTS).total
+
+    assert step(GPT, more, MACHINE, CONSTANTS).total > seconds
+    assert step(GPT, larger, MACHINE, CONSTANTS).total >= seconds * (1 - 1e-9)
+
+
+@given(setups())
+def test_no_part_is_negative(setup):
+    """And the total is their sum."""
+    found = step(GPT, setup, MACHINE, CONSTANTS)
+
+    assert all(seconds >= 0 for seconds in found.parts().values())
+    assert found.total == pytest.approx(sum(found.parts().values()))
+
+
+@given(setups())
+def test_no_layout_beats_the_best_matmul(setup):
+    """Model FLOPs per second and rank stay below the fastest matmul that was measured."""
+    flops = GPT.model_flops(setup.sequence) * setup.samples / setup.ranks
+    if setup.attention == "flash":  # causal attention is halved in the kernel, but not in model FLOPs
+        flops -= 6 * 24 * 2304 * setup.sequence**2 * setup.samples / setup.ranks
+
+    assert flops / step(GPT, setup, MACHINE, CONSTANTS).total <= MACHINE.matmul_flops
+
+
+@given(st.sampled_from([1, 2, 4, 8, 16, 32]), st.integers(1, 8))
+def test_replicas_do_not_scale_superlinearly(replicas, accumulation):
+    """With the same work for each, a step takes no less with more replicas."""
+    one = Setup(sequence=2048, micro_batch=4, accumulation=accumulation)
+    many = dataclasses.replace(one, layout=Layout(replicas=replicas))
+
+    assert step(GPT, many, MACHINE, CONSTANTS).total >= step(GPT, one, MACHINE, CONSTANTS).total
+
+
+def test_a_sharded_optimizer_scales_superlinearly_for_a_stated_cause():
+    """ZeRO-1 divides the optimizer's bytes, so its part of the step falls with the replicas."""
+    setup = Setup(sequence=2048, sharded=frozenset({"optimizer"}))
+    many = dataclasses.replace(setup, layout=Layout(replicas=8))
+
+    assert step(GPT, many, MACHINE, CONSTANTS).optimizer == pytest.approx(
+        step(GPT, setup, MACHINE, CONSTANTS).optimizer / 8
+    )
+
+
+def test_one_rank_sends_nothing():
+    """No message, no bubble."""
+    found = step(GPT, Setup(sequence=2048, micro_batch=8), MACHINE, CONSTANTS)
+
+    assert (found.tensor, found.sends, found.gathers, found.data, found.bubble) == (0, 0, 0, 0, 0)
+
+
+def test_full_recomputation_repeats_the_forward():
+    """Kernels take less than 8/6 of the time, since the head is not repeated; without the last matmul, less again."""
+    plain = Setup(sequence=2048, micro_batch=8)
+    full = dataclasses.replace(plain, recompute="full")
+    early = dataclasses.replace(full, early_stop=True)
+    seconds = [step(GPT, one, MACHINE, CONSTANTS).compute for one in (plain, early, full)]
+
+    assert seconds[0] < seconds[1] < seconds[2]
+    assert 1.2 < seconds[2] / seconds[0] < 1.4
+
+
+def test_a_small_layer_waits_for_the_host():
+    """One token per layer: the launch time decides."""
+    found = step(decoder(10, 256, 4, 1000), Setup(sequence=1), MACHINE, CONSTANTS)
+
+    assert found.total - found.data - found.optimizer == pytest.approx(10 * CONSTANTS.launch_layer)
+
+
+def test_gradients_beside_backward_cost_less():
+    """Overlapped messages are hidden in part."""
+    late = Setup(layout=Layout(replicas=8), sequence=2048, micro_batch=4)
+    early = dataclasses.replace(late, overlapped=True)
+
+    assert step(GPT, early, MACHINE, CONSTANTS).data < step(GPT, late, MACHINE, CONSTANTS).data
+
+
+def test_offload_moves_the_optimizer_to_the_host():
+    """Its seconds have a part of their own."""
+    found = step(GPT, Setup(sequence=2048, offload=True), MACHINE, CONSTANTS)
+
+    assert found.optimizer == 0
+    assert found.offload > 0
+
+
+@pytest.mark.parametrize(
+    ("model", "share"),
+    [("gpt_1b7", 0.002), ("gpt_1t", 0.001), ("llama_8b", 0.001), ("t5_11b", 0.001), ("gpt2_small", 0.01)],
+)
+def test_the_shape_has_the_models_parameters(model, share):
+    """Within the norms and biases, which it leaves out."""
+    found = CATALOG.get("model", model)
+
+    assert shape_of(found).parameters == pytest.approx(found.parameters, rel=share)
+
+
+def test_model_flops_of_a_decoder():
+    """72BLsh²(1+s/6h+V/12hL) of arXiv 2205.05198."""
+    s, h, layers, v = 2048, 2304, 24, 51200
+
+    assert GPT.model_flops(s) == pytest.approx(72 * layers * s * h**2 * (1 + s / (6 * h) + v / (12 * h * layers)))
+
+
+def test_a_shape_without_dimensions_is_refused():
+    """The message names what the config lacks."""
+    model = dataclasses.replace(CATALOG.get("model", "gpt2_small"), config={"hidden_size": 8})
+
+    with pytest.raises(Refused, match="num_attention_heads or n_head"):
+        shape_of(model)
+
+
+def test_a_device_without_constants_is_refused():
+    """The message names those that have some."""
+    with pytest.raises(Refused, match=r"known are .*a100_80g"):
+        machine_of(dataclasses.replace(A100, name="mi250x", compute_capability=None))
+
+
+@pytest.mark.parametrize("generation", sorted(LINK))
+def test_constants_are_physical(generation):
+    """No share of a rate is above 1, and no byte is saved below the fused kernels' by much."""
+    shares = [*fitted.VALUES[generation].values(), LINK[generation], NETWORK, fitted.VALUES["all"]["overlap"]]
+
+    assert all(0 < share <= 1 for share in shares)
+    assert fitted.VALUES["all"]["traffic"] >= 0.8
+
+
+@pytest.mark.parametrize(
+    ("device", "stack", "nodes", "host", "wanted"),
+    [
+        ("h100", "nanotron", 1, 0.0, "calibrated"),
+        ("h100", "nanotron", 2, 0.0, "transferred"),
+        ("b200", "nanotron", 1, 0.0, "transferred"),
+        ("h100", "another", 1, 0.0, "transferred"),
+        ("a100_80g", "megatron_deepspeed", 1, 0.5, "calibrated, host-bound"),
+        ("a100_80g", "another", 1, 0.5, "transferred, host-bound"),
+    ],
+)
+def test_the_regime_of_a_prediction(device, stack, nodes, host, wanted):
+    """Rows of the same device and software on one node, or not; waiting for the host, or not. Each has an interval."""
+    found = regime(CATALOG.get("device", device), stack, nodes, host)
+    low, high = interval(1.0, found)
+
+    assert found == wanted
+    assert low < high
+
+
+def test_a_breakdown_names_every_part():
+    """As a dictionary too."""
+    assert Breakdown(compute=1.0, bubble=2.0).parts()["bubble"] == 2.0
+    assert Breakdown(compute=1.0, bubble=2.0).total == 3.0
