@@ -137,6 +137,7 @@ def page(by_table: dict[str, list[Judged]]) -> Iterable[str]:
         "Written by `python benchmarks/time_published.py`. The tables and their sources are in",
         f"`benchmarks/published/times/`. {constants} constants are fitted on the first group of tables alone, by",
         "`python benchmarks/time_fit.py --write`. No constant is fitted on the second group.",
+        "Latencies and link shares of collectives come from `all_reduce.csv` there.",
         "",
         "Errors are of predicted against measured seconds. The bias is their median. The interval is the one that a",
         "prediction prints; it should cover 90 %. A constant MFU is one number per device, the median of the very rows",

@@ -1,14 +1,15 @@
 """The costs of a step one by one: against figures by hand, and properties that hold for every argument."""
 
+import dataclasses
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.communication import (
-    BASE,
+    FEW_RANKS,
     PASSES,
-    STEP_LINK,
     STEP_NETWORK,
     Group,
     Links,
@@ -20,7 +21,9 @@ from perfsuite.predict.time.communication import (
 )
 from perfsuite.predict.time.pipeline import balanced_stages, bubble, even_stages, schedule
 
-LINKS = Links(link=200e9, network=20e9, node=8)
+LINKS = Links(link=200e9, network=20e9, node=8, start=8e-6, hop=3e-6)
+EIGHT = 200e9 * (1 - FEW_RANKS / 8)  # what eight ranks of a node reach
+TWO = 200e9 * (1 - FEW_RANKS / 2)
 sizes = st.integers(1, 20_000)
 rates = st.floats(1e12, 1e16)
 bandwidths = st.floats(1e11, 1e13)
@@ -112,7 +115,7 @@ def test_an_all_reduce_sends_what_a_scatter_and_a_gather_send(size, ranks):
 @given(kinds, messages, st.integers(2, 512), st.integers(1, 64), st.floats(1, 16))
 def test_a_collective_is_no_slower_on_faster_links(kind, size, ranks, stride, factor):
     """With both bandwidths."""
-    faster = Links(LINKS.link * factor, LINKS.network * factor, LINKS.node)
+    faster = dataclasses.replace(LINKS, link=LINKS.link * factor, network=LINKS.network * factor)
 
     assert collective(kind, size, Group(ranks, stride), faster) <= collective(kind, size, Group(ranks, stride), LINKS)
 
@@ -125,19 +128,19 @@ def test_a_collective_takes_no_less_for_more_bytes(kind, size, ranks, factor):
 
 def test_a_ring_by_hand():
     """Eight ranks of one node gather 1 GB: seven steps, and seven eighths of the bytes over the link."""
-    assert collective("all_gather", 1e9, Group(8), LINKS) == pytest.approx(BASE + 7 * STEP_LINK + 0.875e9 / 200e9)
+    assert collective("all_gather", 1e9, Group(8), LINKS) == pytest.approx(8e-6 + 7 * 3e-6 + 0.875e9 / EIGHT)
 
 
 def test_a_ring_over_nodes_by_hand():
     """Sixteen ranks of two nodes: one step between nodes; the bytes pass eight cards of a node at once."""
     seconds = collective("all_gather", 1e9, Group(16), LINKS)
 
-    assert seconds == pytest.approx(BASE + 14 * STEP_LINK + STEP_NETWORK + 15 / 16 * 1e9 / 160e9)
+    assert seconds == pytest.approx(8e-6 + 14 * 3e-6 + STEP_NETWORK + 15 / 16 * 1e9 / 160e9)
 
 
 @pytest.mark.parametrize(
     ("ranks", "stride", "inside", "bandwidth"),
-    [(8, 1, 8, 200e9), (16, 1, 8, 160e9), (4, 8, 1, 20e9), (4, 4, 2, 40e9), (2, 6, 2, 200e9), (64, 1, 8, 160e9)],
+    [(8, 1, 8, EIGHT), (16, 1, 8, 160e9), (4, 8, 1, 20e9), (4, 4, 2, 40e9), (2, 6, 2, TWO), (64, 1, 8, 160e9)],
 )
 def test_which_links_a_group_uses(ranks, stride, inside, bandwidth):
     """Inside a node NVLink; between nodes one card for each of the group's devices in a node."""
@@ -149,8 +152,8 @@ def test_which_links_a_group_uses(ranks, stride, inside, bandwidth):
 
 def test_a_send_inside_a_node_uses_the_link():
     """Two stages in a node, and two in two nodes."""
-    assert point_to_point(1e9, Group(2, 4), LINKS) == pytest.approx(BASE + STEP_LINK + 1e9 / 200e9)
-    assert point_to_point(1e9, Group(2, 8), LINKS) == pytest.approx(BASE + STEP_NETWORK + 1e9 / 20e9)
+    assert point_to_point(1e9, Group(2, 4), LINKS) == pytest.approx(8e-6 + 3e-6 + 1e9 / TWO)
+    assert point_to_point(1e9, Group(2, 8), LINKS) == pytest.approx(8e-6 + STEP_NETWORK + 1e9 / 20e9)
     assert point_to_point(1e9, Group(1, 8), LINKS) == 0
 
 

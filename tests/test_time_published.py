@@ -2,12 +2,18 @@
 
 import importlib
 import math
+import statistics
 from pathlib import Path
 
 import pytest
 
+from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.time import fitted
+from perfsuite.predict.time.communication import Group, collective
+from perfsuite.predict.time.constants import constants_of, machine_of
+from perfsuite.predict.time.step import Rates
 
+CATALOG = Catalog(())
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 
 
@@ -86,6 +92,22 @@ def test_the_page_is_what_the_code_predicts(published, tables):
 
     assert published.OUT.read_text() == page
     assert "MISSED" in page
+
+
+@pytest.mark.parametrize(("device", "mean"), [("a100_80g", 0.06), ("h200", 0.08)])
+def test_collectives_are_as_measured(tables, device, mean):
+    """The all-reduce curves inside one node, from kilobytes to a gigabyte."""
+    found = CATALOG.get("device", device)
+    links = Rates.of(machine_of(found), constants_of(found, "")).links
+    errors = [
+        collective("all_reduce", float(line["size_mib"]) * 2**20, Group(int(line["ranks"])), links)
+        / (float(line["microseconds"]) * 1e-6)
+        - 1
+        for line in tables.lines(tables.HERE / "all_reduce.csv")
+        if line["device"] == device
+    ]
+
+    assert statistics.mean(map(abs, errors)) <= mean
 
 
 def test_a_constant_mfu_is_exact_for_equal_rows(published, tables):

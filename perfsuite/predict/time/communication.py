@@ -1,28 +1,33 @@
 """What devices send: collectives by algorithm and topology, and point to point. Seconds, from bytes and links.
 
 The ring of n ranks sends (n−1)/n of the bytes once for a gather or a scatter and twice for an all-reduce
-(NVIDIA/nccl-tests, doc/PERFORMANCE.md). Latencies are NCCL's own table, src/graph/tuning.cc of NVIDIA/nccl: base 8.4 µs
-for the Simple protocol, 3.4 µs per step over NVLink and 14 µs per step over a network; a tree of LL128 has 14 µs, and
-1.25 and 8.5 µs per level.
+(NVIDIA/nccl-tests, doc/PERFORMANCE.md). Latencies between nodes are NCCL's own table, src/graph/tuning.cc of
+NVIDIA/nccl: 14 µs per step of a ring; a tree of LL128 has 14 µs, and 1.25 and 8.5 µs per level. Those inside a node are
+of measured curves (constants.py), and so is the share of NVLink that few ranks reach.
 """
 
 import math
 from dataclasses import dataclass
 
-BASE = 8.4e-6
-STEP_LINK, STEP_NETWORK = 3.4e-6, 14e-6
+STEP_NETWORK = 14e-6
 TREE_BASE, TREE_LINK, TREE_NETWORK = 14e-6, 1.25e-6, 8.5e-6
 TREE_SHARE = 0.92  # of a ring's bandwidth: the same file
+FEW_RANKS = 0.5  # a ring of n ranks reaches 1 - FEW_RANKS/n of the link: curves of 2 to 8 A100 of VIA-Research/vTrain
 PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 
 
 @dataclass(frozen=True)
 class Links:
-    """What a device reaches, in bytes per second and one direction: inside its node, and its share of the network."""
+    """What a device reaches, in bytes per second and one direction: inside its node, and its share of the network.
+
+    ``start`` are the seconds of any message, ``hop`` those of a step inside the node.
+    """
 
     link: float
     network: float
     node: int
+    start: float
+    hop: float
 
 
 @dataclass(frozen=True)
@@ -53,9 +58,10 @@ def bus_bandwidth(group: Group, links: Links) -> float:
     NCCL builds one ring per card.
     """
     inside = group.inside(links.node)
+    link = links.link * (1 - FEW_RANKS / max(2, inside))
     if group.nodes(links.node) == 1:
-        return links.link
-    return min(links.link, links.network * inside) if inside > 1 else links.network
+        return link
+    return min(link, links.network * inside) if inside > 1 else links.network
 
 
 def collective(kind: str, size: float, group: Group, links: Links) -> float:
@@ -67,8 +73,8 @@ def collective(kind: str, size: float, group: Group, links: Links) -> float:
     sent = wire_bytes(kind, size, group.ranks) / bandwidth
     between = PASSES[kind] * (nodes - 1)
     steps = PASSES[kind] * (group.ranks - 1) - between
-    ring = BASE + steps * STEP_LINK + between * STEP_NETWORK + sent
-    if kind != "all_reduce":
+    ring = links.start + steps * links.hop + between * STEP_NETWORK + sent
+    if kind != "all_reduce" or nodes == 1:  # NCCL builds trees between nodes alone
         return ring
     inside = math.ceil(group.ranks / nodes)
     levels = 2 * ((inside - 1) * TREE_LINK + math.ceil(math.log2(nodes)) * TREE_NETWORK)
@@ -83,8 +89,8 @@ def point_to_point(size: float, group: Group, links: Links) -> float:
     if size <= 0 or group.ranks <= 1:
         return 0.0
     if group.nodes(links.node) == 1:
-        return BASE + STEP_LINK + size / links.link
-    return BASE + STEP_NETWORK + size / links.network
+        return links.start + links.hop + size / (links.link * (1 - FEW_RANKS / 2))
+    return links.start + STEP_NETWORK + size / links.network
 
 
 def exposed(compute: float, message: float, overlap: float) -> float:

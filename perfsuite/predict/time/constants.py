@@ -16,10 +16,14 @@ from perfsuite.predict.time.setup import Machine
 # Compute capability (whole part) to the generation whose constants apply.
 GENERATIONS = {7: "ampere", 8: "ampere", 9: "hopper", 10: "hopper"}
 FITTED_DEVICES = frozenset({"a100_80g", "a100_40g", "h100"})
-# All-reduce and all-gather of 8 devices in one node, of NVLink's rate in one direction: 234.9 of 300 GB/s on A100, 363
-# to 367.6 of 450 GB/s on H200. Between nodes 73 to 80 % of the network cards' rate from 1 GiB on.
-# network/README.md of stas00/ml-engineering at 744d01e.
-LINK = {"ampere": 0.78, "hopper": 0.81}
+# Collectives in one node: the share of NVLink's rate that many ranks would reach, and the seconds of a message and of a
+# step of its ring. A100: 77 points of 2 to 8 ranks, 1 MiB to 1 GiB (VIA-Research/vTrain, trace/a100), mean error 5 %.
+# H200: rings of 8 ranks reach 361 to 368 of 450 GB/s, 15/16 of the share; 32 KiB take 40 µs, as NCCL's table for LL128
+# says (14 µs and 1.9 µs per step). Between nodes 73 to 80 % of the cards' rate from 1 GiB on. Both:
+# network/README.md of stas00/ml-engineering at 744d01e. benchmarks/published/times/all_reduce.csv has the points.
+LINK = {"ampere": 0.80, "hopper": 0.86}
+START = {"ampere": 30e-6, "hopper": 14e-6}
+HOP = {"ampere": 3.4e-6, "hopper": 1.9e-6}
 NETWORK = 0.75
 # FlashAttention-3 and cuDNN's kernel against FlashAttention-2 on Hopper: 1.5 to 2.0 times as fast (arXiv 2407.08608,
 # abstract). On older devices they are the same.
@@ -38,9 +42,10 @@ class Constants:
     """Shares of a device's rates (0 to 1), two factors, and seconds.
 
     ``matmul`` is of the best measured matmul, ``attention`` and ``attention3`` of the peak, ``memory``, ``link`` and
-    ``network`` of their bandwidths. ``overlap`` is how much of the shorter of computation and message is hidden.
-    ``traffic`` multiplies the bytes of elementwise kernels: 1 if all are fused. ``launch_layer`` is the host's time for
-    a layer's forward and backward, ``launch_stage`` for a stage's sends.
+    ``network`` of their bandwidths. ``start`` and ``hop`` are seconds of a message and of a step inside a node.
+    ``overlap`` is how much of the shorter of computation and message is hidden. ``traffic`` multiplies the bytes of
+    elementwise kernels: 1 if all are fused. ``launch_layer`` is the host's time for a layer's forward and backward,
+    ``launch_stage`` for a stage's sends.
     """
 
     matmul: float
@@ -49,6 +54,8 @@ class Constants:
     memory: float
     link: float
     network: float
+    start: float
+    hop: float
     overlap: float
     traffic: float
     launch_layer: float
@@ -93,7 +100,7 @@ def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]]
     generation = generation_of(device)
     launches: dict[str, Any] = found.get(stack) or _mean(found)
     attention3 = found[generation]["attention"] * FLASH3[generation]
-    links = {"link": LINK[generation], "network": NETWORK}
+    links = {"link": LINK[generation], "network": NETWORK, "start": START[generation], "hop": HOP[generation]}
     return Constants(attention3=attention3, **links, **found[generation], **found["all"], **launches)
 
 

@@ -97,7 +97,11 @@ class Rates:
             attention3=machine.flops * constants.attention3,
             memory=machine.memory_bandwidth * constants.memory,
             links=Links(
-                machine.link_bandwidth * constants.link, machine.network_bandwidth * constants.network, machine.node
+                link=machine.link_bandwidth * constants.link,
+                network=machine.network_bandwidth * constants.network,
+                node=machine.node,
+                start=constants.start,
+                hop=constants.hop,
             ),
             multiprocessors=machine.multiprocessors,
         )
