@@ -305,15 +305,14 @@ def test_k_with_a_whole_id_means_that_cell_alone(repository, expression, cells):
 
 def test_the_command_that_accepts_collects_the_cell(repository):
     """From a file that pytest does not collect by itself, whose name needs quotes, on hardware of the option's."""
-    pytester = repository("gpt2_tiny-zero3-cpu_x2", conftest=HIDDEN)
+    pytester = repository("gpt2_tiny-ddp-cpu_x2")
     (pytester.path / "test_perf.py").rename(pytester.path / "some cells.py")
-    held_to(pytester, "gpt2_tiny-zero3-cpu_x2")
     result = perf(pytester, "--perf-hardware=cpu_x2", "some cells.py")
-    command = re.search(r"accept:  pytest (.*) --perf-update", result.stdout.str())[1]
+    command = re.search(r"pytest (.*) --perf-update=new", result.stdout.str())[1]
     collected = pytester.runpytest_subprocess("--co", "-q", *shlex.split(command))
 
-    assert command == "--perf --perf-hardware=cpu_x2 'some cells.py' -k gpt2_tiny-zero3-cpu_x2"
-    collected.stdout.fnmatch_lines(["some cells.py::test_cell[[]gpt2_tiny-zero3-cpu_x2]"])
+    assert command == "--perf --perf-hardware=cpu_x2 'some cells.py' -k gpt2_tiny-ddp-cpu_x2"
+    collected.stdout.fnmatch_lines(["some cells.py::test_cell[[]gpt2_tiny-ddp-cpu_x2]"])
 
 
 @pytest.mark.slow
