@@ -164,9 +164,9 @@ def reads_the_others_share(session, trainer, meters):
 
 
 def loses_the_tail(session, trainer, meters):
-    """The last batch of a rank, which is not full, is dropped."""
+    """The last batch of each rank is dropped."""
     read = trainer.read
-    trainer.read = lambda loader: (ids := read(loader))[: len(ids) // trainer.size * trainer.size]
+    trainer.read = lambda loader: read(loader)[: -trainer.size]
 
 
 def ignores_the_epoch(session, trainer, meters):
