@@ -245,17 +245,16 @@ def told_memory() -> Iterable[str]:
 NOTES = (
     "## What is not good",
     "",
-    "- The constants never saw the judged tables, but the author did. Which costs the closed form has, and which",
-    "  messages each software overlaps, was decided with the errors of SC21 and of the goldens in sight. The row",
-    "  set fms_fsdp was added last, and nothing was changed for it.",
+    "- The constants never saw the judged tables, but the author did. The costs, and which messages each software",
+    "  overlaps, were chosen with the errors of SC21 and of the goldens in sight. The table fms_fsdp was added last.",
+    "  Nothing was changed for it.",
     "- T5-11B waits for the host: its step is several times what its kernels need. No calibration table has",
     "  Transformer Engine's launch times, so those of other software are used.",
     "- GPT-15B on Hopper uses cuDNN's attention. No calibration table has it: the published ratio to FlashAttention-2",
     "  is used. That was added after the error without it was seen (about +15 %).",
     "- The GB200 rows are predicted with the data of a B200.",
     "- Three rows of the playbook took 1.6 to 50 times as long as their neighbours. They are not left out. One is the",
-    "  8B layout that is predicted to be the best: with 71.5 of 79 GiB in use it took 2.7 times as long as its",
-    "  neighbours, in a single iteration.",
+    "  8B layout that is predicted to be the best. It used 71.5 of 79 GiB, and took 2.7 times as long as its neighbours.",
     "",
 )
 
