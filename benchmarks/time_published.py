@@ -254,7 +254,7 @@ NOTES = (
     "  is used. That was added after the error without it was seen (about +15 %).",
     "- The GB200 rows are predicted with the data of a B200.",
     "- Three rows of the playbook took 1.6 to 50 times as long as their neighbours. They are not left out. One is the",
-    "  8B layout that is predicted to be the best. It used 71.5 of 79 GiB, and took 2.7 times as long as its neighbours.",
+    "  8B layout that is predicted to be the best. It used 71.5 of 79 GiB, and took 2.7 times as long as others.",
     "",
 )
 
