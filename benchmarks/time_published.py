@@ -24,6 +24,7 @@ from perfsuite.records.codec import write_bytes
 
 OUT = Path(__file__).parents[1] / "docs" / "time_published.md"
 GIB = 2**30
+IRREGULAR = 1.5  # times as long as predicted: single iterations that something else disturbed
 # Mean absolute errors that others give for the same or the nearest rows.
 PEERS = {
     "vtrain_one_node": "vTrain 8.4 % (its 1,440 rows)",
@@ -87,20 +88,25 @@ def regret(rows: Sequence[Row]) -> list[tuple[str, int, float, str, str]]:
     for name, group in groups.items():
         if len(group) < 3:
             continue
-        chosen = min(group, key=lambda row: judge(row).error + math.log(row.seconds))
+        fitting = [row for row in group if not refuses(needed_bytes(row.shape, row.setup, row.stack), row.device)]
+        chosen = min(fitting, key=lambda row: judge(row).error + math.log(row.seconds))
         best = min(group, key=lambda row: row.seconds)
         found.append((name, len(group), chosen.seconds / best.seconds - 1, chosen.label, best.label))
     return found
 
 
+def refuses(needed: float, row_device: str) -> bool:
+    """Whether the planner leaves out a layout that needs so many bytes on eight devices."""
+    device = CATALOG.get("device", row_device)
+    return needed > device.usable_bytes * FRAGMENTATION - sum(overhead(device, 8).values())
+
+
 def memory(path: Path) -> tuple[int, int, int, int, float]:
     """Of the playbook's cells: ran, of these refused, failed, of these refused, and the median error."""
-    device = CATALOG.get("device", "h100")
-    outside = sum(overhead(device, 8).values())
     counts, errors = [0, 0, 0, 0], []
     for line in lines(path):
-        needed = needed_bytes(NANOTRON[line["model"]], nanotron_setup(line))
-        refused = needed + outside > device.usable_bytes * FRAGMENTATION
+        needed = needed_bytes(NANOTRON[line["model"]], nanotron_setup(line), "nanotron")
+        refused = refuses(needed, row_device="h100")
         at = 0 if line["status"] == "ok" else 2
         counts[at] += 1
         counts[at + 1] += refused
@@ -209,13 +215,17 @@ def told_regret(found: Sequence[Judged]) -> Iterable[str]:
     yield from (
         "## The choice among measured layouts",
         "",
-        "The regret is how much longer the predicted best layout takes than the measured best.",
+        "The regret is how much longer the predicted best layout takes than the measured best, among those that the",
+        "planner's memory does not refuse. The last column leaves out rows that took 1.5 times as long as predicted.",
         "",
-        "| model, batch, nodes | layouts | regret | predicted best | measured best |",
-        "|---|---|---|---|---|",
+        "| model, batch, nodes | layouts | regret | predicted best | measured best | without irregular rows |",
+        "|---|---|---|---|---|---|",
     )
-    for name, count, loss, chosen, best in regret([one.row for one in found]):
-        yield f"| {name} | {count} | {percent(loss)} | {chosen} | {best} |"
+    regular = [one.row for one in found if one.error > -math.log(IRREGULAR)]
+    for (name, count, loss, chosen, best), (*_, less, _, _) in zip(
+        regret([one.row for one in found]), regret(regular), strict=True
+    ):
+        yield f"| {name} | {count} | {percent(loss)} | {chosen} | {best} | {percent(less)} |"
     yield ""
 
 
@@ -226,8 +236,8 @@ def told_memory() -> Iterable[str]:
         "## The memory that prunes",
         "",
         f"Of the playbook's {ran} cells that ran, the coarse closed form refuses {refused}. Of {failed} that failed,",
-        f"for memory or by a crash, it refuses {caught}. The printed memory is probably what is reserved:",
-        f"against it the median error is {percent(error)}, mostly too low.",
+        f"for memory or by a crash, it refuses {caught}. Its median error is {percent(error)}. One factor is",
+        "fitted on these very cells: what nanotron reserves for activations.",
         "",
     )
 
@@ -235,12 +245,16 @@ def told_memory() -> Iterable[str]:
 NOTES = (
     "## What is not good",
     "",
+    "- The constants never saw the judged tables, but the author did. The costs, and which messages each software",
+    "  overlaps, were chosen with the errors of SC21 and of the goldens in sight. The table fms_fsdp was added last.",
+    "  Nothing was changed for it.",
     "- T5-11B waits for the host: its step is several times what its kernels need. No calibration table has",
     "  Transformer Engine's launch times, so those of other software are used.",
     "- GPT-15B on Hopper uses cuDNN's attention. No calibration table has it: the published ratio to FlashAttention-2",
     "  is used. That was added after the error without it was seen (about +15 %).",
     "- The GB200 rows are predicted with the data of a B200.",
-    "- Three rows of the playbook took 1.6 to 50 times as long as their neighbours. They are not left out.",
+    "- Three rows of the playbook took 1.6 to 50 times as long as their neighbours. They are not left out. One is the",
+    "  8B layout that is predicted to be the best. It used 71.5 of 79 GiB, and took 2.7 times as long as others.",
     "",
 )
 

@@ -158,7 +158,7 @@ def search(question: Question, count: int = 5) -> Found:
     ranked: list[tuple[float, float, int, Setup, Breakdown]] = []
     for setup in layouts(question):
         tried += 1
-        needed = needed_bytes(question.shape, setup)
+        needed = needed_bytes(question.shape, setup, question.stack)
         least = min(least, needed)
         host = host_bytes(question.shape, setup) * min(question.machine.node, question.ranks)
         if needed > question.capacity or host > question.host_memory:
