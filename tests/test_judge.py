@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.errors import UsageError
 from perfsuite.gate.judge import NOT_HELD, OPEN, ORDER, RED, judge
 from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline
@@ -266,14 +265,6 @@ def test_one_nan_among_the_samples_is_red(name):
 def test_a_tolerance_that_is_nan_is_red():
     """A limit that is no number allows nothing."""
     assert verdict(measurement(), old=OTHER_RELEASE, tolerance=NAN).status == "alarm"
-
-
-def test_an_unknown_rule_is_refused():
-    """A metric of one's own with a misspelt rule gets an error with the known ones."""
-    metric = Metric(name="tokens", title="tokens", show=show_count, hold="equal")
-
-    with pytest.raises(UsageError, match=r"has no rule 'equal'\. Known: close, error, exact, shown, time"):
-        verdict(measurement(), metrics=(metric,))
 
 
 # outcomes

@@ -205,7 +205,7 @@ def test_a_package_that_never_was_there_is_skipped(repository, stored):
     pytester = repository(cell, conftest=HIDDEN)
     if stored:
         held_to(pytester, cell, cannot_run)
-    result = asked(pytester, "-rs", "--perf-update=new")
+    result = perf(pytester, "-rs", "--perf-update=new")
 
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*zero3 needs deepspeed, not installed here: pip install deepspeed*"])

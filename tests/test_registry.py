@@ -175,11 +175,11 @@ def test_a_rule_of_ones_own(tmp_path: Path) -> None:
         ({"meters/mine.py": METRIC.format("exact")}, "must define METER, a class that measures METRICS."),
         (
             {"meters/mine.py": METER + METRIC.format("exakt")},
-            "No rule named 'exakt'. Did you mean 'exact'? Known: close, exact, shown, time. To add one, create rules/",
+            "No rule named 'exakt'. Did you mean 'exact'? Known: close, error, exact, shown, time.",
         ),
         (
             {"meters/mine.py": METER + METRIC.format("undefined")},
-            "No rule named 'undefined'. Known: close, exact, shown, time. ",
+            "No rule named 'undefined'. Known: close, error, exact, shown, time. ",
         ),
         ({"meters/mine.py": METER + METRIC.format("mine"), "rules/mine.py": ""}, "must define RULE, a Rule of "),
         ({"meters/mine.py": METER + METRIC.format("time"), "rules/time.py": RULE}, "defines the rule 'time' again"),
