@@ -514,7 +514,7 @@ def test_grid_on_gpus_that_are_not_here(repository):
     gpu = "install([FakeGpu('NVIDIA GeForce GTX 1080', 8192)])\n"
     test = f"@pytest.mark.{marker}\ndef test_it(perf_cell): perf_cell.check()"
     pytester.makepyfile(test_perf=f"import sys\nimport pytest\n{driver}{gpu}{test}")
-    result = asked(pytester, "-rs")
+    result = perf(pytester, "-rs")
 
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*no known GPU here*"])

@@ -132,7 +132,7 @@ def test_the_shapes_are_gpt2_tinys():
     assert sum(math.prod(shape) for shape in _shapes()) == PARAMETERS
 
 
-@pytest.mark.parametrize("optimizer", STATES)
+@pytest.mark.parametrize("optimizer", slow_unless("cpu_adam".__ne__, STATES))
 def test_optimizer_state_is_its_theory(measure, optimizer):
     """To the byte."""
     held = _single(measure, f"+{optimizer}")["optimizer_state_bytes"].value

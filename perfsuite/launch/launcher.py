@@ -147,7 +147,7 @@ class Launcher:
             watch(seen, now - begin)
             still = list(running.values())
             for rank in still:
-                limit = self.timeouts.step if seen[rank].step else self.timeouts.start
+                limit = self.timeouts.step if seen[rank].in_step else self.timeouts.start
                 if now - max(moved[rank], begin) > limit:
                     raise CellFailed(blame_hang(folder, {pids[rank]: rank for rank in still}, seen, limit))
 

@@ -91,6 +91,7 @@ def compare_update(session: Session) -> Update | None:
     lacks = reference is None or not _has_room(session)
     if reference is None or _most(session, torch.tensor([float(lacks)]))[0]:
         return None
+    session.mark("check")  # an engine may prepare for longer than the reference's step, whose phase was the last
     trainer, _ = prepare(checked, build_model(checked), [])
     seed_steps(checked)
     _step(trainer)

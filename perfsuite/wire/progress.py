@@ -39,6 +39,13 @@ class Progress:
     phase: str
     waits: int = 0
 
+    @property
+    def in_step(self) -> bool:
+        """Whether the next mark is due soon: not before the first step, nor while the cell is built again to check its
+        update.
+        """
+        return self.step > 0 and self.phase != "check"
+
 
 class ProgressWriter:
     """The rank's side."""
