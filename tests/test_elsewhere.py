@@ -11,7 +11,7 @@ LACKING = ("sched_getaffinity", "sched_setaffinity", "fork", "getuid", "sysconf"
 ELSEWHERE = """
 import os
 import sys
-import asyncio, ctypes.util, filelock, rich.console, rich.table, urllib.request  # they ask for the system as they are imported
+import asyncio, ctypes.util, filelock, rich.console, rich.table, urllib.request  # they ask for the system on import
 
 sys.platform = {system!r}
 for name in {lacking}:
