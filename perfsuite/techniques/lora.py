@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from unittest import mock
 
@@ -21,18 +23,31 @@ def add_adapters(session: Session, model: torch.nn.Module) -> torch.nn.Module:
 
     Returns the model itself, with unchanged names, and not peft's wrapper, which only forwards calls.
     """
-    import peft
-    import torch
-    from torch._subclasses.fake_tensor import FakeTensorMode
+    with refused("lora", "peft"):
+        import peft
 
-    config = peft.LoraConfig(task_type=TASKS[session.job.model.task])
-    # peft moves each adapter to its layer's device, where it already is, and copies the head with its fake mode; torch
-    # supports neither for fake tensors.
+        config = peft.LoraConfig(task_type=TASKS[session.job.model.task])
+        weight = next(model.parameters())
+        with weight.device, _on_fake_tensors(weight):
+            adapted: torch.nn.Module = peft.get_peft_model(model, config).get_base_model()
+    return adapted
+
+
+@contextlib.contextmanager
+def _on_fake_tensors(weight: torch.Tensor) -> Iterator[None]:
+    """In a trace, without what torch does not support for fake tensors: peft moves each adapter to its layer's device,
+    where it already is, and copies the head with its fake mode. Nothing is changed in a real run.
+    """
+    import torch
+    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+
+    if not isinstance(weight, FakeTensor):
+        yield
+        return
     stay = mock.patch.object(torch.nn.Module, "to", lambda module, *_, **__: module)
     share = mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, memo: mode, create=True)
-    with next(model.parameters()).device, stay, share, refused("lora", "peft"):
-        adapted: torch.nn.Module = peft.get_peft_model(model, config).get_base_model()
-    return adapted
+    with stay, share:
+        yield
 
 
 TECHNIQUES = (
