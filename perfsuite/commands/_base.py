@@ -4,12 +4,14 @@ import argparse
 import math
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import why_too_long
 from perfsuite.commands._ini import ini_of
-from perfsuite.errors import UsageError
+from perfsuite.errors import Refused, UsageError
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.kernels import CHOICES, PORTABLE, kernels_key
@@ -145,3 +147,18 @@ def length_of(arguments: argparse.Namespace, default: int = 0) -> Length:
     if (length.steps if length.tokens is None else length.tokens or 0) < 1:  # type: ignore[operator]
         raise UsageError("A training needs 1 or more steps, or tokens.")
     return length
+
+
+def with_lengths(model: Model, what: str, **given: int | None) -> Workload:
+    """The model's workload with these fields; those that are None stay. Raises UsageError if ``what`` is not positive,
+    and Refused for lengths that the model cannot have.
+    """
+    known = {name: number for name, number in given.items() if number is not None}
+    if any(number < 1 for number in known.values()):
+        raise UsageError(f"{what} must be 1 or more.")
+    if "target_length" in known and model.workload.target_length is None:
+        raise Refused(f"--target-length: {model.name} has no decoder of its own, so it has no target length.")
+    workload = replace(model.workload, **known)
+    if reason := why_too_long(model, workload):
+        raise Refused(reason)
+    return workload

@@ -9,7 +9,7 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, make_cell, parse_cell, parse_hardware, taken, why_too_long
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import Command, add_catalog, catalog_of, with_lengths
 from perfsuite.errors import Refused, UsageError
 from perfsuite.paths import check_output
 from perfsuite.predict.memory import attempt, predict
@@ -43,20 +43,13 @@ def add_workload(parser: argparse.ArgumentParser) -> None:
 
 def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
     """The model's workload with the options applied. Raises UsageError for an invalid or too long one."""
-    given = {
-        "micro_batch": arguments.micro_batch,
-        "sequence_length": arguments.sequence_length,
-        "target_length": arguments.target_length,
-    }
-    known = {name: number for name, number in given.items() if number is not None}
-    if any(number < 1 for number in known.values()):
-        raise UsageError("A micro-batch and a length must be 1 or more.")
-    if "target_length" in known and model.workload.target_length is None:
-        raise Refused(f"--target-length: {model.name} has no decoder of its own, so it has no target length.")
-    workload = dataclasses.replace(model.workload, **known)
-    if reason := why_too_long(model, workload):
-        raise Refused(reason)
-    return workload
+    return with_lengths(
+        model,
+        "A micro-batch and a length",
+        micro_batch=arguments.micro_batch,
+        sequence_length=arguments.sequence_length,
+        target_length=arguments.target_length,
+    )
 
 
 def predict_each(

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Hardware, parse_hardware, why_too_long
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.cell import Hardware, parse_hardware
+from perfsuite.commands._base import Command, add_catalog, catalog_of, with_lengths
 from perfsuite.errors import Refused, UsageError
 from perfsuite.paths import check_output
 from perfsuite.predict.plan.answer import Wish, plan
@@ -90,16 +90,8 @@ def wish_of(arguments: argparse.Namespace) -> Wish:
 
 def workload_of(arguments: argparse.Namespace, model: Model) -> Model:
     """The model with the lengths of the options. Raises Refused for lengths that it cannot have."""
-    given = {"sequence_length": arguments.sequence_length, "target_length": arguments.target_length}
-    known = {name: number for name, number in given.items() if number is not None}
-    if any(number < 1 for number in known.values()):
-        raise UsageError("A length must be 1 or more.")
-    if "target_length" in known and model.workload.target_length is None:
-        raise Refused(f"--target-length: {model.name} has no decoder of its own, so it has no target length.")
-    workload = dataclasses.replace(model.workload, **known)
-    if reason := why_too_long(model, workload):
-        raise Refused(reason)
-    return dataclasses.replace(model, workload=workload)
+    lengths = {"sequence_length": arguments.sequence_length, "target_length": arguments.target_length}
+    return dataclasses.replace(model, workload=with_lengths(model, "A length", **lengths))
 
 
 def _sizes(hardware: Hardware, arguments: argparse.Namespace) -> list[Hardware]:

@@ -24,7 +24,7 @@ from perfsuite.gate.terms import terms_of
 from perfsuite.launch.environments import HERE, installed, with_releases
 from perfsuite.launch.machine import describe
 from perfsuite.measure.ab import RUNNING, Experiment, Side
-from perfsuite.measure.changes import Change, code_of, git, requirement_of
+from perfsuite.measure.changes import Change, own_code, requirement_of
 from perfsuite.measure.runner import Runner, Settings, Watch
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
@@ -169,8 +169,7 @@ class Bench:
 
     def _place(self, sides: Sequence[Side], cell: Cell, settings: Settings, *terms: float | None) -> Path:
         """The file for a measurement of the cell on one side, or of times on both."""
-        root = git(Path.cwd(), "rev-parse", "--show-toplevel") or "."
-        own = code_of(cell, self.catalog, Path(root))
+        own = own_code(cell, self.catalog, Path.cwd())
         how = dataclasses.replace(settings, import_path=())
         model = msgspec.json.encode(cell.model, order="deterministic").decode()
         parts = [cell.id, model, str(how), str(terms), sys.version, *installed(), _content(str(PACKAGE))]

@@ -18,8 +18,9 @@ FLAT_LAYERS = 2  # layers whose whole parameters FSDP holds at once
 def state_bytes(shape: Shape, setup: Setup) -> float:
     """Parameters, gradients and optimizer state of the fullest rank."""
     count = held_parameters(shape, setup)
-    shards = setup.layout.shards if setup.layout.shards > 1 else setup.layout.data_ranks
-    share = {what: 1 / shards if what in setup.sharded else 1.0 for what in ("parameters", "gradients", "optimizer")}
+    share = {
+        what: 1 / setup.shards if what in setup.sharded else 1.0 for what in ("parameters", "gradients", "optimizer")
+    }
     found = 2 * count * share["parameters"]
     gradients = setup.gradient_bytes + (2 if setup.gradient_bytes == 4 else 0)  # a sum in fp32 beside the new ones
     if setup.offload:
@@ -36,8 +37,7 @@ def host_bytes(shape: Shape, setup: Setup) -> float:
     """What one rank keeps on the host: master parameters, two moments and gradients in fp32, if they are offloaded."""
     if not setup.offload:
         return 0.0
-    shards = setup.layout.shards if setup.layout.shards > 1 else setup.layout.data_ranks
-    return (MASTER_AND_MOMENTS + 4) * held_parameters(shape, setup) / shards
+    return (MASTER_AND_MOMENTS + 4) * held_parameters(shape, setup) / setup.shards
 
 
 def layer_bytes(stack: Stack, setup: Setup) -> float:

@@ -51,6 +51,11 @@ class Setup:
         return self.micro_batch * self.accumulation * self.layout.data_ranks
 
     @property
+    def shards(self) -> int:
+        """The ranks that divide what is sharded: the layout's own, or all with other data."""
+        return self.layout.shards if self.layout.shards > 1 else self.layout.data_ranks
+
+    @property
     def ranks(self) -> int:
         """The world size."""
         return self.layout.pipeline * self.layout.data_ranks * self.layout.tensor

@@ -308,8 +308,7 @@ def _update(
         size = shape.vocabulary * shape.hidden / layout.tensor * setup.gradient_bytes
         ends = Group(2, layout.tensor * layout.data_ranks * (layout.pipeline - 1))
         messages += collective("all_reduce", size, ends, rates.links)
-    shards = layout.shards if layout.shards > 1 else layout.data_ranks
-    own = count / shards if "optimizer" in setup.sharded else count
+    own = count / setup.shards if "optimizer" in setup.sharded else count
     if setup.offload:
         devices = min(machine.node, setup.ranks)
         return messages, 0.0, costs.offload(own, machine.host_bandwidth, setup.accumulation, devices)
