@@ -18,7 +18,7 @@ from perfsuite.measure.runner import Settings, Watch
 from perfsuite.selftest.rows import CONFIDENCE, Row, interval_of
 from perfsuite.units import show_ratio
 
-SETTINGS = Settings(steps=60, warmup=5)
+SETTINGS = Settings(steps=60, warmup=5)  # half of what a run takes, or the quick faults would last over 3 minutes
 STEPS_AS_SET = math.inf  # seconds per step: a pair has as many steps as set, and no launch is needed to time one
 FOUND = 0.95  # of the delays, at least
 FALSE = 0.01  # of the cells without a delay are called slower, at most
