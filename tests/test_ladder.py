@@ -482,6 +482,38 @@ def test_a_drift_is_told_as_one(tmp_path, monkeypatch):
     assert told.changes[0].by == "+50.4 %, 1.06 per release"
 
 
+def test_a_small_difference_is_listed_and_not_counted(tmp_path, monkeypatch):
+    """Of a thousand operators nine more are no regression in words, eleven are; times are not compared so finely."""
+    told = _tale(tmp_path, monkeypatch, [1000, 1009, 1020], "calls")
+
+    assert site.summary(told) == "lib 1 to 3: 1 of 1 series got worse with 3."
+    assert [change.new_rung for change in told.small] == ["2"]
+    assert "## Small differences, below 1.0 %\n\n- `b` at 2: 1,000 → 1,009 calls" in markdown(told)
+    assert "1 below 1.0 %" in _page(told, tmp_path)
+
+
+def test_only_small_differences_are_no_change_in_words(tmp_path, monkeypatch):
+    """And the sentence says that it is about a size."""
+    told = _tale(tmp_path, monkeypatch, [1000, 1001], "calls")
+
+    assert site.summary(told) == "lib 1 to 2: nothing changed by 1.0 % or more in 1 series."
+
+
+def test_the_largest_effect_is_first():
+    """Of a release's groups of one kind, and of a group's series."""
+    told = _story([("b", "2", "confirmed"), ("c", "2", "confirmed"), ("b", "2", "confirmed")])
+    sizes = (20, 40, 30)
+    changes = tuple(
+        msgspec.structs.replace(one, old=10, new=size) for one, size in zip(told.changes, sizes, strict=True)
+    )
+
+    assert [(one.benchmark, one.new) for one in msgspec.structs.replace(told, changes=changes).ordered] == [
+        ("c", 40),
+        ("b", 30),
+        ("b", 20),
+    ]
+
+
 def _page(told, folder, parameters=()):
     """The front page of a story of one benchmark."""
     index = {"benchmarks": {"b": {"param_names": list(parameters)}}}

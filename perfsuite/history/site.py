@@ -15,12 +15,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from perfsuite.errors import FileError
+from perfsuite.gate.floor import FLOOR
 from perfsuite.history import asv
 from perfsuite.history.ladder import Ladder
 from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release, count_series
 from perfsuite.launch.environments import kept, output
 from perfsuite.records import codec
-from perfsuite.units import show_cost
+from perfsuite.units import show_cost, show_ratio
 
 LOCK = Path(__file__).parent / "www"  # npm's package.json, and package-lock.json with the hashes
 SCRIPTS = (  # in npm's packages
@@ -88,11 +89,12 @@ def _render(template: str, story: Story, **functions: Callable[..., str]) -> str
         keep_trailing_newline=template.endswith(".md"),
     )
     environment.filters.update(cell=_table_cell, plain=lambda text: _table_cell(escape(text, quote=False)))
-    releases = by_release(story.told(CONFIRMED, UNCHECKED))
+    releases = by_release(story.reported)
     return environment.get_template(template).render(
         story=story,
         releases=releases[::-1] if template.endswith(".html") else releases,
         unconfirmed=story.told(UNCONFIRMED),
+        floor=show_ratio(FLOOR),
         rungs={rung.name: rung for rung in story.rungs},
         seconds=show_cost,
         summary=summary(story),
@@ -107,13 +109,14 @@ def _table_cell(text: str) -> str:
 
 def summary(story: Story) -> str:
     """The story in one sentence."""
-    told = story.told(CONFIRMED, UNCHECKED)
+    told = story.reported
     worse = [change for change in told if change.kind in WORSE]
     ends = f"{story.library} {story.rungs[0].name} to {story.rungs[-1].name}" if story.rungs else story.library
     missing = sum(bool(rung.failure) for rung in story.rungs)
     gap = f"; {missing} of {len(story.rungs)} rungs have no result" if missing else ""
     if not told:
-        return f"{ends}: nothing changed in {story.series} series{gap}."
+        size = f" by {show_ratio(FLOOR)} or more" if story.small else ""
+        return f"{ends}: nothing changed{size} in {story.series} series{gap}."
     releases = list(dict.fromkeys(change.since for change in worse if not change.drift))
     named = ", ".join(releases[:-1]) + (" and " if len(releases) > 1 else "") + releases[-1] if releases else ""
     ways = [f"with {named}"] if named else []

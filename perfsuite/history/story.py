@@ -1,9 +1,11 @@
 """The story of a ladder: which release changed what, by how much, and whether new runs confirmed it."""
 
+import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
+from perfsuite.gate.floor import is_small
 from perfsuite.history import confirm, lockfile, repository, results, steps
 from perfsuite.history.evidence import why
 from perfsuite.history.ladder import LOCK, Ladder, Rung
@@ -59,6 +61,11 @@ class Change(Record, frozen=True, kw_only=True):
     def unlike(self) -> str:
         """When it came, if not with its rung's release alone: ``with 2 or 3``; otherwise empty."""
         return f"little by little from {self.since}" if self.drift else f"with {self.since}" if self.between else ""
+
+    @property
+    def small(self) -> bool:
+        """Whether it is below the floor. A drift is never: it adds up."""
+        return bool(not self.drift and self.old and self.new is not None and is_small(self.new / self.old - 1))
 
     @property
     def label(self) -> str:
@@ -125,16 +132,26 @@ class Story(Record, frozen=True, kw_only=True):
         return [change for change in self.changes if change.status in statuses]
 
     @property
+    def reported(self) -> list[Change]:
+        """Those that new runs did not refute, of the floor's size or more."""
+        return [change for change in self.told(CONFIRMED, UNCHECKED) if not change.small]
+
+    @property
+    def small(self) -> list[Change]:
+        """Those that they did not refute either, below the floor."""
+        return [change for change in self.told(CONFIRMED, UNCHECKED) if change.small]
+
+    @property
     def ordered(self) -> list[Change]:
         """All reported changes, in the order of the releases, the worst of each first."""
-        releases = by_release(self.told(CONFIRMED, UNCHECKED))
+        releases = by_release(self.reported)
         return [change for _, groups in releases for group in groups for change in group]
 
     @property
     def sentences(self) -> list[tuple[str, str]]:
         """Every release that changed something, and its changes in words."""
         found = []
-        for release, groups in by_release(self.told(CONFIRMED, UNCHECKED)):
+        for release, groups in by_release(self.reported):
             parts = []
             for words, kinds in (("worse", WORSE), ("better", BETTER)):
                 these = [change for group in groups for change in group if change.kind in kinds]
@@ -212,14 +229,23 @@ def find(folder: Path, ladder: Ladder) -> list[Step]:
 
 
 def by_release(changes: Sequence[Change]) -> list[tuple[str, list[list[Change]]]]:
-    """The changes by release, then by benchmark and kind, and by the rung that they are compared with."""
+    """The changes by release, then by benchmark and kind, and by the rung that they are compared with: the worst kind
+    and the largest effect first.
+    """
     found = []
     for rung, inside in groupby(changes, key=lambda change: change.new_rung):
         groups: dict[tuple[str, ...], list[Change]] = {}
         for change in inside:
             groups.setdefault((change.benchmark, change.kind, change.status, change.old_rung), []).append(change)
-        found.append((rung, sorted(groups.values(), key=lambda group: (*WORSE, *BETTER).index(group[0].kind))))
+        largest_first = [sorted(group, key=_effect, reverse=True) for group in groups.values()]
+        kinds = (*WORSE, *BETTER)
+        found.append((rung, sorted(largest_first, key=lambda group: (kinds.index(group[0].kind), -_effect(group[0])))))
     return found
+
+
+def _effect(change: Change) -> float:
+    """By which factor it moved; infinite from or to nothing."""
+    return steps.ratio(change.old, change.new) if change.old and change.new else math.inf
 
 
 def count_series(changes: Sequence[Change]) -> int:
