@@ -1,0 +1,1 @@
+"""The regressions of reports, and the issues about them."""

@@ -1,0 +1,313 @@
+"""``perfsuite notify``: one issue for each regression, against a stand-in of GitHub's API and of a webhook."""
+
+import json
+import re
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, urlsplit
+
+import msgspec
+import pytest
+from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
+
+from perfsuite.cli import main
+from perfsuite.gate.judge import judge
+from perfsuite.news.forge import MOST
+from perfsuite.records import codec
+from perfsuite.records.result import Result
+from perfsuite.upgrade.effects import OUTCOME, Effect, Finding
+from perfsuite.upgrade.outcome import UpgradeReport
+
+PEAK = f"{CELL} peak_memory_bytes"
+TOKEN = "secret"
+HOSTILE = "<!-- perfsuite other --> <img src=x> ```\n@octocat"
+
+
+class Forge(ThreadingHTTPServer):
+    """GitHub's API for the issues of one repository, two to a page, and a webhook under ``/hook``."""
+
+    def __init__(self):
+        super().__init__(("127.0.0.1", 0), Answer)
+        self.issues, self.comments, self.messages = [], [], []
+        self.url = f"http://127.0.0.1:{self.server_address[1]}"
+
+    def open(self):
+        return [issue for issue in self.issues if issue["state"] == "open"]
+
+
+class Answer(BaseHTTPRequestHandler):
+    def do(self):
+        forge, parts = self.server, urlsplit(self.path)
+        content = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "null")
+        if parts.path == "/hook":
+            forge.messages.append(content)
+            return self.say({})
+        if self.headers.get("Authorization") != f"token {TOKEN}":
+            return self.say({"message": "Bad credentials"}, 401)
+        if parts.path == "/repos/lab/code":
+            return self.say({"url": f"{forge.url}/repos/lab/code", "full_name": "lab/code"})
+        if parts.path == "/repos/lab/code/issues" and self.command == "GET":
+            return self.page([one for one in forge.open() if {"name": "perfsuite"} in one["labels"]], parts)
+        if parts.path == "/repos/lab/code/issues":
+            number = len(forge.issues) + 1
+            issue = {"number": number, "state": "open", "url": f"{forge.url}{parts.path}/{number}", **content}
+            issue["labels"] = [{"name": name} for name in content["labels"]]
+            forge.issues.append(issue)
+            return self.say(issue, 201)
+        number, *rest = parts.path.removeprefix("/repos/lab/code/issues/").split("/")
+        if rest:
+            forge.comments.append((int(number), content["body"]))
+            return self.say({"body": content["body"]}, 201)
+        forge.issues[int(number) - 1] |= content
+        return self.say(forge.issues[int(number) - 1])
+
+    do_GET = do_POST = do_PATCH = do  # noqa: N815 the names that http.server calls
+
+    def page(self, found, parts):
+        number = int(parse_qs(parts.query).get("page", ["1"])[0])
+        link = f'<{self.server.url}{parts.path}?page={number + 1}>; rel="next"'
+        self.say(found[2 * number - 2 : 2 * number], head={"Link": link} if len(found) > 2 * number else {})
+
+    def say(self, content, status=200, head=()):
+        body = json.dumps(content).encode()
+        self.send_response(status)
+        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **dict(head)}.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_):
+        pass
+
+
+@pytest.fixture
+def forge(monkeypatch):
+    server = Forge()
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("perfsuite.news.forge.PAUSE", 0)
+    monkeypatch.setenv("GITHUB_API_URL", server.url)
+    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+    yield server
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+def result(peak=None, cell=CELL, new=None, updated=""):
+    new = new or (measurement(peak_memory_bytes=memory(peak)) if peak else measurement())
+    verdict = msgspec.structs.replace(judge(new, baseline(), METRICS, strategy="zero3"), cell=cell)
+    return Result(
+        measurement=msgspec.structs.replace(new, cell=cell), baseline=baseline(), verdict=verdict, updated=updated
+    )
+
+
+FATTER, GOOD = 22 * GIB, None
+
+
+def tell(folder, *results, options=("--github", "lab/code")):
+    """The exit code for a report of these cells."""
+    path = folder / "report.jsonl"
+    path.write_text("".join(f"{codec.encode_line(one)}\n" for one in results))
+    return main(["notify", str(path), *options])
+
+
+def test_the_same_regression_twice_is_one_issue(forge, tmp_path, capsys):
+    """The next night updates it, and says where it was seen last."""
+    assert tell(tmp_path, result(FATTER)) == 0
+    assert "opened #1" in capsys.readouterr().out
+    assert tell(tmp_path, result(23 * GIB)) == 0
+    assert "updated #1" in capsys.readouterr().out
+    (issue,) = forge.open()
+    assert issue["title"].startswith(f"{CELL}: peak memory +15.0 %")
+    assert issue["body"].startswith(f"<!-- perfsuite {PEAK} -->")
+
+
+def test_what_is_gone_is_closed(forge, tmp_path, monkeypatch):
+    """With a comment that names the run."""
+    tell(tmp_path, result(FATTER))
+    for name, text in (("SERVER_URL", "https://forge"), ("REPOSITORY", "lab/code"), ("RUN_ID", "7")):
+        monkeypatch.setenv(f"GITHUB_{name}", text)
+    tell(tmp_path, result(GOOD))
+
+    assert forge.open() == []
+    assert forge.comments == [(1, "It is gone. https://forge/lab/code/actions/runs/7")]
+
+
+@pytest.mark.parametrize(
+    "later", [(), (result(GOOD, "other-zero3-cpu_x2"),), (result(new=measurement(failure=KILLED, outcome="failed")),)]
+)
+def test_what_was_not_measured_is_not_gone(forge, tmp_path, later):
+    """Neither if its cell did not run, nor if it failed."""
+    tell(tmp_path, result(FATTER))
+    tell(tmp_path, *later)
+
+    assert forge.open()[0]["number"] == 1
+
+
+def test_what_was_accepted_is_gone(forge, tmp_path):
+    """A new baseline holds it from now on."""
+    tell(tmp_path, result(FATTER))
+    tell(tmp_path, result(FATTER, updated="baselines/x.json"))
+
+    assert forge.open() == []
+
+
+def test_every_page_of_the_issues_is_read(forge, tmp_path):
+    """Five cells, in a server that shows two to a page."""
+    cells = [result(FATTER, f"m{number}-zero3-cpu_x2") for number in range(5)]
+    for _ in range(2):
+        tell(tmp_path, *cells)
+
+    assert len(forge.issues) == 5
+
+
+def test_a_broken_machine_does_not_open_hundreds(forge, tmp_path, capsys):
+    """The rest is counted, not hidden."""
+    tell(tmp_path, *(result(FATTER, f"m{number}-zero3-cpu_x2") for number in range(MOST + 3)))
+
+    assert len(forge.issues) == MOST
+    assert capsys.readouterr().out.count("left out") == 3
+
+
+def test_an_issue_of_a_person_is_left_alone(forge, tmp_path):
+    """Even with our label."""
+    forge.issues.append(
+        {"number": 1, "state": "open", "labels": [{"name": "perfsuite"}], "title": "Mine", "body": "Slow!"}
+    )
+    tell(tmp_path, result(GOOD))
+
+    assert forge.open()[0]["title"] == "Mine"
+    assert forge.comments == []
+
+
+def upgrade(folder, *found, libraries=("transformers",)):
+    """A report of `perfsuite upgrade` with these (metric, kind, small, why)."""
+    findings = []
+    for metric, kind, small, why in found:
+        effect = Effect(
+            cell=CELL,
+            metric=metric,
+            title=metric,
+            kind=kind,
+            old="1",
+            new="2",
+            change="+1 %",
+            share=0.5,
+            why=why,
+            small=small,
+        )
+        release = [f"{name} 1.0 -> 2.0" for name in libraries]
+        findings.append(Finding(libraries=list(libraries), releases=release, how="alone", effects=[effect]))
+    report = UpgradeReport(
+        date="2026-11-23",
+        base="here",
+        changes=[f"{name} 1.0 -> 2.0" for name in libraries],
+        cells=[CELL],
+        findings=findings,
+        failed={},
+        undecided=[],
+        untimed=[],
+        launches=1,
+    )
+    path = folder / "upgrade.json"
+    codec.write(path, report)
+    return str(path)
+
+
+WORSE = ("peak_memory_bytes", "worse", False, "")
+
+
+def test_an_upgrade_is_told_by_library_and_metric(forge, tmp_path):
+    """What is better or small is not told; the same twice is one issue; it is closed when the release is mended."""
+    better = ("operators_per_step", "better", False, "")
+    small = ("allocations_per_step", "worse", True, "")
+    for _ in range(2):
+        assert main(["notify", upgrade(tmp_path, WORSE, better, small), "--github", "lab/code"]) == 0
+    assert [issue["title"] for issue in forge.open()] == [
+        "transformers 1.0 -> 2.0: peak_memory_bytes +1 % in 1 cell (worse)"
+    ]
+    main(["notify", upgrade(tmp_path), "--github", "lab/code"])
+    assert forge.open() == []
+
+
+@pytest.mark.parametrize(
+    ("found", "libraries"), [([], ("accelerate",)), ([(OUTCOME, "fails", False, "")], ("transformers",))]
+)
+def test_an_upgrade_that_cannot_tell_closes_nothing(forge, tmp_path, found, libraries):
+    """If the library was not tried, or its cells fail."""
+    main(["notify", upgrade(tmp_path, WORSE), "--github", "lab/code"])
+    main(["notify", upgrade(tmp_path, *found, libraries=libraries), "--github", "lab/code"])
+
+    assert forge.open()[0]["number"] == 1
+
+
+def test_two_reasons_of_one_library_are_one_issue(forge, tmp_path):
+    """Both are in it."""
+    reasons = [(OUTCOME, "fails", False, f"reason {number}") for number in (1, 2)]
+    main(["notify", upgrade(tmp_path, *reasons), "--github", "lab/code"])
+
+    assert len(forge.issues) == 1
+    assert all(f"reason {number}" in forge.issues[0]["body"] for number in (1, 2))
+
+
+def test_hostile_text_stays_text(forge, tmp_path):
+    """It stands in a block of code that it cannot end, after the key."""
+    main(["notify", upgrade(tmp_path, (*WORSE[:3], HOSTILE)), "--github", "lab/code"])
+    body = forge.issues[0]["body"]
+
+    assert body.startswith("<!-- perfsuite upgrade transformers peak_memory_bytes -->")
+    assert re.search(r"\n(````+)text\n.*octocat\n\1", body, re.DOTALL)
+
+
+def test_the_webhook_gets_one_message(forge, tmp_path):
+    """And none if nothing is red."""
+    options = ("--webhook", f"{forge.url}/hook")
+    tell(tmp_path, result(FATTER), options=options)
+    tell(tmp_path, result(GOOD), options=options)
+
+    assert [message["text"].splitlines()[0] for message in forge.messages] == ["perfsuite:"]
+    assert "peak memory +10.0 %" in forge.messages[0]["text"]
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--github", "lab/code"), "needs a token"),
+        (("--webhook", "hooks.example"), "--webhook must be an http address"),
+    ],
+)
+def test_what_is_missing_is_said(forge, tmp_path, monkeypatch, capsys, options, said):
+    """In one sentence, before anything is told."""
+    monkeypatch.delenv("GITHUB_TOKEN")
+    assert tell(tmp_path, result(FATTER), options=options) == 2
+    assert said in capsys.readouterr().err
+    assert forge.issues == []
+
+
+def test_a_refusal_of_the_server_is_one_sentence(forge, tmp_path, monkeypatch, capsys):
+    """And the token is not in it."""
+    monkeypatch.setenv("GITHUB_TOKEN", "wrong")
+    assert tell(tmp_path, result(FATTER)) == 2
+    error = capsys.readouterr().err
+    assert "refuses the issues of lab/code: 401 Bad credentials." in error
+    assert "wrong" not in error
+
+
+def test_a_server_that_does_not_answer_is_one_sentence(forge, tmp_path, monkeypatch, capsys):
+    """Of both kinds."""
+    monkeypatch.setenv("GITHUB_API_URL", "http://127.0.0.1:1")
+    assert tell(tmp_path, result(FATTER)) == 2
+    assert "http://127.0.0.1:1 does not answer" in capsys.readouterr().err
+    assert tell(tmp_path, result(FATTER), options=("--webhook", "http://127.0.0.1:1/hook")) == 2
+    assert "The server of --webhook does not answer" in capsys.readouterr().err
+
+
+def test_without_a_service_it_prints_what_it_would_tell(tmp_path, capsys):
+    """And nothing else happens."""
+    assert tell(tmp_path, result(FATTER), options=()) == 0
+    assert f"{CELL}: peak memory +10.0 % (regressed)" in capsys.readouterr().out
+    assert tell(tmp_path, result(GOOD), options=()) == 0
+    assert capsys.readouterr().out == "Nothing is red.\n"
