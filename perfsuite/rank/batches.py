@@ -40,9 +40,12 @@ def make_batch(session: Session, step: int) -> list[MicroBatch]:
     ``workload.micro_batch`` consecutive samples. Ranks that share a replica (pipeline, tensor parallel) get the same.
     """
     accumulation, data_ranks = session.recipe.accumulation, session.layout.data_ranks
-    model, size = session.job.model, session.job.workload.micro_batch
+    model, size, padded = session.job.model, session.job.workload.micro_batch, session.recipe.padded
     every = [
-        [make_sample(model, session.job.workload, session.job.seed, step, number * size + i) for i in range(size)]
+        [
+            make_sample(model, session.job.workload, session.job.seed, step, number * size + i, padded)
+            for i in range(size)
+        ]
         for number in range(accumulation * data_ranks)
     ]
     labels = [sum(count_labels(model, sample) for sample in samples) for samples in every]
@@ -52,10 +55,11 @@ def make_batch(session: Session, step: int) -> list[MicroBatch]:
     ]
 
 
-def make_sample(model: Model, workload: Workload, seed: int, step: int, index: int) -> Sample:
+def make_sample(model: Model, workload: Workload, seed: int, step: int, index: int, padded: bool = True) -> Sample:
     """One sample as lists of token ids, ``sequence_length`` long.
 
-    Its true length is drawn from the upper half, so that on average a quarter of the positions is padding.
+    If ``padded``, its true length is drawn from the upper half, so that on average a quarter of the positions is
+    padding.
     """
     import numpy
 
@@ -63,7 +67,7 @@ def make_sample(model: Model, workload: Workload, seed: int, step: int, index: i
     random = numpy.random.Generator(numpy.random.PCG64(int.from_bytes(digest[:8], "little")))
 
     def tokens(length: int) -> tuple[list[int], int]:
-        true_length = int(random.integers(max(2, length // 2), length + 1))
+        true_length = int(random.integers(max(2, length // 2), length + 1)) if padded else length
         drawn = random.integers(model.first_token, model.vocabulary, true_length).tolist()
         return drawn + [0] * (length - true_length), true_length
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perfsuite.errors import RankError, Unsupported
-from perfsuite.rank.batches import MicroBatch
+from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.build import build_model, prepare, seed_steps
 from perfsuite.rank.compat import lacking
 from perfsuite.rank.cpu_allocator import refusal
@@ -151,7 +151,7 @@ def _evaluate(session: Session, trainer: Trainer, meters: Iterable[Meter]) -> No
     losses = []
     for number in range(EVALUATED_BATCHES):
         session.mark("evaluation")
-        batch = trainer.batch(FIRST_EVALUATED + number)
+        batch = make_batch(session, FIRST_EVALUATED + number)
         losses.append(float(trainer.evaluate(batch)))
         del batch
     for meter in meters:

@@ -93,6 +93,10 @@ class LoopTrainer(Trainer):
         """The norm of the whole model's gradient."""
         return gradient_norm(self.gradients(), self.session.device)
 
+    def batch(self, step: int) -> list[MicroBatch]:
+        batch: list[MicroBatch] = self.loop.batch(step)
+        return batch
+
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         outcome: StepOutcome = self.loop.step(batch)
         return outcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.rank.batches import MicroBatch
+from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.norms import clip
 from perfsuite.rank.trainer import StepOutcome
 
@@ -24,6 +24,10 @@ class Loop:
     def prepare(self, model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
         """Wrap the model, and return what the forward goes through and the optimizer."""
         raise NotImplementedError
+
+    def batch(self, step: int) -> list[MicroBatch]:
+        """This rank's micro-batches of a step, on its device."""
+        return make_batch(self.session, step)
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         """One optimizer step: forward and backward of every micro-batch, then the optimizer."""

@@ -25,6 +25,8 @@ class Recipe:
     epochs: int = 1  # of the timed steps; if there are several, an evaluation follows each
     offload_optimizer: str | None = None  # where it is kept: "cpu" or "nvme"
     offload_parameters: str | None = None
+    padded: bool = True  # samples have different lengths; False: all have as many labels
+    same_batch: bool = False  # every step has the samples of step 0
     stated: bool = True  # options of libraries that change numbers or sizes; False: left to their defaults
 
 

@@ -116,7 +116,9 @@ def _checked(session: Session) -> Session:
     checked = dataclasses.replace(
         session,
         strategy=dataclasses.replace(session.strategy, choices=tuple(choices)),
-        recipe=dataclasses.replace(session.recipe, optimizer=proportional(optimizer), learning_rate=LEARNING_RATE),
+        recipe=dataclasses.replace(
+            session.recipe, optimizer=proportional(optimizer), learning_rate=LEARNING_RATE, same_batch=True
+        ),
         listeners=list(session.listeners),  # faults add their own
     )
     if "mesh" in session.__dict__:
@@ -135,6 +137,7 @@ def _alone(checked: Session) -> Session:
         recipe_of(strategy),
         optimizer=plain(checked.recipe.optimizer),
         learning_rate=checked.recipe.learning_rate,
+        padded=checked.recipe.padded,
         accumulation=checked.recipe.accumulation * checked.layout.data_ranks,
     )
     job = msgspec.structs.replace(checked.job, world_size=1, faults=[])

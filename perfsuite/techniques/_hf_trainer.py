@@ -1,4 +1,4 @@
-"""transformers' Trainer: its own train() runs, in a greenlet that waits for the rank's next batch.
+"""transformers' Trainer: its own train() runs, in a greenlet that waits for the rank's next step.
 
 A thread would not work: torch's dispatch modes, which meters use, watch one thread.
 """
@@ -6,12 +6,13 @@ A thread would not work: torch's dispatch modes, which meters use, watch one thr
 from __future__ import annotations
 
 import contextvars
+import itertools
 import tempfile
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.errors import RankError, WrongEngine
-from perfsuite.rank.batches import MicroBatch
+from perfsuite.rank.batches import IGNORED, MicroBatch, Sample, make_sample
 from perfsuite.rank.plain_loop import Loop
 from perfsuite.rank.releases import refused
 from perfsuite.rank.trainer import StepOutcome
@@ -20,55 +21,73 @@ from perfsuite.techniques._accelerate import as_launched, prove
 if TYPE_CHECKING:
     import torch
 
+    from perfsuite.rank.session import Session
+
 ENDLESS = 2**31  # steps; the rank stops asking for them
+OWN = ("train", "get_train_dataloader", "compute_loss", "get_batch_samples")  # the last is not in every release
 
 
 class HfTrained(Loop):
-    """The Trainer chooses the wrapper, and the engine's ``check`` proves which."""
+    """The Trainer chooses the wrapper, and the engine's ``check`` proves which. It draws its own batches, from the
+    samples that ``rank/batches.py`` makes. A step ends when the next one begins, so it has fetched the next batch.
+    """
 
     def prepare(self, model: torch.nn.Module) -> tuple[torch.nn.Module, Any]:
         import greenlet
 
-        self.given: list[MicroBatch] = []
         self.loss_sum: Any = None
         self.norm: Any = None
         with refused("hf_trainer", "transformers"):
             self.hf = self.make_trainer(model)
         self.training = greenlet.greenlet(self.hf.train)
         self.training.gr_context = contextvars.copy_context()
-        self.resume()  # up to the first batch: the Trainer wraps the model in train()
-        return self.hf.model_wrapped, self.hf.optimizer
+        self.resume()  # up to the first step: the Trainer wraps the model in train()
+        module = self.hf.model_wrapped
+        module.register_forward_pre_hook(self.before_forward)
+        module.register_forward_hook(self.after_forward)
+        return module, self.hf.optimizer
 
     def resume(self) -> None:
-        """Let train() run until it asks for a batch. Raises RankError if it returns instead."""
+        """Let train() run until the next step begins. Raises RankError if it returns instead."""
         self.training.switch()
         if self.training.dead:
             raise RankError(f"transformers' Trainer stopped by itself after {self.hf.state.global_step} steps.")
 
-    def micro_batches(self) -> Iterator[dict[str, Any]]:
-        """The source of train()'s micro-batches; between two optimizer steps the rank continues."""
-        while True:
-            self.training.parent.switch()
-            yield from ({**micro_batch.inputs, "weight": micro_batch.weight} for micro_batch in self.given)
+    def batch(self, step: int) -> list[MicroBatch]:
+        """The Trainer has its own data loader."""
+        return []
+
+    def before_forward(self, module: torch.nn.Module, *_: Any) -> None:
+        if module.training:
+            self.session.mark("forward")
+
+    def after_forward(self, module: torch.nn.Module, _: Any, output: Any) -> None:
+        if not isinstance(output, dict | tuple):
+            raise RankError(
+                f"transformers' Trainer reads the loss from a dictionary or tuple, but {type(module).__name__} returns "
+                f"{type(output).__name__}: return a transformers.utils.ModelOutput."
+            )
+        if module.training:
+            self.session.mark("backward")
 
     def check(self) -> dict[str, str | int]:
         import transformers
 
+        for name in OWN:
+            own = getattr(transformers.Trainer, name, None)
+            used = getattr(type(self.hf), name, None)
+            if used is not own:
+                raise WrongEngine(f"transformers.Trainer.{name} must run, but this is {used.__module__}.{name}.")
         train = self.hf.train.__func__
-        if train is not transformers.Trainer.train:
-            raise WrongEngine(
-                f"transformers.Trainer.train must run, but this is {train.__module__}.{train.__qualname__}."
-            )
         evidence: dict[str, str | int] = {"loop": f"{train.__module__}.{transformers.Trainer.__name__}"}
         return evidence | prove(self.session, self.hf.accelerator)
 
     def step(self, batch: list[MicroBatch]) -> StepOutcome:
         import torch
 
-        self.given, self.norm = batch, None  # a step without a norm must not report the last one's
+        self.norm = None  # a step without a norm must not report the last one's
         self.loss_sum = torch.zeros((), device=self.session.device)
         self.resume()
-        self.given = []
         return StepOutcome(self.loss_sum, self.norm, self.hf.accelerator.optimizer_step_was_skipped)
 
     def before_optimizer(self, *_: Any) -> None:
@@ -86,25 +105,17 @@ class HfTrained(Loop):
 
         loop, session, recipe = self, self.session, self.session.recipe
 
-        class Asking(transformers.Trainer):  # type: ignore[misc]
-            loss_is_scaled_for_ga = False  # the Trainer divides by the number of micro-batches
-
-            def get_train_dataloader(self) -> Any:
-                return loop.micro_batches()
-
-            def training_step(self, *arguments: Any) -> Any:
+        class Watched(transformers.Trainer):  # type: ignore[misc]
+            def training_step(self, *arguments: Any, **named: Any) -> Any:
                 with recipe.around():
-                    return super().training_step(*arguments)
-
-            def compute_loss(self, model: Any, inputs: Any, *_: Any, **__: Any) -> Any:
-                weight = inputs.pop("weight")
-                session.mark("forward")
-                loss = model(**inputs).loss * weight
-                loop.loss_sum += loss.detach() / len(loop.given)
-                session.mark("backward")
+                    loss = super().training_step(*arguments, **named)
+                loop.loss_sum += loss  # as the Trainer sums it for its log
                 return loss
 
-        class Marking(transformers.TrainerCallback):  # type: ignore[misc]
+        class Pausing(transformers.TrainerCallback):  # type: ignore[misc]
+            def on_step_begin(self, *_: Any, **__: Any) -> None:
+                loop.training.parent.switch()
+
             def on_optimizer_step(self, *_: Any, **__: Any) -> None:
                 session.mark("end")
 
@@ -120,6 +131,7 @@ class HfTrained(Loop):
                 max_steps=ENDLESS,
                 per_device_train_batch_size=session.job.workload.micro_batch,
                 gradient_accumulation_steps=recipe.accumulation,
+                accelerator_config={"dispatch_batches": False},  # each rank reads its own share
                 bf16=recipe.compute_dtype == "bfloat16" and not recipe.pure,
                 fp16=recipe.compute_dtype == "float16" and not recipe.pure,
                 use_cpu=session.job.device == "cpu",
@@ -131,9 +143,13 @@ class HfTrained(Loop):
             )
             arguments._n_gpu = min(arguments.n_gpu, 1)  # a lone rank is one device, although it may see others
             optimizer = self.engine.make_optimizer(model)
-            trainer = Asking(model, arguments, optimizers=(optimizer, None), callbacks=[Marking()])
-        if not hasattr(transformers.Trainer, "loss_is_scaled_for_ga"):
-            trainer.model_accepts_loss_kwargs = False  # by which older releases know that compute_loss does not scale
+            trainer = Watched(
+                model,
+                arguments,
+                train_dataset=samples_of(session),
+                optimizers=(optimizer, None),
+                callbacks=[Pausing()],
+            )
         optimizer.register_step_pre_hook(self.before_optimizer)
         norm_of = trainer.accelerator.clip_grad_norm_
 
@@ -145,3 +161,23 @@ class HfTrained(Loop):
 
         trainer.accelerator.clip_grad_norm_ = clip_grad_norm_
         return trainer
+
+
+def samples_of(session: Session) -> Any:
+    """All ranks' samples, step after step, as a dataset without an end. Accelerate gives each rank its share."""
+    from torch.utils.data import IterableDataset
+
+    job, recipe = session.job, session.recipe
+    count = recipe.accumulation * session.layout.data_ranks * job.workload.micro_batch
+
+    class Samples(IterableDataset[Sample]):
+        def __iter__(self) -> Iterator[Sample]:
+            for number in itertools.count():
+                step, index = divmod(number, count)
+                step = 0 if recipe.same_batch else step
+                sample = make_sample(job.model, job.workload, job.seed, step, index, recipe.padded)
+                if job.model.task == "causal_lm":  # no model predicts the first token, but some releases count it
+                    sample["labels"][0] = IGNORED  # type: ignore[index]
+                yield sample
+
+    return Samples()

@@ -33,7 +33,10 @@ TECHNIQUES = (
         name="hf_trainer",
         slot="loop",
         order=70,
-        meaning="transformers.Trainer.train() runs the steps, with its own calls of Accelerate.",
+        # Without padding the mean of the ranks' losses is the loss, by whichever rule a release weighs them.
+        meaning="transformers.Trainer.train() runs the steps, with its own data loader, loss and calls of Accelerate. "
+        "The samples have no padding.",
+        sets={"padded": False},
         loop=HfTrained,
         why_not=why_not_fp16,
         packages=("accelerate", "greenlet"),

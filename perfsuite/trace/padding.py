@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 from unittest import mock
 
 from perfsuite.catalog.definitions import Model, Workload
@@ -22,8 +23,8 @@ def filled(job: TraceJob) -> Iterator[None]:
         return
     make = batches.make_sample
 
-    def full(model: Model, workload: Workload, seed: int, step: int, index: int) -> batches.Sample:
-        sample = make(model, workload, seed, step, index)
+    def full(model: Model, workload: Workload, *place: Any) -> batches.Sample:
+        sample = make(model, workload, *place)
         token = model.first_token
         ones = {"attention_mask": [1] * workload.sequence_length, "input_ids": [token] * workload.sequence_length}
         labels = sample["labels"]
