@@ -4,8 +4,8 @@ from perfsuite.replay.regression import Regression
 
 REGRESSION = Regression(
     name="deepspeed_8035",
-    saw="The default of check_grad_overflow in bf16 became true: each step looks for inf and NaN in every gradient, "
-    "and all ranks wait for one more all-reduce. It protects training, and can be switched off in the config.",
+    saw="The default of check_grad_overflow in bf16 became true. Each step looks for inf and NaN in every gradient, "
+    "and all ranks wait for one more all-reduce. The config can switch it off.",
     source="https://github.com/deepspeedai/DeepSpeed/pull/8035",
     good="deepspeed==0.19.2",
     bad="deepspeed==0.19.3",
