@@ -40,6 +40,14 @@ def test_what_a_library_asks_for_is_passed_on():
         raise ValueError("own")
 
 
+def test_what_an_import_inside_lacks_is_passed_on():
+    """transformers imports a module when it is asked for, and wraps what that raises. Other causes stay errors."""
+    with pytest.raises(Unsupported, match=r": cannot import name 'Gone'$"), refused("hf_trainer", "pytest"):
+        raise RuntimeError("Failed to import transformers.trainer") from ImportError("cannot import name 'Gone'")
+    with pytest.raises(RuntimeError, match="own"), refused("hf_trainer", "pytest"):
+        raise RuntimeError("own")
+
+
 @pytest.mark.parametrize(("module", "kind"), [("pytest.inner", Unsupported), ("mine", AttributeError)])
 def test_a_name_that_a_library_misses_is_passed_on(module, kind):
     """An old library asks another for what is gone. The same error in other code stays what it is."""

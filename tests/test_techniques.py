@@ -2,6 +2,9 @@
 
 import importlib.util
 import math
+import sys
+from importlib import metadata
+from types import SimpleNamespace
 
 import pytest
 from parity import difference_of
@@ -10,7 +13,8 @@ from sampling import slow_unless
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cell import parse_cell
-from perfsuite.errors import Refused
+from perfsuite.errors import Refused, Unsupported
+from perfsuite.techniques.attention import choose
 
 CATALOG = Catalog()
 PARAMETERS = 141_056  # gpt2_tiny's
@@ -305,3 +309,13 @@ def test_optimizers_exclude_each_other():
     """A strategy has one optimizer."""
     with pytest.raises(Refused, match="two techniques for optimizer"):
         parse_strategy("single+sgd+adafactor", CATALOG)
+
+
+def test_attention_that_a_release_cannot_choose_is_refused(monkeypatch):
+    """One sentence names the implementation, the release and the first that has the method."""
+    old = SimpleNamespace(PreTrainedModel=type("PreTrainedModel", (), {}))
+    monkeypatch.setitem(sys.modules, "transformers", old)
+    monkeypatch.setattr(metadata, "version", lambda name: "4.48.0")
+
+    with pytest.raises(Unsupported, match=r"eager cannot run on transformers 4\.48\.0, .*: 4\.54\.0 is the first"):
+        choose(None, old.PreTrainedModel(), implementation="eager")

@@ -77,3 +77,11 @@ def test_measured_model_is_released_first(measure, engine):
 def test_update_is_that_of_one_rank(measure, engine):
     """Accumulation, padding that differs between ranks, shards and stages: all add up to the reference's update."""
     assert measure(CELLS[engine]).readings["update_error"].value < ROUNDING
+
+
+def test_reference_needs_no_method_that_chooses_attention(measure):
+    """The reference's attention is chosen when its model is built, as every release of transformers can."""
+    measurement = measure(CELLS["single"], "update_faults:cannot_choose_attention")
+
+    assert measurement.outcome == "fits", measurement.failure
+    assert measurement.readings["update_error"].value < ROUNDING

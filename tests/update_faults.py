@@ -121,3 +121,11 @@ def still_alive(session, trainer, meters):
         _measured.append(weakref.ref(trainer.model))
     elif _measured[0]() is not None:
         raise RankError("The measured model is still alive.")
+
+
+def cannot_choose_attention(session, trainer, meters):
+    """transformers is as before 4.54.0, without the method that chooses a built model's attention."""
+    import transformers
+
+    if hasattr(transformers.PreTrainedModel, "set_attn_implementation"):  # the engine is prepared twice
+        del transformers.PreTrainedModel.set_attn_implementation

@@ -17,7 +17,7 @@ from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import size
 from perfsuite.rank.native import storages
 from perfsuite.rank.norms import gradient_norm
-from perfsuite.rank.releases import need
+from perfsuite.rank.releases import need_release
 from perfsuite.techniques import offload
 
 if TYPE_CHECKING:
@@ -49,8 +49,8 @@ class AutoTensorParallel(DeepSpeedTrainer):
 
     def refuse_unsupported(self) -> None:
         super().refuse_unsupported()
-        # Where initialize() divides the model. Releases before it only read the config, and train whole matrices.
-        need("deepspeed.runtime.tensor_parallel.init_utils", "autotp", since="0.18.6")
+        # Releases before 0.18.6 read the config and train whole matrices; those up to 0.19.5 leave the head whole.
+        need_release("deepspeed", "0.19.6", "autotp", "division of the model's head")
 
     def config(self) -> dict[str, Any]:
         width = self.session.layout.tensor

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from perfsuite.rank.trainer import Trainer
 
 
-def build_model(session: Session) -> torch.nn.Module:
+def build_model(session: Session, attention: str | None = None) -> torch.nn.Module:
     """The cell's model in training mode, on the rank's device, with all techniques applied.
 
-    Every rank builds the same weights: the seed is the job's, not the rank's. Raises RankError if the model's
-    number of parameters differs from its definition.
+    Every rank builds the same weights: the seed is the job's, not the rank's. ``attention`` None leaves the choice to
+    the model. Raises RankError if the model's number of parameters differs from its definition.
     """
     import torch
 
     torch.manual_seed(session.job.seed)
     with session.device:
-        model = _construct(session.job.model)
+        model = _construct(session.job.model, attention)
     check_parameters(session.job.model, model)
     for choice in session.strategy.choices:
         if choice.technique.applies:
@@ -66,7 +66,7 @@ def build_for_counting(session: Session) -> torch.nn.Module:
 
     Only techniques that change the computation are applied.
     """
-    model = _construct(session.job.model, attention="eager")
+    model = _construct(session.job.model, "eager")
     for choice in session.strategy.choices:
         if choice.technique.applies and choice.technique.counts:
             model = choice.technique.applies(session, model)
@@ -109,7 +109,7 @@ def load_function(reference: str) -> Callable[..., Any]:
     return function
 
 
-def _construct(definition: Model, **options: Any) -> torch.nn.Module:
+def _construct(definition: Model, attention: str | None) -> torch.nn.Module:
     function = load_function(definition.build)
-    model: torch.nn.Module = function(definition, **options) if function is from_transformers else function(definition)
+    model: torch.nn.Module = function(definition, attention) if function is from_transformers else function(definition)
     return model

@@ -40,18 +40,28 @@ def need_release(library: str, since: str, who: str, what: str) -> None:
 def refused(who: str, library: str) -> Iterator[None]:
     """Around calls of a library that may not go with the releases of others here: Unsupported, with its own words.
 
-    It says so by an ImportError, or it asks an object of another library for an attribute that is not there.
+    It says so by an ImportError, which transformers wraps into RuntimeErrors, or it asks an object of another library
+    for an attribute that is not there.
     """
     try:
         yield
-    except (ImportError, AttributeError) as error:
-        if isinstance(error, AttributeError) and not _raised_in(library, error):
+    except (ImportError, AttributeError, RuntimeError) as error:
+        first = _first(error) if isinstance(error, RuntimeError) else error
+        missing = isinstance(first, AttributeError) and _raised_in(library, first)
+        if not missing and not isinstance(first, ImportError):
             raise
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(first).split())
         raise Unsupported(f"{who} cannot run on {library} {metadata.version(library)}: {reason}") from error
 
 
-def _raised_in(library: str, error: Exception) -> bool:
+def _first(error: BaseException) -> BaseException:
+    """The error of which this one is the consequence."""
+    while error.__cause__:
+        error = error.__cause__
+    return error
+
+
+def _raised_in(library: str, error: BaseException) -> bool:
     """Whether the library's own code ran last, but for torch's Module.__getattr__, which raises for its caller."""
     ran = [frame.f_globals.get("__name__", "") for frame, _ in traceback.walk_tb(error.__traceback__)]
     last = next((name for name in reversed(ran) if name != "torch.nn.modules.module"), "")

@@ -128,10 +128,8 @@ def _checked(session: Session) -> Session:
 
 def _alone(checked: Session) -> Session:
     """One rank in fp32 that has the micro-batches of all."""
-    catalog, model = checked.catalog, checked.job.model
+    catalog = checked.catalog
     choices = [one for one in checked.strategy.choices if one.technique.slot not in HOW]
-    if model.config_class and "eager" in model.attentions:
-        choices.append(Choice(catalog.get("technique", "eager")))
     strategy = dataclasses.replace(checked.strategy, engine=catalog.get("engine", "single"), choices=tuple(choices))
     recipe = dataclasses.replace(
         recipe_of(strategy),
@@ -149,8 +147,10 @@ def _reference(checked: Session) -> Reference | None:
     import torch
 
     session = _alone(checked)
+    # Chosen when the model is built, as every release can: transformers has no method for it before 4.54.0.
+    attention = "eager" if "eager" in session.job.model.attentions else None
     try:
-        trainer, _ = prepare(session, build_model(session), [])
+        trainer, _ = prepare(session, build_model(session, attention), [])
         names = {id(one): name for name, one in trainer.model.named_parameters()}
         every = trainer.model.named_parameters(remove_duplicate=False)
         aliases = {name: names[id(one)] for name, one in every}

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.errors import RankError
+from perfsuite.rank import releases
 
 if TYPE_CHECKING:
     import torch
@@ -18,8 +19,12 @@ LOW_PRECISION = {"bf16", "fp16", "pure_bf16"}
 
 
 def choose(session: Session, model: torch.nn.Module, *, implementation: str) -> torch.nn.Module:
-    """Make transformers use that implementation. Raises RankError if it does not."""
+    """Make transformers use that implementation. Raises RankError if it does not, Unsupported if the release cannot."""
+    import transformers
+
     choose: Any = getattr(model, "set_attn_implementation", None)
+    if choose is None and isinstance(model, transformers.PreTrainedModel):
+        raise releases.lacks(implementation, "transformers", "PreTrainedModel.set_attn_implementation", "4.54.0")
     config: Any = getattr(model, "config", None)
     if choose and config._attn_implementation != implementation:
         choose(implementation)

@@ -2,14 +2,16 @@
 
 from perfsuite.replay.regression import Regression
 
+OTHERS = "datasets==4.8.4"
+
 REGRESSION = Regression(
     name="transformers_37766",
     saw="With accumulation, a loss of one's own was not divided by the micro-batches: gradients were too large.",
     source="https://github.com/huggingface/transformers/issues/37766",
-    good="transformers==4.45.2",
-    bad="transformers==4.47.1",
+    good=f"transformers==4.45.2 {OTHERS}",
+    bad=f"transformers==4.47.1 {OTHERS}",
     fixed="4.48.0",
     cell="gpt2_tiny-ddp+acc4+nodrop+hf_trainer-cpu_x2",
     moves="gradient_norm",
-    neighbours=("transformers==4.48.0", "transformers==4.48.3"),
+    neighbours=(f"transformers==4.48.0 {OTHERS}", f"transformers==4.48.3 {OTHERS}"),
 )
