@@ -22,7 +22,9 @@ def cells(models, strategies):
 @pytest.mark.perf_cell(*cells(TINY, [engine + precision for engine in ENGINES for precision in ("", "+bf16")]))
 # Pipelines and tensor parallelism, on families that can be cut or divided; layouts of several dimensions; a loop.
 @pytest.mark.perf_cell(*cells(["gpt2_tiny_l4"], ["pp_naive", *(f"{engine}+acc4" for engine in PIPELINES)]))
-@pytest.mark.perf_cell(*cells(["llama_tiny"], ["tp", "tp+bf16", "autotp", "ddp+hf_trainer+bf16"]), "t5_tiny-autotp-cpu_x2")
+@pytest.mark.perf_cell(
+    *cells(["llama_tiny"], ["tp", "tp+bf16", "autotp", "ddp+hf_trainer+bf16"]), "t5_tiny-autotp-cpu_x2"
+)
 @pytest.mark.perf_cell("gpt2_tiny-fsdp2+dp2-cpu_x4", "llama_tiny_l4-pp_1f1b+tp2+acc2-cpu_x4")
 # The techniques, and the other task head, where they matter.
 @pytest.mark.perf_cell(*cells(["t5_tiny"], ["single+fp16", "single+bf16+ckpt", "ddp+acc2", "zero3+bf16+ckpt+acc2"]))

@@ -364,7 +364,9 @@ def tells_order(session, trainer, meters):
 def replaces_the_loss(session, trainer, meters):
     """A Trainer with a loss of its own, as many users write one."""
     kind = type(trainer.loop.hf)
-    trainer.loop.hf.__class__ = type("Mine", (kind,), {"compute_loss": lambda self, *_, **__: None})
+    trainer.loop.hf.__class__ = type(
+        "Mine", (kind,), {"compute_loss": lambda *all, **named: kind.compute_loss(*all, **named)}
+    )
 
 
 def without_padding(session, trainer, meters):

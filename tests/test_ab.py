@@ -405,6 +405,20 @@ def test_an_environment_differs_in_what_was_asked_for(tmp_path: Path, monkeypatc
     assert with_releases([wheel(tmp_path, "iniconfig", "0.1")]).python != environment.python
 
 
+def test_a_package_that_does_not_fit_what_a_release_forces_moves_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As datasets does for an old transformers, which forces an old huggingface-hub. Others stay as they are."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_OFFLINE", "1")
+    monkeypatch.setenv("UV_FIND_LINKS", str(tmp_path))
+    wheel(tmp_path, "iniconfig", "0.1")  # the running pytest needs a newer one
+    wheel(tmp_path, "pytest", "1.0", needs="iniconfig<1")
+    environment = with_releases([wheel(tmp_path, "asking", "1.0", needs="iniconfig==0.1")])
+
+    assert environment.installed == (("asking", "1.0"), ("iniconfig", "0.1"), ("pytest", "1.0"))
+
+
 def test_a_module_of_this_folder_does_not_hide_the_revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model may be one file next to the tests, where pytest runs; ranks import the copy's."""
     here, copy = tmp_path / "here", tmp_path / "copy"

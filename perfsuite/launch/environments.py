@@ -4,8 +4,8 @@ An environment with other releases inherits the running one and differs only in 
 force. It is a virtual environment whose .pth adds the running site-packages after its own, so torch is the same file on
 both sides and gigabytes are not downloaded twice. uv ignores inherited packages, so during its resolution the
 environment claims to have them: a .dist-info with the metadata of each inherited package and none of its files. uv then
-keeps every package that fits, and the remaining claims are removed. UV_TORCH_BACKEND=cpu makes uv install a CPU build
-of torch.
+keeps every package that fits, and the remaining claims are removed. If a package does not fit what a release forces, it
+gets a release that does, or stays if there is none. UV_TORCH_BACKEND=cpu makes uv install a CPU build of torch.
 
 A revision of a repository is the output of ``git archive``, put first by PYTHONPATH: unlike a git worktree, it leaves
 nothing in the user's repository, however this process ends.
@@ -15,6 +15,7 @@ Both are in perfsuite's cache folder, named by a hash of everything that they de
 """
 
 import ast
+import contextlib
 import hashlib
 import importlib.util
 import json
@@ -223,16 +224,19 @@ def _install(
     packages = Path(_packages(folder))
     for found in there:
         _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found)
+    install = [*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)]
     try:
-        output([*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)], uv_variables())
+        output(install, uv_variables())
+        if unfit := _unfit(packages):
+            with contextlib.suppress(UsageError):
+                output([*install, *unfit], uv_variables())
     except UsageError as error:
         absent = [str(one) for one in requirements if re.search(_ABSENT.format(re.escape(one.name)), str(error))]
         if not absent:
             raise
         raise UsageError(f"The package index has no {' and no '.join(absent)}: check the version.") from error
-    for installer in packages.glob("*.dist-info/INSTALLER"):
-        if installer.read_text() == CLAIM:
-            shutil.rmtree(installer.parent)
+    for claim in _claims(packages):
+        shutil.rmtree(claim)
     adds = "".join(f"import site; site.addsitedir({folder!r})\n" for folder in inherited)
     (packages / INHERITS).write_text(adds)
 
@@ -243,6 +247,24 @@ def _claim(folder: Path, found: metadata.Distribution) -> None:
     texts["RECORD"] = "".join(f"{folder.name}/{name},,\n" for name in [*texts, "RECORD"])
     for name, text in texts.items():
         (folder / name).write_text(text)
+
+
+def _claims(packages: Path) -> list[Path]:
+    return [one.parent for one in packages.glob("*.dist-info/INSTALLER") if one.read_text() == CLAIM]
+
+
+def _unfit(packages: Path) -> list[str]:
+    """The inherited packages that need other releases than those that were installed. torch stays, for its size."""
+    claimed = [metadata.Distribution.at(claim) for claim in _claims(packages)]
+    names = {_key(found.name) for found in claimed}
+    forced = {_key(found.name): found.version for found in metadata.distributions(path=[str(packages)])}
+    unfit = []
+    for found in claimed:
+        needed = [one for one in map(Requirement, found.requires or []) if not one.marker or one.marker.evaluate()]
+        versions = [(one, forced.get(_key(one.name))) for one in needed if _key(one.name) not in names]
+        if any(version and not one.specifier.contains(version, prereleases=True) for one, version in versions):
+            unfit.append(found.name)
+    return sorted(set(unfit) - {"torch"})
 
 
 def uv_command() -> list[str]:
