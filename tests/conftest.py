@@ -48,7 +48,7 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
 
 @pytest.fixture(scope="session", autouse=True)
 def rank_servers() -> Iterator[None]:
-    """Servers outlive their launcher: the next with the same environment need not import torch, for seconds of a core."""
+    """Servers outlive their launcher: the next in the same environment need not import torch again, for seconds."""
     start, idle = launcher._ServerProcess, defaultdict[str, list[launcher._ServerProcess]](list)
     homes: dict[launcher._ServerProcess, str] = {}
 
