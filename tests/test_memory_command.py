@@ -3,6 +3,7 @@
 import re
 
 import pytest
+from sampling import slow_unless
 
 from perfsuite.cell import parse_cell
 from perfsuite.cli import main
@@ -145,7 +146,7 @@ TECHNIQUES = (Technique(name="broken", slot="broken", order=99, meaning="Fails."
 """
 
 
-@pytest.mark.parametrize("command", ["fit", "memory"])
+@pytest.mark.parametrize("command", slow_unless("fit".__eq__, ["fit", "memory"]))
 def test_a_training_that_fails_says_nothing_of_the_others(tmp_path, capsys, monkeypatch, command):
     """Both a ranking and a sweep tell of all other cells, why this one is not predicted, and exit with 1."""
     (tmp_path / "techniques").mkdir()

@@ -14,7 +14,7 @@ from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.trace.tracing import job_of, trace
 
 PUBLISHED = Path(__file__).parents[1] / "benchmarks" / "published"
-SINGLE = ["t5_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]
+SINGLE = ["llama_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]
 SEVERAL = [
     "gpt2_tiny-ddp-cpu_x2",
     "llama_tiny-fsdp2-cpu_x2",
