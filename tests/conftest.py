@@ -3,6 +3,7 @@
 import os
 import signal
 import tempfile
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,7 +15,9 @@ from package_index import Index, Upload
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
+from perfsuite.launch import launcher
 from perfsuite.measure.runner import Runner, Settings
+from perfsuite.paths import cache_folder
 from perfsuite.records.measurement import Measurement
 
 if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test starts is not a worker
@@ -23,6 +26,7 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test 
     own.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(own)
 
+os.environ["XDG_CACHE_HOME"] = str(cache_folder().parent)  # pytester moves the home, and what was compiled lies in it
 # For the pytests that tests start: importing hypothesis takes as long as the rest of one that trains nothing.
 ADDOPTS = os.environ["PYTEST_ADDOPTS"] = "-p no:hypothesispytest"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job's children would inherit that it is ignored
@@ -31,6 +35,7 @@ settings.register_profile("shared", deadline=None, suppress_health_check=[Health
 settings.load_profile("shared")
 # A cell compiles in its first step, which takes minutes on a busy machine.
 SETTINGS = Settings(steps=3, warmup=1, step_timeout=300.0, import_path=(str(Path(__file__).parent),))
+UNLIKE = {"HOME", "USERPROFILE", "PYTEST_CURRENT_TEST", "PYTEST_DEBUG_TEMPROOT", "PYTEST_VERSION"}  # in each test
 Measure = Callable[..., Measurement]
 
 
@@ -39,6 +44,34 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
     """pytest's own, which forgets the options above."""
     monkeypatch.setenv("PYTEST_ADDOPTS", ADDOPTS)
     return pytester
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rank_servers() -> Iterator[None]:
+    """Servers outlive their launcher: the next in the same environment need not import torch again, for seconds."""
+    start, idle = launcher._ServerProcess, defaultdict[str, list[launcher._ServerProcess]](list)
+    homes: dict[launcher._ServerProcess, str] = {}
+
+    def lend(*kind: object) -> launcher._ServerProcess:
+        key = repr((kind, sorted(item for item in os.environ.items() if item[0] not in UNLIKE)))
+        while idle[key]:
+            if (server := idle[key].pop()).alive():
+                return server
+        server = start(*kind)
+        homes[server] = key
+        return server
+
+    def give_back(self: launcher.Launcher) -> None:
+        for server in self._servers.values():
+            idle[homes[server]].append(server)
+        self._servers.clear()
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(launcher, "_ServerProcess", lend)
+        patch.setattr(launcher.Launcher, "close", give_back)
+        yield
+    for server in homes:
+        server.close()
 
 
 @pytest.fixture(scope="session")

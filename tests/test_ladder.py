@@ -325,6 +325,7 @@ def test_bisect_names_the_release(bisected):
     assert (answer["found"]["good"], answer["found"]["bad"], answer["found"]["confirmed"]) == ("21.3", "22.0", True)
 
 
+@pytest.mark.slow  # by default, the tests of corners below, without environments
 def test_bisect_names_the_pair(bisected):
     """The change is not there with an older six, so all four corners are run: only that of both releases has it."""
     done, answer = bisected

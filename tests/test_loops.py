@@ -33,8 +33,9 @@ def test_loop_agrees_with_the_native_one(measure, engine, recipe, loop):
     assert worst(native, other, "gradient_norm") < BOUND
 
 
+@pytest.mark.slow  # by default, the one above and test_parity.py
 @every_loop
-@pytest.mark.parametrize("model", slow_unless("llama_tiny".__eq__, ["gpt2_tiny", "llama_tiny", "bloom_tiny"]))
+@pytest.mark.parametrize("model", ["gpt2_tiny", "llama_tiny", "bloom_tiny"])
 def test_loop_on_two_ranks_agrees_with_one(measure, model, loop):
     """Two ranks with a micro-batch of two take the same steps as one native rank with four."""
     single = measure(f"{model}-single+nodrop-cpu_x1-b4", *SAMPLES[loop])
@@ -44,6 +45,7 @@ def test_loop_on_two_ranks_agrees_with_one(measure, model, loop):
     assert worst(single, parallel, "gradient_norm") < BOUND
 
 
+@pytest.mark.slow
 @every_loop
 def test_accumulation_agrees_with_a_larger_micro_batch(measure, loop):
     """Two micro-batches of two make the same step as one of four."""
@@ -71,7 +73,7 @@ def test_the_anatomy_knows_the_phases(measure, loop):
 def test_the_evidence_names_what_ran(measure, loop):
     """The record says which distributed type Accelerate chose and what wraps the model."""
     single = measure(f"gpt2_tiny-single+{loop}-cpu_x1").engine
-    ddp = measure(f"gpt2_tiny-ddp+nodrop+{loop}-cpu_x2").engine
+    ddp = measure(f"gpt2_tiny-ddp+bf16+acc2+clip+nodrop+{loop}-cpu_x2").engine
 
     assert (single["accelerate"], single["module"]) == ("NO", "GPT2LMHeadModel")
     assert (ddp["accelerate"], ddp["module"]) == ("MULTI_CPU", "DistributedDataParallel")

@@ -3,11 +3,13 @@
 import re
 
 import pytest
+from sampling import slow_unless
 
 from perfsuite.cell import parse_cell
 from perfsuite.cli import main
 from perfsuite.commands import memory
 from perfsuite.commands.fit import costs
+from perfsuite.predict.memory import predict
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 
@@ -15,10 +17,12 @@ TINY = ["memory", "gpt2_tiny", "--strategy", "single+bf16", "--hardware", "rtx30
 
 
 @pytest.fixture(scope="module", autouse=True)
-def cache(tmp_path_factory):
-    """A cache of predictions of this file's own, so that they are traced once."""
+def cache(catalog, tmp_path_factory):
+    """A cache of predictions of this file's own, traced in one go."""
+    cells = ("single+bf16-rtx3090_x1", "fsdp2+bf16+offload-rtx3090_x2", "ddp+bf16-rtx3090_x2")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        predict([parse_cell(f"gpt2_tiny-{one}", catalog) for one in cells], catalog)
         yield
 
 
@@ -142,7 +146,7 @@ TECHNIQUES = (Technique(name="broken", slot="broken", order=99, meaning="Fails."
 """
 
 
-@pytest.mark.parametrize("command", ["fit", "memory"])
+@pytest.mark.parametrize("command", slow_unless("fit".__eq__, ["fit", "memory"]))
 def test_a_training_that_fails_says_nothing_of_the_others(tmp_path, capsys, monkeypatch, command):
     """Both a ranking and a sweep tell of all other cells, why this one is not predicted, and exit with 1."""
     (tmp_path / "techniques").mkdir()

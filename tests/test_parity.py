@@ -46,7 +46,7 @@ def test_pipeline_agrees_with_single(measure, model, engine):
 @pytest.mark.parametrize(
     "parallel",
     slow_unless(
-        {"pp_naive+nodrop-cpu_x2-b4", "pp_deepspeed+dp2+acc2+nodrop-cpu_x4-b1", "fsdp2+tp2+nodrop-cpu_x4"}.__contains__,
+        {"pp_naive+nodrop-cpu_x2-b4", "pp_1f1b+dp2+acc2+nodrop-cpu_x4-b1", "fsdp2+tp2+nodrop-cpu_x4"}.__contains__,
         [
             "pp_naive+nodrop-cpu_x2-b4",
             "pp_1f1b+acc4+nodrop-cpu_x4-b1",

@@ -1,5 +1,6 @@
-"""The front door as a user's repository meets it: every test runs pytest in a process and a folder of its own."""
+"""The front door as a user's repository meets it: every test runs pytest in a folder of its own."""
 
+import importlib.util
 import json
 import os
 import re
@@ -13,6 +14,10 @@ import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
 import pytest
+
+from perfsuite.cli import main
+from perfsuite.measure.runner import Runner
+from perfsuite.records import codec
 
 ROOT = Path(__file__).parents[1]
 CELL = "gpt2_tiny-single-cpu_x1"
@@ -42,13 +47,13 @@ def repository(pytester):
 
 
 def perf(pytester, *options):
-    """Run pytest --perf with few steps; returns what pytester gives."""
-    return pytester.runpytest_subprocess("--perf", *FEW, "-p", "no:cacheprovider", *options)
-
-
-def asked(pytester, *options):
-    """As perf, in this process: a second less, for what ends before a rank starts."""
+    """Run pytest --perf with few steps; returns what pytester gives. In this process, whose rank servers are warm."""
     return pytester.runpytest_inprocess("--perf", *FEW, "-p", "no:cacheprovider", *options)
+
+
+def apart(pytester, *options):
+    """As perf, in a process of its own."""
+    return pytester.runpytest_subprocess("--perf", *FEW, "-p", "no:cacheprovider", *options)
 
 
 def baseline_of(pytester, cell):
@@ -68,7 +73,7 @@ def test_with_perf_the_parent_never_imports_torch(repository):
     """With --perf torch lives in the ranks alone, and other tests are deselected."""
     pytester = repository(CELL, conftest="import sys\ndef pytest_unconfigure(): print('torch' in sys.modules)")
     pytester.makepyfile(test_other="def test_other(): raise RuntimeError('not a cell')")
-    result = perf(pytester, "--perf-update=new")
+    result = apart(pytester, "--perf-update=new")
 
     result.assert_outcomes(passed=1, deselected=1)
     result.stdout.fnmatch_lines(["False"])
@@ -76,7 +81,7 @@ def test_with_perf_the_parent_never_imports_torch(repository):
 
 def test_a_mistyped_word_of_k_is_told(repository):
     """Nothing is selected, nothing is run, and the nearest part of a cell's name is named."""
-    result = asked(repository(CELL), "-k", "gtp2_tiny")
+    result = perf(repository(CELL), "-k", "gtp2_tiny")
 
     assert result.ret == pytest.ExitCode.NO_TESTS_COLLECTED
     result.stdout.fnmatch_lines(["-k selects no cell. No name contains 'gtp2_tiny': did you mean 'gpt2_tiny'?"])
@@ -137,7 +142,7 @@ def test_damaged_baseline_is_red_and_kept(repository, damage, complaint):
     path.parent.mkdir(parents=True)
     whole = (Path(__file__).parents[1] / "baselines" / "cpu_x1" / f"{CELL}.json").read_text()
     path.write_text(damage(whole))
-    result = asked(pytester, "--perf-update=all", "--perf-reason=whatever it is")
+    result = perf(pytester, "--perf-update=all", "--perf-reason=whatever it is")
 
     result.assert_outcomes(failed=1)
     remedy = f"*Restore it from git, or remove it and record it again: * -k {CELL} --perf-update=new"
@@ -148,12 +153,15 @@ def test_damaged_baseline_is_red_and_kept(repository, damage, complaint):
 
 
 COMMITTED = Path(__file__).parents[1] / "baselines"
-HIDDEN = """
-import importlib.util
 
-find = importlib.util.find_spec
-importlib.util.find_spec = lambda name, package=None: None if name == "deepspeed" else find(name, package)
-"""
+
+@pytest.fixture
+def without_deepspeed(monkeypatch):
+    """It is not installed, as far as this process knows."""
+    find = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name, *more: None if name == "deepspeed" else find(name, *more)
+    )
 
 
 def held_to(pytester, cell, change=lambda baseline: None):
@@ -165,10 +173,16 @@ def held_to(pytester, cell, change=lambda baseline: None):
     path.write_text(json.dumps(baseline))
 
 
-def summary_of(pytester, name="run.jsonl"):
+@pytest.fixture
+def summary_of(capsys):
     """What ``perfsuite summary`` says of a report, and its exit code."""
-    done = subprocess.run([sys.executable, "-m", "perfsuite.cli", "summary", pytester.path / name], capture_output=True)
-    return done.stdout.decode().splitlines()[0], done.returncode
+
+    def summary_of(pytester):
+        capsys.readouterr()
+        status = main(["summary", str(pytester.path / "run.jsonl")])
+        return capsys.readouterr().out.splitlines()[0], status
+
+    return summary_of
 
 
 def cannot_run(baseline):
@@ -177,12 +191,12 @@ def cannot_run(baseline):
     baseline["measurement"] |= {"outcome": "unsupported", "readings": {}, "failure": failure}
 
 
-def test_a_package_that_is_gone_is_red(repository):
+def test_a_package_that_is_gone_is_red(repository, summary_of, without_deepspeed):
     """A cell that could be trained, by its baseline, is not green since an upgrade has removed what it needs; whoever
     wants that consents to it by name.
     """
     cell = "gpt2_tiny-zero3-cpu_x2"
-    pytester = repository(cell, conftest=HIDDEN)
+    pytester = repository(cell)
     held_to(pytester, cell)
     red = perf(pytester, "--perf-report=run.jsonl")
     summary = summary_of(pytester)
@@ -199,10 +213,10 @@ def test_a_package_that_is_gone_is_red(repository):
 
 
 @pytest.mark.parametrize("stored", [False, True])
-def test_a_package_that_never_was_there_is_skipped(repository, stored):
+def test_a_package_that_never_was_there_is_skipped(repository, without_deepspeed, stored):
     """Without a baseline, or with one that says so, nothing has been lost; and nothing new is recorded of it."""
     cell = "gpt2_tiny-zero3-cpu_x2"
-    pytester = repository(cell, conftest=HIDDEN)
+    pytester = repository(cell)
     if stored:
         held_to(pytester, cell, cannot_run)
     result = perf(pytester, "-rs", "--perf-update=new")
@@ -212,13 +226,13 @@ def test_a_package_that_never_was_there_is_skipped(repository, stored):
     assert baseline_of(pytester, cell).exists() == stored
 
 
-@pytest.mark.parametrize("worker", [(), ("-n1",)])
-def test_a_cell_without_a_measurement_is_in_the_report(repository, worker):
+@pytest.mark.parametrize(("run", "worker"), [(perf, ()), (apart, ("-n1",))], ids=["alone", "xdist"])
+def test_a_cell_without_a_measurement_is_in_the_report(repository, summary_of, run, worker):
     """A torn baseline is red in the report too, and no word of -k is blamed for it."""
     pytester = repository(CELL)
     baseline_of(pytester, CELL).parent.mkdir(parents=True)
     baseline_of(pytester, CELL).write_text("{")
-    result = perf(pytester, "--perf-report=run.jsonl", "-k", "gpt2", *worker)
+    result = run(pytester, "--perf-report=run.jsonl", "-k", "gpt2", *worker)
 
     result.assert_outcomes(failed=1)
     result.stdout.no_fnmatch_line("*-k selects no cell*")
@@ -226,23 +240,23 @@ def test_a_cell_without_a_measurement_is_in_the_report(repository, worker):
     assert "is not a baseline" in (pytester.path / "run.jsonl").read_text()
 
 
+def full(*_):
+    """What writing to a full disk raises."""
+    raise OSError(28, "No space left")
+
+
 @pytest.mark.parametrize(
-    ("conftest", "options", "told"),
+    ("measure", "options", "told"),
     [
-        ("", ("--perf-hardware=h200_x1",), "gpt2_tiny-single-h200_x1: h200_x1 is not here"),
-        (
-            "from perfsuite.measure.runner import Runner\n"
-            "def full(*_): raise OSError(28, 'No space left')\n"
-            "Runner.measure = full",
-            (),
-            f"{CELL}: OSError: [Errno 28] No space left",
-        ),
+        (Runner.measure, ("--perf-hardware=h200_x1",), "gpt2_tiny-single-h200_x1: h200_x1 is not here"),
+        (full, (), f"{CELL}: OSError: [Errno 28] No space left"),
     ],
     ids=["absent", "full disk"],
 )
-def test_whatever_stops_a_cell_is_in_the_report(repository, conftest, options, told):
+def test_whatever_stops_a_cell_is_in_the_report(repository, summary_of, monkeypatch, measure, options, told):
     """In its setup or in its call, by an error of perfsuite's own or of the machine."""
-    pytester = repository(CELL, conftest=conftest)
+    monkeypatch.setattr(Runner, "measure", measure)
+    pytester = repository(CELL)
     result = perf(pytester, "--perf-report=run.jsonl", *options)
     (line,) = (pytester.path / "run.jsonl").read_text().splitlines()
 
@@ -270,13 +284,12 @@ def test_a_report_that_cannot_be_made_is_told_at_once(repository):
     result.stderr.fnmatch_lines(["*--perf-report names /proc/run.jsonl, but no file can be created there: *"])
 
 
-def test_a_report_that_cannot_be_written_is_red(repository):
+def test_a_report_that_cannot_be_written_is_red(repository, without_deepspeed, monkeypatch):
     """A disk that is full by then: one sentence beside the table of what was measured, and no traceback."""
-    full = "def full(*_): raise OSError(28, 'No space left')\ncodec.write_bytes = full"
-    full = f"from perfsuite.records import codec\n{full}"
     cell = "gpt2_tiny-zero3-cpu_x2"
-    pytester = repository(cell, conftest=f"{HIDDEN}\n{full}")
+    pytester = repository(cell)
     held_to(pytester, cell, cannot_run)
+    monkeypatch.setattr(codec, "write_bytes", full)
     result = perf(pytester, "--perf-report=run.jsonl")
 
     result.assert_outcomes(skipped=1)
@@ -309,7 +322,7 @@ def test_the_command_that_accepts_collects_the_cell(repository):
     (pytester.path / "test_perf.py").rename(pytester.path / "some cells.py")
     result = perf(pytester, "--perf-hardware=cpu_x2", "some cells.py")
     command = re.search(r"pytest (.*) --perf-update=new", result.stdout.str())[1]
-    collected = pytester.runpytest_subprocess("--co", "-q", *shlex.split(command))
+    collected = pytester.runpytest_inprocess("--co", "-q", *shlex.split(command))
 
     assert command == "--perf --perf-hardware=cpu_x2 'some cells.py' -k gpt2_tiny-ddp-cpu_x2"
     collected.stdout.fnmatch_lines(["some cells.py::test_cell[[]gpt2_tiny-ddp-cpu_x2]"])
@@ -383,7 +396,7 @@ def test_xdist_reports_every_cell_once(repository):
     """With -n 2 the controller's table and report hold the cells of both workers."""
     other = "llama_tiny-single-cpu_x1"
     pytester = repository(CELL, other)
-    result = perf(pytester, "-n2", "--perf-update=new", "--perf-report=report.jsonl")
+    result = apart(pytester, "-n2", "--perf-update=new", "--perf-report=report.jsonl")
     lines = (pytester.path / "report.jsonl").read_text().splitlines()
 
     result.assert_outcomes(passed=2)
@@ -425,7 +438,7 @@ def test_out_of_memory_is_red(repository):
 )
 def test_unknown_names_teach(repository, cell, complaint):
     """A name that does not exist stops the collection with one sentence and no traceback."""
-    result = asked(repository(cell))
+    result = perf(repository(cell))
 
     assert result.ret != 0
     result.stdout.fnmatch_lines([complaint])
@@ -463,7 +476,7 @@ def test_bad_options_teach(repository, options, complaint):
 
 def test_absent_hardware_is_skipped_with_the_reason(repository):
     """A cell for a GPU that is not here is skipped, and says what is here."""
-    result = asked(repository("t5_tiny-single-h200_x1"), "-rs")
+    result = perf(repository("t5_tiny-single-h200_x1"), "-rs")
 
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*h200_x1 is not here: this machine has *"])
@@ -471,7 +484,7 @@ def test_absent_hardware_is_skipped_with_the_reason(repository):
 
 def test_absent_hardware_that_was_asked_for_is_red(repository):
     """A runner whose GPU has gone is not green because all of its cells were skipped."""
-    result = asked(repository(CELL), "--perf-hardware=h200_x1")
+    result = perf(repository(CELL), "--perf-hardware=h200_x1")
 
     result.assert_outcomes(errors=1)
     result.stdout.fnmatch_lines(
@@ -514,7 +527,7 @@ def test_grid_on_gpus_that_are_not_here(repository):
     gpu = "install([FakeGpu('NVIDIA GeForce GTX 1080', 8192)])\n"
     test = f"@pytest.mark.{marker}\ndef test_it(perf_cell): perf_cell.check()"
     pytester.makepyfile(test_perf=f"import sys\nimport pytest\n{driver}{gpu}{test}")
-    result = perf(pytester, "-rs")
+    result = apart(pytester, "-rs")
 
     result.assert_outcomes(skipped=1)
     result.stdout.fnmatch_lines(["*no known GPU here*"])
@@ -538,7 +551,7 @@ def test_consent_to_what_improved_is_none_to_what_regressed(repository):
 
 
 ENGINE = """
-from my_package import Mine
+from my_engines import Mine
 from perfsuite.catalog.definitions import Engine
 
 ENGINES = (Engine(name="mine", trainer=Mine, source="our own"),)
@@ -555,7 +568,7 @@ def test_a_users_own_engine_is_one_file(repository):
     """An engine in the user's catalog folder, built on the user's own package, trains like perfsuite's."""
     pytester = repository("gpt2_tiny-mine-cpu_x2")
     pytester.makeini("[pytest]\nperf_catalog = perf\npythonpath = .")
-    pytester.makepyfile(my_package=TRAINER)
+    pytester.makepyfile(my_engines=TRAINER)
     pytester.mkdir("perf").joinpath("engines").mkdir()
     (pytester.path / "perf" / "engines" / "mine.py").write_text(ENGINE)
     result = perf(pytester, "--perf-update=new")

@@ -1,6 +1,7 @@
 """The gate without a GPU: predictions held to predicted baselines, by equality."""
 
 import dataclasses
+import functools
 import os
 import re
 import runpy
@@ -181,43 +182,35 @@ def test_an_impossible_baseline_is_damaged(tmp_path, changed, words):
         load(tmp_path, CELL)
 
 
-def test_pytest_predicts_what_is_not_here(tmp_path):
+def test_pytest_predicts_what_is_not_here(pytester, monkeypatch):
     """--perf-predict records a predicted baseline with consent, holds the next run to it, is red for what
-    differs, and reports it."""
-    (tmp_path / "test_cell.py").write_text(
-        f"import pytest\n\n\n@pytest.mark.perf_cell({CELL!r})\ndef test_it(perf_cell):\n    perf_cell.check()\n"
+    differs, and reports it.
+    """
+    pytester.makepyfile(
+        test_cell=f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_it(perf_cell): perf_cell.check()"
     )
+    traces = functools.cache(lambda: tracing.trace([tracing.job_of(parse_cell(CELL, Catalog()), 0, Catalog())]))
+    monkeypatch.setattr(memory_predict, "trace", lambda *_: traces())
 
     def run(*options):
-        command = [
-            sys.executable,
-            "-m",
-            "pytest",
-            "-p",
-            "perfsuite.plugin",
-            "--perf",
-            "--perf-predict",
-            "-rs",
-            "--perf-report=run.jsonl",
-            *options,
-        ]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        done = pytester.runpytest_inprocess("--perf", "--perf-predict", "-rs", "--perf-report=run.jsonl", *options)
+        return done.ret, done.stdout.str()
 
     fresh, accepted, held = run(), run("--perf-update=all", "--perf-reason=a first one"), run()
-    path = path_of(tmp_path / "baselines", CELL)
+    path = path_of(pytester.path / "baselines", CELL)
     reason = read(path, PredictedBaseline).reason
     path.write_text(path.read_text().replace('"outcome": "fits"', '"outcome": "oom"'))
     changed = run()
 
-    measured, (predicted,) = read_report(tmp_path / "run.jsonl")
+    measured, (predicted,) = read_report(pytester.path / "run.jsonl")
 
-    assert (fresh.returncode, accepted.returncode, held.returncode, changed.returncode) == (1, 0, 0, 1)
+    assert [status for status, _ in (fresh, accepted, held, changed)] == [1, 0, 0, 1]
     assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "improved")
     assert reason == "a first one"
-    assert "no predicted baseline" in fresh.stdout
-    assert f"pytest --perf --perf-predict test_cell.py -k {CELL} --perf-update=new" in fresh.stdout
-    assert "predicted, not measured" in held.stdout
-    assert "--perf-update=improved" in changed.stdout
+    assert "no predicted baseline" in fresh[1]
+    assert f"pytest --perf --perf-predict test_cell.py -k {CELL} --perf-update=new" in fresh[1]
+    assert "predicted, not measured" in held[1]
+    assert "--perf-update=improved" in changed[1]
 
 
 def test_a_package_that_is_gone_is_red(catalog, tmp_path, monkeypatch):
@@ -241,7 +234,7 @@ def test_what_cannot_be_predicted_is_in_the_report(pytester):
     path = path_of(pytester.path / "baselines", CELL)
     path.parent.mkdir(parents=True)
     path.write_text("{")
-    result = pytester.runpytest_subprocess("--perf", "--perf-predict", "--perf-report=run.jsonl")
+    result = pytester.runpytest_inprocess("--perf", "--perf-predict", "--perf-report=run.jsonl")
     measured, (predicted,) = read_report(pytester.path / "run.jsonl")
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED

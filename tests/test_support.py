@@ -14,7 +14,7 @@ from perfsuite.compatibility.pairs import claims
 from perfsuite.compatibility.proofs import Entry, Prover, load, proof, prove_all, proven, refusal
 
 DOCS = Path(__file__).parents[1] / "docs"
-SAMPLE = 5  # pairs that are trained again; others every day
+SAMPLE = 2  # pairs that are trained again; others every day
 
 
 @pytest.fixture(scope="module")

@@ -14,11 +14,11 @@ from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.trace.tracing import job_of, trace
 
 PUBLISHED = Path(__file__).parents[1] / "benchmarks" / "published"
-SINGLE = ["t5_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]
+SINGLE = ["llama_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]
 SEVERAL = [
     "gpt2_tiny-ddp-cpu_x2",
     "llama_tiny-fsdp2-cpu_x2",
-    "t5_tiny-zero2-cpu_x2",
+    "gpt2_tiny-zero2-cpu_x2",
     "gpt2_tiny-zero3+bf16-cpu_x2",
 ]
 STAGES = "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x4"
@@ -137,10 +137,10 @@ MIXTURE = {
 
 
 @pytest.fixture(scope="module")
-def missed(catalog):
-    """Why the traces of a cell with each fault, and of a mixture of experts, have no result."""
+def jobs(catalog):
+    """Why the traces of a cell with each fault, and of a mixture of experts, have no result; and one of ZeRO-3."""
     job = job_of(parse_cell("gpt2_tiny-single-cpu_x1", catalog), 0, catalog)
-    jobs = [msgspec.structs.replace(job, job=msgspec.structs.replace(job.job, faults=[named(one)])) for one in FAULTS]
+    traced = [msgspec.structs.replace(job, job=msgspec.structs.replace(job.job, faults=[named(one)])) for one in FAULTS]
     model = dataclasses.replace(
         catalog.get("model", "llama_tiny"),
         name="mixture",
@@ -151,21 +151,46 @@ def missed(catalog):
         parameters=32 * (2 * 64 + 3) + (2 * 32 + 2 * 16) * 32 + 4 * (32 + 3 * 64 * 32),
     )
     mine = Catalog((), (model,))
-    jobs.append(job_of(parse_cell("mixture-single-cpu_x1", mine), 0, mine, counted=True))
-    return dict(zip([*FAULTS, "mixture"], trace(jobs, processes=2), strict=True))
+    traced.append(job_of(parse_cell("mixture-single-cpu_x1", mine), 0, mine, counted=True))
+    traced.append(job_of(parse_cell("gpt2_tiny-zero3+bf16-h100_x2", catalog), 0, catalog))
+    return dict(zip([*FAULTS, "mixture", "zero3"], trace(traced, processes=2), strict=True))
 
 
 @pytest.mark.parametrize("fault", FAULTS)
-def test_what_values_decide_is_refused_with_the_operator(missed, fault):
+def test_what_values_decide_is_refused_with_the_operator(jobs, fault):
     """An operator that fake tensors cannot run makes no failure of the training, also inside a library's own error."""
-    assert (missed[fault].kind, FAULTS[fault] in missed[fault].message) == ("unsupported", True)
-    assert missed[fault].message.endswith("measure the cell in a run instead.")
+    assert (jobs[fault].kind, FAULTS[fault] in jobs[fault].message) == ("unsupported", True)
+    assert jobs[fault].message.endswith("measure the cell in a run instead.")
 
 
-def test_a_mixture_of_experts_is_refused(missed):
+def test_a_mixture_of_experts_is_refused(jobs):
     """Its configuration says what it is before any of its operators fails on fake tensors."""
-    assert missed["mixture"].kind == "unsupported"
-    assert missed["mixture"].message.startswith("mixture is a mixture of 4 experts")
+    assert jobs["mixture"].kind == "unsupported"
+    assert jobs["mixture"].message.startswith("mixture is a mixture of 4 experts")
+
+
+CAREFUL = """
+from perfsuite.catalog.definitions import Technique
+
+
+def watch(session, model):
+    import torch
+
+    def check(module, inputs, output):
+        assert torch.isfinite(output.loss), "the loss"
+        assert torch.isfinite(output.logits).all(), "all finite"
+        assert not torch.isnan(output.logits).any() and not torch.isinf(output.logits).any(), "none is not"
+        assert not (~torch.isfinite(output.logits)).any(dim=-1).any(), "by row"
+
+    model.register_forward_hook(check)
+    return model
+
+
+TECHNIQUES = (
+    Technique(name="careless", slot="care", order=90, meaning="Asks nothing.", default=True),
+    Technique(name="careful", slot="care", order=90, meaning="Asks whether all is finite.", applies=watch),
+)
+"""
 
 
 EAGER = {
@@ -187,11 +212,24 @@ OFFLOADS = {
 }
 
 
+SOFTMAX = {
+    (precision, softmax): f"gpt2_tiny-single{precision}+eager{softmax}-h100_x1"
+    for precision in ("", "+fp16")
+    for softmax in ("", "+torch110_softmax")
+}
+ASKING = {"all is finite": "gpt2_tiny-single+fp16+careful-t4_x1"}
+
+
 @pytest.fixture(scope="module")
-def elsewhere(catalog):
+def elsewhere(tmp_path_factory):
     """Predictions of the cells above by id, traced in one go."""
-    cells = [parse_cell(one, catalog) for group in (EAGER, FUSED, OFFLOADS) for one in group.values()]
-    return {one.cell: one for one in predict(cells, catalog, processes=2)}
+    careful = tmp_path_factory.mktemp("careful")
+    (careful / "techniques").mkdir()
+    (careful / "techniques" / "care.py").write_text(CAREFUL)
+    catalog = Catalog((PUBLISHED, careful))
+    groups = (EAGER, FUSED, OFFLOADS, SOFTMAX, ASKING)
+    cells = {one: parse_cell(one, catalog) for group in groups for one in group.values()}
+    return dict(zip(cells, predict(list(cells.values()), catalog, processes=2), strict=True))
 
 
 @pytest.fixture(scope="module")
@@ -232,57 +270,23 @@ def test_fp16_takes_the_efficient_kernel_everywhere(kept):
     assert kept["fp16", "t4"] == kept["fp16", "rtx3090"] == kept["bf16", "rtx3090"]
 
 
-def test_the_softmax_of_torch_110_keeps_its_input():
+def test_the_softmax_of_torch_110_keeps_its_input(elsewhere, catalog):
     """It is what bert-large's published figures are predicted with: 4 bytes more per pair of tokens."""
-    catalog = Catalog((PUBLISHED,))
     work, config = (model := catalog.get("model", "gpt2_tiny")).workload, model.config
-    names = [f"{one}{more}" for one in ("+eager", "+fp16+eager") for more in ("", "+torch110_softmax")]
-    cells = [parse_cell(f"gpt2_tiny-single{name}-h100_x1", catalog) for name in names]
-    kept = [one.parts["activations"] for one in predict(cells, catalog, processes=2)]
+    kept = [elsewhere[cell].parts["activations"] for cell in SOFTMAX.values()]
     pairs = config["n_layer"] * work.micro_batch * config["n_head"] * work.sequence_length**2
 
     assert [then - today for today, then in (kept[:2], kept[2:])] == [4 * pairs] * 2
 
 
-CAREFUL = """
-from perfsuite.catalog.definitions import Technique
-
-
-def watch(session, model):
-    import torch
-
-    def check(module, inputs, output):
-        assert torch.isfinite(output.loss), "the loss"
-        assert torch.isfinite(output.logits).all(), "all finite"
-        assert not torch.isnan(output.logits).any() and not torch.isinf(output.logits).any(), "none is not"
-        assert not (~torch.isfinite(output.logits)).any(dim=-1).any(), "by row"
-
-    model.register_forward_hook(check)
-    return model
-
-
-TECHNIQUES = (
-    Technique(name="careless", slot="care", order=90, meaning="Asks nothing.", default=True),
-    Technique(name="careful", slot="care", order=90, meaning="Asks whether all is finite.", applies=watch),
-)
-"""
-
-
-def test_whoever_asks_hears_that_all_is_finite(tmp_path):
+def test_whoever_asks_hears_that_all_is_finite(elsewhere):
     """As in a run: a model that clamps where something is infinite does not, and one that asserts it goes on."""
-    (tmp_path / "techniques").mkdir()
-    (tmp_path / "techniques" / "care.py").write_text(CAREFUL)
-    catalog = Catalog((tmp_path,))
-    (one,) = predict([parse_cell("gpt2_tiny-single+fp16+careful-t4_x1", catalog)], catalog)
-
-    assert one.outcome == "fits"
+    assert elsewhere[ASKING["all is finite"]].outcome == "fits"
 
 
-def test_zero3_has_streams_for_what_it_sends(catalog):
+def test_zero3_has_streams_for_what_it_sends(jobs):
     """On CUDA DeepSpeed gathers on a stream and reduces on another, whose buffers lie in pools of their own."""
-    (traced,) = trace([job_of(parse_cell("gpt2_tiny-zero3+bf16-h100_x2", catalog), 0, catalog)])
-
-    assert len({stream for _, size, _, stream in traced.events if size}) == 3
+    assert len({stream for _, size, _, stream in jobs["zero3"].events if size}) == 3
 
 
 @pytest.fixture(scope="module")

@@ -183,6 +183,7 @@ def main() -> None:
         import perfsuite.rank.main  # noqa: F401
 
         if device == "cpu":
+            import torch._dynamo  # 800 modules, which each rank's optimizer would import otherwise
             import torch.utils.flop_counter  # noqa: F401
 
             from perfsuite.catalog.registry import Catalog

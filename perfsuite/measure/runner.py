@@ -64,7 +64,7 @@ class Runner:
         self._environment = environment
         timeouts = Timeouts(settings.start_timeout, settings.step_timeout)
         self._launcher = Launcher(timeouts, environment, settings.kernels)
-        self._model_flop: dict[str, int] = {}  # by cell; only perfsuite's models, which do not change
+        self._model_flop: dict[Any, int] = {}  # by ``_counted``; only perfsuite's models, which do not change
 
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
         """Train the cell and return its measurement. A failure is a measurement too, with its outcome, and so is a
@@ -101,7 +101,7 @@ class Runner:
             wall_seconds = time.monotonic() - begin
             measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
             if "model_flop" in measurement.readings and not faults and cell.model.build.startswith("perfsuite."):
-                self._model_flop[cell.id] = int(max(measurement.readings["model_flop"].ranks))
+                self._model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
             launch = Launch(date=timestamp(), conditions=conditions.told())
             return msgspec.structs.replace(measurement, launches=[launch])
         except (CellFailed, GatherError) as error:
@@ -122,7 +122,7 @@ class Runner:
             dense_flops=dict(device.dense_flops) if device else {},
             snapshots=str(self.settings.snapshots or ""),
             kernels="" if device else kernel_set(self.settings.kernels),
-            model_flop=None if faults else self._model_flop.get(cell.id),
+            model_flop=None if faults else self._model_flop.get(_counted(cell)),
             turns=turns,
             faults=list(faults),
         )
@@ -136,6 +136,13 @@ class Runner:
     def close(self) -> None:
         """End the rank servers."""
         self._launcher.close()
+
+
+def _counted(cell: Cell) -> Any:
+    """What the model FLOPs of a replica depend on: no engine, and of the techniques those that count."""
+    strategy = cell.strategy
+    techniques = tuple(choice.name for choice in strategy.choices if choice.technique.counts)
+    return cell.model.name, cell.workload, strategy.engine.process, recipe_of(strategy).accumulation, techniques
 
 
 def check_settings(settings: Settings) -> None:

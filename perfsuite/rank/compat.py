@@ -44,6 +44,7 @@ NAMES = {
     "torch._C._current_autograd_node": Private("which node's backward runs"),
     "torch._C._get_mkldnn_enabled": Private("a switch of torch that changes times"),
     "torch._C._storage_Use_Count": Private("whether anybody else keeps a storage"),
+    "torch._dynamo": Private("what optimizers import in their first step, imported once in the rank server"),
     "torch._foreach_mul_": Private("clips all gradients in one operator, as torch.nn.utils does"),
     "torch._subclasses.fake_tensor": Private("fake tensors: models without memory, and all of trace/"),
     "torch.amp.GradScaler._found_inf_per_device": Private("whether fp16 gradients overflowed, without a wait"),

@@ -2,12 +2,16 @@
 
 from perfsuite.replay.regression import Regression
 
+OTHERS = "datasets==4.8.4"  # a newer one cannot be imported next to what these releases force
+
 REGRESSION = Regression(
     name="transformers_39395",
     saw="The default of average_tokens_across_devices became true: one more all-gather in every step of the Trainer, "
     "and another loss where ranks have different numbers of tokens.",
     source="https://github.com/huggingface/transformers/pull/39395",
-    good="transformers==4.52.4",
-    bad="transformers==4.54.1",
-    why_not="`hf_trainer` computes a loss of its own, for which the Trainer counts no tokens",
+    good=f"transformers==4.52.4 {OTHERS}",
+    bad=f"transformers==4.54.1 {OTHERS}",
+    cell="gpt2_tiny-ddp+nodrop+hf_trainer-cpu_x2",
+    moves="collectives",
+    neighbours=(f"transformers==4.50.3 {OTHERS}", f"transformers==4.52.4 {OTHERS}"),
 )
