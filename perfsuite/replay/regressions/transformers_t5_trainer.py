@@ -6,8 +6,8 @@ OTHERS = "datasets==4.8.4"  # a newer one cannot be imported next to what the ol
 
 REGRESSION = Regression(
     name="transformers_t5_trainer",
-    saw="T5 returns the mean of its loss, and ignores the number of tokens that it now accepts. The Trainer scales it as "
-    "if it were a sum: by the ranks, and with accumulation also by the micro-batches. It is still so in 5.23.",
+    saw="T5 returns the mean of its loss, and ignores the number of tokens that it now accepts. The Trainer scales it "
+    "as if it were a sum: by the ranks, and with accumulation also by the micro-batches. It is still so in 5.23.",
     source="found by perfsuite, see `compute_loss` in transformers' trainer.py; no issue is known",
     good=f"transformers==4.57.6 {OTHERS}",
     bad=f"transformers==5.0.0 {OTHERS}",
