@@ -17,7 +17,7 @@ from rich.console import Console
 from test_ladder import _benchmarks, _gave, _git, _ladder, _perfsuite, _story, _suite
 
 from perfsuite.cli import main
-from perfsuite.commands.ladder.rungs import summary
+from perfsuite.commands.ladder.run import summary
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history import _asv, asv, confirm, files, ladder, results, site
 from perfsuite.history.confirm import Check

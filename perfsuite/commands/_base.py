@@ -1,10 +1,9 @@
-"""The type of a subcommand, and the options that several of them share."""
+"""The options that several subcommands share."""
 
 import argparse
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from perfsuite.catalog.definitions import Model, Workload
@@ -18,20 +17,6 @@ from perfsuite.kernels import CHOICES, PORTABLE, kernels_key
 from perfsuite.measure.runner import Settings, check_settings
 from perfsuite.studies._rows import Length
 from perfsuite.units import parse_bytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """``arguments`` adds the options to the parser; ``run`` returns the exit code or raises PerfsuiteError.
-
-    ``starts_processes``: it starts ranks or traces, which only Linux can.
-    """
-
-    name: str
-    help: str
-    arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-    starts_processes: bool = False
 
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:

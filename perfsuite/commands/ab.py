@@ -11,7 +11,7 @@ from pathlib import Path
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cell import make_cell, parse_cell
-from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
+from perfsuite.commands._base import add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._cells import add_cells, cells_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
@@ -26,6 +26,8 @@ from perfsuite.report.ab import render_ab
 from perfsuite.report.live import LiveLine
 from perfsuite.wire.record import Record
 
+HELP = "Compare two releases, revisions or strategies."
+STARTS_PROCESSES = True
 FORMAT = 2
 EXIT = {"failed": 1, "regressed": 1, "undecided": 3}
 
@@ -135,12 +137,3 @@ def _cells(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
             " --hardware cpu_x2. All other sides (transformers==5.22.0, git:main, here) need cells or -k."
         )
     return [make_cell(arguments.model, arguments.a, arguments.hardware, catalog).id]
-
-
-COMMAND = Command(
-    name="ab",
-    help="Compare two releases, revisions or strategies.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

@@ -4,7 +4,7 @@ import argparse
 import dataclasses
 
 from perfsuite.cell import Cell, parse_hardware
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.commands.memory import STRATEGIES, add_workload, possible, predict_each, workload_of
 from perfsuite.errors import UsageError
 from perfsuite.records.prediction import Prediction
@@ -12,6 +12,8 @@ from perfsuite.report.memory import headroom
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes
 
+HELP = "Which strategies fit into a device's memory."
+STARTS_PROCESSES = True
 COSTS = {  # none if empty
     **dict.fromkeys(("bf16", "fp16", "tf32", "acc", "adamw_foreach", "adamw_fused"), ""),
     **dict.fromkeys(("adamw8bit", "adamw8bit_ao"), "moments rounded to 8 bits"),
@@ -91,8 +93,3 @@ def costs(cell: Cell, prediction: Prediction) -> str:
     told = [MESSAGES.get(engine, f"{engine}: unknown"), *(COSTS.get(name, f"{name}: unknown") for name in names)]
     told += [f"{show_bytes(prediction.host_bytes)} per rank on the host"] if prediction.host_bytes else []
     return "; ".join(filter(None, told)) or "nothing"
-
-
-COMMAND = Command(
-    name="fit", help="Which strategies fit into a device's memory.", arguments=arguments, run=run, starts_processes=True
-)

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from perfsuite.catalog.expressions import hint, matcher
 from perfsuite.cell import Cell, parse_hardware
-from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
+from perfsuite.commands._base import add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._select import add_select
 from perfsuite.errors import UsageError
 from perfsuite.gate.capacity import capacity_of, headroom_of, most_of
@@ -20,6 +20,8 @@ from perfsuite.report.tables import bare_table, print_table
 from perfsuite.studies._frontier import Answer, answer, of_micro_batches, of_models
 from perfsuite.units import show_bytes
 
+HELP = "The largest micro-batch or model that fits a capacity."
+STARTS_PROCESSES = True
 MOST = 65536
 ABSENT = "–"
 
@@ -122,12 +124,3 @@ def _told(measurement: Measurement) -> str:
         return f"{measurement.outcome}: {failure.message if failure else 'no reason was recorded'}"
     missing = "oom" if failure.missing_bytes is None else f"oom, at least {show_bytes(failure.missing_bytes)} missing"
     return missing + (f" (most of it {most_of(failure.parts)})" if failure.parts else "")
-
-
-COMMAND = Command(
-    name="frontier",
-    help="The largest micro-batch or model that fits a capacity.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

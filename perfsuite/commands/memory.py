@@ -9,7 +9,7 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, make_cell, parse_cell, parse_hardware, taken, why_too_long
-from perfsuite.commands._base import Command, add_catalog, catalog_of, with_lengths
+from perfsuite.commands._base import add_catalog, catalog_of, with_lengths
 from perfsuite.errors import Refused, UsageError
 from perfsuite.paths import check_output
 from perfsuite.predict.memory import attempt, predict
@@ -21,6 +21,8 @@ from perfsuite.report.tables import print_table
 from perfsuite.units import show_bytes
 from perfsuite.wire.failure import Failure
 
+HELP = "How much memory a training needs, and for what."
+STARTS_PROCESSES = True
 # The values of a sweep: micro-batch and length doubled, and common strategies.
 DOUBLINGS = 6
 STRATEGIES = (
@@ -207,12 +209,3 @@ def possible(
         else:
             refused.append(reasons[0])
     return cells, refused
-
-
-COMMAND = Command(
-    name="memory",
-    help="How much memory a training needs, and for what.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

@@ -8,7 +8,7 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware, parse_hardware
-from perfsuite.commands._base import Command, add_catalog, catalog_of, with_lengths
+from perfsuite.commands._base import add_catalog, catalog_of, with_lengths
 from perfsuite.errors import Refused, UsageError
 from perfsuite.paths import check_output
 from perfsuite.predict.plan.answer import Wish, plan
@@ -18,6 +18,8 @@ from perfsuite.records.prediction import Plan
 from perfsuite.report.plan import breakdown, choices, scaling, summary
 from perfsuite.report.tables import print_table
 from perfsuite.units import parse_bytes, parse_days, parse_network
+
+HELP = "Which layout trains fastest, for how long."
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -122,6 +124,3 @@ def _largest(model: Model, hardware: Hardware, wish: Wish, catalog: Catalog) -> 
         if plan(one, hardware, wish).layouts:
             return one
     raise Refused(f"No model of the family {model.family} fits on {hardware.name}.")
-
-
-COMMAND = Command(name="plan", help="Which layout trains fastest, for how long.", arguments=arguments, run=run)

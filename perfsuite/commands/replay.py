@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.text import Text
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.measure.runner import Watch
 from perfsuite.paths import check_output
 from perfsuite.records import codec
@@ -22,6 +22,8 @@ from perfsuite.replay.regression import Regression, all_regressions, named
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import bare_table, print_table
 
+HELP = "Run real regressions of past releases again, and show that each is caught."
+STARTS_PROCESSES = True
 FILE = Path("docs", "replay.jsonl")
 BAD = ("missed", "false catch", "failed")
 
@@ -87,12 +89,3 @@ def _print(chosen: list[Regression], outcomes: dict[str, Outcome]) -> None:
         shown.add_row(*map(Text, (one.name, one.good, one.bad, SYMBOLS[outcome.state], by, QUIET[outcome.quiet])))
     print_table(shown)
     print(summary(list(outcomes.values())))
-
-
-COMMAND = Command(
-    name="replay",
-    help="Run real regressions of past releases again, and show that each is caught.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

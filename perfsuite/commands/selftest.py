@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.errors import UsageError
 from perfsuite.paths import check_output
 from perfsuite.records import codec
@@ -24,6 +24,8 @@ from perfsuite.selftest.rows import Row
 from perfsuite.selftest.trials import TIME_FAULTS, TimeFault
 from perfsuite.wire.record import Record
 
+HELP = "Inject faults, and show that the gate detects them."
+STARTS_PROCESSES = True
 SAID = 100  # columns, at most
 _WRONG = {"control": "is not green without a fault", "time": "contradicts the claim for: {name}, {where}"}
 
@@ -106,12 +108,3 @@ def _list(cases: list[Case | TimeFault]) -> Table:
         texts = (case.kind, case.name, case.cell, case.where, case.status, "yes" if case.quick else "--all")
         shown.add_row(*map(Text, texts))
     return shown
-
-
-COMMAND = Command(
-    name="selftest",
-    help="Inject faults, and show that the gate detects them.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

@@ -5,7 +5,6 @@ import sys
 from pathlib import Path
 
 from perfsuite.commands._base import (
-    Command,
     add_catalog,
     add_length,
     add_settings,
@@ -17,6 +16,8 @@ from perfsuite.errors import UsageError
 from perfsuite.studies._cells import Workbench
 from perfsuite.studies._run import Order, first_failure, run_study
 
+HELP = "Measure the cells that answer a question."
+STARTS_PROCESSES = True
 TRAIN_STEPS = 1000
 ROUNDS = 3
 
@@ -63,8 +64,3 @@ def run(arguments: argparse.Namespace) -> int:
     if failure:
         print(f"perfsuite: {failure}", file=sys.stderr)
     return 1 if failure else 0
-
-
-COMMAND = Command(
-    name="study", help="Measure the cells that answer a question.", arguments=arguments, run=run, starts_processes=True
-)

@@ -6,12 +6,13 @@ import re
 import sys
 from pathlib import Path
 
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.markdown import SUCCESS, passes, render_markdown
 
+HELP = "The verdicts of reports as Markdown; red ones fail."
 _CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")
 
 
@@ -46,8 +47,3 @@ def _files(path: Path) -> list[Path]:
     if not path.is_dir():
         return [path]
     return sorted(file for file in path.rglob("*.jsonl") if file.is_file() and not file.is_symlink())
-
-
-COMMAND = Command(
-    name="summary", help="The verdicts of reports as Markdown; red ones fail.", arguments=arguments, run=run
-)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections import Counter
 
-from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
+from perfsuite.commands._base import add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._support import add_file
 from perfsuite.compatibility.pages import markdown, matrix
 from perfsuite.compatibility.pairs import Claim, claims
@@ -13,6 +13,9 @@ from perfsuite.errors import UsageError
 from perfsuite.measure.runner import Runner
 from perfsuite.records import codec
 from perfsuite.report.live import LiveLine
+
+HELP = "Prove which engine goes with which technique."
+STARTS_PROCESSES = True
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -64,12 +67,3 @@ def run(arguments: argparse.Namespace) -> int:
     for entry in failures:
         print(f"perfsuite: {entry.engine} × {entry.technique} failed ({entry.cell}): {entry.reason}", file=sys.stderr)
     return 1 if failures else 0
-
-
-COMMAND = Command(
-    name="support",
-    help="Prove which engine goes with which technique.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

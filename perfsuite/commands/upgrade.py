@@ -16,7 +16,6 @@ from rich.text import Text
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.commands._base import (
-    Command,
     add_catalog,
     add_kernels,
     add_tolerance,
@@ -42,6 +41,8 @@ from perfsuite.upgrade.outcome import UpgradeReport, attempts, judge
 from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
 from perfsuite.upgrade.trying import Bench
 
+HELP = "Try newer releases, and report what they make worse or better, and which of them does."
+STARTS_PROCESSES = True
 TIMED = Settings(steps=20, warmup=3)  # as perfsuite ab
 NAMED = 3  # cells of a line
 WHY = 115  # columns of the evidence, at most
@@ -225,12 +226,3 @@ def _some(cells: Sequence[str], every: bool) -> str:
 
 def _count(cells: int) -> str:
     return f"{cells} {'cell' if cells == 1 else 'cells'}"
-
-
-COMMAND = Command(
-    name="upgrade",
-    help="Try newer releases, and report what they make worse or better, and which of them does.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

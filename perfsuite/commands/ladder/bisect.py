@@ -7,7 +7,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from perfsuite.commands.ladder.rungs import add_ladder
+from perfsuite.commands.ladder.run import add_ladder
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import asv, confirm, results
 from perfsuite.history.bench import Bench, Judge, Seen
@@ -22,7 +22,6 @@ from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
 from perfsuite.wire.record import Record
 
-NAME = "bisect"
 HELP = "Find the release that changed a series, or the two releases that change it only together."
 
 

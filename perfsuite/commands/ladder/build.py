@@ -14,7 +14,6 @@ from perfsuite.history import asv, building, ladder, lockfile
 from perfsuite.history.dates import read_dates
 from perfsuite.history.ladder import HOME, Definition, Rung
 
-NAME = "build"
 HELP = "Make a ladder of a library's releases, or add the newer ones to it."
 
 

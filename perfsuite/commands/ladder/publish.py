@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from perfsuite.commands.ladder.rungs import add_ladder, summary
+from perfsuite.commands.ladder.run import add_ladder, summary
 from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, site, story
 from perfsuite.history.ladder import Ladder, called, find_ladder, held_by, read_built
@@ -21,7 +21,6 @@ from perfsuite.records import codec
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
 
-NAME = "publish"
 HELP = "Run the alarms of a ladder again, and report which release changed what: a table, and a site in LADDER/html."
 NOT_CONFIRMED = "not confirmed"
 
