@@ -6,6 +6,7 @@ could not be decided.
 
 import argparse
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
@@ -92,10 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
     on_cpu = all(one.kind == "cpu" for one in hardware)
     interleave = arguments.interleave or ("steps" if on_cpu else "launches")
     session = Experiment(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
-    live = LiveLine(settings.all_steps_of)
     print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
     found: list[Comparison] = []
-    try:
+    with closing(session), closing(LiveLine(settings.all_steps_of)) as live:
         for cell in session.cells:
             comparison = session.compare(cell, live.show)
             live.clear()
@@ -110,9 +110,6 @@ def run(arguments: argparse.Namespace) -> int:
                     comparisons=found,
                 )
                 codec.write(arguments.report, report)
-    finally:
-        live.clear()
-        session.close()
     counts = Counter(one.verdict.status for one in found)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
     print(f"\n{len(found)} {'cell' if len(found) == 1 else 'cells'}: {told}")

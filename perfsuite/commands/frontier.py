@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 from rich.table import Table
 
@@ -70,17 +71,13 @@ def run(arguments: argparse.Namespace) -> int:
         questions = of_micro_batches(models, arguments.strategy, hardware.name, length, arguments.most, catalog)
     if all(question.refused for question in questions):
         raise UsageError(questions[0].refused)
-    live, runner = LiveLine(settings.all_steps_of), Runner(catalog, settings)
+    with closing(LiveLine(settings.all_steps_of)) as live, closing(Runner(catalog, settings)) as runner:
 
-    def tell(cell: Cell, measurement: Measurement) -> None:
-        live.clear()
-        print(f"{cell.id}  {_told(measurement)}", flush=True)
+        def tell(cell: Cell, measurement: Measurement) -> None:
+            live.clear()
+            print(f"{cell.id}  {_told(measurement)}", flush=True)
 
-    try:
         answers = [answer(question, runner, tell, live.show) for question in questions]
-    finally:
-        live.clear()
-        runner.close()
     print()
     print_table(table(answers, "largest model" if arguments.models else "largest micro-batch"))
     failed = [one.unanswered for one in answers if one.unanswered and one.unanswered.outcome == "failed"]

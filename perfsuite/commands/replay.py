@@ -5,6 +5,7 @@ Exit code 1 if one is missed, caught falsely or fails.
 
 import argparse
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from rich.text import Text
@@ -46,11 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_output("--file", arguments.file)
     records = load(arguments.file)
     if not arguments.list:
-        live = LiveLine(SETTINGS.all_steps_of)
-        try:
+        with closing(LiveLine(SETTINGS.all_steps_of)) as live:
             records = replay(chosen, records, catalog, live.show, arguments.file, fresh=arguments.fresh, tell=print)
-        finally:
-            live.clear()
         codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
     outcomes = {one.name: outcome_of(one, records) for one in chosen}
     _print(chosen, outcomes)

@@ -6,6 +6,7 @@ Each exact fault must be caught every time. Faults in time are counted: k of n t
 import argparse
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from rich.table import Table
@@ -61,13 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not (arguments.all or arguments.k):
         cases = [case for case in cases if case.quick]
     check_output("--json", arguments.json)
-    live, begin = LiveLine(SETTINGS.all_steps_of), time.monotonic()
-    bench = Bench(catalog_of(arguments), live.show)
-    try:
+    begin, catalog = time.monotonic(), catalog_of(arguments)
+    with closing(LiveLine(SETTINGS.all_steps_of)) as live, closing(Bench(catalog, live.show)) as bench:
         rows = list(prove_all(cases, bench))
-    finally:
-        live.clear()
-        bench.close()
     print_table(table(rows))
     if arguments.json:
         codec.write(arguments.json, Report(date=timestamp(), rows=rows))

@@ -3,6 +3,7 @@
 import argparse
 import sys
 from collections import Counter
+from contextlib import closing
 
 from perfsuite.commands._base import add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._support import add_file
@@ -38,23 +39,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--file names {arguments.file}, which is not a .json file.")
     pairs = claims(catalog)
     settings = settings_of(arguments)
-    live = LiveLine(settings.all_steps_of)
-    runner = Runner(catalog, settings)
 
     def wanted(claim: Claim) -> bool:
         return (not engines or claim.engine in engines) and (not techniques or claim.technique in techniques)
 
-    def tell(entry: Entry, left: int) -> None:
-        live.clear()
-        reason = f": {entry.reason}" if entry.reason else ""
-        print(f"[{left} left] {entry.engine} × {entry.technique}  {entry.state}  {entry.cell}{reason}", flush=True)
+    with closing(LiveLine(settings.all_steps_of)) as live, closing(Runner(catalog, settings)) as runner:
 
-    try:
+        def tell(entry: Entry, left: int) -> None:
+            live.clear()
+            reason = f": {entry.reason}" if entry.reason else ""
+            print(f"[{left} left] {entry.engine} × {entry.technique}  {entry.state}  {entry.cell}{reason}", flush=True)
+
         prover = Prover(runner, live.show)
         entries = prove_all(pairs, arguments.file, prover, wanted=wanted, fresh=arguments.fresh, tell=tell)
-    finally:
-        live.clear()
-        runner.close()
     page = arguments.file.with_suffix(".md")
     known = {(entry.engine, entry.technique): entry for entry in entries}
     codec.write_text(page, markdown(catalog, pairs, known))

@@ -8,6 +8,7 @@ import dataclasses
 import shlex
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from rich.table import Table
@@ -89,16 +90,12 @@ def run(arguments: argparse.Namespace) -> int:
         dataclasses.replace(one, import_path=collected.import_path, kernels=kernels_of(arguments))
         for one in (SETTINGS, TIMED)
     )
-    live = LiveLine(settings.all_steps_of)
-    bench = Bench(
-        catalog, changes, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance_of(arguments)
-    )
-    _build(bench)
-    try:
+    tolerance = tolerance_of(arguments)
+    with closing(LiveLine(settings.all_steps_of)) as live:
+        bench = Bench(catalog, changes, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance)
+        _build(bench)
         _measure(bench, cells)
         report = judge(bench, cells, arguments.minutes * 60)
-    finally:
-        live.clear()
     if arguments.json:
         codec.write(arguments.json, report)
     _print(report, bench, arguments, {one.name for one in collected.models})

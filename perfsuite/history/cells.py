@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -87,11 +88,8 @@ def _evidence(found: Mapping[str, Prediction | Failure], suite: str) -> Evidence
 def measured(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str, dict[str, Any]]:
     """Every cell's times from a launch of its ranks, here. A failing cell has one failure and no time."""
     catalog = Catalog()
-    runner = Runner(catalog, Settings())
-    try:
+    with closing(Runner(catalog, Settings())) as runner:
         found = {one: runner.measure(parse_cell(one, catalog)) for one in ids}
-    finally:
-        runner.close()
     if folder:
         failures = {repr(one): run.failure.message for one, run in found.items() if run.failure}
         speeds = {repr(one): {"TFLOP/s per rank": _tflops(run)} for one, run in found.items() if not run.failure}
