@@ -35,10 +35,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 _HOLD = "Pin another library to this release on every rung; may be repeated."
 _PYTHON = "Version or path of the rungs' Python (the suite's, or else the running one)."
 _INHERIT = "Rungs are the running environment with other releases, not clean ones (a suite may set this too)."
-_DATES = (
-    "Release dates, if the package index has none or wrong ones: CSV lines, or a JSON list of objects, with name, "
-    "version and date."
-)
+_DATES = "Release dates, if the package index has none or wrong ones: CSV lines with name, version and date."
 _SET = "An environment variable for the suite; may be repeated."
 
 
