@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.records.measurement import Measurement
-from perfsuite.selftest import edits
+from perfsuite.selftest import edits, falsehoods
 from perfsuite.selftest.trials import DDP
 
 FSDP = "gpt2_tiny-fsdp2-cpu_x2"
@@ -81,25 +81,11 @@ def control(cell: str) -> Case:
 
 
 def _fault(kind: str, name: str, where: str, status: str, says: str, fault: str, **more: Any) -> Case:
-    module = "falsehoods" if fault in _FALSEHOODS else "faults"
+    module = "falsehoods" if hasattr(falsehoods, fault) else "faults"
     fault = f"perfsuite.selftest.{module}:{fault}"
     return Case(name=name, kind=kind, where=where, status=status, says=says, fault=fault, **more)
 
 
-_FALSEHOODS = {
-    "missing_metric",
-    "no_samples",
-    "fewer_samples",
-    "parts_lost",
-    "in_kibibytes",
-    "nan_metric",
-    "backward_clock",
-    "torn_result",
-    "no_result",
-    "twice_rank_0",
-    "other_library",
-    "full_disk",
-}
 _memory, _ranks, _training, _work, _engine, _result = (
     functools.partial(_fault, kind) for kind in ("memory", "ranks", "training", "work", "engine", "result")
 )
