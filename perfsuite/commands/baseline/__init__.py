@@ -46,7 +46,6 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
     history = actions.add_parser("history", help="How far accepted changes have moved each metric, from the ledger.")
     add_select(history)
-    history.add_argument("--html", type=Path, metavar="FILE", help="Plot it.")
     history.set_defaults(run=_history.history)
 
     for action in (show, diff, accept, prune, history):
