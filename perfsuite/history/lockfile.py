@@ -30,13 +30,11 @@ class Unsolvable(UsageError):
 
 def find_python(asked: str) -> tuple[str, str]:
     """``3.10`` or a path → ``3.10`` and the interpreter's path. Raises UsageError if uv finds none."""
-    done = subprocess.run(
-        [*uv_command(), "python", "find", "--no-project", asked], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        said = " ".join(done.stderr.split())[:300]
-        raise UsageError(f"--python {asked}: uv finds none ({said}). Give the path of one, or: uv python install 3.10.")
-    version, path = output([done.stdout.strip(), "-c", _VERSION]).split(maxsplit=1)
+    try:
+        found = output([*uv_command(), "python", "find", "--no-project", asked]).strip()
+    except UsageError as error:
+        raise UsageError(f"--python {asked}: {error}. Give the path of one, or: uv python install 3.10.") from error
+    version, path = output([found, "-c", _VERSION]).split(maxsplit=1)
     return version, path.strip()
 
 
