@@ -9,7 +9,7 @@ from perfsuite.units import show_change
 from perfsuite.wire.sample import Reading
 
 
-def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
+def hold(metric: Metric, new: Reading, old: Reading, scope: Scope | None = None) -> Line:
     """Equality of the value and of its parts. Parts that shift under an equal value are red too: one part's growth is
     hidden by another's shrinking, and the next change may uncover it.
     """
