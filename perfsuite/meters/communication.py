@@ -144,28 +144,7 @@ def _size(value: Any) -> int:
 
 METER = Communication
 METRICS = (
-    Metric(
-        name="communication_theory_bytes",
-        title="communication theory",
-        show=show_bytes,
-        optional=True,
-        processes=tuple(PROCESSES),
-    ),
-    Metric(
-        name="communication_bytes",
-        title="communication",
-        show=show_bytes,
-        fold="max",
-        hold="exact",
-        processes=tuple(PROCESSES),
-    ),
-    Metric(
-        name="collectives",
-        title="collectives/step",
-        show=show_whole,
-        fold="max",
-        hold="exact",
-        optional=True,  # old baselines do not have it
-        processes=tuple(PROCESSES),
-    ),
+    Metric(name="communication_theory_bytes", title="communication theory", show=show_bytes, optional=True),
+    Metric(name="communication_bytes", title="communication", show=show_bytes, hold="exact"),
+    Metric(name="collectives", title="collectives/step", show=show_whole, hold="exact", optional=True),
 )

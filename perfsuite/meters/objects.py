@@ -84,8 +84,7 @@ METRICS = (
         title="objects left/step",
         show=show_whole,
         hold="exact",
-        optional=True,  # baselines from before they were counted lack them
+        optional=True,
         depends_on=("python",),
-        processes=OF_STEPS,
     ),
 )

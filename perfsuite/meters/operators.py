@@ -66,14 +66,4 @@ class Operators(Meter):
 
 
 METER = Operators
-METRICS = (
-    Metric(
-        name="operators",
-        title="operators/step",
-        show=show_whole,
-        fold="max",
-        hold="exact",
-        optional=True,  # baselines from before they were counted lack them
-        processes=OF_STEPS,
-    ),
-)
+METRICS = (Metric(name="operators", title="operators/step", show=show_whole, hold="exact", optional=True),)

@@ -155,9 +155,8 @@ METRICS = (
         title="Python calls/step",
         show=show_whole,
         hold="exact",
-        optional=True,  # baselines from before they were counted lack them
+        optional=True,
         depends_on=("python",),
         every_part=True,
-        processes=OF_STEPS,
     ),
 )
