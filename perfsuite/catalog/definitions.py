@@ -150,7 +150,6 @@ class Device:
     dense_flops: Mapping[str, float]
     link_bandwidth: float
     host_bandwidth: float
-    power_watts: float
     source: str
     compute_capability: float | None = None  # NVIDIA's, by which torch selects kernels
     measured_matmul_flops: float | None = None  # the best published bf16 (fp16 before Ampere) matmul
