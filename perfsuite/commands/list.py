@@ -68,11 +68,7 @@ def studies(catalog: Catalog) -> Table:
 
 
 TABLES: dict[str, Callable[[Catalog], Table]] = {
-    "models": models,
-    "engines": engines,
-    "techniques": techniques,
-    "hardware": hardware,
-    "studies": studies,
+    table.__name__: table for table in (models, engines, techniques, hardware, studies)
 }
 
 

@@ -154,14 +154,8 @@ class Bench:
         return [(name, release) for name, release in chosen.items() if release != self.here[name]]
 
     def _no_environment(self, cell: Cell, reason: str) -> Measurement:
-        return failed(
-            cell.id,
-            Failure(kind="raised", rank=None, message=f"no environment: {reason}"),
-            world_size=cell.hardware.world_size,
-            machine=describe(cell.hardware, self.catalog, []),
-            wall_seconds=0.0,
-            capacity_bytes=None,
-        )
+        failure = Failure(kind="raised", rank=None, message=f"no environment: {reason}")
+        return failed(cell.id, failure, machine=describe(cell.hardware, self.catalog, []))
 
     def _place(self, sides: Sequence[Side], cell: Cell, settings: Settings, *terms: float | None) -> Path:
         """The file for a measurement of the cell on one side, or of times on both."""
