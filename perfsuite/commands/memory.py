@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -11,10 +10,10 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_cell, parse_cell, parse_hardware, taken, why_too_long
 from perfsuite.commands._base import add_catalog, catalog_of, with_lengths
 from perfsuite.errors import Refused, UsageError
+from perfsuite.launch.machine import cores
 from perfsuite.paths import check_output
-from perfsuite.predict.memory import attempt, predict
+from perfsuite.predict.memory import attempt, predict, unsupported
 from perfsuite.predict.timeline import draw, draw_sweep
-from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import bar, explain, largest, parts, ranking
 from perfsuite.report.tables import print_table
@@ -53,19 +52,10 @@ def predict_each(
     """The predictions, with as many traces at once as this process has cores, and whether a trace failed. A failed cell
     is not predicted, with the reason; the others are.
     """
-    cores = max(1, len(os.sched_getaffinity(0)))
     padded, fresh = not arguments.unpadded, arguments.fresh
-    found = attempt(cells, catalog, processes=cores, padded=padded, counted=False, fresh=fresh)
+    found = attempt(cells, catalog, processes=cores(), padded=padded, counted=False, fresh=fresh)
     told = [
-        Prediction(
-            format=FORMAT,
-            cell=cell.id,
-            outcome="unsupported",
-            reason=f"its trace failed: {one.message}",
-            world_size=cell.hardware.world_size,
-        )
-        if isinstance(one, Failure)
-        else one
+        unsupported(cell, f"its trace failed: {one.message}") if isinstance(one, Failure) else one
         for cell, one in zip(cells, found, strict=True)
     ]
     return told, any(isinstance(one, Failure) for one in found)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,6 +11,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
 from perfsuite.history.evidence import Evidence, add, behind
+from perfsuite.launch.machine import cores
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.predict.memory import attempt
 from perfsuite.predict.untraceable import why_not_traced
@@ -43,8 +43,7 @@ def traced(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str
     for cell in cells:
         if reason := why_not_traced(cell):
             raise Refused(f"{cell.id}: {reason}")
-    processes = max(1, len(os.sched_getaffinity(0)))
-    outcomes = attempt(cells, catalog, processes=processes, padded=True, counted=True, fresh=True)
+    outcomes = attempt(cells, catalog, processes=cores(), padded=True, counted=True, fresh=True)
     found = {one: _refusal(outcome) or outcome for one, outcome in zip(ids, outcomes, strict=True)}
     if folder:
         add(Path(folder), commit, _evidence(found, suite))

@@ -91,8 +91,10 @@ _memory, _ranks, _training, _work, _engine, _result = (
 )
 
 
-def _baseline(name: str, where: str, status: str, says: str, edit: Callable[[bytes], bytes | None]) -> Case:
-    return Case(name=name, kind="baseline", where=where, status=status, says=says, edit=edit)
+def _baseline(
+    name: str, where: str, status: str, says: str, edit: Callable[[bytes], bytes | None], **more: Any
+) -> Case:
+    return Case(name=name, kind="baseline", where=where, status=status, says=says, edit=edit, **more)
 
 
 def _stored(name: str, where: str, status: str, says: str, **more: Any) -> Case:
@@ -178,13 +180,12 @@ RESULTS = (
     _result("clock going backwards", "every rank", "failed", "The clock went from", "backward_clock"),
 )
 MEMORY = (
-    Case(
-        name="extra tensor",
-        kind="memory",
-        where="alive throughout",
-        status="regressed",
-        says=r"peak memory .*\+0\.1 % .*REGRESSED",
-        fault="perfsuite.selftest.faults:extra_",
+    _memory(
+        "extra tensor",
+        "alive throughout",
+        "regressed",
+        r"peak memory .*\+0\.1 % .*REGRESSED",
+        "extra_",
         of_peak=0.001,
     ),
     _memory("leak", "a tensor per step", "failed", "Memory leaks: ", "leak"),
@@ -259,23 +260,21 @@ BASELINES = (
         "(?s)peak memory .*REGRESSED.*changed since the baseline: transformers 1.0.0 -> ",
         edits.other_library,
     ),
-    Case(
-        name="changed by another writer",
-        kind="baseline",
-        where="while the cell runs",
-        status=REFUSED,
-        says="was changed by another writer since it was read",
-        edit=edits.peak_larger,
+    _baseline(
+        "changed by another writer",
+        "while the cell runs",
+        REFUSED,
+        "was changed by another writer since it was read",
+        edits.peak_larger,
         meanwhile=edits.peak_smaller,
         consent="all",
     ),
-    Case(
-        name="full disk",
-        kind="baseline",
-        where="as it is written",
-        status=REFUSED,
-        says="cannot be written: No space left on device",
-        edit=edits.peak_larger,
+    _baseline(
+        "full disk",
+        "as it is written",
+        REFUSED,
+        "cannot be written: No space left on device",
+        edits.peak_larger,
         disk=edits.full_disk,
         consent="all",
     ),
