@@ -10,8 +10,8 @@ import csv
 import io
 import tarfile
 import zipfile
-from collections.abc import Iterable
 from datetime import UTC, datetime, time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -61,7 +61,8 @@ def key_of(name: str, version: str) -> str:
     return f"{canonicalize_name(name)}=={canonicalize_version(Version(version))}"
 
 
-def of_files(urls: Iterable[str]) -> datetime | None:
+@cache
+def of_files(urls: tuple[str, ...]) -> datetime | None:
     """The build time of the first of these files, from its own members; None if none has one."""
     from requests import Session
 

@@ -30,8 +30,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_ladder(parser)
     parser.add_argument("--no-confirm", action="store_true", help="Report alarms as recorded, not confirmed.")
     parser.add_argument("--rounds", type=int, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the story as JSON (also html/story.json).")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the story as Markdown.")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="Write the story as Markdown (JSON: html/story.json)."
+    )
 
 
 _ROUNDS = (
@@ -44,7 +45,6 @@ def run(arguments: argparse.Namespace) -> int:
     """Publish. Exit code 1 if something of the ladder could not run, including an alarm's rungs."""
     if arguments.rounds < 1:
         raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; use --no-confirm to run nothing again.")
-    check_output("--json", arguments.json)
     check_output("--markdown", arguments.markdown)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
@@ -55,8 +55,6 @@ def run(arguments: argparse.Namespace) -> int:
         refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, arguments.rounds, console)
         told = story.tell(folder, ladder, machine(), found)
         page = site.publish(folder, ladder, told)
-    if arguments.json:
-        codec.write(arguments.json, told)
     if arguments.markdown:
         codec.write_bytes(arguments.markdown, site.markdown(told).encode())
     _print(told, console)
