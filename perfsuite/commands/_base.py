@@ -117,6 +117,21 @@ def settings_of(arguments: argparse.Namespace, capacity: str | None = None) -> S
     return settings
 
 
+def add_select(parser: argparse.ArgumentParser, required: bool = False, what: str = "cells") -> None:
+    """``-k``."""
+    alone = "; a cell's whole id selects only that cell" if what == "cells" else ""
+    text = f"Only {what} whose name contains this, with and, or, not and parentheses, as in pytest's -k{alone}."
+    parser.add_argument("-k", dest="expression", default="", required=required, metavar="EXPR", help=text)
+
+
+def check_counts(arguments: argparse.Namespace, *names: str) -> None:
+    """Raise UsageError for one of these options that is below 1."""
+    for name in names:
+        number = getattr(arguments, name)
+        if number is not None and number < 1:
+            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {number}.")
+
+
 def add_length(parser: argparse.ArgumentParser, default: str = "") -> None:
     """``--train-steps`` or ``--tokens``."""
     group = parser.add_mutually_exclusive_group(required=not default)

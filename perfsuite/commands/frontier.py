@@ -9,8 +9,7 @@ from rich.table import Table
 
 from perfsuite.catalog.expressions import hint, matcher
 from perfsuite.cell import Cell, parse_hardware
-from perfsuite.commands._base import add_catalog, add_settings, catalog_of, settings_of
-from perfsuite.commands._select import add_select
+from perfsuite.commands._base import add_catalog, add_select, add_settings, catalog_of, check_counts, settings_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.capacity import capacity_of, headroom_of, most_of
 from perfsuite.launch.machine import why_absent
@@ -44,10 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Probe and print. Exit code 1 if a probe failed for another reason than memory."""
     catalog = catalog_of(arguments)
-    for name in ("micro_batch", "sequence_length", "most"):
-        number = getattr(arguments, name)
-        if number is not None and number < 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {number}.")
+    check_counts(arguments, "micro_batch", "sequence_length", "most")
     if arguments.micro_batch and not arguments.models:
         raise UsageError("--micro-batch is the unknown here; give it only with --models.")
     hardware = parse_hardware(arguments.hardware, catalog)

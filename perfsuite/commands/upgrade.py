@@ -19,6 +19,7 @@ from perfsuite.cell import Cell
 from perfsuite.commands._base import (
     add_catalog,
     add_kernels,
+    add_select,
     add_tolerance,
     catalog_of,
     given,
@@ -26,7 +27,6 @@ from perfsuite.commands._base import (
     tolerance_of,
 )
 from perfsuite.commands._cells import collect, selected
-from perfsuite.commands._select import add_select
 from perfsuite.errors import UsageError
 from perfsuite.gate.floor import FLOOR
 from perfsuite.measure.changes import requirement_of

@@ -3,8 +3,7 @@
 import argparse
 from pathlib import Path
 
-from perfsuite.commands._base import add_baselines, add_catalog, add_kernels, add_tolerance
-from perfsuite.commands._select import add_select
+from perfsuite.commands._base import add_baselines, add_catalog, add_kernels, add_select, add_tolerance
 from perfsuite.commands.baseline import accept as _accept
 from perfsuite.commands.baseline import ledger as _history
 from perfsuite.commands.baseline import survey as _survey

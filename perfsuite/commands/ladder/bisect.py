@@ -7,6 +7,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
+from perfsuite.commands._base import check_counts
 from perfsuite.commands.ladder.run import add_ladder
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import asv, confirm, results
@@ -61,8 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if not arguments.benchmark and not arguments.cell:
         raise UsageError("No series given: use --benchmark with a name from `perfsuite ladder publish`, or --cell.")
-    if arguments.rounds < 1:
-        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}.")
+    check_counts(arguments, "rounds")
     check_output("--json", arguments.json)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from perfsuite.commands._base import check_counts
 from perfsuite.commands.ladder.run import add_ladder, summary
-from perfsuite.errors import UsageError
 from perfsuite.history import asv, confirm, site, story
 from perfsuite.history.ladder import Ladder, called, find_ladder, held_by, read_built
 from perfsuite.history.results import Run, machine
@@ -43,8 +43,7 @@ _ROUNDS = (
 
 def run(arguments: argparse.Namespace) -> int:
     """Publish. Exit code 1 if something of the ladder could not run, including an alarm's rungs."""
-    if arguments.rounds < 1:
-        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; use --no-confirm to run nothing again.")
+    check_counts(arguments, "rounds")
     check_output("--markdown", arguments.markdown)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
