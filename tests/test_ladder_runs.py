@@ -9,7 +9,6 @@ import shutil
 import tomllib
 from collections import namedtuple
 from pathlib import Path
-from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -398,7 +397,7 @@ def test_what_others_wrote_is_no_html_in_markdown():
 )
 def test_another_asv_is_refused(release, found, tmp_path, monkeypatch):
     """A ladder uses private functions of asv, so it needs a release that is known to have them."""
-    monkeypatch.setattr(asv.metadata, "version", lambda _: release)
+    monkeypatch.setattr(asv, "version_of", lambda _: release)
 
     with pytest.raises(UsageError, match=re.escape(f"Ladders need asv{asv.RELEASES}, and {found} installed here: pip")):
         asv.configure(tmp_path, _ladder(tmp_path))
@@ -406,7 +405,7 @@ def test_another_asv_is_refused(release, found, tmp_path, monkeypatch):
 
 def test_no_asv_is_refused(tmp_path, monkeypatch):
     """In the same sentence."""
-    monkeypatch.setattr(asv.metadata, "version", Mock(side_effect=asv.metadata.PackageNotFoundError))
+    monkeypatch.setattr(asv, "version_of", lambda _: "")
 
     with pytest.raises(UsageError, match="and none is installed here"):
         asv.configure(tmp_path, _ladder(tmp_path))
