@@ -4,6 +4,7 @@ A number is never broken over two lines, even in a narrow terminal: first the ch
 their own lines, then every metric.
 """
 
+import functools
 import io
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -157,13 +158,14 @@ def _broken_ids(body: list[list[str]]) -> list[list[str]]:
     return [["cell", *titles], *below]
 
 
-def _stacked(body: list[list[str]]) -> list[list[str]]:
-    """One column, in which everything is broken that can be: a cell with its status, then its metrics."""
+def _stacked(body: list[list[str]], broken: bool = False) -> list[list[str]]:
+    """One column: a cell with its status, then a line per metric; ``broken``: as narrow as possible."""
     (_, _, *titles), *cells = body
-    stacked = []
+    gap, stacked = "\n    " if broken else "  ", []
     for cell, state, *entries in cells:
-        told = [f"  {title}\n    {entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
-        stacked.append(["\n".join(["\n  ".join([_broken(cell), *state.split(" ")]), *told])])
+        name = [_broken(cell), *state.split(" ")] if broken else [cell, state]
+        told = [f"  {title}{gap}{entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
+        stacked.append(["\n".join(["\n  ".join(name), *told])])
     return [["cell"], *stacked]
 
 
@@ -171,7 +173,7 @@ def _broken(cell: str) -> str:
     return cell.replace("-", "-\n")
 
 
-LAYOUTS = (list, _broken_ids, _stacked)  # from wide to narrow
+LAYOUTS = (list, _broken_ids, _stacked, functools.partial(_stacked, broken=True))  # from wide to narrow
 
 
 def _table(body: list[list[str]], results: Sequence[Result]) -> Table:
