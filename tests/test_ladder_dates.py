@@ -155,7 +155,7 @@ def test_of_a_wheel_its_end_is_read(ranges, serve, tmp_path):
     """Not its content, where the index sends parts; where it does not, the whole of one that is not too large."""
     path = wheel(tmp_path, "large", "1.0", files={"large.txt": "x" * 4_000_000}, built=DAY)
     served = serve([Upload(path, DAY)], ranges=ranges)
-    found = dates.of_files([f"{served.address.removesuffix('simple/')}files/{path.name}"])
+    found = dates.of_files((f"{served.address.removesuffix('simple/')}files/{path.name}",))
 
     assert found == DAY
     assert (served.sent[path.name] < 10_000) is ranges
@@ -167,7 +167,7 @@ def test_a_file_that_is_too_large_is_not_fetched(serve, tmp_path, monkeypatch):
     served = serve([Upload(path, DAY)], ranges=False)
     monkeypatch.setattr(dates, "WHOLE_BYTES", 1_000_000)
 
-    assert dates.of_files([f"{served.address.removesuffix('simple/')}files/{path.name}"]) is None
+    assert dates.of_files((f"{served.address.removesuffix('simple/')}files/{path.name}",)) is None
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ def test_times_of_members(kind, moment, found, serve, tmp_path):
     path = wheel(tmp_path, "lib", "1.0", built=moment) if kind == "wheel" else _source(tmp_path, moment)
     served = serve([Upload(path, DAY)])
 
-    assert dates.of_files([f"{served.address.removesuffix('simple/')}files/{path.name}"]) == found
+    assert dates.of_files((f"{served.address.removesuffix('simple/')}files/{path.name}",)) == found
 
 
 def _source(folder, moment):
@@ -200,7 +200,7 @@ def test_a_torn_file_has_no_date(content, serve, tmp_path):
     path.write_bytes(content)
     served = serve([Upload(path, DAY)])
 
-    assert dates.of_files([f"{served.address.removesuffix('simple/')}files/{path.name}"]) is None
+    assert dates.of_files((f"{served.address.removesuffix('simple/')}files/{path.name}",)) is None
 
 
 @pytest.mark.parametrize(
