@@ -47,13 +47,14 @@ def run(arguments: argparse.Namespace) -> int:
     check_output("--markdown", arguments.markdown)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
+    packages = _packages(console)
     with held_by(folder):
         ladder = read_built(folder)
         asv.configure(folder, ladder)
         found = story.find(folder, ladder)
         refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, arguments.rounds, console)
         told = story.tell(folder, ladder, machine(), found)
-        page = site.publish(folder, ladder, told)
+        page = site.publish(folder, ladder, told, packages)
     if arguments.markdown:
         codec.write_bytes(arguments.markdown, site.markdown(told).encode())
     _print(told, console)
@@ -65,6 +66,16 @@ def run(arguments: argparse.Namespace) -> int:
         again = f"{unchecked}, again: perfsuite ladder publish {called(folder)}"
         console.print(f"[red]{escape(reason)}[/red]  {escape(again)}", soft_wrap=True)
     return max(summary(folder, ladder, ladder.rungs, console), int(bool(refused)))
+
+
+def _packages(console: Console) -> Path | None:
+    """The scripts of the graphs, if npm can install them."""
+    try:
+        return site.npm_packages()
+    except UsageError as error:
+        text = f"The graphs take their scripts from other servers, since npm did not install them: {error}"
+        console.print(f"[yellow]{escape(text)}[/yellow]", soft_wrap=True)
+        return None
 
 
 def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, console: Console) -> dict[Step, str]:
