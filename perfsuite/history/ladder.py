@@ -46,7 +46,7 @@ class Suite(Record, frozen=True, kw_only=True):
 
 class Definition(Record, frozen=True, kw_only=True):
     """The request of ``ladder build``. ``last`` is empty for the newest, ``python`` the path of an interpreter;
-    ``dates`` are those of --dates, by ``name==version``. ``stand_ins``: no longer used, but in older files.
+    ``dates`` are those of --dates, by ``name==version``.
     """
 
     library: str

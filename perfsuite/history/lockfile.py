@@ -8,7 +8,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -67,8 +67,8 @@ def lock(
     command = [*uv_command(), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", python]
     if newest is not None:
         command += ["--exclude-newer", f"{newest + MARGIN:%Y-%m-%dT%H:%M:%SZ}"]
-        free = [*RUNNER, *dict(exact(requirements))]  # a pinned release needs no date, and torch's own index has none
-        command += [word for name in free for word in ("--exclude-newer-package", f"{name}=false")]
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        command += [word for name in RUNNER for word in ("--exclude-newer-package", f"{name}={now}")]
     with tempfile.TemporaryDirectory() as folder:
         asked, found = Path(folder, "asked.in"), Path(folder, "lock.txt")
         asked.write_text("\n".join([*requirements, *RUNNER]) + "\n")
@@ -86,6 +86,17 @@ def lock(
             said = " ".join(done.stderr.translate(FRAMES).split()) or f"uv ended with {done.returncode}."
             raise (Unsolvable if any(text in said for text in _FOR_GOOD) else UsageError)(said)
         return found.read_text()
+
+
+def with_files(text: str, wheels: Sequence[Path]) -> str:
+    """The lock with these wheels by path, so that another wheel of the same version is another package for uv."""
+    lines = {
+        f"{canonicalize_name(name)}=={version}": path for path in wheels for name, version, *_ in [path.name.split("-")]
+    }
+    return "".join(
+        f"{line.partition('==')[0]} @ {lines[line].as_uri()}\n" if line in lines else f"{line}\n"
+        for line in text.splitlines()
+    )
 
 
 def versions(text: str) -> dict[str, str]:
