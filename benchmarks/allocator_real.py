@@ -8,6 +8,7 @@ has only a capacity; benchmarks/allocator/driver.cpp sends requests to the alloc
 Needs g++, nm and pip.
 """
 
+import contextlib
 import hashlib
 import os
 import random
@@ -23,7 +24,7 @@ import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.predict.allocator import answers, smallest_capacity
+from perfsuite.predict.allocator import CachingAllocator, OutOfMemory, smallest_capacity
 from perfsuite.records.codec import write_bytes
 from perfsuite.trace.tracing import job_of, trace
 from perfsuite.wire.trace import Trace
@@ -113,8 +114,26 @@ def traced_requests(name: str) -> Iterator[Requests]:
 
 
 def ours(requests: Requests) -> Iterator[Answer]:
-    """The model's answers."""
-    return answers(requests.orders, requests.begin, requests.capacity or None)
+    """The model's answer to each request. At request ``begin`` the cache is emptied and the device gets its capacity,
+    which is answered too.
+    """
+    allocator, blocks = CachingAllocator(), {}
+    for at, (number, size, stream) in enumerate(requests.orders):
+        if at == requests.begin:
+            with contextlib.suppress(OutOfMemory):  # the real allocator reports it only at the next request
+                allocator.begin(requests.capacity or None)
+            yield 0, allocator.allocated, allocator.reserved, allocator.segments
+        address = 0
+        if size > 0:
+            try:
+                blocks[number] = allocator.allocate(size, stream)
+            except OutOfMemory:
+                yield None
+                continue
+            address = blocks[number].address
+        elif number in blocks:
+            allocator.release(blocks.pop(number))
+        yield address, allocator.allocated, allocator.reserved, allocator.segments
 
 
 def real(requests: Requests, driver: Path) -> list[Answer]:

@@ -28,22 +28,23 @@ class _Parser(argparse.ArgumentParser):
         self.exit(BAD_INPUT, f"{self.prog}: {message.rstrip('.')}. See {self.prog} --help.\n")
 
 
-def commands() -> Iterable[Any]:
-    """The COMMAND of every file."""
+def commands() -> Iterable[tuple[str, Any]]:
+    """The name and the module of every command."""
     package = importlib.import_module(COMMANDS)
     for found in sorted(pkgutil.iter_modules(package.__path__), key=lambda found: found.name):
         if not found.name.startswith("_"):
-            yield importlib.import_module(f"{COMMANDS}.{found.name}").COMMAND
+            yield found.name, importlib.import_module(f"{COMMANDS}.{found.name}")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code."""
     parser = _Parser(prog="perfsuite", description="Measures and compares the training of language models.")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
-    for command in commands():
-        subparser = subparsers.add_parser(command.name, help=command.help, description=command.help)
+    for name, command in commands():
+        subparser = subparsers.add_parser(name, help=command.HELP, description=command.HELP)
         command.arguments(subparser)
-        subparser.set_defaults(run=command.run, linux=f"perfsuite {command.name}" if command.starts_processes else "")
+        linux = f"perfsuite {name}" if getattr(command, "STARTS_PROCESSES", False) else ""
+        subparser.set_defaults(run=getattr(command, "run", None), linux=linux)
     parsed = parser.parse_args(arguments)
     try:
         if parsed.linux:

@@ -3,15 +3,18 @@ recordings of torch's own (data/allocator, made by benchmarks/allocator_real.py)
 """
 
 import hashlib
+import importlib.util
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from perfsuite.predict.allocator import CachingAllocator, OutOfMemory, answers, replay, segment_size, smallest_capacity
+from perfsuite.predict.allocator import CachingAllocator, OutOfMemory, replay, segment_size, smallest_capacity
 
 MIB = 2**20
 RECORDINGS = sorted((Path(__file__).parent / "data" / "allocator").glob("*.json"))
+SCRIPT = Path(__file__).parents[1] / "benchmarks" / "allocator_real.py"
 
 
 @pytest.mark.parametrize(
@@ -132,13 +135,23 @@ def test_the_capacity_holds_from_the_first_step():
     assert replay(events, 2, capacity_bytes=12 * MIB).reserved == 12 * MIB
 
 
+@pytest.fixture(scope="module")
+def script():
+    """benchmarks/allocator_real.py, which made the recordings."""
+    found = importlib.util.spec_from_file_location("allocator_real", SCRIPT)
+    sys.modules["allocator_real"] = script = importlib.util.module_from_spec(found)
+    found.loader.exec_module(script)
+    return script
+
+
 @pytest.fixture(scope="module", params=RECORDINGS, ids=lambda path: path.stem)
-def recorded(request):
+def recorded(request, script):
     """A recording and the model's answers to it."""
     recording = json.loads(request.param.read_text())
     orders = iter(recording["orders"])
-    requests = zip(orders, orders, orders, strict=True)
-    return recording, list(answers(requests, recording["begin"], recording["capacity"] or None))
+    requests = list(zip(orders, orders, orders, strict=True))
+    begin, capacity = recording["begin"], recording["capacity"]
+    return recording, list(script.ours(script.Requests(name="", orders=requests, begin=begin, capacity=capacity)))
 
 
 def test_there_are_recordings():

@@ -1,6 +1,5 @@
 """``perfsuite baseline``: what it says of each baseline, what it takes from a report, what it removes and remembers."""
 
-import importlib.util
 import shlex
 import subprocess
 import sys
@@ -615,18 +614,6 @@ def test_history_of_an_impossible_ratio_shows_the_rest_and_fails(store, run, rat
 def test_what_fits_nothing_names_the_nearest(expression, sentence):
     """The first word that is in no name is reported; where each is in some name, nothing was mistyped."""
     assert hint(expression, ["gpt2_tiny-zero2-cpu_x2", "test_cell[t5_tiny-zero3+bf16-cpu_x2]"]) == sentence
-
-
-@pytest.mark.skipif(not importlib.util.find_spec("plotly"), reason="needs plotly")
-def test_history_is_plotted(store, run):
-    """A line per metric that has moved, from 1 to its product, in a page that needs no network."""
-    accepted(store, 20, 21, 22)
-    status, lines, _ = run("history", "--html", "drift.html")
-    page = Path("drift.html").read_text()
-
-    assert status == 0 and lines[-1] == "Written: drift.html"
-    assert f"{CELL} peak memory" in page and "1.1" in page and "http" not in page.split("<script")[0]
-    assert not Path("plotly.min.js").exists()
 
 
 def test_no_torch():

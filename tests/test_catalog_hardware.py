@@ -180,14 +180,13 @@ def test_the_driver_keeps_a_little(device):
 
 @every_device
 def test_units(device):
-    """Every figure is of the size that its unit gives it: bytes, bytes per second, FLOP/s and watts."""
+    """Every figure is of the size that its unit gives it: bytes, bytes per second and FLOP/s."""
 
     assert 8 * 2**30 < device.memory_bytes < 512 * 2**30
     assert device.memory_bytes % MIB == 0
     assert 1e11 < device.memory_bandwidth < 1e13
     assert 1e10 < device.host_bandwidth < 1e11
     assert device.link_bandwidth == 0 or device.host_bandwidth < device.link_bandwidth < 1e12
-    assert 50 < device.power_watts <= 1000
     assert all(1e12 < flops < 1e16 for flops in device.dense_flops.values())
     assert device.source
 

@@ -2,6 +2,7 @@
 
 import msgspec
 import pytest
+from explained_faults import EXPLAINED
 from gate_samples import METRICS, baseline, measurement, times, with_measurement
 from hypothesis import given
 from hypothesis import strategies as st
@@ -16,7 +17,6 @@ from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Launch
 from perfsuite.records.suspects import MOST, expand, fold
 from perfsuite.report.verdict import render
-from perfsuite.selftest.explained import EXPLAINED
 from perfsuite.wire.sample import Reading
 
 MIB = 2**20
@@ -38,7 +38,7 @@ def note(new, old):
 def test_a_regression_names_category_operator_and_module(measure, catalog, fault):
     """The verdict on a real cell into which a fault was put."""
     cell, named = EXPLAINED[fault]
-    good, bad = measure(cell), measure(cell, f"perfsuite.selftest.explained:{fault}")
+    good, bad = measure(cell), measure(cell, f"explained_faults:{fault}")
     old = Baseline(format=FORMAT, cell=cell, date="", commit="", measurement=good)
     strategy = cell.split("-")[1]
     verdict = judge(bad, old, catalog.metrics("training"), strategy=strategy)

@@ -69,7 +69,7 @@ def test_ranks_fold() -> None:
 def test_a_cell_that_failed_keeps_its_flags() -> None:
     """An allocator's setting may be why memory ran out."""
     failure = msgspec.structs.replace(OOM, flags=RING)
-    told = failed(CELL, failure, world_size=2, machine=MACHINE, wall_seconds=1.0, capacity_bytes=None)
+    told = failed(CELL, failure, machine=MACHINE, wall_seconds=1.0, capacity_bytes=None)
 
     assert told.flags == RING
 

@@ -250,7 +250,7 @@ def test_a_sum_beyond_all_floats_is_an_error():
 @pytest.mark.parametrize(("failure", "outcome"), [(OOM, "oom"), (UNSUPPORTED, "unsupported"), (KILLED, "failed")])
 def test_a_failure_is_a_measurement_with_its_outcome(failure, outcome):
     """Only out of memory and unsupported are outcomes of their own; whatever else went wrong is "failed"."""
-    record = failed(CELL, failure, world_size=2, machine=MACHINE, wall_seconds=1.0, capacity_bytes=GIB)
+    record = failed(CELL, failure, machine=MACHINE, wall_seconds=1.0, capacity_bytes=GIB)
 
     assert (record.outcome, record.failure, record.readings) == (outcome, failure, {})
 

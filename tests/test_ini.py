@@ -110,15 +110,15 @@ def options(parser):
             yield action
 
 
-@pytest.mark.parametrize("command", list(commands()), ids=lambda command: command.name)
-def test_no_command_has_a_default_of_its_own(command):
+@pytest.mark.parametrize(("name", "command"), [pytest.param(*one, id=one[0]) for one in commands()])
+def test_no_command_has_a_default_of_its_own(name, command):
     """What pytest's ini can say has no other default anywhere, and --help names the setting."""
     parser = argparse.ArgumentParser()
     command.arguments(parser)
     shared = [one for one in options(parser) if one.dest in ("baselines", "catalog", "time_tolerance")]
 
     assert all(one.default is None and f"perf_{one.dest} in pytest's ini" in one.help for one in shared)
-    assert shared or command.name == "ladder"
+    assert shared or name == "ladder"
 
 
 def test_a_command_finds_pytests_baselines(repository, capsys):

@@ -652,7 +652,7 @@ BUILD = ["ladder", "build", "packaging", "--suite", "SUITE", "--folder", "here"]
         ([*BUILD, "--from", "22.0", "--hold", "six==77"], "No release of six named '77'"),
         ([*BUILD, "--from", "22.0", "--hold", "packaging==23.0"], "whose releases are the rungs"),
         ([*BUILD, "--from", "22.0", "--set", "oops"], "write NAME=VALUE"),
-        ([*BUILD, "--from", "22.0", "--python", "9.9"], "uv finds none"),
+        ([*BUILD, "--from", "22.0", "--python", "9.9"], "No interpreter found for Python 9.9"),
         (["ladder", "build", "packaging", "--from", "22.0", "--suite", "data"], "No suite named 'data'"),
         (["ladder", "build", "packaging", "--from", "22.0", "--suite", "."], "it has no __init__.py"),
         (["ladder", "run"], "none is built yet"),

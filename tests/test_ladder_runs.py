@@ -9,7 +9,6 @@ import shutil
 import tomllib
 from collections import namedtuple
 from pathlib import Path
-from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -17,10 +16,9 @@ from rich.console import Console
 from test_ladder import _benchmarks, _gave, _git, _ladder, _perfsuite, _story, _suite
 
 from perfsuite.cli import main
-from perfsuite.commands.ladder.rungs import summary
+from perfsuite.commands.ladder.run import summary
 from perfsuite.errors import FileError, UsageError
 from perfsuite.history import _asv, asv, confirm, files, ladder, results, site
-from perfsuite.history.confirm import Check
 from perfsuite.history.ladder import called
 from perfsuite.history.results import Value
 from perfsuite.history.steps import Step
@@ -97,20 +95,6 @@ def test_what_can_be_run_is_confirmed_all_the_same(tmp_path, monkeypatch):
     assert list(refused) == [other]
     assert confirm.known(tmp_path, EXACT).confirmed
     assert [ran.count(name) for name in "123"] == [2, 2, 1]
-
-
-@pytest.mark.parametrize(("step", "often"), [(UP, 1), (EXACT, 2)])
-def test_a_check_that_a_failed_run_spoilt_is_made_whole(step, often, tmp_path, monkeypatch):
-    """Earlier versions kept rounds of failed runs: those rounds are made again, and no others."""
-    rounds = confirm.often(step.noisy, 4)
-    again = {"old_again": (None,) * often + (1.0,) * (rounds - often), "new_again": (2.0,) * rounds}
-    names = {"benchmark": "b", "old_rung": "1", "new_rung": "2", "old": 1.0, "new": 2.0}
-    codec.write(confirm._path(tmp_path, step), Check(date="", **names, **again, confirmed=False, rounds=rounds))
-    ran = _answers(monkeypatch, lambda rung, _: float(rung))
-    confirm.confirm(tmp_path, _ladder(tmp_path), [step], 4)
-
-    assert ran.count("1") == often
-    assert confirm.known(tmp_path, step).confirmed
 
 
 @pytest.fixture(scope="module")
@@ -413,7 +397,7 @@ def test_what_others_wrote_is_no_html_in_markdown():
 )
 def test_another_asv_is_refused(release, found, tmp_path, monkeypatch):
     """A ladder uses private functions of asv, so it needs a release that is known to have them."""
-    monkeypatch.setattr(asv.metadata, "version", lambda _: release)
+    monkeypatch.setattr(asv, "version_of", lambda _: release)
 
     with pytest.raises(UsageError, match=re.escape(f"Ladders need asv{asv.RELEASES}, and {found} installed here: pip")):
         asv.configure(tmp_path, _ladder(tmp_path))
@@ -421,7 +405,7 @@ def test_another_asv_is_refused(release, found, tmp_path, monkeypatch):
 
 def test_no_asv_is_refused(tmp_path, monkeypatch):
     """In the same sentence."""
-    monkeypatch.setattr(asv.metadata, "version", Mock(side_effect=asv.metadata.PackageNotFoundError))
+    monkeypatch.setattr(asv, "version_of", lambda _: "")
 
     with pytest.raises(UsageError, match="and none is installed here"):
         asv.configure(tmp_path, _ladder(tmp_path))

@@ -3,11 +3,9 @@
 import re
 
 import pytest
-from sampling import slow_unless
 
 from perfsuite.cell import parse_cell
 from perfsuite.cli import main
-from perfsuite.commands import memory
 from perfsuite.commands.fit import costs
 from perfsuite.predict.memory import predict
 from perfsuite.records.formats import FORMAT
@@ -106,7 +104,6 @@ def test_offload_is_shown_apart(capsys):
         (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),
         ([*TINY, "--sweep", "batch", "--timeline", "x.html"], "--plot draws a sweep"),
         ([*TINY, "--plot", "x.html"], "add --sweep"),
-        ([*TINY, "--sweep", "strategy"], "--sweep strategy chooses the strategies"),
         ([*TINY, "--timeline", "step.png"], "--timeline names step.png: it must be a file *.html"),
         ([*TINY, "--timeline", "no/where.html"], "in an existing folder"),
         ([*TINY, "-b", "1000000000"], "A forward of 64,000,000,000 tokens exceeds every device"),
@@ -146,15 +143,13 @@ TECHNIQUES = (Technique(name="broken", slot="broken", order=99, meaning="Fails."
 """
 
 
-@pytest.mark.parametrize("command", slow_unless("fit".__eq__, ["fit", "memory"]))
-def test_a_training_that_fails_says_nothing_of_the_others(tmp_path, capsys, monkeypatch, command):
-    """Both a ranking and a sweep tell of all other cells, why this one is not predicted, and exit with 1."""
+def test_a_training_that_fails_says_nothing_of_the_others(tmp_path, capsys):
+    """A ranking tells of all other cells, why this one is not predicted, and exits with 1."""
     (tmp_path / "techniques").mkdir()
     (tmp_path / "techniques" / "broken.py").write_text(BROKEN)
     names = ["single+bf16", "single+broken"]
-    monkeypatch.setattr(memory, "STRATEGIES", names)
-    more = ["--strategy", *names] if command == "fit" else ["--sweep", "strategy"]
-    status = main([command, "gpt2_tiny", "--hardware", "rtx3090_x1", "--catalog", str(tmp_path), *more])
+    cells = ["fit", "gpt2_tiny", "--hardware", "rtx3090_x1", "--strategy", *names]
+    status = main([*cells, "--catalog", str(tmp_path)])
     printed = capsys.readouterr().out
 
     assert status == 1

@@ -25,7 +25,7 @@ MODELS = (
 from perfsuite.catalog.definitions import Device
 DEVICES = (
     Device(name="my_gpu", matches=("my gpu",), memory_bytes=2**30, memory_bandwidth=1e9, dense_flops={"fp32": 1e12},
-           link_bandwidth=0, host_bandwidth=1e9, power_watts=10, source="ours"),
+           link_bandwidth=0, host_bandwidth=1e9, source="ours"),
 )
 """,
     "engines/mine.py": """

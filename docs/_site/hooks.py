@@ -39,8 +39,8 @@ def parser() -> argparse.ArgumentParser:
     """The parser of `perfsuite`, as perfsuite.cli.main builds it."""
     made = argparse.ArgumentParser(prog="perfsuite")
     subparsers = made.add_subparsers(metavar="COMMAND", required=True)
-    for command in commands():
-        command.arguments(subparsers.add_parser(command.name, help=command.help, description=command.help))
+    for name, command in commands():
+        command.arguments(subparsers.add_parser(name, help=command.HELP, description=command.HELP))
     return made
 
 

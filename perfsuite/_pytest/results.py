@@ -46,8 +46,7 @@ def is_told(report: pytest.TestReport) -> bool:
 def without_measurement(cell: Cell, catalog: Catalog, sentence: str) -> Result:
     """The red result of a cell without a measurement that could be compared."""
     failure = Failure(kind="result", rank=None, message=sentence)
-    machine, ranks = describe(cell.hardware, catalog), cell.hardware.world_size
-    measurement = failed(cell.id, failure, world_size=ranks, machine=machine, wall_seconds=0.0, capacity_bytes=None)
+    measurement = failed(cell.id, failure, machine=describe(cell.hardware, catalog))
     verdict = Verdict(cell=cell.id, status="failed", headline=sentence)
     return Result(measurement=measurement, baseline=None, verdict=verdict)
 

@@ -150,7 +150,6 @@ class Device:
     dense_flops: Mapping[str, float]
     link_bandwidth: float
     host_bandwidth: float
-    power_watts: float
     source: str
     compute_capability: float | None = None  # NVIDIA's, by which torch selects kernels
     measured_matmul_flops: float | None = None  # the best published bf16 (fp16 before Ampere) matmul
@@ -277,14 +276,15 @@ class Metric:
 
     ``fold`` joins the ranks' values: "max" (the fullest rank runs out of memory first, and the slowest rank determines
     the step time), "sum" or "mean". ``hold`` names a rule of ``gate/rules`` or of the user's ``rules/``: "exact"
-    (equality of the value and its parts), "close" (every sample within the precision's bound), "error" (at most twice
-    the baseline's, or what the precision explains), "time" (the median, on the machine that recorded it) or "shown"
-    (must exist and be finite, without a limit). ``worse`` says which direction is bad: "higher", "lower" or
-    "different". ``derive`` computes the number from the other folded readings and the world size, instead of from the
-    ranks. ``processes`` are the kinds of cells (Engine.process) that have it. ``depends_on`` names versions ("python")
-    whose minor release must be the same on both sides, or the metric is not held. ``every_part`` explains a difference
-    by all parts that moved, since a small move may cause a larger one. ``coarse`` marks a time with few samples per
-    launch: it gets a wider tolerance on a shared machine, where a slow period outlasts a step.
+    (equality of the value and its parts), "close" (every sample within the precision's bound), "error" (at most
+    twice the baseline's, or what the precision explains), "time" (the median, on the machine that recorded it) or
+    "shown" (must exist and be finite, without a limit). ``worse`` says which direction is bad: "higher", "lower" or
+    "different". ``derive`` computes the number from the other folded readings and the world size, instead of from
+    the ranks. ``processes`` are the kinds of cells (Engine.process) that have it, by default those of its meter.
+    ``depends_on`` names versions ("python") whose minor release must be the same on both sides, or the metric is
+    not held. ``every_part`` explains a difference by all parts that moved, since a small move may cause a larger
+    one. ``coarse`` marks a time with few samples per launch: it gets a wider tolerance on a shared machine, where a
+    slow period outlasts a step.
     """
 
     name: str
@@ -295,9 +295,9 @@ class Metric:
     worse: Literal["higher", "lower", "different"] = "higher"
     bound: float = 1e-4  # relative, for a "close" metric in fp32
     column: int | None = None  # its place in the summary table; None: not in the table
-    optional: bool = False  # may be missing if the device cannot measure it
+    optional: bool = False  # may be missing: the device cannot measure it, or it is newer than a baseline
     derive: Callable[[Mapping[str, Any], int], float | None] | None = None
-    processes: tuple[str, ...] = OF_MODELS
+    processes: tuple[str, ...] = ()
     depends_on: tuple[str, ...] = ()
     every_part: bool = False
     coarse: bool = False

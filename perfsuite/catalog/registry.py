@@ -16,7 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perfsuite.catalog.definitions import TASKS, Device, Engine, Metric, Model, Study, Technique
+from perfsuite.catalog.definitions import OF_MODELS, TASKS, Device, Engine, Metric, Model, Study, Technique
 from perfsuite.errors import FileError, UnknownName, UsageError
 
 
@@ -128,6 +128,9 @@ class Catalog:
                 raise FileError(f"{origin} must define {expected.attribute}, a tuple of {expected.type.__name__}.")
             if expected.code and not callable(getattr(module, expected.code, None)):
                 raise FileError(f"{origin} must define {expected.code}, a class that measures {expected.attribute}.")
+            if kind == "metric":
+                watched = getattr(module.METER, "processes", OF_MODELS)
+                items = tuple(item if item.processes else replace(item, processes=watched) for item in items)
             yield from ((origin, item) for item in items)
         if kind == "model":
             yield from (("the conftest", model) for model in self.extra_models)

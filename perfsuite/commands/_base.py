@@ -1,10 +1,9 @@
-"""The type of a subcommand, and the options that several of them share."""
+"""The options that several subcommands share."""
 
 import argparse
 import math
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from perfsuite.catalog.definitions import Model, Workload
@@ -18,20 +17,6 @@ from perfsuite.kernels import CHOICES, PORTABLE, kernels_key
 from perfsuite.measure.runner import Settings, check_settings
 from perfsuite.studies._rows import Length
 from perfsuite.units import parse_bytes
-
-
-@dataclass(frozen=True, kw_only=True)
-class Command:
-    """``arguments`` adds the options to the parser; ``run`` returns the exit code or raises PerfsuiteError.
-
-    ``starts_processes``: it starts ranks or traces, which only Linux can.
-    """
-
-    name: str
-    help: str
-    arguments: Callable[[argparse.ArgumentParser], None]
-    run: Callable[[argparse.Namespace], int]
-    starts_processes: bool = False
 
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
@@ -130,6 +115,21 @@ def settings_of(arguments: argparse.Namespace, capacity: str | None = None) -> S
     )
     check_settings(settings)
     return settings
+
+
+def add_select(parser: argparse.ArgumentParser, required: bool = False, what: str = "cells") -> None:
+    """``-k``."""
+    alone = "; a cell's whole id selects only that cell" if what == "cells" else ""
+    text = f"Only {what} whose name contains this, with and, or, not and parentheses, as in pytest's -k{alone}."
+    parser.add_argument("-k", dest="expression", default="", required=required, metavar="EXPR", help=text)
+
+
+def check_counts(arguments: argparse.Namespace, *names: str) -> None:
+    """Raise UsageError for one of these options that is below 1."""
+    for name in names:
+        number = getattr(arguments, name)
+        if number is not None and number < 1:
+            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {number}.")
 
 
 def add_length(parser: argparse.ArgumentParser, default: str = "") -> None:

@@ -6,12 +6,13 @@ could not be decided.
 
 import argparse
 from collections import Counter
+from contextlib import closing
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cell import make_cell, parse_cell
-from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
+from perfsuite.commands._base import add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._cells import add_cells, cells_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
@@ -26,6 +27,8 @@ from perfsuite.report.ab import render_ab
 from perfsuite.report.live import LiveLine
 from perfsuite.wire.record import Record
 
+HELP = "Compare two releases, revisions or strategies."
+STARTS_PROCESSES = True
 FORMAT = 2
 EXIT = {"failed": 1, "regressed": 1, "undecided": 3}
 
@@ -90,10 +93,9 @@ def run(arguments: argparse.Namespace) -> int:
     on_cpu = all(one.kind == "cpu" for one in hardware)
     interleave = arguments.interleave or ("steps" if on_cpu else "launches")
     session = Experiment(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
-    live = LiveLine(settings.all_steps_of)
     print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
     found: list[Comparison] = []
-    try:
+    with closing(session), closing(LiveLine(settings.all_steps_of)) as live:
         for cell in session.cells:
             comparison = session.compare(cell, live.show)
             live.clear()
@@ -108,9 +110,6 @@ def run(arguments: argparse.Namespace) -> int:
                     comparisons=found,
                 )
                 codec.write(arguments.report, report)
-    finally:
-        live.clear()
-        session.close()
     counts = Counter(one.verdict.status for one in found)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
     print(f"\n{len(found)} {'cell' if len(found) == 1 else 'cells'}: {told}")
@@ -135,12 +134,3 @@ def _cells(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
             " --hardware cpu_x2. All other sides (transformers==5.22.0, git:main, here) need cells or -k."
         )
     return [make_cell(arguments.model, arguments.a, arguments.hardware, catalog).id]
-
-
-COMMAND = Command(
-    name="ab",
-    help="Compare two releases, revisions or strategies.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

@@ -2,16 +2,26 @@
 
 import argparse
 import dataclasses
+from collections.abc import Sequence
 
-from perfsuite.cell import Cell, parse_hardware
-from perfsuite.commands._base import Command, add_catalog, catalog_of
-from perfsuite.commands.memory import STRATEGIES, add_workload, possible, predict_each, workload_of
-from perfsuite.errors import UsageError
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell, Hardware, make_cell, parse_hardware
+from perfsuite.commands._base import add_catalog, catalog_of
+from perfsuite.commands.memory import add_workload, predict_each, workload_of
+from perfsuite.errors import Refused, UsageError
 from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import headroom
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes
 
+HELP = "Which strategies fit into a device's memory."
+STARTS_PROCESSES = True
+STRATEGIES = (  # by default
+    "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor", "single+bf16+adamw8bit", "single+bf16+lora+ckpt",
+    "ddp+bf16", "ddp+bf16+ckpt", "zero1+bf16", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp1+bf16",
+    "fsdp2+bf16", "fsdp2+bf16+ckpt", "zero2+bf16+ckpt+offload_optimizer", "zero3+bf16+ckpt+offload", "tp+bf16+ckpt",
+    "pp_1f1b+bf16+ckpt+acc4",
+)  # fmt: skip
 COSTS = {  # none if empty
     **dict.fromkeys(("bf16", "fp16", "tf32", "acc", "adamw_foreach", "adamw_fused"), ""),
     **dict.fromkeys(("adamw8bit", "adamw8bit_ao"), "moments rounded to 8 bits"),
@@ -84,6 +94,26 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if any(one.outcome == "fits" for one in ranked) and not failed else 1
 
 
+def possible(
+    model: str, strategies: Sequence[str], hardware: Hardware, catalog: Catalog
+) -> tuple[list[Cell], list[str]]:
+    """The strategies on all ranks, or on one if they cannot have more; and why others are impossible."""
+    cells, refused = [], []
+    for strategy in strategies:
+        alone = catalog.get("engine", strategy.partition("+")[0]).max_ranks == 1
+        ranks = [hardware, dataclasses.replace(hardware, ranks=1, nodes=1)]
+        reasons = []
+        for where in ranks[::-1] if alone else ranks:
+            try:
+                cells.append(make_cell(model, strategy, where.name, catalog))
+                break
+            except Refused as error:
+                reasons.append(str(error))
+        else:
+            refused.append(reasons[0])
+    return cells, refused
+
+
 def costs(cell: Cell, prediction: Prediction) -> str:
     """What the strategy costs in addition to memory; unknown costs are named as such."""
     engine = cell.strategy.engine.name
@@ -91,8 +121,3 @@ def costs(cell: Cell, prediction: Prediction) -> str:
     told = [MESSAGES.get(engine, f"{engine}: unknown"), *(COSTS.get(name, f"{name}: unknown") for name in names)]
     told += [f"{show_bytes(prediction.host_bytes)} per rank on the host"] if prediction.host_bytes else []
     return "; ".join(filter(None, told)) or "nothing"
-
-
-COMMAND = Command(
-    name="fit", help="Which strategies fit into a device's memory.", arguments=arguments, run=run, starts_processes=True
-)

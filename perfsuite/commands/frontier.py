@@ -3,13 +3,13 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from contextlib import closing
 
 from rich.table import Table
 
 from perfsuite.catalog.expressions import hint, matcher
 from perfsuite.cell import Cell, parse_hardware
-from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
-from perfsuite.commands._select import add_select
+from perfsuite.commands._base import add_catalog, add_select, add_settings, catalog_of, check_counts, settings_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.capacity import capacity_of, headroom_of, most_of
 from perfsuite.launch.machine import why_absent
@@ -20,6 +20,8 @@ from perfsuite.report.tables import bare_table, print_table
 from perfsuite.studies._frontier import Answer, answer, of_micro_batches, of_models
 from perfsuite.units import show_bytes
 
+HELP = "The largest micro-batch or model that fits a capacity."
+STARTS_PROCESSES = True
 MOST = 65536
 ABSENT = "–"
 
@@ -41,10 +43,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Probe and print. Exit code 1 if a probe failed for another reason than memory."""
     catalog = catalog_of(arguments)
-    for name in ("micro_batch", "sequence_length", "most"):
-        number = getattr(arguments, name)
-        if number is not None and number < 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {number}.")
+    check_counts(arguments, "micro_batch", "sequence_length", "most")
     if arguments.micro_batch and not arguments.models:
         raise UsageError("--micro-batch is the unknown here; give it only with --models.")
     hardware = parse_hardware(arguments.hardware, catalog)
@@ -68,17 +67,13 @@ def run(arguments: argparse.Namespace) -> int:
         questions = of_micro_batches(models, arguments.strategy, hardware.name, length, arguments.most, catalog)
     if all(question.refused for question in questions):
         raise UsageError(questions[0].refused)
-    live, runner = LiveLine(settings.all_steps_of), Runner(catalog, settings)
+    with closing(LiveLine(settings.all_steps_of)) as live, closing(Runner(catalog, settings)) as runner:
 
-    def tell(cell: Cell, measurement: Measurement) -> None:
-        live.clear()
-        print(f"{cell.id}  {_told(measurement)}", flush=True)
+        def tell(cell: Cell, measurement: Measurement) -> None:
+            live.clear()
+            print(f"{cell.id}  {_told(measurement)}", flush=True)
 
-    try:
         answers = [answer(question, runner, tell, live.show) for question in questions]
-    finally:
-        live.clear()
-        runner.close()
     print()
     print_table(table(answers, "largest model" if arguments.models else "largest micro-batch"))
     failed = [one.unanswered for one in answers if one.unanswered and one.unanswered.outcome == "failed"]
@@ -122,12 +117,3 @@ def _told(measurement: Measurement) -> str:
         return f"{measurement.outcome}: {failure.message if failure else 'no reason was recorded'}"
     missing = "oom" if failure.missing_bytes is None else f"oom, at least {show_bytes(failure.missing_bytes)} missing"
     return missing + (f" (most of it {most_of(failure.parts)})" if failure.parts else "")
-
-
-COMMAND = Command(
-    name="frontier",
-    help="The largest micro-batch or model that fits a capacity.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

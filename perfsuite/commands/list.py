@@ -7,11 +7,13 @@ from rich.table import Table
 from rich.text import Text
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.commands._support import add_file, print_support
 from perfsuite.errors import UsageError
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes, show_count, show_flops
+
+HELP = "List all names, and what goes with what."
 
 
 def models(catalog: Catalog) -> Table:
@@ -66,11 +68,7 @@ def studies(catalog: Catalog) -> Table:
 
 
 TABLES: dict[str, Callable[[Catalog], Table]] = {
-    "models": models,
-    "engines": engines,
-    "techniques": techniques,
-    "hardware": hardware,
-    "studies": studies,
+    table.__name__: table for table in (models, engines, techniques, hardware, studies)
 }
 
 
@@ -104,6 +102,3 @@ def _name(name: str, refused: str) -> Text:
 
 def _or_refused(text: str, refused: str) -> str:
     return f"refused: {refused}" if refused else text
-
-
-COMMAND = Command(name="list", help="List all names, and what goes with what.", arguments=arguments, run=run)

@@ -2,33 +2,27 @@
 
 import argparse
 import dataclasses
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, Hardware, make_cell, parse_cell, parse_hardware, taken, why_too_long
-from perfsuite.commands._base import Command, add_catalog, catalog_of, with_lengths
+from perfsuite.cell import Cell, make_cell, parse_cell, parse_hardware, taken, why_too_long
+from perfsuite.commands._base import add_catalog, catalog_of, with_lengths
 from perfsuite.errors import Refused, UsageError
+from perfsuite.launch.machine import cores
 from perfsuite.paths import check_output
-from perfsuite.predict.memory import attempt, predict
+from perfsuite.predict.memory import attempt, predict, unsupported
 from perfsuite.predict.timeline import draw, draw_sweep
-from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import bar, explain, largest, parts, ranking
 from perfsuite.report.tables import print_table
 from perfsuite.units import show_bytes
 from perfsuite.wire.failure import Failure
 
-# The values of a sweep: micro-batch and length doubled, and common strategies.
-DOUBLINGS = 6
-STRATEGIES = (
-    "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor", "single+bf16+adamw8bit", "single+bf16+lora+ckpt",
-    "ddp+bf16", "ddp+bf16+ckpt", "zero1+bf16", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp1+bf16",
-    "fsdp2+bf16", "fsdp2+bf16+ckpt", "zero2+bf16+ckpt+offload_optimizer", "zero3+bf16+ckpt+offload", "tp+bf16+ckpt",
-    "pp_1f1b+bf16+ckpt+acc4",
-)  # fmt: skip
+HELP = "How much memory a training needs, and for what."
+STARTS_PROCESSES = True
+DOUBLINGS = 6  # of a sweep
 BAR = 40
 
 
@@ -58,19 +52,10 @@ def predict_each(
     """The predictions, with as many traces at once as this process has cores, and whether a trace failed. A failed cell
     is not predicted, with the reason; the others are.
     """
-    cores = max(1, len(os.sched_getaffinity(0)))
     padded, fresh = not arguments.unpadded, arguments.fresh
-    found = attempt(cells, catalog, processes=cores, padded=padded, counted=False, fresh=fresh)
+    found = attempt(cells, catalog, processes=cores(), padded=padded, counted=False, fresh=fresh)
     told = [
-        Prediction(
-            format=FORMAT,
-            cell=cell.id,
-            outcome="unsupported",
-            reason=f"its trace failed: {one.message}",
-            world_size=cell.hardware.world_size,
-        )
-        if isinstance(one, Failure)
-        else one
+        unsupported(cell, f"its trace failed: {one.message}") if isinstance(one, Failure) else one
         for cell, one in zip(cells, found, strict=True)
     ]
     return told, any(isinstance(one, Failure) for one in found)
@@ -84,7 +69,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_workload(parser)
     parser.add_argument("--explain", action="store_true", help="Explain the figure, from the usual estimate by hand.")
     parser.add_argument("--timeline", type=Path, metavar="FILE.html", help="Draw live memory over a step.")
-    parser.add_argument("--sweep", choices=("batch", "seq", "strategy"), help="Predict the cell for several of these.")
+    parser.add_argument("--sweep", choices=("batch", "seq"), help="Predict the cell for several of these.")
     parser.add_argument("--plot", type=Path, metavar="FILE.html", help="Draw the sweep: needed memory, by category.")
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
     add_catalog(parser)
@@ -127,12 +112,10 @@ def _check_options(arguments: argparse.Namespace) -> None:
         )
     if arguments.sweep and (arguments.timeline or arguments.explain):
         raise UsageError("--timeline and --explain are for one cell, --sweep is for several; --plot draws a sweep.")
-    if arguments.sweep == "strategy" and arguments.strategy is not None:
-        raise UsageError("--sweep strategy chooses the strategies: leave out --strategy, or use perfsuite fit.")
     check_output("--timeline", arguments.timeline, ".html")
     check_output("--plot", arguments.plot, ".html")
     if arguments.plot and not arguments.sweep:
-        raise UsageError("--plot draws a sweep: add --sweep batch, seq or strategy. --timeline draws one cell.")
+        raise UsageError("--plot draws a sweep: add --sweep batch or seq. --timeline draws one cell.")
 
 
 def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
@@ -148,12 +131,11 @@ def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
 
 
 def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
-    cells, names, refused = _variants(cell, arguments, catalog)
+    cells, names = _variants(cell, arguments)
     found, failed = predict_each(cells, arguments, catalog)
     print(f"{cell.id} by {arguments.sweep}: predicted, not measured")
     print()
     print_table(ranking(found, names))
-    print("".join(f"\n{reason}" for reason in refused), end="\n" if refused else "")
     if arguments.sweep == "seq" and len(cells) < DOUBLINGS:
         print(f"\n{cell.model.name} has learned {cell.model.positions:,} positions, so no sequence can be longer.")
     print()
@@ -170,49 +152,11 @@ def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
     return int(failed)
 
 
-def _variants(
-    cell: Cell, arguments: argparse.Namespace, catalog: Catalog
-) -> tuple[Sequence[Cell], list[str], Sequence[str]]:
-    """The cells of a sweep, the name of each in it, and why others are left out. Lengths end with the model's learned
-    positions.
-    """
-    if arguments.sweep == "strategy":
-        hardware = parse_hardware(arguments.hardware, catalog) if arguments.hardware else cell.hardware
-        found, refused = possible(cell.model.name, STRATEGIES, hardware, catalog)
-        cells = [dataclasses.replace(one, workload=cell.workload) for one in found]
-        return cells, [f"{one.strategy.name} on {one.hardware.name}" for one in cells], refused
+def _variants(cell: Cell, arguments: argparse.Namespace) -> tuple[list[Cell], list[str]]:
+    """The cells of a sweep, and the name of each in it. Lengths end with the model's learned positions."""
     field, letter = {"batch": ("micro_batch", "b"), "seq": ("sequence_length", "s")}[arguments.sweep]
     first = getattr(cell.workload, field) if arguments.sweep == "batch" else max(1, getattr(cell.workload, field) // 4)
     works = [dataclasses.replace(cell.workload, **{field: first * 2**power}) for power in range(DOUBLINGS)]
     works = [work for work in works if not why_too_long(cell.model, work)]
     cells = [dataclasses.replace(cell, workload=work) for work in works]
-    return cells, [f"{letter}{getattr(work, field)}" for work in works], ()
-
-
-def possible(
-    model: str, strategies: Sequence[str], hardware: Hardware, catalog: Catalog
-) -> tuple[list[Cell], list[str]]:
-    """The strategies on all ranks, or on one if they cannot have more; and why others are impossible."""
-    cells, refused = [], []
-    for strategy in strategies:
-        alone = catalog.get("engine", strategy.partition("+")[0]).max_ranks == 1
-        ranks = [hardware, dataclasses.replace(hardware, ranks=1, nodes=1)]
-        reasons = []
-        for where in ranks[::-1] if alone else ranks:
-            try:
-                cells.append(make_cell(model, strategy, where.name, catalog))
-                break
-            except Refused as error:
-                reasons.append(str(error))
-        else:
-            refused.append(reasons[0])
-    return cells, refused
-
-
-COMMAND = Command(
-    name="memory",
-    help="How much memory a training needs, and for what.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)
+    return cells, [f"{letter}{getattr(work, field)}" for work in works]

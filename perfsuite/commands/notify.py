@@ -8,13 +8,13 @@ import urllib.request
 from importlib.util import find_spec
 from pathlib import Path
 
-from perfsuite.commands._base import Command
 from perfsuite.commands._reports import files_of, read_run
 from perfsuite.errors import UsageError
 from perfsuite.news.regressions import News
 from perfsuite.records import codec
 from perfsuite.upgrade.outcome import UpgradeReport
 
+HELP = "Open, update and close an issue for each regression, or send a message."
 API = "https://api.github.com"
 MOST_LINES = 20  # of a message
 SECONDS = 30.0
@@ -89,8 +89,3 @@ def _send(webhook: str, lines: list[str]) -> None:
     except OSError as error:
         reason = getattr(error, "reason", error)
         raise UsageError(f"The server of --webhook does not answer: {reason}.") from error
-
-
-COMMAND = Command(
-    name="notify", help="Open, update and close an issue per regression; send a message.", arguments=arguments, run=run
-)

@@ -8,7 +8,7 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware, parse_hardware
-from perfsuite.commands._base import Command, add_catalog, catalog_of, with_lengths
+from perfsuite.commands._base import add_catalog, catalog_of, check_counts, with_lengths
 from perfsuite.errors import Refused, UsageError
 from perfsuite.paths import check_output
 from perfsuite.predict.plan.answer import Wish, plan
@@ -18,6 +18,8 @@ from perfsuite.records.prediction import Plan
 from perfsuite.report.plan import breakdown, choices, scaling, summary
 from perfsuite.report.tables import print_table
 from perfsuite.units import parse_bytes, parse_days, parse_network
+
+HELP = "Which layout trains fastest, for how long."
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -73,8 +75,7 @@ def wish_of(arguments: argparse.Namespace) -> Wish:
     for name, number in (("--tokens", arguments.tokens), ("--batch", arguments.batch), ("--price", arguments.price)):
         if number is not None and not 0 < number < math.inf:
             raise UsageError(f"{name} must be a number above 0, not {number}.")
-    if arguments.top < 1:
-        raise UsageError(f"--top must be 1 or more, not {arguments.top}.")
+    check_counts(arguments, "top")
     if arguments.min_nodes and arguments.deadline:
         raise UsageError("--min-nodes and --deadline both choose the number of nodes: give one of them.")
     return Wish(
@@ -122,6 +123,3 @@ def _largest(model: Model, hardware: Hardware, wish: Wish, catalog: Catalog) -> 
         if plan(one, hardware, wish).layouts:
             return one
     raise Refused(f"No model of the family {model.family} fits on {hardware.name}.")
-
-
-COMMAND = Command(name="plan", help="Which layout trains fastest, for how long.", arguments=arguments, run=run)

@@ -5,12 +5,13 @@ Exit code 1 if one is missed, caught falsely or fails.
 
 import argparse
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 from rich.text import Text
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.measure.runner import Watch
 from perfsuite.paths import check_output
 from perfsuite.records import codec
@@ -22,6 +23,8 @@ from perfsuite.replay.regression import Regression, all_regressions, named
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import bare_table, print_table
 
+HELP = "Run real regressions of past releases again, and show that each is caught."
+STARTS_PROCESSES = True
 FILE = Path("docs", "replay.jsonl")
 BAD = ("missed", "false catch", "failed")
 
@@ -44,11 +47,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_output("--file", arguments.file)
     records = load(arguments.file)
     if not arguments.list:
-        live = LiveLine(SETTINGS.all_steps_of)
-        try:
+        with closing(LiveLine(SETTINGS.all_steps_of)) as live:
             records = replay(chosen, records, catalog, live.show, arguments.file, fresh=arguments.fresh, tell=print)
-        finally:
-            live.clear()
         codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
     outcomes = {one.name: outcome_of(one, records) for one in chosen}
     _print(chosen, outcomes)
@@ -87,12 +87,3 @@ def _print(chosen: list[Regression], outcomes: dict[str, Outcome]) -> None:
         shown.add_row(*map(Text, (one.name, one.good, one.bad, SYMBOLS[outcome.state], by, QUIET[outcome.quiet])))
     print_table(shown)
     print(summary(list(outcomes.values())))
-
-
-COMMAND = Command(
-    name="replay",
-    help="Run real regressions of past releases again, and show that each is caught.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

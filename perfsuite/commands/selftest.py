@@ -6,12 +6,13 @@ Each exact fault must be caught every time. Faults in time are counted: k of n t
 import argparse
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
 from rich.table import Table
 from rich.text import Text
 
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.errors import UsageError
 from perfsuite.paths import check_output
 from perfsuite.records import codec
@@ -24,6 +25,8 @@ from perfsuite.selftest.rows import Row
 from perfsuite.selftest.trials import TIME_FAULTS, TimeFault
 from perfsuite.wire.record import Record
 
+HELP = "Inject faults, and show that the gate detects them."
+STARTS_PROCESSES = True
 SAID = 100  # columns, at most
 _WRONG = {"control": "is not green without a fault", "time": "contradicts the claim for: {name}, {where}"}
 
@@ -59,13 +62,9 @@ def run(arguments: argparse.Namespace) -> int:
     if not (arguments.all or arguments.k):
         cases = [case for case in cases if case.quick]
     check_output("--json", arguments.json)
-    live, begin = LiveLine(SETTINGS.all_steps_of), time.monotonic()
-    bench = Bench(catalog_of(arguments), live.show)
-    try:
+    begin, catalog = time.monotonic(), catalog_of(arguments)
+    with closing(LiveLine(SETTINGS.all_steps_of)) as live, closing(Bench(catalog, live.show)) as bench:
         rows = list(prove_all(cases, bench))
-    finally:
-        live.clear()
-        bench.close()
     print_table(table(rows))
     if arguments.json:
         codec.write(arguments.json, Report(date=timestamp(), rows=rows))
@@ -106,12 +105,3 @@ def _list(cases: list[Case | TimeFault]) -> Table:
         texts = (case.kind, case.name, case.cell, case.where, case.status, "yes" if case.quick else "--all")
         shown.add_row(*map(Text, texts))
     return shown
-
-
-COMMAND = Command(
-    name="selftest",
-    help="Inject faults, and show that the gate detects them.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

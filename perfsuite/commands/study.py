@@ -5,18 +5,19 @@ import sys
 from pathlib import Path
 
 from perfsuite.commands._base import (
-    Command,
     add_catalog,
     add_length,
     add_settings,
     catalog_of,
+    check_counts,
     length_of,
     settings_of,
 )
-from perfsuite.errors import UsageError
 from perfsuite.studies._cells import Workbench
 from perfsuite.studies._run import Order, first_failure, run_study
 
+HELP = "Measure the cells that answer a question."
+STARTS_PROCESSES = True
 TRAIN_STEPS = 1000
 ROUNDS = 3
 
@@ -41,10 +42,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Run the study. Exit code 1 if a row failed: a fault is not an answer."""
     catalog = catalog_of(arguments)
     study = catalog.get("study", arguments.name)
-    for name in ("rounds", "micro_batch", "sequence_length"):
-        number = getattr(arguments, name)
-        if number is not None and number < 1:
-            raise UsageError(f"--{name.replace('_', '-')} must be 1 or more, not {number}.")
+    check_counts(arguments, "rounds", "micro_batch", "sequence_length")
     bench = Workbench(
         models=tuple(dict.fromkeys(arguments.model or [study.model])),
         hardware=study.hardware if arguments.hardware is None else arguments.hardware,
@@ -63,8 +61,3 @@ def run(arguments: argparse.Namespace) -> int:
     if failure:
         print(f"perfsuite: {failure}", file=sys.stderr)
     return 1 if failure else 0
-
-
-COMMAND = Command(
-    name="study", help="Measure the cells that answer a question.", arguments=arguments, run=run, starts_processes=True
-)

@@ -5,10 +5,12 @@ import itertools
 import sys
 from pathlib import Path
 
-from perfsuite.commands._base import Command, add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.commands._reports import files_of, read_run
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.markdown import SUCCESS, passes, render_markdown
+
+HELP = "The verdicts of reports as Markdown; red ones fail."
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,8 +34,3 @@ def run(arguments: argparse.Namespace) -> int:
     metrics = catalog.all("metric").values()
     sys.stdout.write(render_markdown(measured, predicted, metrics, arguments.conclusion))
     return 0 if passes(measured, predicted, arguments.conclusion) else 1
-
-
-COMMAND = Command(
-    name="summary", help="The verdicts of reports as Markdown; red ones fail.", arguments=arguments, run=run
-)

@@ -3,8 +3,9 @@
 import argparse
 import sys
 from collections import Counter
+from contextlib import closing
 
-from perfsuite.commands._base import Command, add_catalog, add_settings, catalog_of, settings_of
+from perfsuite.commands._base import add_catalog, add_settings, catalog_of, settings_of
 from perfsuite.commands._support import add_file
 from perfsuite.compatibility.pages import markdown, matrix
 from perfsuite.compatibility.pairs import Claim, claims
@@ -13,6 +14,9 @@ from perfsuite.errors import UsageError
 from perfsuite.measure.runner import Runner
 from perfsuite.records import codec
 from perfsuite.report.live import LiveLine
+
+HELP = "Prove which engine goes with which technique."
+STARTS_PROCESSES = True
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,23 +39,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--file names {arguments.file}, which is not a .json file.")
     pairs = claims(catalog)
     settings = settings_of(arguments)
-    live = LiveLine(settings.all_steps_of)
-    runner = Runner(catalog, settings)
 
     def wanted(claim: Claim) -> bool:
         return (not engines or claim.engine in engines) and (not techniques or claim.technique in techniques)
 
-    def tell(entry: Entry, left: int) -> None:
-        live.clear()
-        reason = f": {entry.reason}" if entry.reason else ""
-        print(f"[{left} left] {entry.engine} × {entry.technique}  {entry.state}  {entry.cell}{reason}", flush=True)
+    with closing(LiveLine(settings.all_steps_of)) as live, closing(Runner(catalog, settings)) as runner:
 
-    try:
+        def tell(entry: Entry, left: int) -> None:
+            live.clear()
+            reason = f": {entry.reason}" if entry.reason else ""
+            print(f"[{left} left] {entry.engine} × {entry.technique}  {entry.state}  {entry.cell}{reason}", flush=True)
+
         prover = Prover(runner, live.show)
         entries = prove_all(pairs, arguments.file, prover, wanted=wanted, fresh=arguments.fresh, tell=tell)
-    finally:
-        live.clear()
-        runner.close()
     page = arguments.file.with_suffix(".md")
     known = {(entry.engine, entry.technique): entry for entry in entries}
     codec.write_text(page, markdown(catalog, pairs, known))
@@ -64,12 +64,3 @@ def run(arguments: argparse.Namespace) -> int:
     for entry in failures:
         print(f"perfsuite: {entry.engine} × {entry.technique} failed ({entry.cell}): {entry.reason}", file=sys.stderr)
     return 1 if failures else 0
-
-
-COMMAND = Command(
-    name="support",
-    help="Prove which engine goes with which technique.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

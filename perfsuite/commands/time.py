@@ -7,7 +7,6 @@ from pathlib import Path
 
 from perfsuite.cell import parse_cell
 from perfsuite.commands._base import (
-    Command,
     add_baselines,
     add_catalog,
     add_kernels,
@@ -24,6 +23,8 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.studies._cells import Kept
 from perfsuite.studies._rows import rounds_of, time_to_train
 from perfsuite.units import show_duration, show_seconds
+
+HELP = "How long a training takes, from a measured cell."
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -77,6 +78,3 @@ def _measured(cell: str, studies: Path, store: Store) -> Iterable[tuple[str, Pat
 
 def _median(measurement: Measurement) -> str:
     return show_seconds(measurement.readings["step_time_seconds"].value)
-
-
-COMMAND = Command(name="time", help="How long a training takes, from a measured cell.", arguments=arguments, run=run)

@@ -8,6 +8,7 @@ import dataclasses
 import shlex
 import time
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 from rich.table import Table
@@ -16,9 +17,9 @@ from rich.text import Text
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.commands._base import (
-    Command,
     add_catalog,
     add_kernels,
+    add_select,
     add_tolerance,
     catalog_of,
     given,
@@ -26,7 +27,6 @@ from perfsuite.commands._base import (
     tolerance_of,
 )
 from perfsuite.commands._cells import collect, selected
-from perfsuite.commands._select import add_select
 from perfsuite.errors import UsageError
 from perfsuite.gate.floor import FLOOR
 from perfsuite.measure.changes import requirement_of
@@ -42,6 +42,8 @@ from perfsuite.upgrade.outcome import UpgradeReport, attempts, judge
 from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
 from perfsuite.upgrade.trying import Bench
 
+HELP = "Try newer releases, and report what they make worse or better, and which of them does."
+STARTS_PROCESSES = True
 TIMED = Settings(steps=20, warmup=3)  # as perfsuite ab
 NAMED = 3  # cells of a line
 WHY = 115  # columns of the evidence, at most
@@ -88,16 +90,12 @@ def run(arguments: argparse.Namespace) -> int:
         dataclasses.replace(one, import_path=collected.import_path, kernels=kernels_of(arguments))
         for one in (SETTINGS, TIMED)
     )
-    live = LiveLine(settings.all_steps_of)
-    bench = Bench(
-        catalog, changes, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance_of(arguments)
-    )
-    _build(bench)
-    try:
+    tolerance = tolerance_of(arguments)
+    with closing(LiveLine(settings.all_steps_of)) as live:
+        bench = Bench(catalog, changes, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance)
+        _build(bench)
         _measure(bench, cells)
         report = judge(bench, cells, arguments.minutes * 60)
-    finally:
-        live.clear()
     if arguments.json:
         codec.write(arguments.json, report)
     _print(report, bench, arguments, {one.name for one in collected.models})
@@ -225,12 +223,3 @@ def _some(cells: Sequence[str], every: bool) -> str:
 
 def _count(cells: int) -> str:
     return f"{cells} {'cell' if cells == 1 else 'cells'}"
-
-
-COMMAND = Command(
-    name="upgrade",
-    help="Try newer releases, and report what they make worse or better, and which of them does.",
-    arguments=arguments,
-    run=run,
-    starts_processes=True,
-)

@@ -5,7 +5,6 @@ docs/support.json has one pair per line. A proof holds for the library versions 
 
 import datetime
 import functools
-import importlib.metadata
 import re
 import sys
 from collections.abc import Callable, Iterable
@@ -17,7 +16,7 @@ from perfsuite.catalog.strategies import Strategy
 from perfsuite.cell import Cell, parse_cell
 from perfsuite.compatibility.pairs import Claim, advised
 from perfsuite.errors import FileError, UsageError
-from perfsuite.launch.machine import missing_packages, why_absent
+from perfsuite.launch.machine import missing_packages, version_of, why_absent
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
@@ -69,8 +68,9 @@ def save(path: Path, entries: Iterable[Entry]) -> None:
 
 def versions_for(strategy: Strategy) -> str:
     """The versions that a proof of the strategy depends on: ``torch 2.13.0, transformers 5.23.0, …``"""
-    texts = map(_named_version, dict.fromkeys((*LIBRARIES, *strategy.packages)))
-    return ", ".join(text for text in (f"python {sys.version.split()[0]}", *texts) if text)
+    versions = {name: _version_of(name) for name in (*LIBRARIES, *strategy.packages)}
+    texts = [f"{name} {version}" for name, version in versions.items() if version]
+    return ", ".join([f"python {sys.version.split()[0]}", *texts])
 
 
 def refusal(claim: Claim) -> Entry:
@@ -181,15 +181,7 @@ def prove_all(
 
 
 _line = functools.cache(codec.encode_line)  # the file is rewritten after each proof
-
-
-@functools.cache
-def _named_version(package: str) -> str:
-    """The version if installed, or nothing."""
-    try:
-        return f"{package} {importlib.metadata.version(package)}"
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+_version_of = functools.cache(version_of)
 
 
 def _verdict(measurement: Measurement) -> tuple[str, str]:

@@ -16,6 +16,8 @@ import math
 import statistics
 from collections.abc import Iterable, Sequence
 
+import msgspec
+
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import OUTCOMES
 from perfsuite.gate.launches import merge
@@ -133,16 +135,7 @@ def _ours(line: Line, metric: Metric, rivals: bool) -> Line:
     status = _STATUS.get(line.status, line.status)
     if rivals and (line.status == "missing" or (line.status == "regressed" and metric.worse == "different")):
         status = "differs"
-    return Line(
-        metric=line.metric,
-        title=line.title,
-        status=status,
-        old=line.old,
-        new=line.new,
-        change=line.change,
-        allowed=line.allowed,
-        note=line.note,
-    )
+    return msgspec.structs.replace(line, status=status, detects="")
 
 
 def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> tuple[Line, Paired | None]:

@@ -10,7 +10,7 @@ from perfsuite.gate.ledger import Entry, Magnitude
 class Drift:
     """How far accepted changes moved one metric of one cell: the product of all accepted ratios since it was new.
 
-    ``points`` are (date, product so far). ``gaps`` counts the entries whose old value is not the previous entry's new
+    ``gaps`` counts the entries whose old value is not the previous entry's new
     value: there a baseline was changed without the ledger.
     """
 
@@ -21,7 +21,6 @@ class Drift:
     accepted: int
     product: float
     gaps: int
-    points: tuple[tuple[str, float], ...]
     reason: str
 
 
@@ -52,6 +51,5 @@ def _moved(before: Drift | None, entry: Entry, name: str, accepted: Magnitude, l
         accepted=(before.accepted if before else 0) + changes,
         product=product,
         gaps=(before.gaps if before else 0) + (before is not None and before.last != accepted.old),
-        points=(*(before.points if before else ()), (entry.date, product)),
         reason=entry.reason if changes or before is None else before.reason,
     )

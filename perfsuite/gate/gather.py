@@ -65,16 +65,15 @@ def failed(
     cell_id: str,
     failure: Failure,
     *,
-    world_size: int,
     machine: Machine,
-    wall_seconds: float,
-    capacity_bytes: int | None,
+    wall_seconds: float = 0.0,
+    capacity_bytes: int | None = None,
 ) -> Measurement:
     """The measurement of a cell that has no readings: "oom", "unsupported" or "failed", with the reason."""
     return Measurement(
         cell=cell_id,
         outcome=failure.kind if failure.kind in ("oom", "unsupported") else "failed",
-        world_size=world_size,
+        world_size=ranks_of(cell_id),
         versions=failure.versions,
         flags=failure.flags,
         machine=machine,

@@ -18,7 +18,6 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import FileError
 from perfsuite.gate.judge import what_changed
 from perfsuite.gate.machines import why_other_machine
-from perfsuite.gate.mutex import locked
 from perfsuite.gate.rules import rule_of
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
@@ -101,13 +100,13 @@ def entry_of(old: Baseline | None, new: Baseline | None, consent: Consent) -> En
 
 @contextlib.contextmanager
 def entered(path: Path, entry: Entry) -> Iterator[None]:
-    """Append the line for what is done inside; if that fails, remove the line again.
+    """Append the line for what is done inside; if that fails, remove the line again. Other writers wait until then.
 
     The line comes first, so no baseline ever changes without one. If the ledger cannot be written or its last line is
     torn, raises FileError before anything is done.
     """
     line = codec.encode_line(entry).encode() + b"\n"
-    with locked(path), _opened(path) as handle:
+    with _opened(path) as handle:
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             lines = path.read_bytes().count(b"\n")
@@ -130,7 +129,7 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Locked against all writers: those of another user, or with another TMPDIR, have other lock files."""
+    """Locked against all writers, of any user: the lock is the ledger's own."""
     import fcntl  # missing on Windows, where baselines can still be read
 
     handle = -1

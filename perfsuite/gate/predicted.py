@@ -9,14 +9,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import FileError
 from perfsuite.gate.lines import changes
+from perfsuite.gate.rules.exact import hold as exact
 from perfsuite.records import codec
 from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.formats import FORMATS
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.verdict import Line, Status, Verdict
-from perfsuite.units import show_bytes, show_change
+from perfsuite.units import show_bytes
+from perfsuite.wire.sample import Reading
 
 HELD = {  # a number, or numbers by name, which are compared one by one and shown as their sum
     "peak_bytes": "live tensors",
@@ -105,24 +108,11 @@ def _missing(prediction: Prediction) -> str:
     return f", {show_bytes(prediction.needed_bytes - prediction.capacity_bytes)} missing"
 
 
-def _line(metric: str, title: str, before: Prediction, now: Prediction) -> Line:
-    """The line of one number, with the part of it that moved most."""
-    (old, old_parts), (new, new_parts) = _read(metric, before), _read(metric, now)
-    differences = {part: new_parts.get(part, 0) - old_parts.get(part, 0) for part in old_parts | new_parts}
-    moved = {part: size for part, size in differences.items() if size}
-    same = old == new and old_parts == new_parts
-    most = max(moved, key=lambda part: abs(moved[part]), default="")
-    sign = "+" if most and moved[most] > 0 else "-"
-    return Line(
-        metric=metric,
-        title=title,
-        status="ok" if same else WORSE if new >= old else BETTER,
-        old=show_bytes(old),
-        new=show_bytes(new),
-        change=show_change(old, new),
-        allowed="0",
-        note=f"{most.replace('_', ' ')} {sign}{show_bytes(abs(moved[most]))}" if most else "",
-    )
+def _line(name: str, title: str, before: Prediction, now: Prediction) -> Line:
+    """The line of one number, by the rule of exact metrics."""
+    metric = Metric(name=name, title=title, show=show_bytes, worse="higher")
+    (old, old_parts), (new, new_parts) = _read(name, before), _read(name, now)
+    return exact(metric, Reading(value=new, parts=new_parts), Reading(value=old, parts=old_parts))
 
 
 def _read(metric: str, prediction: Prediction) -> tuple[int, dict[str, int]]:

@@ -13,7 +13,6 @@ from perfsuite.errors import FileError
 from perfsuite.gate import ledger
 from perfsuite.gate.gather import ranks_of
 from perfsuite.gate.ledger import Consent
-from perfsuite.gate.mutex import locked
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.formats import FORMATS
@@ -96,24 +95,22 @@ class Store:
         problem = _problem(baseline, baseline.cell)
         if problem:
             raise FileError(f"{path} is not written: {problem}.")
-        with locked(path):
+        with ledger.entered(self._ledger_of(baseline.cell), ledger.entry_of(replaces, baseline, consent)):
             self._check(baseline.cell, replaces)
-            with ledger.entered(self._ledger_of(baseline.cell), ledger.entry_of(replaces, baseline, consent)):
-                try:
-                    codec.write(path, baseline)
-                except OSError as error:
-                    raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+            try:
+                codec.write(path, baseline)
+            except OSError as error:
+                raise FileError(f"{path} cannot be written: {error.strerror}.") from error
 
     def remove(self, baseline: Baseline, consent: Consent) -> None:
         """Remove the baseline that was read, with a line in the ledger. Raises FileError if it has changed since."""
         path = self.path(baseline.cell)
-        with locked(path):
+        with ledger.entered(self._ledger_of(baseline.cell), ledger.entry_of(baseline, None, consent)):
             self._check(baseline.cell, baseline)
-            with ledger.entered(self._ledger_of(baseline.cell), ledger.entry_of(baseline, None, consent)):
-                try:
-                    path.unlink()
-                except OSError as error:
-                    raise FileError(f"{path} cannot be removed: {error.strerror}.") from error
+            try:
+                path.unlink()
+            except OSError as error:
+                raise FileError(f"{path} cannot be removed: {error.strerror}.") from error
 
     def _check(self, cell_id: str, seen: Baseline | None) -> None:
         there = self.load(cell_id)

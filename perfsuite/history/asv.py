@@ -15,7 +15,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 from packaging.specifiers import SpecifierSet
@@ -26,7 +25,7 @@ from perfsuite.history.ladder import INHERIT, LOCK, Ladder, Rung
 from perfsuite.history.repository import BRANCH
 from perfsuite.history.results import Key, Run, current, inherited, machine, made_here, show
 from perfsuite.launch.environments import uv_command, uv_variables
-from perfsuite.launch.machine import cores, cpu_name
+from perfsuite.launch.machine import cores, cpu_name, version_of
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.units import show_bytes
@@ -44,10 +43,7 @@ def configure(folder: Path, ladder: Ladder) -> None:
     """Write asv's configuration and ``install-rung``. Raises UsageError if asv is missing or its private modules
     are unknown, and FileError if the suite no longer exists.
     """
-    try:
-        release = metadata.version("asv")
-    except metadata.PackageNotFoundError:
-        release = ""
+    release = version_of("asv")
     if not release or not SpecifierSet(RELEASES).contains(release, prereleases=True):
         found = f"asv {release} is" if release else "none is"
         raise UsageError(f"Ladders need asv{RELEASES}, and {found} installed here: pip install 'perfsuite[history]'.")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
 from perfsuite.history.evidence import Evidence, add, behind
+from perfsuite.launch.machine import cores
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.predict.memory import attempt
 from perfsuite.predict.untraceable import why_not_traced
@@ -42,8 +43,7 @@ def traced(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str
     for cell in cells:
         if reason := why_not_traced(cell):
             raise Refused(f"{cell.id}: {reason}")
-    processes = max(1, len(os.sched_getaffinity(0)))
-    outcomes = attempt(cells, catalog, processes=processes, padded=True, counted=True, fresh=True)
+    outcomes = attempt(cells, catalog, processes=cores(), padded=True, counted=True, fresh=True)
     found = {one: _refusal(outcome) or outcome for one, outcome in zip(ids, outcomes, strict=True)}
     if folder:
         add(Path(folder), commit, _evidence(found, suite))
@@ -87,11 +87,8 @@ def _evidence(found: Mapping[str, Prediction | Failure], suite: str) -> Evidence
 def measured(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[str, dict[str, Any]]:
     """Every cell's times from a launch of its ranks, here. A failing cell has one failure and no time."""
     catalog = Catalog()
-    runner = Runner(catalog, Settings())
-    try:
+    with closing(Runner(catalog, Settings())) as runner:
         found = {one: runner.measure(parse_cell(one, catalog)) for one in ids}
-    finally:
-        runner.close()
     if folder:
         failures = {repr(one): run.failure.message for one, run in found.items() if run.failure}
         speeds = {repr(one): {"TFLOP/s per rank": _tflops(run)} for one, run in found.items() if not run.failure}

@@ -11,8 +11,6 @@ import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
-import msgspec
-
 from perfsuite.history import asv
 from perfsuite.history.asv import THRESHOLD
 from perfsuite.history.ladder import Ladder
@@ -94,15 +92,10 @@ def _why_none(folder: Path, ladder: Ladder, runs: Mapping[str, Run], step: Step)
         run, release = runs[name], f"{ladder.definition.library} {name}"
         if run.failure and not run.at(step.key):
             return f"{release} could not run again: {run.failure}"
-        if not _answers(recorded, _value(run, step)):
+        if recorded is not None and _value(run, step) is None:
             why = run.failure or f"see {asv.log_of(folder, name, fresh=True)}"
             return f"{show(step.key)} gave no number at {release} this time, but it had one: {why}"
     return ""
-
-
-def _answers(recorded: float | None, value: float | None) -> bool:
-    """Whether a fresh number can be compared with the recorded one."""
-    return value is not None or recorded is None
 
 
 def _check(step: Step, old: Sequence[float | None], new: Sequence[float | None], rounds: int) -> Check:
@@ -178,15 +171,9 @@ def _value(run: Run, step: Step) -> float | None:
 
 
 def _begun(folder: Path, step: Step) -> Check | None:
-    """The alarm's check so far, without invalid rounds, which older versions kept."""
+    """The alarm's check so far."""
     path = _path(folder, step)
-    if not path.is_file():
-        return None
-    check = codec.read(path, Check)
-    rounds = zip(check.old_again, check.new_again, strict=True)
-    told = [(old, new) for old, new in rounds if _answers(step.old, old) and _answers(step.new, new)]
-    old_again, new_again = zip(*told, strict=True) if told else ((), ())
-    return msgspec.structs.replace(check, old_again=old_again, new_again=new_again)
+    return codec.read(path, Check) if path.is_file() else None
 
 
 def _again(folder: Path, step: Step) -> tuple[list[float | None], list[float | None]]:

@@ -8,11 +8,10 @@ date.
 
 import csv
 import io
-import json
 import tarfile
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime, time
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +28,20 @@ _SUFFIXES = (".whl", ".zip", ".tar.gz", ".tar.bz2")
 
 
 def read_dates(path: Path) -> dict[str, str]:
-    """``name==version`` and date from a file of ``--dates``: CSV lines, or a JSON list of objects, with name, version
-    and date. Raises FileError with the wrong line, or the number of the wrong object.
+    """``name==version`` and date from a file of ``--dates``: CSV lines with name, version and date.
+
+    Raises FileError with the wrong line.
     """
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise FileError(f"--dates {path} cannot be read: {error}.") from error
     found = {}
-    for where, values in _json_rows(path, text) if path.suffix == ".json" else _csv_rows(text):
-        if len(values) != len(FIELDS) or not all(isinstance(value, str) and value for value in values):
+    for number, row in enumerate(csv.reader(text.splitlines()), 1):
+        values, where = [value.strip() for value in row], f"line {number}"
+        if not any(values) or tuple(values) == FIELDS:
+            continue
+        if len(values) != len(FIELDS) or not all(values):
             raise FileError(f"{path}, {where}: give name, version and date, as in numpy,1.24.0,2022-12-18.")
         name, version, date = values
         try:
@@ -58,26 +61,8 @@ def key_of(name: str, version: str) -> str:
     return f"{canonicalize_name(name)}=={canonicalize_version(Version(version))}"
 
 
-def _csv_rows(text: str) -> Iterator[tuple[str, list[str]]]:
-    rows = csv.reader(io.StringIO(text))
-    for row in rows:
-        values = [value.strip() for value in row]
-        if any(values) and tuple(values) != FIELDS:
-            yield f"line {rows.line_num}", values
-
-
-def _json_rows(path: Path, text: str) -> Iterator[tuple[str, list[Any]]]:
-    try:
-        rows = json.loads(text)
-    except json.JSONDecodeError as error:
-        raise FileError(f"{path}, line {error.lineno}: this is not JSON: {error.msg}.") from error
-    if not isinstance(rows, list):
-        raise FileError(f"{path}, line 1: give a list of objects with name, version and date.")
-    for number, row in enumerate(rows, 1):
-        yield f"object {number}", [row[name] for name in FIELDS if name in row] if isinstance(row, Mapping) else []
-
-
-def of_files(urls: Iterable[str]) -> datetime | None:
+@cache
+def of_files(urls: tuple[str, ...]) -> datetime | None:
     """The build time of the first of these files, from its own members; None if none has one."""
     from requests import Session
 

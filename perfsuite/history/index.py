@@ -98,13 +98,8 @@ def try_dated(library: str, release: Release, given: Mapping[str, str]) -> Relea
     if text := given.get(dates.key_of(library, release.version)):
         return replace(release, date=datetime.fromisoformat(text), by=BY_FILE)
     if release.date is None:
-        return replace(release, date=_built(release.files), by=BY_BUILD)
+        return replace(release, date=dates.of_files(release.files), by=BY_BUILD)
     return release
-
-
-@cache
-def _built(files: tuple[str, ...]) -> datetime | None:
-    return dates.of_files(files)
 
 
 def _version(text: str | None) -> Version | None:

@@ -5,11 +5,10 @@ environment adds both after its own site-packages, by a .pth.
 """
 
 import sys
-import sysconfig
 from pathlib import Path
 
 from perfsuite.errors import PerfsuiteError
-from perfsuite.launch.environments import with_releases
+from perfsuite.launch.environments import site_packages, with_releases
 
 PTH = "perfsuite_rung.pth"
 
@@ -19,11 +18,6 @@ def main(environment: Path, releases: Path) -> None:
     rung = with_releases(releases.read_text().splitlines())
     packages = site_packages(Path(rung.python).parents[1])
     Path(site_packages(environment), PTH).write_text(f"import site; site.addsitedir({packages!r})\n")
-
-
-def site_packages(environment: Path) -> str:
-    """The packages folder of a virtual environment."""
-    return sysconfig.get_path("purelib", "venv", {"base": str(environment)})
 
 
 if __name__ == "__main__":

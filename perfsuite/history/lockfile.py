@@ -15,12 +15,11 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.errors import UsageError
-from perfsuite.launch.environments import output, uv_command, uv_variables
+from perfsuite.launch.environments import FRAMES, output, uv_command, uv_variables
 
 RUNNER = ("asv-runner", "pip", "pympler")  # asv runs these in a rung's environment; uv's sync would remove them
 MARGIN = timedelta(days=1)  # a release's dependencies may be uploaded some hours later
 _FOR_GOOD = ("No solution found", "The build backend returned an error")  # uv's messages; others may be the network
-_TREE = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree
 _VERSION = "import sys; print('.'.join(map(str, sys.version_info[:2])), sys.executable)"
 
 
@@ -30,13 +29,11 @@ class Unsolvable(UsageError):
 
 def find_python(asked: str) -> tuple[str, str]:
     """``3.10`` or a path → ``3.10`` and the interpreter's path. Raises UsageError if uv finds none."""
-    done = subprocess.run(
-        [*uv_command(), "python", "find", "--no-project", asked], capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        said = " ".join(done.stderr.split())[:300]
-        raise UsageError(f"--python {asked}: uv finds none ({said}). Give the path of one, or: uv python install 3.10.")
-    version, path = output([done.stdout.strip(), "-c", _VERSION]).split(maxsplit=1)
+    try:
+        found = output([*uv_command(), "python", "find", "--no-project", asked]).strip()
+    except UsageError as error:
+        raise UsageError(f"--python {asked}: {error}. Give the path of one, or: uv python install 3.10.") from error
+    version, path = output([found, "-c", _VERSION]).split(maxsplit=1)
     return version, path.strip()
 
 
@@ -86,7 +83,7 @@ def lock(
             env=uv_variables(),
         )
         if done.returncode:
-            said = " ".join(done.stderr.translate(_TREE).split()) or f"uv ended with {done.returncode}."
+            said = " ".join(done.stderr.translate(FRAMES).split()) or f"uv ended with {done.returncode}."
             raise (Unsolvable if any(text in said for text in _FOR_GOOD) else UsageError)(said)
         return found.read_text()
 

@@ -4,13 +4,14 @@ Author, dates and content follow from the rung alone, and the user's git configu
 have the same hashes everywhere.
 """
 
+import contextlib
 import os
-import subprocess
 from collections.abc import Mapping
 from datetime import datetime
 from pathlib import Path
 
-from perfsuite.errors import FileError
+from perfsuite.errors import UsageError
+from perfsuite.launch.environments import output
 from perfsuite.records.codec import write_bytes
 
 BRANCH = "main"
@@ -21,7 +22,8 @@ def commit(repository: Path, name: str, date: str, files: Mapping[str, str], mes
     if not (repository / ".git").is_dir():
         repository.mkdir(parents=True, exist_ok=True)
         git(repository, "init", "--quiet", f"--initial-branch={BRANCH}")
-    git(repository, "checkout", "--quiet", "--force", BRANCH, check=False)  # fails before the first rung
+    with contextlib.suppress(UsageError):  # before the first rung
+        git(repository, "checkout", "--quiet", "--force", BRANCH)
     for old in repository.iterdir():
         if old.is_file() and old.name not in files:
             old.unlink()
@@ -38,8 +40,8 @@ def show(repository: Path, revision: str, path: str) -> str:
     return git(repository, "show", f"{revision}:{path}")
 
 
-def git(repository: Path, *arguments: str, date: str = "", check: bool = True) -> str:
-    """git's output. Raises FileError with git's message if it fails."""
+def git(repository: Path, *arguments: str, date: str = "") -> str:
+    """git's output. Raises UsageError with git's message if it fails."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     environment |= {"GIT_CONFIG_GLOBAL": os.devnull, "GIT_CONFIG_NOSYSTEM": "1"}
     if date:
@@ -47,11 +49,4 @@ def git(repository: Path, *arguments: str, date: str = "", check: bool = True) -
         for role in ("AUTHOR", "COMMITTER"):
             environment |= {f"GIT_{role}_NAME": "perfsuite", f"GIT_{role}_EMAIL": "perfsuite@localhost"}
             environment[f"GIT_{role}_DATE"] = moment
-    command = ["git", "-C", str(repository), *arguments]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
-    except OSError as error:
-        raise FileError(f"git, which keeps the rungs, cannot run: {error.strerror}.") from error
-    if check and done.returncode:
-        raise FileError(f"git {arguments[0]} in {repository} failed: {' '.join(done.stderr.split())}")
-    return done.stdout.strip()
+    return output(["git", "-C", str(repository), *arguments], environment).strip()

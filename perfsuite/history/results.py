@@ -101,7 +101,7 @@ def last_run(folder: Path, ladder: Ladder, rung: str) -> Run | None:
 
     None if it has none. Facts that the newest run does not record count as the same, except for the packages.
     """
-    here = made_here(ladder, Run(rung=rung, date="", seconds=0.0))
+    here = made_here(ladder)
     for number, run in enumerate(_kept(folder, rung)):
         if not _moved(run, here, newest=number == 0):
             return msgspec.structs.replace(run, values=current(folder / "results", run.values))
@@ -110,7 +110,7 @@ def last_run(folder: Path, ladder: Ladder, rung: str) -> Run | None:
 
 def can_add(folder: Path, ladder: Ladder, rung: str) -> bool:
     """Whether samples may be added to asv's file of a rung: its newest run here must be a current one."""
-    here = made_here(ladder, Run(rung=rung, date="", seconds=0.0))
+    here = made_here(ladder)
     newest = next((run for run in _kept(folder, rung) if run.machine in ("", here.machine)), None)
     return newest is not None and not newest.failure and not _moved(newest, here, newest=True)
 
@@ -122,7 +122,7 @@ def why_again(folder: Path, ladder: Ladder, rung: str) -> str:
     kept = list(_kept(folder, rung))
     if not kept or last_run(folder, ladder, rung):
         return ""
-    here = made_here(ladder, Run(rung=rung, date="", seconds=0.0))
+    here = made_here(ladder)
     newest = next((run for run in kept if run.machine == here.machine), kept[0])
     moved = _moved(newest, here, newest=newest is kept[0])
     words = {
@@ -155,7 +155,10 @@ def _moved(run: Run, here: Run, *, newest: bool) -> list[str]:
     return [name for name in (*known, "packages") if getattr(run, name) != getattr(here, name)]
 
 
-def made_here(ladder: Ladder, run: Run) -> Run:
+NO_RUN = Run(rung="", date="", seconds=0.0)
+
+
+def made_here(ladder: Ladder, run: Run = NO_RUN) -> Run:
     """The run with the facts that its numbers depend on, as they are here and now."""
     return msgspec.structs.replace(
         run,

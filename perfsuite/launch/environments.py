@@ -97,7 +97,7 @@ def with_releases(texts: Sequence[str]) -> Environment:
         ],
         lambda part: _install(part, requirements, inherited, list(there.values())),
     )
-    own = ((canonicalize_name(one.name), one.version) for one in metadata.distributions(path=[_packages(folder)]))
+    own = ((canonicalize_name(one.name), one.version) for one in metadata.distributions(path=[site_packages(folder)]))
     environment = Environment(python=str(folder / "bin" / "python"), installed=tuple(sorted(own)))
     names = [requirement.name for requirement in requirements]
     found = json.loads(output([environment.python, "-c", _VERSIONS, *names], environment.variables()))
@@ -205,7 +205,7 @@ def _all_folders(folders: Sequence[str]) -> list[str]:
     return found
 
 
-def _packages(folder: Path) -> str:
+def site_packages(folder: Path) -> str:
     """The packages folder of a virtual environment."""
     return sysconfig.get_path("purelib", "venv", {"base": str(folder)})
 
@@ -221,7 +221,7 @@ def _install(
     uv = uv_command()
     output([*uv, "venv", "--quiet", "--relocatable", "--python", sys.executable, str(folder)])
     python = str(folder / "bin" / "python")
-    packages = Path(_packages(folder))
+    packages = Path(site_packages(folder))
     for found in there:
         _claim(packages / f"{_key(found.name)}-{found.version}.dist-info", found)
     install = [*uv, "pip", "install", "--quiet", "--python", python, *map(str, requirements)]
@@ -326,11 +326,11 @@ def output(command: Sequence[str], variables: dict[str, str] | None = None) -> s
     except OSError as error:
         raise UsageError(f"{command[0]} cannot run: {error.strerror}.") from error
     if done.returncode:
-        said = " ".join(done.stderr.translate(_FRAMES).split())
+        said = " ".join(done.stderr.translate(FRAMES).split())
         raise UsageError(f"{' '.join(command[:3])} … failed: {said or f'exit code {done.returncode}'}")
     return done.stdout
 
 
 # What uv says if the index lacks a version, or the package; a version may also exist and fit nothing else here.
 _ABSENT = r"(?i)there (?:is|are) no versions? of {0}\b|\b{0} was not found in the package registry"
-_FRAMES = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree
+FRAMES = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree

@@ -167,18 +167,18 @@ def other_versions(recorded: Mapping[str, str]) -> list[str]:
 
     torch's choice of kernels depends on the machine, and only a rank can read it.
     """
-    here = {name: _version(name) for name in recorded if name != KERNELS}
+    here = {name: version_of(name) or "none" for name in recorded if name != KERNELS}
+    here |= {"python": platform.python_version()} if "python" in here else {}
     before, now = releases(recorded), releases(here)
     return [f"{name} {recorded[name]} -> {here[name]}" for name in here if before[name] != now[name]]
 
 
-def _version(package: str) -> str:
-    if package == "python":
-        return platform.python_version()
+def version_of(package: str) -> str:
+    """The installed version, by its metadata; empty if there is none."""
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "none"
+        return ""
 
 
 def local_hardware(catalog: Catalog) -> list[str]:

@@ -10,7 +10,6 @@ import dataclasses
 import random
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -23,6 +22,7 @@ from perfsuite.gate.compare import Comparison, compare, differences
 from perfsuite.gate.paired import MOST_PAIRS, decision
 from perfsuite.gate.terms import Terms, terms_of
 from perfsuite.launch.environments import HERE, Environment, at_revision, sources, with_releases
+from perfsuite.launch.machine import version_of
 from perfsuite.measure.duet import measure_in_turns
 from perfsuite.measure.runner import Runner, Settings, Watch
 from perfsuite.records.measurement import Measurement
@@ -258,8 +258,5 @@ def _decision(launches: Launches, metric: Metric, terms: Terms) -> str:
 
 def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:
     """Each side's versions of the packages installed for either side, without those that it does not have."""
-    inherited = {}
-    for name, _ in a.installed + b.installed:
-        with contextlib.suppress(metadata.PackageNotFoundError):
-            inherited[name] = metadata.version(name)
+    inherited = {name: here for name, _ in a.installed + b.installed if (here := version_of(name))}
     return inherited | dict(a.installed), inherited | dict(b.installed)

@@ -6,7 +6,6 @@ REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a fi
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 import msgspec
@@ -17,6 +16,7 @@ from perfsuite.errors import FileError, UsageError
 from perfsuite.gate.baselines import baseline_of
 from perfsuite.gate.judge import verdict_of
 from perfsuite.launch.environments import pinned, with_releases
+from perfsuite.launch.machine import version_of
 from perfsuite.measure.ab import REVISION
 from perfsuite.measure.changes import CODE, Change, listed, revision
 from perfsuite.measure.trial import OUTCOME, Trial, pairs_of, requirements
@@ -84,13 +84,11 @@ def changes_to(reference: str, repository: Path) -> list[Change]:
 def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> Iterator[Change]:
     """Those that differ from what is installed. A file of constraints may name packages that are not installed."""
     for requirement in requirements:
-        try:
-            here = metadata.version(requirement.name)
-        except metadata.PackageNotFoundError:
+        here = version_of(requirement.name)
+        if not here:
             if all_here:
-                raise UsageError(f"--perf-against={requirement}: {requirement.name} is not installed here.") from None
-            continue
-        if requirement.url:
+                raise UsageError(f"--perf-against={requirement}: {requirement.name} is not installed here.")
+        elif requirement.url:
             yield Change(requirement.name, requirement.url, here, "release")
         elif not requirement.specifier.contains(here, prereleases=True):  # 2.13.0+cpu is 2.13.0
             version = next(part.version for part in requirement.specifier if part.operator == "==")

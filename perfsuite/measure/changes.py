@@ -3,7 +3,7 @@
 import subprocess
 from collections.abc import Iterable
 from dataclasses import dataclass
-from importlib import metadata, util
+from importlib import util
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
@@ -11,6 +11,7 @@ from perfsuite.cell import Cell
 from perfsuite.errors import UsageError
 from perfsuite.gate.lines import NONE, differing
 from perfsuite.gate.pool import compared
+from perfsuite.launch.machine import version_of
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.measurement import Measurement
 
@@ -56,11 +57,7 @@ def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) 
 def _why_no_release(name: str, before: str) -> str:
     if before == NONE:
         return "the baseline was recorded without it"
-    try:
-        metadata.version(name)
-    except metadata.PackageNotFoundError:
-        return "it is not a package that uv can install"
-    return ""
+    return "" if version_of(name) else "it is not a package that uv can install"
 
 
 def _why_no_variable(name: str, before: str) -> str:

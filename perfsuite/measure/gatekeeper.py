@@ -1,7 +1,6 @@
 """Measures a cell, judges it, runs a trial if needed, and accepts it on request: for pytest and the commands."""
 
 import functools
-import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +18,7 @@ from perfsuite.gate.pool import runs_of
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import terms_of
 from perfsuite.launch.machine import why_missing
-from perfsuite.measure.changes import COMPILED, UNCOMMITTED, code_change, own_code
+from perfsuite.measure.changes import COMPILED, UNCOMMITTED, code_change, git, own_code
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.measure.trial import Trial
 from perfsuite.records.baseline import Baseline
@@ -159,13 +158,5 @@ def commit_of(baselines: Path, code: tuple[str, ...] = ()) -> str:
     or new files since then; without such code, if any known file outside the baselines has changed. Empty outside git.
     """
     where = ["--", *code, COMPILED] if code else ["--untracked-files=no", "--", ".", f":(exclude){baselines.name}"]
-
-    def git(*arguments: str) -> str:
-        return subprocess.run(
-            ["git", "-C", baselines.parent, *arguments], capture_output=True, text=True, check=True
-        ).stdout.strip()
-
-    try:
-        return git("rev-parse", "--short=12", "HEAD") + (UNCOMMITTED if git("status", "--porcelain", *where) else "")
-    except (FileNotFoundError, NotADirectoryError, subprocess.CalledProcessError):
-        return ""
+    head = git(baselines.parent, "rev-parse", "--short=12", "HEAD")
+    return head + (UNCOMMITTED if head and git(baselines.parent, "status", "--porcelain", *where) else "")

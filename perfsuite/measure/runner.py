@@ -107,7 +107,7 @@ class Runner:
         except (CellFailed, GatherError) as error:
             failure = getattr(error, "failure", None) or Failure(kind="result", rank=None, message=str(error))
             wall_seconds = time.monotonic() - begin
-            return failed(cell.id, failure, world_size=hardware.world_size, wall_seconds=wall_seconds, **common)
+            return failed(cell.id, failure, wall_seconds=wall_seconds, **common)
 
     def job(self, cell: Cell, faults: Any = (), turns: Turns | None = None) -> Job:
         """The job that the cell's ranks receive."""

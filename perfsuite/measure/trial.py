@@ -9,6 +9,7 @@ uv builds it once and keeps it. If only the machine differs, there is nothing to
 
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -140,10 +141,8 @@ class Trial:
         )
         step = here.readings.get("step_time_seconds") if here else None
         seconds, known = float(step.value) if step else None, (there, None if kept else here)
-        try:
+        with closing(session):
             return session.compare(session.cells[0], self.watch, seconds, ((), faults), known)
-        finally:
-            session.close()
 
     def side(self, cell: Cell, reverted: Collection[Change]) -> Side:
         """This environment with these changes reverted. Raises UsageError if it cannot be built."""

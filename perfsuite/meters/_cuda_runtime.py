@@ -15,9 +15,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.whereabouts import watch
-from perfsuite.records.suspects import MOST, fold, locate
+from perfsuite.records.suspects import MOST, locate
 from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
@@ -168,10 +168,8 @@ def _operator(parents: Iterable[tuple[str, int]]) -> str:
 
 def reading(calls: Mapping[tuple[str, str, str, str], int], functions: Collection[str]) -> Reading:
     """The number of calls of the functions, by phase."""
-    phases: Counter[str] = Counter()
-    suspects: Counter[str] = Counter()
+    made: Counter[str] = Counter()
     for (function, phase, operator, module), count in calls.items():
         if function in functions:
-            phases[phase] += count
-            suspects[f"{phase}: {locate(operator or function, module)}"] += count
-    return Reading(value=sum(phases.values()), parts=dict(phases), suspects=fold(suspects, 2 * MOST))
+            made[f"{phase}: {locate(operator or function, module)}"] += count
+    return by_part(made, 2 * MOST)

@@ -53,13 +53,4 @@ def count_allocations(events: Iterable[tuple[int, int, str]], marks: Mapping[int
 
 
 METER = Allocations
-METRICS = (
-    Metric(
-        name="allocations",
-        title="allocations/step",
-        show=show_whole,
-        hold="exact",
-        optional=True,  # old baselines do not have them
-        processes=OF_STEPS,
-    ),
-)
+METRICS = (Metric(name="allocations", title="allocations/step", show=show_whole, hold="exact", optional=True),)

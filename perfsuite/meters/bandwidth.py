@@ -90,7 +90,7 @@ def show_per_byte(seconds: float) -> str:
 
 
 def _metric(name: str, title: str, show: Callable[[float], str], derive: Any, column: int | None = None) -> Metric:
-    return Metric(name=name, title=title, show=show, column=column, derive=derive, processes=PROCESSES)
+    return Metric(name=name, title=title, show=show, column=column, derive=derive)
 
 
 def _metrics_of(size: int) -> tuple[Metric, ...]:
@@ -98,14 +98,7 @@ def _metrics_of(size: int) -> tuple[Metric, ...]:
     bus = functools.partial(bandwidth, size=size, bus=True)
     name, largest = label(size), size == SIZES[-1]
     return (
-        Metric(
-            name=_time(size),
-            title=f"{name} message",
-            show=show_seconds,
-            hold="time",
-            worse="higher",
-            processes=PROCESSES,
-        ),
+        Metric(name=_time(size), title=f"{name} message", show=show_seconds, hold="time"),
         _metric(
             f"algorithm_bandwidth_{name.lower()}",
             f"{name} alg. bandwidth",
@@ -120,9 +113,7 @@ def _metrics_of(size: int) -> tuple[Metric, ...]:
 METER = Bandwidth
 METRICS = (
     *(metric for size in SIZES for metric in _metrics_of(size)),
-    Metric(
-        name="bus_factor", title="bus factor", show=show_number, hold="exact", worse="different", processes=PROCESSES
-    ),
+    Metric(name="bus_factor", title="bus factor", show=show_number, hold="exact", worse="different"),
     _metric("latency_seconds", "latency α", show_seconds, functools.partial(fitted, part=0), column=11),
     _metric("seconds_per_byte", "cost β", show_per_byte, functools.partial(fitted, part=1), column=12),
     _metric("fit_residual", "fit residual", show_ratio, functools.partial(fitted, part=2), column=15),

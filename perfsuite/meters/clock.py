@@ -77,38 +77,26 @@ def tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float
 
 METER = Clock
 METRICS = (
-    Metric(
-        name="step_time_seconds",
-        title="step time",
-        show=show_seconds,
-        fold="max",
-        hold="time",
-        worse="higher",
-        column=2,
-        processes=OF_STEPS,
-    ),
-    Metric(
-        name="iteration_time_seconds",
-        title="iteration time",
-        show=show_seconds,
-        fold="max",
-        hold="time",
-        worse="higher",
-        optional=True,  # baselines of format 1 do not have it
-        processes=OF_STEPS,
-    ),
+    Metric(name="step_time_seconds", title="step time", show=show_seconds, hold="time", column=2),
+    Metric(name="iteration_time_seconds", title="iteration time", show=show_seconds, hold="time", optional=True),
+    # A cell under a capacity does not have it.
     Metric(
         name="unfenced_step_time_seconds",
         title="unfenced step",
         show=show_seconds,
-        fold="max",
         hold="time",
-        worse="higher",
-        optional=True,  # a cell under a capacity does not have it
+        optional=True,
         coarse=True,
-        processes=OF_STEPS,
     ),
-    Metric(name="tokens", title="tokens/step", show=show_count, fold="sum", hold="exact", worse="different"),
+    Metric(
+        name="tokens",
+        title="tokens/step",
+        show=show_count,
+        fold="sum",
+        hold="exact",
+        worse="different",
+        processes=OF_MODELS,
+    ),
     Metric(
         name="tokens_per_second",
         title="tokens/s",
@@ -116,5 +104,6 @@ METRICS = (
         worse="lower",
         column=5,
         derive=tokens_per_second,
+        processes=OF_MODELS,
     ),
 )

@@ -9,15 +9,13 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from perfsuite.catalog.definitions import PROCESSES, Metric
-from perfsuite.rank.meter import Meter, on_dtensors
+from perfsuite.rank.meter import Meter, by_part, on_dtensors
 from perfsuite.rank.whereabouts import Whereabouts
-from perfsuite.records.suspects import fold, locate
+from perfsuite.records.suspects import locate
 from perfsuite.units import show_bytes, show_whole
 from perfsuite.wire.sample import Reading
 
@@ -82,10 +80,10 @@ class Communication(Meter):
         self.calls[suspect] += 1
 
     def readings(self) -> dict[str, Reading]:
-        readings = {"communication_bytes": _counted(self.bytes), "collectives": _counted(self.calls)}
+        readings = {"communication_bytes": by_part(self.bytes), "collectives": by_part(self.calls)}
         theory = self.trainer.traffic()
         if theory is not None:
-            readings["communication_theory_bytes"] = _reading(theory)
+            readings["communication_theory_bytes"] = by_part(theory, 0)
         return readings
 
 
@@ -123,18 +121,6 @@ def counting_mode(count: Callable[[str, str, int, str], None], here: Callable[[]
     return mode()
 
 
-def _counted(suspects: Mapping[str, int]) -> Reading:
-    """The sums by collective, with the callers."""
-    sizes: Counter[str] = Counter()
-    for suspect, size in suspects.items():
-        sizes[suspect.partition(":")[0]] += size
-    return msgspec.structs.replace(_reading(sizes), suspects=fold(suspects))
-
-
-def _reading(sizes: Mapping[str, int]) -> Reading:
-    return Reading(value=sum(sizes.values()), parts={name: size for name, size in sorted(sizes.items()) if size})
-
-
 def _size(value: Any) -> int:
     """Bytes of a tensor, or of all tensors in nested lists."""
     if isinstance(value, list | tuple):
@@ -144,28 +130,7 @@ def _size(value: Any) -> int:
 
 METER = Communication
 METRICS = (
-    Metric(
-        name="communication_theory_bytes",
-        title="communication theory",
-        show=show_bytes,
-        optional=True,
-        processes=tuple(PROCESSES),
-    ),
-    Metric(
-        name="communication_bytes",
-        title="communication",
-        show=show_bytes,
-        fold="max",
-        hold="exact",
-        processes=tuple(PROCESSES),
-    ),
-    Metric(
-        name="collectives",
-        title="collectives/step",
-        show=show_whole,
-        fold="max",
-        hold="exact",
-        optional=True,  # old baselines do not have it
-        processes=tuple(PROCESSES),
-    ),
+    Metric(name="communication_theory_bytes", title="communication theory", show=show_bytes, optional=True),
+    Metric(name="communication_bytes", title="communication", show=show_bytes, hold="exact"),
+    Metric(name="collectives", title="collectives/step", show=show_whole, hold="exact", optional=True),
 )

@@ -75,23 +75,8 @@ def check_reserved(reserved: list[int]) -> None:
 
 METER = Epochs
 METRICS = (
-    Metric(
-        name="epoch_live_bytes",
-        title="alive after an epoch",
-        show=show_bytes,
-        fold="max",
-        hold="exact",
-        optional=True,
-        processes=("training",),
-    ),
-    Metric(
-        name="epoch_reserved_bytes",
-        title="reserved after an epoch",
-        show=show_bytes,
-        fold="max",
-        optional=True,
-        processes=("training",),
-    ),
+    Metric(name="epoch_live_bytes", title="alive after an epoch", show=show_bytes, hold="exact", optional=True),
+    Metric(name="epoch_reserved_bytes", title="reserved after an epoch", show=show_bytes, optional=True),
     Metric(
         name="evaluation_loss",
         title="evaluation loss",
@@ -100,6 +85,5 @@ METRICS = (
         hold="close",
         worse="different",
         optional=True,
-        processes=("training",),
     ),
 )

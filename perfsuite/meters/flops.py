@@ -219,14 +219,7 @@ METRICS = (
     Metric(name="model_flop", title="model FLOP/step", show=show_flop, fold="sum", hold="exact", worse="different"),
     Metric(name="hardware_flop", title="hardware FLOP/step", show=show_flop, fold="sum", hold="exact"),
     Metric(name="peak_flops", title="peak FLOP/s/rank", show=show_flops, fold="mean", worse="lower"),
-    Metric(
-        name="flops_per_rank",
-        title="FLOP/s/rank",
-        show=show_flops,
-        worse="lower",
-        column=3,
-        derive=flops_per_rank,
-    ),
+    Metric(name="flops_per_rank", title="FLOP/s/rank", show=show_flops, worse="lower", column=3, derive=flops_per_rank),
     Metric(name="mfu", title="MFU", show=show_ratio, worse="lower", column=4, optional=True, derive=mfu),
     Metric(name="hfu", title="HFU", show=show_ratio, worse="lower", optional=True, derive=hfu),
 )

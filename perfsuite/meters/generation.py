@@ -38,7 +38,6 @@ METRICS = (
         hold="exact",
         worse="different",
         optional=True,
-        processes=("inference",),
     ),
     Metric(
         name="new_tokens_per_second",
@@ -47,7 +46,6 @@ METRICS = (
         worse="lower",
         column=6,
         optional=True,
-        processes=("inference",),
         derive=new_tokens_per_second,
     ),
 )

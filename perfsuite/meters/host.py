@@ -33,4 +33,4 @@ def _high_water_mark() -> int:
 
 
 METER = Host
-METRICS = (Metric(name="host_peak_bytes", title="host RSS", show=show_bytes, fold="max", processes=OF_STEPS),)
+METRICS = (Metric(name="host_peak_bytes", title="host RSS", show=show_bytes),)

@@ -16,11 +16,6 @@ class Launches(CudaRuntime):
 
 METER = Launches
 METRICS = (
-    Metric(
-        name="kernel_launches",
-        title="kernel launches/step",
-        show=show_whole,
-        hold="exact",
-        optional=True,  # CUDA only
-    ),
+    # CUDA only.
+    Metric(name="kernel_launches", title="kernel launches/step", show=show_whole, hold="exact", optional=True),
 )

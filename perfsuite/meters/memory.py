@@ -220,27 +220,15 @@ HELD = {
 }  # category → the processes that have it
 METER = Memory
 METRICS = (
-    Metric(
-        name="peak_memory_bytes",
-        title="peak memory",
-        show=show_bytes,
-        fold="max",
-        hold="exact",
-        worse="higher",
-        column=1,
-        processes=OF_STEPS,
-    ),
+    Metric(name="peak_memory_bytes", title="peak memory", show=show_bytes, hold="exact", column=1),
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
-    Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes, fold="max", processes=OF_STEPS),
-    Metric(
-        name="reserved_memory_bytes", title="reserved", show=show_bytes, fold="max", optional=True, processes=OF_STEPS
-    ),
+    Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes),
+    Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, optional=True),
     *(
         Metric(
             name=f"{category}_bytes",
             title=category.replace("_", " "),
             show=show_bytes,
-            fold="max",
             hold="exact",
             processes=processes,
         )

@@ -14,9 +14,8 @@ import itertools
 from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import OF_STEPS, Metric
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.trainer import StepOutcome
-from perfsuite.records.suspects import fold
 from perfsuite.units import show_whole
 from perfsuite.wire.sample import Reading
 
@@ -52,14 +51,11 @@ class Objects(Meter):
         if len(blocks) < FEWEST:  # of a cell with a capacity, or with too few steps
             return {}
         left: dict[str, int] = {}
-        parts: dict[str, int] = {}
         for name in self.counts[-1]:
             number = min((after.get(name, 0) - before.get(name, 0)) // steps for (before, after), steps in blocks)
             if number > 0:
-                package = name.partition(".")[0]
-                left[f"{package}: {name}"] = number
-                parts[package] = parts.get(package, 0) + number
-        return {"leaked_objects": Reading(value=sum(parts.values()), parts=parts, suspects=fold(left))}
+                left[f"{name.partition('.')[0]}: {name}"] = number
+        return {"leaked_objects": by_part(left)}
 
 
 def count() -> dict[str, int]:
@@ -84,8 +80,7 @@ METRICS = (
         title="objects left/step",
         show=show_whole,
         hold="exact",
-        optional=True,  # baselines from before they were counted lack them
+        optional=True,
         depends_on=("python",),
-        processes=OF_STEPS,
     ),
 )

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import OF_STEPS, Metric
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.whereabouts import Whereabouts
-from perfsuite.records.suspects import MOST, fold, locate
+from perfsuite.records.suspects import MOST, locate
 from perfsuite.units import show_whole
 from perfsuite.wire.sample import Reading
 
@@ -56,24 +56,9 @@ class Operators(Meter):
         return mode()
 
     def readings(self) -> dict[str, Reading]:
-        phases: Counter[str] = Counter()
-        for (phase, _, _), count in self.calls.items():
-            phases[phase] += count
-        suspects = {f"{phase}: {locate(name, module)}": count for (phase, name, module), count in self.calls.items()}
-        return {
-            "operators": Reading(value=sum(phases.values()), parts=dict(phases), suspects=fold(suspects, self.most))
-        }
+        calls = {f"{phase}: {locate(name, module)}": count for (phase, name, module), count in self.calls.items()}
+        return {"operators": by_part(calls, self.most)}
 
 
 METER = Operators
-METRICS = (
-    Metric(
-        name="operators",
-        title="operators/step",
-        show=show_whole,
-        fold="max",
-        hold="exact",
-        optional=True,  # baselines from before they were counted lack them
-        processes=OF_STEPS,
-    ),
-)
+METRICS = (Metric(name="operators", title="operators/step", show=show_whole, hold="exact", optional=True),)

@@ -81,12 +81,6 @@ class Phases(Meter):
 
 METER = Phases
 METRICS = tuple(
-    Metric(
-        name=f"{phase}_seconds",
-        title=phase,
-        show=show_seconds,
-        optional=True,  # baselines from before they were measured lack them
-        processes=processes,
-    )
+    Metric(name=f"{phase}_seconds", title=phase, show=show_seconds, optional=True, processes=processes)
     for phase, processes in PHASES.items()
 )

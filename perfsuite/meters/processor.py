@@ -44,14 +44,8 @@ class Processor(Meter):
 
 METER = Processor
 METRICS = (
+    # Summed, since moving work to another rank is no gain; no accelerator has it.
     Metric(
-        name="processor_time_seconds",
-        title="processor time",
-        show=show_seconds,
-        fold="sum",  # over all ranks: moving work from one rank to another is not a gain
-        hold="time",
-        worse="higher",
-        optional=True,  # not measured with accelerators
-        processes=OF_STEPS,
+        name="processor_time_seconds", title="processor time", show=show_seconds, fold="sum", hold="time", optional=True
     ),
 )

@@ -23,9 +23,9 @@ from types import CodeType, FrameType
 from typing import Any
 
 from perfsuite.catalog.definitions import OF_STEPS, Metric
-from perfsuite.rank.meter import Meter
+from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
-from perfsuite.records.suspects import AT, fold
+from perfsuite.records.suspects import AT
 from perfsuite.units import show_whole
 from perfsuite.wire.sample import Reading
 
@@ -62,11 +62,7 @@ class PythonCalls(Meter):
         self.calls = counter.by_function(self.packages)
 
     def readings(self) -> dict[str, Reading]:
-        packages: Counter[str] = Counter()
-        for function, count in self.calls.items():
-            packages[function.partition(":")[0]] += count
-        reading = Reading(value=sum(packages.values()), parts=dict(packages), suspects=fold(self.calls, None))
-        return {"python_calls": reading}
+        return {"python_calls": by_part(self.calls, None)}
 
 
 class CallCounter:
@@ -155,9 +151,8 @@ METRICS = (
         title="Python calls/step",
         show=show_whole,
         hold="exact",
-        optional=True,  # baselines from before they were counted lack them
+        optional=True,
         depends_on=("python",),
         every_part=True,
-        processes=OF_STEPS,
     ),
 )

@@ -85,7 +85,7 @@ def samples_per_second(readings: Mapping[str, Reading], world_size: int) -> floa
 
 
 def _exact(name: str, title: str, worse: Any = "higher", **more: Any) -> Metric:
-    return Metric(name=name, title=title, show=show_whole, hold="exact", worse=worse, processes=PROCESSES, **more)
+    return Metric(name=name, title=title, show=show_whole, hold="exact", worse=worse, **more)
 
 
 METER = Samples
@@ -104,6 +104,5 @@ METRICS = (
         worse="lower",
         column=10,
         derive=samples_per_second,
-        processes=PROCESSES,
     ),
 )

@@ -17,11 +17,6 @@ class Synchronisations(CudaRuntime):
 
 METER = Synchronisations
 METRICS = (
-    Metric(
-        name="synchronisations",
-        title="synchronizations/step",
-        show=show_whole,
-        hold="exact",
-        optional=True,  # CUDA only
-    ),
+    # CUDA only.
+    Metric(name="synchronisations", title="synchronizations/step", show=show_whole, hold="exact", optional=True),
 )

@@ -29,19 +29,13 @@ class Update(Meter):
 
 METER = Update
 METRICS = (
-    Metric(
-        name="update_error",
-        title="update error",
-        processes=("training",),
-        show=lambda error: f"{error:.2g}",
-        hold="error",
-        optional=True,  # baselines from before it was measured lack it, and some cells have nothing to compare
-    ),
+    # Some cells have nothing to compare.
+    Metric(name="update_error", title="update error", show=lambda error: f"{error:.2g}", hold="error", optional=True),
+    # Its bound is the gradient norm's.
     Metric(
         name="update_norm",
         title="update norm",
-        processes=("training",),
-        bound=1e-3,  # as the gradient norm's
+        bound=1e-3,
         show=show_number,
         fold="mean",
         hold="close",

@@ -11,8 +11,7 @@ benchmarks/allocator_real.py compares it with the compiled allocator of torch 2.
 from __future__ import annotations
 
 import bisect
-import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 SMALLEST_BLOCK = 512
@@ -188,29 +187,3 @@ def smallest_capacity(events: list[Event], first_step: int) -> int:
         except OutOfMemory:
             low = middle
     return high * step_bytes
-
-
-def answers(
-    orders: Iterable[tuple[int, int, int]], begin: int, capacity_bytes: int | None
-) -> Iterator[tuple[int, int, int, int] | None]:
-    """The model's answer to each request (number, bytes, stream): address, allocated, reserved and segments; None if
-    memory ran out. A request without bytes is a release. At request ``begin`` the cache is emptied and the device gets
-    its capacity, which is answered too.
-    """
-    allocator, blocks = CachingAllocator(), {}
-    for at, (number, size, stream) in enumerate(orders):
-        if at == begin:
-            with contextlib.suppress(OutOfMemory):  # the real allocator reports it only at the next request
-                allocator.begin(capacity_bytes)
-            yield 0, allocator.allocated, allocator.reserved, allocator.segments
-        address = 0
-        if size > 0:
-            try:
-                blocks[number] = allocator.allocate(size, stream)
-            except OutOfMemory:
-                yield None
-                continue
-            address = blocks[number].address
-        elif number in blocks:
-            allocator.release(blocks.pop(number))
-        yield address, allocator.allocated, allocator.reserved, allocator.segments

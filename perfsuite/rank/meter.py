@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import OF_MODELS
 from perfsuite.rank.trainer import StepOutcome, Trainer
+from perfsuite.records.suspects import MOST, fold
 from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
@@ -21,6 +23,15 @@ def on_dtensors(types: Iterable[type]) -> bool:
     """
     distributed = sys.modules.get("torch.distributed.tensor")
     return distributed is not None and any(issubclass(kind, distributed.DTensor) for kind in types)
+
+
+def by_part(calls: Mapping[str, int], most: int | None = MOST) -> Reading:
+    """A reading of numbers by "part: operator @ module", of which the ``most`` largest are its evidence."""
+    parts: Counter[str] = Counter()
+    for call, number in calls.items():
+        parts[call.partition(":")[0]] += number
+    kept = {part: number for part, number in parts.items() if number}
+    return Reading(value=sum(kept.values()), parts=kept, suspects=fold(calls, most))
 
 
 class Meter:

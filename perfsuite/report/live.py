@@ -34,6 +34,8 @@ class LiveLine:
         self._last = -1.0
         self._replace("")
 
+    close = clear
+
     def _replace(self, text: str) -> None:
         if self._terminal is None:
             return

@@ -31,35 +31,26 @@ def headroom(prediction: Prediction) -> int | None:
 def parts(prediction: Prediction) -> Table:
     """The peak by category, next to the closed forms."""
     table = bare_table("", "at the peak", "by formula", "meaning")
+
+    def row(name: str, size: int, meaning: str, formula: int | None = None) -> None:
+        table.add_row(name.replace("_", " "), show_bytes(size), "" if formula is None else show_bytes(formula), meaning)
+
     for name in prediction.categories:
         here, theory = prediction.parts.get(name, 0), prediction.theory.get(name)
         if here or theory:
-            formula = "" if theory is None else show_bytes(theory)
-            table.add_row(name.replace("_", " "), show_bytes(here), formula, CATEGORIES[name][1])
-    table.add_row(
-        "live tensors",
-        show_bytes(prediction.peak_bytes),
-        "",
-        f"peak of rank {prediction.rank}, in its {phase(prediction)}",
-    )
+            row(name, here, CATEGORIES[name][1], theory)
+    row("live tensors", prediction.peak_bytes, f"peak of rank {prediction.rank}, in its {phase(prediction)}")
     if prediction.smallest_bytes:
-        table.add_row("allocated", show_bytes(prediction.allocated_bytes), "", "in blocks of 512 bytes and more")
-        table.add_row("reserved", show_bytes(prediction.reserved_bytes), "", "on an idle GPU with enough memory")
-        table.add_row(
-            "smallest that fits", show_bytes(prediction.smallest_bytes), "", "if the cache is freed when needed"
-        )
+        row("allocated", prediction.allocated_bytes, "in blocks of 512 bytes and more")
+        row("reserved", prediction.reserved_bytes, "on an idle GPU with enough memory")
+        row("smallest that fits", prediction.smallest_bytes, "if the cache is freed when needed")
     if prediction.setup_bytes > prediction.peak_bytes:
         text = "live tensors before the first step: perfsuite builds the whole model on every rank"
-        table.add_row("while building", show_bytes(prediction.setup_bytes), "", text)
+        row("while building", prediction.setup_bytes, text)
     if prediction.host_bytes:
-        table.add_row("on the host", show_bytes(prediction.host_bytes), "", "offloaded to host memory, per rank")
+        row("on the host", prediction.host_bytes, "offloaded to host memory, per rank")
     for name, size in prediction.overhead.items():
-        table.add_row(
-            name.replace("_", " "),
-            show_bytes(size),
-            "",
-            "outside of tensors; a constant (perfsuite/predict/overhead.py)",
-        )
+        row(name, size, "outside of tensors; a constant (perfsuite/predict/overhead.py)")
     return table
 
 

@@ -1,12 +1,13 @@
 """The table at the end of a run: one row per cell, its outcome, and every metric that is a column.
 
-A number is never broken over two lines, even in a narrow terminal: first the changes move to their own lines,
-then the parts of an id, then every metric.
+A number is never broken over two lines, even in a narrow terminal: first the changes and the parts of an id move to
+their own lines, then every metric.
 """
 
+import functools
 import io
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -147,33 +148,24 @@ def _headroom(result: Result) -> str:
     return ABSENT if left is None else f"{'-' if left < 0 else ''}{show_bytes(abs(left))}"
 
 
-def _changes_below(body: list[list[str]]) -> list[list[str]]:
-    """Two lines per cell: each change is below its value."""
-    return [[cell, state, *(entry.replace(" (", "\n(") for entry in entries)] for cell, state, *entries in body]
-
-
-def _ids_broken(body: list[list[str]]) -> list[list[str]]:
-    """The same, with ids broken after their dashes and the status below the id."""
-    (_, _, *titles), *cells = _changes_below(body)
-    return [["cell", *titles], *([f"{_broken(cell)}\n  {state}", *entries] for cell, state, *entries in cells)]
-
-
-def _stacked(body: list[list[str]]) -> list[list[str]]:
-    """One column: a cell with its status, then a line per metric."""
-    return _one_column(body, lambda cell, state: f"{cell}\n  {state}", "  ")
-
-
-def _narrow(body: list[list[str]]) -> list[list[str]]:
-    """One column; everything that can be broken is."""
-    return _one_column(body, lambda cell, state: "\n  ".join([_broken(cell), *state.split(" ")]), "\n    ")
-
-
-def _one_column(body: list[list[str]], name: Callable[[str, str], str], gap: str) -> list[list[str]]:
+def _broken_ids(body: list[list[str]]) -> list[list[str]]:
+    """Ids are broken after their dashes, the status is below the id, and each change below its value."""
     (_, _, *titles), *cells = body
-    stacked = []
+    below = [
+        [f"{_broken(cell)}\n  {state}", *(entry.replace(" (", "\n(") for entry in entries)]
+        for cell, state, *entries in cells
+    ]
+    return [["cell", *titles], *below]
+
+
+def _stacked(body: list[list[str]], broken: bool = False) -> list[list[str]]:
+    """One column: a cell with its status, then a line per metric; ``broken``: as narrow as possible."""
+    (_, _, *titles), *cells = body
+    gap, stacked = "\n    " if broken else "  ", []
     for cell, state, *entries in cells:
-        lines = [f"  {title}{gap}{entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
-        stacked.append(["\n".join([name(cell, state), *lines])])
+        name = [_broken(cell), *state.split(" ")] if broken else [cell, state]
+        told = [f"  {title}{gap}{entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
+        stacked.append(["\n".join(["\n  ".join(name), *told])])
     return [["cell"], *stacked]
 
 
@@ -181,7 +173,7 @@ def _broken(cell: str) -> str:
     return cell.replace("-", "-\n")
 
 
-LAYOUTS = (list, _changes_below, _ids_broken, _stacked, _narrow)  # from wide to narrow
+LAYOUTS = (list, _broken_ids, _stacked, functools.partial(_stacked, broken=True))  # from wide to narrow
 
 
 def _table(body: list[list[str]], results: Sequence[Result]) -> Table:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.records.measurement import Measurement
-from perfsuite.selftest import edits
+from perfsuite.selftest import edits, falsehoods
 from perfsuite.selftest.trials import DDP
 
 FSDP = "gpt2_tiny-fsdp2-cpu_x2"
@@ -81,32 +81,20 @@ def control(cell: str) -> Case:
 
 
 def _fault(kind: str, name: str, where: str, status: str, says: str, fault: str, **more: Any) -> Case:
-    module = "falsehoods" if fault in _FALSEHOODS else "faults"
+    module = "falsehoods" if hasattr(falsehoods, fault) else "faults"
     fault = f"perfsuite.selftest.{module}:{fault}"
     return Case(name=name, kind=kind, where=where, status=status, says=says, fault=fault, **more)
 
 
-_FALSEHOODS = {
-    "missing_metric",
-    "no_samples",
-    "fewer_samples",
-    "parts_lost",
-    "in_kibibytes",
-    "nan_metric",
-    "backward_clock",
-    "torn_result",
-    "no_result",
-    "twice_rank_0",
-    "other_library",
-    "full_disk",
-}
 _memory, _ranks, _training, _work, _engine, _result = (
     functools.partial(_fault, kind) for kind in ("memory", "ranks", "training", "work", "engine", "result")
 )
 
 
-def _baseline(name: str, where: str, status: str, says: str, edit: Callable[[bytes], bytes | None]) -> Case:
-    return Case(name=name, kind="baseline", where=where, status=status, says=says, edit=edit)
+def _baseline(
+    name: str, where: str, status: str, says: str, edit: Callable[[bytes], bytes | None], **more: Any
+) -> Case:
+    return Case(name=name, kind="baseline", where=where, status=status, says=says, edit=edit, **more)
 
 
 def _stored(name: str, where: str, status: str, says: str, **more: Any) -> Case:
@@ -192,13 +180,12 @@ RESULTS = (
     _result("clock going backwards", "every rank", "failed", "The clock went from", "backward_clock"),
 )
 MEMORY = (
-    Case(
-        name="extra tensor",
-        kind="memory",
-        where="alive throughout",
-        status="regressed",
-        says=r"peak memory .*\+0\.1 % .*REGRESSED",
-        fault="perfsuite.selftest.faults:extra_",
+    _memory(
+        "extra tensor",
+        "alive throughout",
+        "regressed",
+        r"peak memory .*\+0\.1 % .*REGRESSED",
+        "extra_",
         of_peak=0.001,
     ),
     _memory("leak", "a tensor per step", "failed", "Memory leaks: ", "leak"),
@@ -273,23 +260,21 @@ BASELINES = (
         "(?s)peak memory .*REGRESSED.*changed since the baseline: transformers 1.0.0 -> ",
         edits.other_library,
     ),
-    Case(
-        name="changed by another writer",
-        kind="baseline",
-        where="while the cell runs",
-        status=REFUSED,
-        says="was changed by another writer since it was read",
-        edit=edits.peak_larger,
+    _baseline(
+        "changed by another writer",
+        "while the cell runs",
+        REFUSED,
+        "was changed by another writer since it was read",
+        edits.peak_larger,
         meanwhile=edits.peak_smaller,
         consent="all",
     ),
-    Case(
-        name="full disk",
-        kind="baseline",
-        where="as it is written",
-        status=REFUSED,
-        says="cannot be written: No space left on device",
-        edit=edits.peak_larger,
+    _baseline(
+        "full disk",
+        "as it is written",
+        REFUSED,
+        "cannot be written: No space left on device",
+        edits.peak_larger,
         disk=edits.full_disk,
         consent="all",
     ),

@@ -3,6 +3,7 @@
 import functools
 import os
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,18 +49,16 @@ def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now
     say(f"asked by {study.asked}")
     if not can_plot():
         say(MISSING)
-    runner = Runner(catalog, order.settings)
     live = LiveLine(order.settings.all_steps_of)
-    try:
-        bench = Bench(runner, order.folder, order.fresh, live.show)
-        rows = measure_all(planned, bench, order.rounds, _teller(planned, order.rounds, live, say))
-    except KeyboardInterrupt:
-        live.clear()
-        if (order.folder / CELLS).exists():
-            say(f"\nThe measurements so far are in {order.folder / CELLS}: run the same command again to continue.")
-        raise
-    finally:
-        runner.close()
+    with closing(Runner(catalog, order.settings)) as runner:
+        try:
+            bench = Bench(runner, order.folder, order.fresh, live.show)
+            rows = measure_all(planned, bench, order.rounds, _teller(planned, order.rounds, live, say))
+        except KeyboardInterrupt:
+            live.clear()
+            if (order.folder / CELLS).exists():
+                say(f"\nThe measurements so far are in {order.folder / CELLS}: run the same command again to continue.")
+            raise
     leave(study, order, rows, metrics, say)
     return rows
 

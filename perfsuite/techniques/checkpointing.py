@@ -61,33 +61,22 @@ def needs_two_memories(proposal: Proposal) -> str:
     return ""
 
 
+_checkpointing = functools.partial(Technique, slot="activation checkpointing", order=30)
 TECHNIQUES = (
-    Technique(
-        name="no_ckpt",
-        slot="activation checkpointing",
-        order=30,
-        meaning="Every activation that backward needs is kept.",
-        default=True,
-    ),
-    Technique(
+    _checkpointing(name="no_ckpt", meaning="Every activation that backward needs is kept.", default=True),
+    _checkpointing(
         name="ckpt",
-        slot="activation checkpointing",
-        order=30,
         meaning="Only each layer's input is kept; the layer is computed again in backward.",
         applies=checkpoint,
     ),
-    Technique(
+    _checkpointing(
         name="ckpt_selective",
-        slot="activation checkpointing",
-        order=30,
         meaning="Each layer's input and the results of its linear layers and fused attention are kept. The rest is "
         "computed again in backward (arXiv 2205.05198, section 5).",
         applies=checkpoint_selectively,
     ),
-    Technique(
+    _checkpointing(
         name="ckpt_offload",
-        slot="activation checkpointing",
-        order=30,
         meaning="As ckpt, but the kept tensors stay in pinned host memory until backward.",
         sets={"around": save_on_host},
         applies=checkpoint,

@@ -1,19 +1,14 @@
 """Gradient clipping: scale the gradient down if its norm is larger than 1."""
 
+import functools
+
 from perfsuite.catalog.definitions import Technique
 
+_clipping = functools.partial(Technique, slot="gradient clipping", order=45)
 TECHNIQUES = (
-    Technique(
-        name="no_clip",
-        slot="gradient clipping",
-        order=45,
-        meaning="Gradients are not scaled.",
-        default=True,
-    ),
-    Technique(
+    _clipping(name="no_clip", meaning="Gradients are not scaled.", default=True),
+    _clipping(
         name="clip",
-        slot="gradient clipping",
-        order=45,
         meaning="Gradients are scaled so that their norm is at most 1, the default of transformers' Trainer.",
         sets={"clip": 1.0},
     ),

@@ -6,6 +6,7 @@ without the compiler, since dispatch modes cannot see compiled code. Dropout dra
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Technique
@@ -31,21 +32,12 @@ def compile_model(session: Session, model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
+_compilation = functools.partial(Technique, slot="compilation", order=60, processes=("training", "inference"))
 TECHNIQUES = (
-    Technique(
-        name="no_compile",
-        slot="compilation",
-        order=60,
-        meaning="Every operator is called separately.",
-        default=True,
-        processes=("training", "inference"),
-    ),
-    Technique(
+    _compilation(name="no_compile", meaning="Every operator is called separately.", default=True),
+    _compilation(
         name="compile",
-        slot="compilation",
-        order=60,
         meaning="torch.compile with its defaults fuses the operators of forward and backward.",
         applies=compile_model,
-        processes=("training", "inference"),
     ),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Technique
@@ -27,19 +28,8 @@ def switch_off(session: Session, model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
+_dropout = functools.partial(Technique, slot="dropout", order=50)
 TECHNIQUES = (
-    Technique(
-        name="dropout",
-        slot="dropout",
-        order=50,
-        meaning="Dropout as the model defines it.",
-        default=True,
-    ),
-    Technique(
-        name="nodrop",
-        slot="dropout",
-        order=50,
-        meaning="Every dropout probability is zero.",
-        applies=switch_off,
-    ),
+    _dropout(name="dropout", meaning="Dropout as the model defines it.", default=True),
+    _dropout(name="nodrop", meaning="Every dropout probability is zero.", applies=switch_off),
 )

@@ -1,5 +1,7 @@
 """Loop: the caller of forward, backward and the optimizer: perfsuite's own loop, or a library's."""
 
+import functools
+
 from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.techniques._accelerate import Accelerated
 from perfsuite.techniques._hf_trainer import HfTrained
@@ -12,27 +14,18 @@ def why_not_fp16(proposal: Proposal) -> str:
     return ""
 
 
+_loop = functools.partial(Technique, slot="loop", order=70)
 TECHNIQUES = (
-    Technique(
-        name="native",
-        slot="loop",
-        order=70,
-        meaning="The plain loop of the PyTorch documentation, or the engine's own.",
-        default=True,
-    ),
-    Technique(
+    _loop(name="native", meaning="The plain loop of the PyTorch documentation, or the engine's own.", default=True),
+    _loop(
         name="accelerate",
-        slot="loop",
-        order=70,
         meaning="Accelerate prepares model and optimizer, and runs backward, accumulation and clipping.",
         loop=Accelerated,
         why_not=why_not_fp16,
         packages=("accelerate",),
     ),
-    Technique(
+    _loop(
         name="hf_trainer",
-        slot="loop",
-        order=70,
         # Without padding the mean of the ranks' losses is the loss, by whichever rule a release weighs them.
         meaning="transformers.Trainer.train() runs the steps, with its own data loader, loss and calls of Accelerate. "
         "The samples have no padding.",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 from unittest import mock
@@ -50,18 +51,11 @@ def _on_fake_tensors(weight: torch.Tensor) -> Iterator[None]:
         yield
 
 
+_trained = functools.partial(Technique, slot="trained part", order=6)
 TECHNIQUES = (
-    Technique(
-        name="full",
-        slot="trained part",
-        order=6,
-        meaning="Every parameter is trained.",
-        default=True,
-    ),
-    Technique(
+    _trained(name="full", meaning="Every parameter is trained.", default=True),
+    _trained(
         name="lora",
-        slot="trained part",
-        order=6,
         meaning="Only adapters of rank 8 on peft's choice of attention projections are trained, and a "
         "classification head.",
         applies=add_adapters,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import Proposal, Technique
@@ -41,45 +42,36 @@ def cast(session: Session, model: torch.nn.Module) -> torch.nn.Module:
     return model
 
 
+_precision = functools.partial(Technique, slot="precision", order=10)
 TECHNIQUES = (
-    Technique(
+    _precision(
         name="fp32",
-        slot="precision",
         processes=("training", "inference"),
-        order=10,
         meaning="Parameters, gradients and arithmetic in fp32.",
         default=True,
     ),
-    Technique(
+    _precision(
         name="tf32",
-        slot="precision",
-        order=10,
         meaning="fp32, whose matmuls round their inputs to 10 bits of mantissa.",
         sets={"tf32": True},
         applies=allow_tf32,
         why_not=lacks_tf32,
     ),
-    Technique(
+    _precision(
         name="bf16",
-        slot="precision",
         processes=("training", "inference"),
-        order=10,
         meaning="Arithmetic in bf16 over fp32 parameters: autocast, or DeepSpeed's bf16 with fp32 master parameters.",
         sets={"compute_dtype": "bfloat16"},
     ),
-    Technique(
+    _precision(
         name="pure_bf16",
-        slot="precision",
-        order=10,
         meaning="Parameters, gradients, optimizer state and arithmetic in bf16; nothing is in fp32.",
         sets={"compute_dtype": "bfloat16", "pure": True},
         applies=cast,
     ),
-    Technique(
+    _precision(
         name="fp16",
-        slot="precision",
         processes=("training", "inference"),
-        order=10,
         meaning="Arithmetic in fp16 with dynamic loss scaling (arXiv 1710.03740).",
         sets={"compute_dtype": "float16", "loss_scaling": True},
     ),

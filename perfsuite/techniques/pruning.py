@@ -37,25 +37,16 @@ def prune_linears(session: Session, model: torch.nn.Module, *, structured: bool)
 
 _MEMORY = "torch keeps every weight and a mask of its size: more memory and no less time."
 
+_pruning = functools.partial(Technique, slot="pruning", order=5)
 TECHNIQUES = (
-    Technique(
-        name="no_prune",
-        slot="pruning",
-        order=5,
-        meaning="Every weight is used.",
-        default=True,
-    ),
-    Technique(
+    _pruning(name="no_prune", meaning="Every weight is used.", default=True),
+    _pruning(
         name="prune",
-        slot="pruning",
-        order=5,
         meaning=f"The smaller half of every linear layer's weights is zero; {_MEMORY}",
         applies=functools.partial(prune_linears, structured=False),
     ),
-    Technique(
+    _pruning(
         name="prune_structured",
-        slot="pruning",
-        order=5,
         meaning=f"The half of every linear layer's outputs with the smaller 2-norms is zero; {_MEMORY}",
         applies=functools.partial(prune_linears, structured=True),
     ),

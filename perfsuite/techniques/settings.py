@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+
 from perfsuite.catalog.definitions import Proposal, Technique
 
 
@@ -12,18 +14,11 @@ def sets_nothing(proposal: Proposal) -> str:
     return f"{proposal.engine.name} leaves every default to torch as it is: the cell would be the same."
 
 
+_settings = functools.partial(Technique, slot="settings", order=75)
 TECHNIQUES = (
-    Technique(
-        name="stated",
-        slot="settings",
-        order=75,
-        meaning="Every option that changes numbers or sizes is stated.",
-        default=True,
-    ),
-    Technique(
+    _settings(name="stated", meaning="Every option that changes numbers or sizes is stated.", default=True),
+    _settings(
         name="quickstart",
-        slot="settings",
-        order=75,
         meaning="Only what the strategy names is stated, as in the quick start of DeepSpeed or transformers' Trainer. "
         "All else is the library's default, so that a changed default is seen.",
         sets={"stated": False},

@@ -1,7 +1,6 @@
 """Which releases an upgrade tries: from the words of the command to changes, old release -> new release."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -13,6 +12,7 @@ from perfsuite.compatibility.proofs import LIBRARIES
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import index
 from perfsuite.launch.environments import pinned
+from perfsuite.launch.machine import version_of
 from perfsuite.measure.against import constraints
 from perfsuite.measure.changes import Change
 
@@ -135,10 +135,7 @@ def _pin(requirement: Requirement) -> tuple[str, str]:
 
 def _installed(name: str) -> str:
     """The version without its build, as a requirement names it; empty if there is none."""
-    try:
-        return metadata.version(name).partition("+")[0]
-    except metadata.PackageNotFoundError:
-        return ""
+    return version_of(name).partition("+")[0]
 
 
 def _equal(one: str, other: str) -> bool:

@@ -9,6 +9,7 @@ import functools
 import hashlib
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
@@ -92,15 +93,12 @@ class Bench:
         known = {name: found for name, place in places.items() if (found := self._read(place, Measurement))}
         self._found.update({(kept, name): found for name, found in known.items()})
         waiting = [cell for cell in waiting if cell.id not in known]
-        runner = Runner(self.catalog, self.settings, side.environment)
-        try:
+        with closing(Runner(self.catalog, self.settings, side.environment)) as runner:
             for cell in waiting:
                 self.launches += 1
                 found = self._found[kept, cell.id] = runner.measure(cell, self.watch)
                 if found.outcome != "failed":
                     codec.write(places[cell.id], found)
-        finally:
-            runner.close()
 
     def effects(self, kept: Kept, cell: Cell) -> list[Effect]:
         """What these changes do to the cell in exact metrics, by one launch of each side."""
@@ -141,10 +139,8 @@ class Bench:
         self.launches += 1
         interleave = "steps" if cell.hardware.device is None else "launches"
         session = Experiment(a, b, [], self.timed, self.tolerance, interleave=interleave, run_size=self.run_size)
-        try:
+        with closing(session):
             found = session.compare((cell, cell), self.watch)
-        finally:
-            session.close()
         if found.verdict.status != "failed":
             codec.write(place, found)
         return found
@@ -158,14 +154,8 @@ class Bench:
         return [(name, release) for name, release in chosen.items() if release != self.here[name]]
 
     def _no_environment(self, cell: Cell, reason: str) -> Measurement:
-        return failed(
-            cell.id,
-            Failure(kind="raised", rank=None, message=f"no environment: {reason}"),
-            world_size=cell.hardware.world_size,
-            machine=describe(cell.hardware, self.catalog, []),
-            wall_seconds=0.0,
-            capacity_bytes=None,
-        )
+        failure = Failure(kind="raised", rank=None, message=f"no environment: {reason}")
+        return failed(cell.id, failure, machine=describe(cell.hardware, self.catalog, []))
 
     def _place(self, sides: Sequence[Side], cell: Cell, settings: Settings, *terms: float | None) -> Path:
         """The file for a measurement of the cell on one side, or of times on both."""

@@ -5,8 +5,8 @@ datasheet's figure.
 
 Sources: AMD Instinct MI250X and MI300X datasheets; peaks compared with torchtitan's tools/utils.py (which counts per
 die too) and torch._inductor.analysis.device_info; links and the measured matmul from the network and
-compute/accelerator READMEs of stas00/ml-engineering. Host links are PCIe x16, gen 4 and 5; those of the MI250X and
-its power are recalled.
+compute/accelerator READMEs of stas00/ml-engineering. Host links are PCIe x16, gen 4 and 5; those of the MI250X are
+recalled.
 """
 
 from perfsuite.catalog.definitions import Device
@@ -22,7 +22,6 @@ DEVICES = (
         # Half of 350 for the package. The links are unequal: 200 GB/s to the neighbouring die, 50 or 100 to the others.
         link_bandwidth=175e9,
         host_bandwidth=31.5e9,
-        power_watts=280,
         source="AMD Instinct MI250X datasheet, halved: per die",
     ),
     Device(
@@ -33,7 +32,6 @@ DEVICES = (
         dense_flops={"fp32": 163.4e12, "tf32": 653.7e12, "fp16": 1_307.4e12, "bf16": 1_307.4e12, "fp8": 2_614.9e12},
         link_bandwidth=448e9,  # seven links of 64 GB/s, one to each other device of the node
         host_bandwidth=63e9,
-        power_watts=750,
         source="AMD Instinct MI300X datasheet",
         measured_matmul_flops=668.4e12,
     ),

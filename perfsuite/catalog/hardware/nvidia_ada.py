@@ -19,7 +19,6 @@ DEVICES = (
         dense_flops={"fp32": 30.3e12, "tf32": 60e12, "fp16": 121e12, "bf16": 121e12, "fp8": 242.5e12},
         link_bandwidth=0,
         host_bandwidth=31.5e9,
-        power_watts=72,
         source="NVIDIA L4 datasheet, halved: it counts sparsity",
     ),
     Device(
@@ -32,7 +31,6 @@ DEVICES = (
         dense_flops={"fp32": 91.6e12, "tf32": 183e12, "fp16": 362e12, "bf16": 362e12, "fp8": 733e12},
         link_bandwidth=0,
         host_bandwidth=31.5e9,
-        power_watts=350,
         source="NVIDIA L40S datasheet",
     ),
 )

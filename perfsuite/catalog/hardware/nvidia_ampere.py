@@ -22,7 +22,6 @@ _A100_40G = Device(
     dense_flops={"fp32": 19.5e12, "tf32": 156e12, "fp16": 312e12, "bf16": 312e12},
     link_bandwidth=300e9,  # NVLink 3; the datasheet's 600 counts both directions
     host_bandwidth=31.5e9,
-    power_watts=400,
     source="NVIDIA A100 datasheet",
     measured_matmul_flops=271.2e12,
 )
@@ -49,7 +48,6 @@ DEVICES = (
         dense_flops={"fp32": 35.6e12, "tf32": 35.6e12, "fp16": 71e12, "bf16": 71e12},
         link_bandwidth=56.25e9,  # only with the optional bridge, which joins two cards
         host_bandwidth=31.5e9,
-        power_watts=350,
         source="NVIDIA GA102 whitepaper v2.0, appendix A",
         # No measured matmul: the 81 TFLOP/s in transformers-benchmarks are a 3090 Ti's. Published figures for this card
         # (76) are above the peak, since it boosts past the clock that the peak is stated at.
@@ -64,7 +62,6 @@ DEVICES = (
         dense_flops={"fp32": 38.7e12, "tf32": 77.4e12, "fp16": 154.8e12, "bf16": 154.8e12},
         link_bandwidth=56.25e9,  # only with the optional bridge, which joins two cards
         host_bandwidth=31.5e9,
-        power_watts=300,
         source="NVIDIA GA102 whitepaper v2.0, appendix C",
         measured_matmul_flops=95e12,  # fp16
     ),
@@ -80,7 +77,6 @@ DEVICES = (
         dense_flops={"fp32": 35e12, "tf32": 35e12, "fp16": 70e12, "bf16": 70e12},
         link_bandwidth=0,
         host_bandwidth=31.5e9,
-        power_watts=300,
         source="NVIDIA A10G datasheet for AWS",
     ),
     _A100_40G,
@@ -91,7 +87,6 @@ DEVICES = (
         matches=("a100", "80gb", "pcie"),
         memory_bandwidth=1_935e9,
         link_bandwidth=300e9,  # only with the optional bridge, which joins two cards
-        power_watts=300,
         measured_matmul_flops=252.9e12,
     ),
 )

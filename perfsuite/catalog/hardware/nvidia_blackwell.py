@@ -19,7 +19,6 @@ DEVICES = (
         dense_flops={"fp32": 75e12, "tf32": 1_125e12, "fp16": 2_250e12, "bf16": 2_250e12, "fp8": 4_500e12},
         link_bandwidth=900e9,  # NVLink 5; the datasheet's 1.8 TB/s counts both directions
         host_bandwidth=63e9,
-        power_watts=1000,
         source="NVIDIA Blackwell datasheet, halved: it counts sparsity",
         measured_matmul_flops=1_745e12,
     ),

@@ -22,7 +22,6 @@ DEVICES = (
         dense_flops=_SXM,
         link_bandwidth=450e9,  # NVLink 4; the datasheet's 900 counts both directions
         host_bandwidth=63e9,
-        power_watts=700,
         source="NVIDIA H100 datasheet, halved: it counts sparsity",
         measured_matmul_flops=794.5e12,
     ),
@@ -37,7 +36,6 @@ DEVICES = (
         dense_flops={"fp32": 51e12, "tf32": 378e12, "fp16": 756e12, "bf16": 756e12, "fp8": 1_513e12},
         link_bandwidth=300e9,  # only with the optional bridge, which joins two cards
         host_bandwidth=63e9,
-        power_watts=350,
         source="NVIDIA H100 datasheet, halved: it counts sparsity",
     ),
     Device(
@@ -51,7 +49,6 @@ DEVICES = (
         dense_flops=_SXM,
         link_bandwidth=450e9,  # NVLink 4; the datasheet's 900 counts both directions
         host_bandwidth=63e9,
-        power_watts=700,
         source="NVIDIA H200 datasheet, halved: it counts sparsity",
         measured_matmul_flops=794.5e12,  # the H100's: the same chip at the same power
     ),

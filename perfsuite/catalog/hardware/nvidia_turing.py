@@ -17,7 +17,6 @@ DEVICES = (
         dense_flops={"fp32": 8.1e12, "fp16": 65e12},
         link_bandwidth=0,
         host_bandwidth=15.8e9,
-        power_watts=70,
         source="NVIDIA T4 datasheet",
     ),
 )

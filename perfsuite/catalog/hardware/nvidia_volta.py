@@ -18,7 +18,6 @@ DEVICES = (
         dense_flops={"fp32": 15.7e12, "fp16": 125e12},
         link_bandwidth=150e9,  # six links of 25 GB/s; the datasheet's 300 counts both directions
         host_bandwidth=15.8e9,
-        power_watts=300,
         source="NVIDIA V100 datasheet",
         measured_matmul_flops=95e12,  # fp16
     ),
@@ -32,7 +31,6 @@ DEVICES = (
         dense_flops={"fp32": 14e12, "fp16": 112e12},
         link_bandwidth=0,
         host_bandwidth=15.8e9,
-        power_watts=250,
         source="NVIDIA V100 datasheet",
     ),
 )

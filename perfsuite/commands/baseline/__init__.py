@@ -3,11 +3,12 @@
 import argparse
 from pathlib import Path
 
-from perfsuite.commands._base import Command, add_baselines, add_catalog, add_kernels, add_tolerance
-from perfsuite.commands._select import add_select
+from perfsuite.commands._base import add_baselines, add_catalog, add_kernels, add_select, add_tolerance
 from perfsuite.commands.baseline import accept as _accept
 from perfsuite.commands.baseline import ledger as _history
 from perfsuite.commands.baseline import survey as _survey
+
+HELP = "Show, compare, accept and prune baselines."
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -18,7 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_select(show)
     add_tolerance(show)
     _add_tests(show, "Tests to collect with pytest: a baseline without a cell in them is orphaned too.")
-    show.set_defaults(act=_survey.show)
+    show.set_defaults(run=_survey.show)
 
     diff = actions.add_parser(
         "diff", help="Show what a report would change in the baselines, or what has changed since REV."
@@ -27,25 +28,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     diff.add_argument("--git", metavar="REV", help="With a cell: the revision to compare the working tree with (HEAD).")
     add_select(diff)
     add_tolerance(diff)
-    diff.set_defaults(act=_accept.diff)
+    diff.set_defaults(run=_accept.diff)
 
     accept = actions.add_parser("accept", help="Accept measurements of a report into the baselines.")
     accept.add_argument("report", type=Path, metavar="REPORT.jsonl", help="A report of pytest --perf-report.")
     add_select(accept, required=True)
     _add_reason(accept, required=True)
-    accept.set_defaults(act=_accept.accept)
+    accept.set_defaults(run=_accept.accept)
 
     prune = actions.add_parser("prune", help="List orphaned baselines; remove them with --yes.")
     add_select(prune)
     _add_tests(prune, "All your tests with cells: a baseline without a cell in them is orphaned too.")
     prune.add_argument("--yes", action="store_true", help="Remove them.")
     _add_reason(prune)
-    prune.set_defaults(act=_survey.prune)
+    prune.set_defaults(run=_survey.prune)
 
     history = actions.add_parser("history", help="How far accepted changes have moved each metric, from the ledger.")
     add_select(history)
-    history.add_argument("--html", type=Path, metavar="FILE", help="Plot it.")
-    history.set_defaults(act=_history.history)
+    history.set_defaults(run=_history.history)
 
     for action in (show, diff, accept, prune, history):
         add_baselines(action)
@@ -59,12 +59,3 @@ def _add_tests(parser: argparse.ArgumentParser, text: str) -> None:
 
 def _add_reason(parser: argparse.ArgumentParser, required: bool = False) -> None:
     parser.add_argument("--reason", default="", required=required, metavar="TEXT", help="The reason, for the ledger.")
-
-
-def run(arguments: argparse.Namespace) -> int:
-    """Run the chosen action."""
-    status: int = arguments.act(arguments)
-    return status
-
-
-COMMAND = Command(name="baseline", help="Show, compare, accept and prune baselines.", arguments=arguments, run=run)

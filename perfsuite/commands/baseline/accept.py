@@ -2,7 +2,6 @@
 
 import argparse
 import shlex
-import subprocess
 from collections import Counter
 from pathlib import Path
 
@@ -20,6 +19,7 @@ from perfsuite.gate.judge import judge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import OUTCOMES, Store
 from perfsuite.gate.terms import terms_of
+from perfsuite.launch.environments import output
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
@@ -147,10 +147,7 @@ def _at_revision(store: Store, cell_id: str, revision: str) -> Baseline:
     path = store.path(cell_id)
     name = f"{revision}:./{path.relative_to(store.root).as_posix()}"
     try:
-        done = subprocess.run(["git", "-C", store.root, "show", name], capture_output=True, check=False)
-    except OSError as error:
-        raise UsageError(f"git cannot show {name}: {error.strerror}.") from error
-    if done.returncode:
-        words = done.stderr.decode(errors="replace").strip().splitlines()[-1:]
-        raise UsageError(f"git has no {name}: {''.join(words)}")
-    return store.decode(done.stdout, cell_id, f"{path} at {revision}")
+        text = output(["git", "-C", str(store.root), "show", name])
+    except UsageError as error:
+        raise UsageError(f"git has no {name}: {error}") from error
+    return store.decode(text.encode(), cell_id, f"{path} at {revision}")

@@ -3,27 +3,21 @@
 import argparse
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
-from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import cells_meant
 from perfsuite.commands._base import catalog_of, store_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.gate import ledger
 from perfsuite.gate.drift import Drift, drifts
 from perfsuite.gate.store import Store
-from perfsuite.records.codec import write_text
 from perfsuite.report.tables import bare_table, print_table
-from perfsuite.studies._plot import MISSING, can_plot
 from perfsuite.units import show_change, show_number
 
 
 def history(arguments: argparse.Namespace) -> int:
-    """The table and, on request, the plot. A damaged line is reported at the end and gives exit code 2."""
-    if arguments.html and not can_plot():
-        raise UsageError(MISSING)
+    """The table. A damaged line is reported at the end and gives exit code 2."""
     store, catalog = store_of(arguments), catalog_of(arguments)
     entries, problem = ledger.read(store.ledger)
     names = {entry.cell for entry in entries}
@@ -47,9 +41,6 @@ def history(arguments: argparse.Namespace) -> int:
         print(text)
     cells = len({drift.cell for drift in found})
     print(f"{len(entries)} changes of {cells} baselines; {len(moved)} of their {len(found)} metrics have moved.")
-    if arguments.html:
-        plot(arguments.html, moved, catalog)
-        print(f"Written: {arguments.html}")
     if problem:
         raise FileError(problem)
     return 0
@@ -80,18 +71,3 @@ def _past_the_ledger(store: Store, found: Sequence[Drift]) -> list[str]:
                     f"{cell}: {drift.metric} is not what the ledger last accepted: changed by hand, or removed."
                 )
     return told
-
-
-def plot(path: Path, moved: Sequence[Drift], catalog: Catalog) -> None:
-    """A line per metric that has moved: the ratio of its baseline to the first, by date. The page is self-contained."""
-    from plotly.graph_objects import Figure, Scatter
-
-    figure = Figure()
-    for drift in moved:
-        metric = catalog.all("metric").get(drift.metric)
-        dates, products = zip(*drift.points, strict=True)
-        name = f"{drift.cell} {metric.title if metric else drift.metric}"
-        figure.add_trace(Scatter(x=dates, y=products, name=name, mode="lines+markers", line_shape="hv"))
-    figure.update_layout(title="Accepted changes of baselines", template="plotly_white", yaxis_title="times the first")
-    figure.update_yaxes(type="log")
-    write_text(path, figure.to_html(include_plotlyjs="inline"))

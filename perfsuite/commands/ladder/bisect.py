@@ -7,7 +7,8 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from perfsuite.commands.ladder.rungs import add_ladder
+from perfsuite.commands._base import check_counts
+from perfsuite.commands.ladder.run import add_ladder
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import asv, confirm, results
 from perfsuite.history.bench import Bench, Judge, Seen
@@ -22,7 +23,6 @@ from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
 from perfsuite.wire.record import Record
 
-NAME = "bisect"
 HELP = "Find the release that changed a series, or the two releases that change it only together."
 
 
@@ -62,8 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     """
     if not arguments.benchmark and not arguments.cell:
         raise UsageError("No series given: use --benchmark with a name from `perfsuite ladder publish`, or --cell.")
-    if arguments.rounds < 1:
-        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}.")
+    check_counts(arguments, "rounds")
     check_output("--json", arguments.json)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)

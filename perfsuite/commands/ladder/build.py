@@ -14,7 +14,6 @@ from perfsuite.history import asv, building, ladder, lockfile
 from perfsuite.history.dates import read_dates
 from perfsuite.history.ladder import HOME, Definition, Rung
 
-NAME = "build"
 HELP = "Make a ladder of a library's releases, or add the newer ones to it."
 
 
@@ -38,10 +37,7 @@ _HOLD = "Pin another library to this release on every rung; may be repeated."
 _PYTHON = "Version or path of the rungs' Python (the suite's, or else the running one)."
 _INHERIT = "Rungs are the running environment with other releases, not clean ones (a suite may set this too)."
 _STAND_INS = "Without a GPU: make stand-ins for the CUDA libraries that old releases of torch need for import."
-_DATES = (
-    "Release dates, if the package index has none or wrong ones: CSV lines, or a JSON list of objects, with name, "
-    "version and date."
-)
+_DATES = "Release dates, if the package index has none or wrong ones: CSV lines with name, version and date."
 _SET = "An environment variable for the suite; may be repeated."
 
 

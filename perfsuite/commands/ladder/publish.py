@@ -9,7 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from perfsuite.commands.ladder.rungs import add_ladder, summary
+from perfsuite.commands._base import check_counts
+from perfsuite.commands.ladder.run import add_ladder, summary
 from perfsuite.errors import UsageError
 from perfsuite.gate.floor import FLOOR
 from perfsuite.history import asv, confirm, site, story
@@ -22,7 +23,6 @@ from perfsuite.records import codec
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost, show_ratio
 
-NAME = "publish"
 HELP = "Run the alarms of a ladder again, and report which release changed what: a table, and a site in LADDER/html."
 NOT_CONFIRMED = "not confirmed"
 
@@ -32,8 +32,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_ladder(parser)
     parser.add_argument("--no-confirm", action="store_true", help="Report alarms as recorded, not confirmed.")
     parser.add_argument("--rounds", type=int, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the story as JSON (also html/story.json).")
-    parser.add_argument("--markdown", type=Path, metavar="FILE", help="Write the story as Markdown.")
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="Write the story as Markdown (JSON: html/story.json)."
+    )
 
 
 _ROUNDS = (
@@ -44,9 +45,7 @@ _ROUNDS = (
 
 def run(arguments: argparse.Namespace) -> int:
     """Publish. Exit code 1 if something of the ladder could not run, including an alarm's rungs."""
-    if arguments.rounds < 1:
-        raise UsageError(f"--rounds must be 1 or more, not {arguments.rounds}; use --no-confirm to run nothing again.")
-    check_output("--json", arguments.json)
+    check_counts(arguments, "rounds")
     check_output("--markdown", arguments.markdown)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
@@ -58,8 +57,6 @@ def run(arguments: argparse.Namespace) -> int:
         refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, arguments.rounds, console)
         told = story.tell(folder, ladder, machine(), found)
         page = site.publish(folder, ladder, told, packages)
-    if arguments.json:
-        codec.write(arguments.json, told)
     if arguments.markdown:
         codec.write_bytes(arguments.markdown, site.markdown(told).encode())
     _print(told, console)

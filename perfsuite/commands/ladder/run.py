@@ -14,7 +14,6 @@ from perfsuite.history.results import Run
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost
 
-NAME = "run"
 HELP = "Run the rungs of a ladder that have no result yet; continues after an interruption."
 SHOWN = 3  # failed benchmarks of a rung that are named
 
