@@ -9,6 +9,7 @@ import subprocess
 import zipfile
 from collections import Counter
 from collections.abc import Callable
+from importlib import metadata
 from pathlib import Path
 
 import gate_samples as samples
@@ -24,6 +25,7 @@ from perfsuite.gate.compare import Comparison, compare
 from perfsuite.gate.launches import merge
 from perfsuite.gate.paired import LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
 from perfsuite.gate.terms import MOST_RED_RATE, TIMED, Terms
+from perfsuite.launch import environments
 from perfsuite.launch.environments import Environment, with_releases
 from perfsuite.measure import ab
 from perfsuite.measure.runner import Settings
@@ -417,6 +419,18 @@ def test_a_package_that_does_not_fit_what_a_release_forces_moves_too(
     environment = with_releases([wheel(tmp_path, "asking", "1.0", needs="iniconfig==0.1")])
 
     assert environment.installed == (("asking", "1.0"), ("iniconfig", "0.1"), ("pytest", "1.0"))
+
+
+@pytest.mark.parametrize("place", ["old-1.0.egg-info/PKG-INFO", "old-1.0.egg-info"])
+def test_a_package_that_setup_py_installed_is_inherited_too(tmp_path: Path, place: str) -> None:
+    """Its metadata lie elsewhere, in a folder or in a file alone."""
+    path = tmp_path / "there" / place
+    path.parent.mkdir(parents=True)
+    path.write_text("Metadata-Version: 2.1\nName: old\nVersion: 1.0\n")
+    (found,) = metadata.distributions(path=[str(tmp_path / "there")])
+    environments._claim(tmp_path / "old-1.0.dist-info", found)
+
+    assert metadata.Distribution.at(tmp_path / "old-1.0.dist-info").name == "old"
 
 
 def test_a_module_of_this_folder_does_not_hide_the_revisions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -187,7 +187,7 @@ def test_pytest_predicts_what_is_not_here(pytester, monkeypatch):
     differs, and reports it.
     """
     pytester.makepyfile(
-        test_cell=f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_it(perf_cell): perf_cell.check()"
+        test_not_here=f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_it(perf_cell): perf_cell.check()"
     )
     traces = functools.cache(lambda: tracing.trace([tracing.job_of(parse_cell(CELL, Catalog()), 0, Catalog())]))
     monkeypatch.setattr(memory_predict, "trace", lambda *_: traces())
@@ -208,7 +208,7 @@ def test_pytest_predicts_what_is_not_here(pytester, monkeypatch):
     assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "improved")
     assert reason == "a first one"
     assert "no predicted baseline" in fresh[1]
-    assert f"pytest --perf --perf-predict test_cell.py -k {CELL} --perf-update=new" in fresh[1]
+    assert f"pytest --perf --perf-predict test_not_here.py -k {CELL} --perf-update=new" in fresh[1]
     assert "predicted, not measured" in held[1]
     assert "--perf-update=improved" in changed[1]
 
@@ -230,7 +230,7 @@ def test_a_package_that_is_gone_is_red(catalog, tmp_path, monkeypatch):
 def test_what_cannot_be_predicted_is_in_the_report(pytester):
     """A torn baseline is red in the report too, as a predicted cell."""
     test = f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_it(perf_cell): perf_cell.check()"
-    pytester.makepyfile(test_cell=test)
+    pytester.makepyfile(test_not_here=test)
     path = path_of(pytester.path / "baselines", CELL)
     path.parent.mkdir(parents=True)
     path.write_text("{")

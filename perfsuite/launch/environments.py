@@ -243,7 +243,8 @@ def _install(
 
 def _claim(folder: Path, found: metadata.Distribution) -> None:
     folder.mkdir(exist_ok=True)
-    texts = {"METADATA": found.read_text("METADATA") or "", "INSTALLER": CLAIM}
+    about = filter(None, map(found.read_text, ("METADATA", "PKG-INFO", "")))  # an .egg-info has the others
+    texts = {"METADATA": next(about, ""), "INSTALLER": CLAIM}
     texts["RECORD"] = "".join(f"{folder.name}/{name},,\n" for name in [*texts, "RECORD"])
     for name, text in texts.items():
         (folder / name).write_text(text)
