@@ -55,6 +55,7 @@ def test_the_server_of_cuda_ranks_never_touches_cuda(strategy, model):
     assert said.strip() == '{"started": [7]}'
 
 
+@pytest.mark.slow
 def test_the_trap_would_close():
     """What the ranks import for themselves on CUDA does touch it."""
     command = [sys.executable, "-c", TRAPPED, "cpu", "single+bf16", "T5ForConditionalGeneration"]

@@ -49,14 +49,13 @@ def run(arguments: argparse.Namespace) -> int:
     check_output("--markdown", arguments.markdown)
     folder = find_ladder(arguments.ladder)
     console = Console(highlight=False)
-    packages = _packages(console)
     with held_by(folder):
         ladder = read_built(folder)
         asv.configure(folder, ladder)
         found = story.find(folder, ladder)
         refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, arguments.rounds, console)
         told = story.tell(folder, ladder, machine(), found)
-        page = site.publish(folder, ladder, told, packages)
+        page = site.publish(folder, ladder, told, _packages(console))
     if arguments.markdown:
         codec.write_bytes(arguments.markdown, site.markdown(told).encode())
     _print(told, console)
