@@ -39,20 +39,22 @@ def make_batch(session: Session, step: int) -> list[MicroBatch]:
     Global micro-batch ``m · data_ranks + data_rank`` is this rank's micro-batch ``m``; each has
     ``workload.micro_batch`` consecutive samples. Ranks that share a replica (pipeline, tensor parallel) get the same.
     """
-    accumulation, data_ranks = session.recipe.accumulation, session.layout.data_ranks
-    model, size, padded = session.job.model, session.job.workload.micro_batch, session.recipe.padded
-    every = [
-        [
-            make_sample(model, session.job.workload, session.job.seed, step, number * size + i, padded)
-            for i in range(size)
-        ]
-        for number in range(accumulation * data_ranks)
-    ]
-    labels = [sum(count_labels(model, sample) for sample in samples) for samples in every]
+    data_ranks, model, size = session.layout.data_ranks, session.job.model, session.job.workload.micro_batch
+    samples = make_samples(session, step)
+    every = [samples[begin : begin + size] for begin in range(0, len(samples), size)]
+    labels = [sum(count_labels(model, sample) for sample in one) for one in every]
     mine = range(session.data_rank, len(every), data_ranks)
     return [
         MicroBatch(collate(every[number], session.device), labels[number] * len(every) / sum(labels)) for number in mine
     ]
+
+
+def make_samples(session: Session, step: int) -> list[Sample]:
+    """The samples of all ranks for one optimizer step, in the order of the global micro-batches."""
+    job, recipe = session.job, session.recipe
+    count = recipe.accumulation * session.layout.data_ranks * job.workload.micro_batch
+    step = 0 if recipe.same_batch else step
+    return [make_sample(job.model, job.workload, job.seed, step, index, recipe.padded) for index in range(count)]
 
 
 def make_sample(model: Model, workload: Workload, seed: int, step: int, index: int, padded: bool = True) -> Sample:

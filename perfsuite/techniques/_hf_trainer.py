@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.errors import RankError, WrongEngine
-from perfsuite.rank.batches import IGNORED, MicroBatch, Sample, make_sample
+from perfsuite.rank.batches import IGNORED, MicroBatch, Sample, make_samples
 from perfsuite.rank.plain_loop import Loop
 from perfsuite.rank.releases import refused
 from perfsuite.rank.trainer import StepOutcome
@@ -167,16 +167,12 @@ def samples_of(session: Session) -> Any:
     """All ranks' samples, step after step, as a dataset without an end. Accelerate gives each rank its share."""
     from torch.utils.data import IterableDataset
 
-    job, recipe = session.job, session.recipe
-    count = recipe.accumulation * session.layout.data_ranks * job.workload.micro_batch
+    predicts_next = session.job.model.task == "causal_lm"
 
     class Samples(IterableDataset[Sample]):
         def __iter__(self) -> Iterator[Sample]:
-            for number in itertools.count():
-                step, index = divmod(number, count)
-                step = 0 if recipe.same_batch else step
-                sample = make_sample(job.model, job.workload, job.seed, step, index, recipe.padded)
-                if job.model.task == "causal_lm":  # no model predicts the first token, but some releases count it
+            for sample in itertools.chain.from_iterable(make_samples(session, step) for step in itertools.count()):
+                if predicts_next:  # no model predicts the first token, but some releases count it
                     sample["labels"][0] = IGNORED  # type: ignore[index]
                 yield sample
 
