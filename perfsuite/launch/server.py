@@ -156,6 +156,8 @@ def warm_up(request: dict[str, Any], prepared: set[Any], tell: Callable[[dict[st
     parts: list[Any] = [strategy.engine, *(choice.technique for choice in strategy.choices)]
     for module in itertools.chain.from_iterable(part.preload for part in parts):
         importlib.import_module(module)
+    if strategy.engine.process == "training":
+        import torch._dynamo  # noqa: F401  800 modules, which the optimizer of each rank would import otherwise
     if request["model"]:
         import transformers
 
@@ -183,7 +185,6 @@ def main() -> None:
         import perfsuite.rank.main  # noqa: F401
 
         if device == "cpu":
-            import torch._dynamo  # 800 modules, which each rank's optimizer would import otherwise
             import torch.utils.flop_counter  # noqa: F401
 
             from perfsuite.catalog.registry import Catalog
