@@ -10,8 +10,8 @@ from perfsuite.gate.ledger import Entry, Magnitude
 class Drift:
     """How far accepted changes moved one metric of one cell: the product of all accepted ratios since it was new.
 
-    ``gaps`` counts the entries whose old value is not the previous entry's new
-    value: there a baseline was changed without the ledger.
+    ``gaps`` counts the entries whose old value is not the previous entry's new value: there a baseline was changed
+    without the ledger.
     """
 
     cell: str

@@ -2,7 +2,7 @@
 
 from perfsuite.replay.regression import Regression
 
-OTHERS = "datasets==4.8.4"  # a newer one cannot be imported next to what the old release forces
+OTHERS = "datasets==4.8.4"  # the same on both sides: the newest does not fit what old releases force
 
 REGRESSION = Regression(
     name="transformers_t5_trainer",
