@@ -369,6 +369,13 @@ def replaces_the_loss(session, trainer, meters):
     )
 
 
+def returns_a_bare_loss(session, trainer, meters):
+    """A model of one's own that returns its loss alone."""
+    model = trainer.loop.hf.model
+    forward = model.forward
+    model.forward = lambda *all, **named: forward(*all, **named).loss
+
+
 def without_padding(session, trainer, meters):
     """The samples are those of the Trainer's cells."""
     object.__setattr__(session.recipe, "padded", False)

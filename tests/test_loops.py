@@ -103,6 +103,14 @@ def test_a_replaced_method_is_not_the_trainer(measure):
     assert "transformers.Trainer.compute_loss must run" in replaced.failure.message
 
 
+def test_the_trainer_needs_a_named_loss(measure):
+    """It refuses a bare loss in one sentence, with the class to return."""
+    bare = measure("gpt2_tiny-single+hf_trainer-cpu_x1", "returns_a_bare_loss")
+
+    assert bare.outcome == "failed"
+    assert "GPT2LMHeadModel returns Tensor: return a transformers.utils.ModelOutput." in bare.failure.message
+
+
 def test_the_trainer_multiplies_t5_s_gradient(measure):
     """A known defect of transformers 5.23: T5 returns the mean of its loss, and the Trainer scales it as if it were a
     sum, by ranks and micro-batches. The update shows it. If this test fails, it has been mended.
