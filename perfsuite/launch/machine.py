@@ -138,7 +138,7 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     if sys.platform != "linux":  # baselines can still be read there
         return f"{hardware.name} is not here: ranks need Linux."
     if hardware.nodes > 1:
-        return f"{hardware.name} has {hardware.nodes} nodes, but a run starts ranks on one node."
+        return f"{hardware.name} has {hardware.nodes} nodes: SLURM or torchrun must give them (--perf-launcher)."
     if hardware.device is None:
         most = cores() * RANKS_PER_CORE
         return "" if hardware.ranks <= most else f"{hardware.name}: this machine's {cores()} cores allow {most} ranks."
