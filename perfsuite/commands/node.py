@@ -8,10 +8,9 @@ import sys
 import time
 
 from perfsuite.errors import UsageError
-from perfsuite.launch.agent import attend
-from perfsuite.launch.cluster import TOKEN, listen
-from perfsuite.launch.slurm import hello_of
-from perfsuite.launch.torchrun import LISTENER, NODES, START_SECONDS, Group
+from perfsuite.launch.agent import START_SECONDS, TOKEN, attend, hello_of
+from perfsuite.launch.cluster import listen
+from perfsuite.launch.torchrun import LISTENER, NODES, Group
 from perfsuite.wire.lines import Gone, Lines
 
 HELP = "Run on every node of torchrun: pytest on the first, and what starts ranks on all."
@@ -21,21 +20,14 @@ GOODBYE_SECONDS = 5.0
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    text = "Join the run at this address; --perf-launcher=slurm does it on each node."
-    parser.add_argument("--join", metavar="HOST:PORT", help=text)
     text = "Write -- before it. It runs on the first node, which RANK tells."
     parser.add_argument("command", nargs="*", metavar="COMMAND", help=text)
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Join, or lead. Exit code: that of COMMAND; on the other nodes 0 if it ended orderly."""
-    if bool(arguments.join) == bool(arguments.command):
+    """Run the command, or what it needs here. Exit code: the command's; on other nodes 0 if it ended orderly."""
+    if not arguments.command:
         raise UsageError("perfsuite node needs a command, as in: perfsuite node -- pytest --perf.")
-    if arguments.join:
-        host, _, port = arguments.join.rpartition(":")
-        if not host or not port.isdigit():
-            raise UsageError(f"--join needs HOST:PORT, not {arguments.join!r}.")
-        return 0 if attend(host, int(port), hello_of(os.environ), START_SECONDS) else 1
     group = Group.of(os.environ)
     if not group.first_on_node:
         return 0
@@ -52,7 +44,7 @@ def _lead(group: Group, command: list[str]) -> int:
     listener = listen("", group.meeting)
     listener.set_inheritable(True)
     variables = {**os.environ, LISTENER: str(listener.fileno()), NODES: str(group.nodes)}
-    join = [sys.executable, "-m", "perfsuite", "node", "--join", f"{group.address}:{group.meeting}"]
+    join = [sys.executable, "-m", "perfsuite.launch.agent", group.address, str(group.meeting)]
     agent = subprocess.Popen(join, env={**os.environ, "GROUP_RANK": "0"})
     try:
         code = subprocess.call(command, env=variables, pass_fds=[listener.fileno()])

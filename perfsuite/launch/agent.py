@@ -2,6 +2,8 @@
 
 It connects to the parent, so a node needs no open port. It reads and writes lines of JSON (``wire/lines.py``):
 
+    python -m perfsuite.launch.agent HOST PORT
+
     → {"hello": {"node": NAME, "number": N, "token": TEXT, "job": SLURM'S}}
     ← {"describe": HARDWARE, "catalogs": [...]}   → {"machine": {...}} or {"absent": REASON}
     ← {"serve": {"device": …, "kernels": …, "python": …, "path": [...], "overrides": [...]}}
@@ -20,8 +22,10 @@ import re
 import select
 import shutil
 import socket
+import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +42,8 @@ from perfsuite.rank.process_group import NODE_ADDRESS, RENDEZVOUS
 from perfsuite.wire.failure import Failure
 from perfsuite.wire.lines import Gone, Lines, pack, unpack
 
+TOKEN = "PERFSUITE_TOKEN"  # a variable: an agent shows that it belongs to the run
+START_SECONDS = 300.0  # between the parent's start and this
 RETRY_SECONDS = 0.2
 _SENT = re.compile(rf"rank\d+\.(progress|json|failure\.json|log)|{RENDEZVOUS}")
 
@@ -186,6 +192,18 @@ class Agent:
         self.server = self.folder = None
 
 
+def hello_of(variables: Mapping[str, str]) -> dict[str, Any]:
+    """What the agent of this node says first."""
+    node = variables.get("SLURMD_NODENAME") or variables.get("PERFSUITE_NODE") or socket.gethostname()
+    number = variables.get("SLURM_NODEID") or variables.get("GROUP_RANK") or variables.get("RANK") or "0"
+    return {
+        "node": node,
+        "number": int(number),
+        "token": variables.get(TOKEN, ""),
+        "job": variables.get("SLURM_JOB_ID", ""),
+    }
+
+
 def _described(hardware: str, catalogs: list[str]) -> dict[str, Any]:
     """This node, which is one of those that the hardware has."""
     catalog = Catalog(tuple(map(Path, catalogs)))
@@ -193,3 +211,7 @@ def _described(hardware: str, catalogs: list[str]) -> dict[str, Any]:
     if reason := why_absent(one, catalog):
         return {"absent": reason}
     return {"machine": msgspec.to_builtins(describe(one, catalog))}
+
+
+if __name__ == "__main__":
+    sys.exit(0 if attend(sys.argv[1], int(sys.argv[2]), hello_of(os.environ), START_SECONDS) else 1)

@@ -25,7 +25,6 @@ from perfsuite.records import codec
 from perfsuite.records.measurement import Machine
 from perfsuite.wire.lines import Gone, Lines, pack, unpack
 
-TOKEN = "PERFSUITE_TOKEN"  # a variable: agents show that they belong to this run
 HELLO_SECONDS = 10.0
 ANSWER_SECONDS = 60.0  # to import a catalog and ask a driver
 LOOK_SECONDS = 3.0  # how often the scheduler is asked
@@ -111,6 +110,11 @@ class Cluster:
         return ClusterConditions(self.agents[: hardware.nodes])
 
     def close(self) -> None:
+        """Nothing stays on a node; no agent can come any more."""
+        self._drop()
+        self._listener.close()
+
+    def _drop(self) -> None:
         """Let the agents end, and give the nodes back."""
         for agent in self.agents:
             agent.leave()
@@ -121,7 +125,7 @@ class Cluster:
     def _connect(self, hardware: Hardware, catalog: Catalog) -> None:
         """An agent on each node of the hardware, and each must have its devices. Raises UsageError."""
         if any(agent.lost for agent in self.agents) or not self.fits(hardware):
-            self.close()
+            self._drop()
             self.start(hardware)
         self._accept(hardware.nodes)
         if hardware.name in self._machines:

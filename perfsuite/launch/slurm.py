@@ -1,7 +1,7 @@
 """Nodes of SLURM: one srun starts an agent on each, in a job of its own or inside the job in which this runs.
 
-srun needs no shared folder for output, its end ends the job, and it works in both cases; so neither sbatch nor a library
-is needed. The options of ``[tool.perfsuite.slurm]`` in pyproject.toml are those of srun.
+srun needs no shared folder for output, its end ends the job, and it works in both cases. So neither sbatch nor a
+library is needed. The options of ``[tool.perfsuite.slurm]`` in pyproject.toml are those of srun.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ import sys
 import tempfile
 import time
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,8 @@ from typing import Any
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.launch.cluster import TOKEN, Agent, Cluster, listen
+from perfsuite.launch.agent import TOKEN
+from perfsuite.launch.cluster import Agent, Cluster, listen
 from perfsuite.wire.processes import end_with_parent
 
 TABLE = "tool.perfsuite.slurm"
@@ -49,8 +49,8 @@ _GONE = ("down", "fail", "drained", "unknown", "reboot", "power")  # NODE STATE 
 @dataclass(frozen=True, kw_only=True)
 class Slurm:
     """The table's options. ``time`` is the limit of a job, as srun takes it; ``wait`` the seconds in its queue. Of
-    ``arguments``, each is one more of srun; of ``setup``, each is a line of bash that a node runs before the agent, such
-    as ``module load cuda``. ``address`` is this machine's, for the nodes; by default that of its host name.
+    ``arguments``, each is one more of srun. Of ``setup``, each is a line of bash that a node runs before the agent,
+    such as ``module load cuda``. ``address`` is this machine's, for the nodes; by default that of its host name.
     """
 
     partition: str = ""
@@ -145,7 +145,7 @@ class SlurmNodes(Cluster):
 
     def start(self, hardware: Hardware) -> None:
         port = self._listener.getsockname()[1]
-        agent = [sys.executable, "-m", "perfsuite", "node", "--join", f"{self._address}:{port}"]
+        agent = [sys.executable, "-m", "perfsuite.launch.agent", self._address, str(port)]
         lines = [*self.options.setup, f"exec {shlex.join(agent)}"]
         which = ["--overlap"] if self.inside else ["--job-name=perfsuite"]
         share = [f"--gpus-per-task={hardware.ranks}"] if hardware.device else [f"--cpus-per-task={hardware.ranks}"]
@@ -238,7 +238,6 @@ class SlurmNodes(Cluster):
 
     def close(self) -> None:
         super().close()
-        self._listener.close()
         shutil.rmtree(self._log.parent, ignore_errors=True)
 
 
@@ -249,15 +248,3 @@ def _ask(*command: str) -> str:
     except (OSError, subprocess.TimeoutExpired):
         return ""
     return done.stdout if done.returncode == 0 else ""
-
-
-def hello_of(variables: Mapping[str, str]) -> dict[str, Any]:
-    """What the agent of this node says first."""
-    node = variables.get("SLURMD_NODENAME") or variables.get("PERFSUITE_NODE") or socket.gethostname()
-    number = variables.get("SLURM_NODEID") or variables.get("GROUP_RANK") or variables.get("RANK") or "0"
-    return {
-        "node": node,
-        "number": int(number),
-        "token": variables.get(TOKEN, ""),
-        "job": variables.get("SLURM_JOB_ID", ""),
-    }

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware
 from perfsuite.errors import UsageError
-from perfsuite.launch.cluster import TOKEN, Cluster
+from perfsuite.launch.agent import START_SECONDS, TOKEN
+from perfsuite.launch.cluster import Cluster
 
 LISTENER = "PERFSUITE_LISTENER"  # the number of the inherited socket
 NODES = "PERFSUITE_NODES"
-START_SECONDS = 300.0  # between the first node's start and the last one's
 
 
 @dataclass(frozen=True)
