@@ -149,7 +149,7 @@ class Launcher:
 
     def _wait(self, servers: Sequence[RankServer], folder: Path, ranks: Sequence["_Rank"], watch: Watcher) -> None:
         """Return when every rank has ended successfully. Raises CellFailed at the first that has not."""
-        begin = time.monotonic()
+        begin, nodes = time.monotonic(), [rank.server.node for rank in ranks]
         running = {(rank.server.node, rank.pid): rank for rank in ranks}
         seen: list[Progress] = [Progress(0, 0, "start")] * len(ranks)
         moved = [begin] * len(ranks)
@@ -159,7 +159,7 @@ class Launcher:
                 # the first death may be reported a moment later
                 ended |= self._ended(servers, folder, running, GRACE_SECONDS)
                 bad = {rank: status for rank, status in ended.items() if status}
-                raise CellFailed(_at_node(blame_exit(folder, len(ranks), bad), ranks))
+                raise CellFailed(at_node(blame_exit(folder, len(ranks), bad), nodes))
             now = time.monotonic()
             for number in range(len(ranks)):
                 progress = read_progress(folder / f"rank{number}.progress")
@@ -179,7 +179,7 @@ class Launcher:
                 limit = self.timeouts.step if seen[rank.number].in_step else self.timeouts.start
                 if now - max(moved[rank.number], begin) > limit:
                     raise CellFailed(
-                        _at_node(blame_hang(folder, sorted(one.number for one in still), seen, limit, ask), ranks)
+                        at_node(blame_hang(folder, sorted(one.number for one in still), seen, limit, ask), nodes)
                     )
 
     def _ended(
@@ -187,9 +187,9 @@ class Launcher:
     ) -> dict[int, int]:
         """Remove the ranks that have ended from ``running``; returns their wait statuses by their numbers."""
         statuses = {}
-        ready = select.select(servers, [], [], seconds)[0] if len(servers) > 1 else servers
+        select.select(servers, [], [], seconds)
         for server in servers:
-            for message in server.receive(seconds if len(servers) == 1 else 0) if server in ready else []:
+            for message in server.receive(0):
                 if "error" in message:
                     raise CellFailed(_server_failure(message["error"], server))
                 rank = running.pop((server.node, message.get("ended", -1)), None)
@@ -213,9 +213,8 @@ def _server_failure(message: str, server: RankServer) -> Failure:
     return Failure(kind="raised", rank=None, message=f"The rank server{where} failed: {message}", tail=server.tail())
 
 
-def _at_node(failure: Failure, ranks: Sequence[_Rank]) -> Failure:
-    """With the node of the rank that is to blame, if there are several."""
-    nodes = {rank.number: rank.server.node for rank in ranks}
-    if len(set(nodes.values())) == 1 or failure.rank is None:
+def at_node(failure: Failure, nodes: Sequence[str]) -> Failure:
+    """With the node of the rank that is to blame, if there are several. ``nodes`` are those of the ranks."""
+    if len(set(nodes)) < 2 or failure.rank is None:
         return failure
     return msgspec.structs.replace(failure, message=f"Node {nodes[failure.rank]}: {failure.message}")

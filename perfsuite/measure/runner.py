@@ -17,7 +17,7 @@ from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.gate.gather import GatherError, failed, gather
 from perfsuite.kernels import CHOICES, PORTABLE, kernel_set
 from perfsuite.launch.environments import HERE, Environment
-from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
+from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts, at_node
 from perfsuite.launch.machine import why_missing
 from perfsuite.launch.places import HERE as THIS_MACHINE
 from perfsuite.launch.places import Place
@@ -112,7 +112,11 @@ class Runner:
             launch = Launch(date=timestamp(), conditions=conditions.told())
             return msgspec.structs.replace(measurement, launches=[launch])
         except (CellFailed, GatherError) as error:
-            failure = getattr(error, "failure", None) or Failure(kind="result", rank=None, message=str(error))
+            if isinstance(error, CellFailed):
+                failure = error.failure
+            else:
+                nodes = [node for node in common["machine"].nodes for _ in range(hardware.ranks)]
+                failure = at_node(Failure(kind="result", rank=error.rank, message=str(error)), nodes)
             wall_seconds = time.monotonic() - begin
             return failed(cell.id, failure, wall_seconds=wall_seconds, **common)
 
