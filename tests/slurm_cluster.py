@@ -73,10 +73,14 @@ class Slurm:
         """A node's slurmd."""
         self.started[node] = _start(["slurmd", "-D", "-N", node, "-f", str(self.folder / "slurm.conf")], self.variables)
 
-    def wait_idle(self) -> None:
-        """Until every node waits for a job. Raises AssertionError."""
+    def wait_up(self) -> None:
+        """Until jobs can start on every node. Raises AssertionError."""
         deadline = time.monotonic() + START_SECONDS
-        while (states := self.ask("sinfo", "-h", "-N", "-o", "%T").split()) != ["idle"] * len(NODES):
+        while not (states := {*self.ask("sinfo", "-h", "-N", "-o", "%T").split()}) or not states <= {
+            "idle",
+            "mixed",
+            "completing",
+        }:
             assert time.monotonic() < deadline, f"{states}: {self.logs()}"
             if any("down" in state for state in states):
                 self.ask("scontrol", "update", f"NodeName={','.join(NODES)}", "State=RESUME")
@@ -117,7 +121,7 @@ def slurm(folder: Path) -> Iterator[Slurm]:
         cluster.started["slurmctld"] = _start(["slurmctld", "-D", "-f", str(folder / "slurm.conf")], variables)
         for name in NODES:
             cluster.start(name)
-        cluster.wait_idle()
+        cluster.wait_up()
         yield cluster
     finally:
         cluster.ask("scancel", "-u", user)

@@ -47,6 +47,7 @@ def nodes(cluster: slurm_cluster.Slurm) -> Iterator[Runner]:
 def broken(cluster: slurm_cluster.Slurm, act: Act, options: Slurm | None = None) -> tuple[Measurement, float]:
     """A long cell on two nodes, in whose third step something happens, and the seconds from then until it was red."""
     runner = Runner(CATALOG, LONG, place=SlurmNodes(options or Slurm(address="127.0.0.1")))
+    before = running(cluster)
     begun: list[float] = []
 
     def watch(cell: object, progress: list, seconds: float) -> None:
@@ -59,20 +60,22 @@ def broken(cluster: slurm_cluster.Slurm, act: Act, options: Slurm | None = None)
         return found, time.monotonic() - begun[0]
     finally:
         runner.close()
-        assert cluster.ask("squeue", "-h") == ""
-        assert left_over(cluster) == []
+        assert left_over(cluster, before) == {}
 
 
-def left_over(cluster: slurm_cluster.Slurm) -> list[str]:
-    """The ranks, servers and agents of this cluster that still run, after a moment to end."""
+def left_over(cluster: slurm_cluster.Slurm, before: dict[str, str]) -> dict[str, str]:
+    """The processes that were not there before, after a moment to end."""
     deadline = time.monotonic() + 10
-    while (found := _running(cluster)) and time.monotonic() < deadline:
+    while (found := {pid: one for pid, one in running(cluster).items() if pid not in before}) and (
+        time.monotonic() < deadline
+    ):
         time.sleep(0.1)
     return found
 
 
-def _running(cluster: slurm_cluster.Slurm) -> list[str]:
-    found = []
+def running(cluster: slurm_cluster.Slurm) -> dict[str, str]:
+    """The ranks, servers and agents of this cluster, by their pids."""
+    found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             variables = (process / "environ").read_bytes()
@@ -81,7 +84,7 @@ def _running(cluster: slurm_cluster.Slurm) -> list[str]:
             continue
         mine = str(cluster.folder).encode() in variables and b"SLURM_JOB_ID=" in variables
         if mine and "perfsuite.launch" in command:
-            found.append(command)
+            found[process.name] = command
     return found
 
 
@@ -95,11 +98,11 @@ def _running(cluster: slurm_cluster.Slurm) -> list[str]:
         ("llama_tiny-tp-cpu_x1n2", "llama_tiny-tp-cpu_x2"),
     ],
 )
-def test_two_nodes_have_the_numbers_of_one(nodes: Runner, measure: Callable, two_nodes: str, one_node: str) -> None:
+def test_two_nodes_have_the_numbers_of_one(nodes: Runner, two_nodes: str, one_node: str) -> None:
     """Every exact metric is equal, rank by rank."""
-    there, here = nodes.measure(parse_cell(two_nodes, CATALOG)), measure_like(measure, one_node)
+    there, here = nodes.measure(parse_cell(two_nodes, CATALOG)), measure_here(one_node)
     metrics = CATALOG.metrics(parse_cell(one_node, CATALOG).strategy.engine.process)
-    exact = [metric.name for metric in metrics if metric.rule == "exact" and metric.name in here.readings]
+    exact = [metric.name for metric in metrics if metric.hold == "exact" and metric.name in here.readings]
 
     assert (there.outcome, here.outcome) == ("fits", "fits"), there.failure or here.failure
     assert there.machine.nodes == list(slurm_cluster.NODES)
@@ -107,7 +110,7 @@ def test_two_nodes_have_the_numbers_of_one(nodes: Runner, measure: Callable, two
     assert "peak_memory_bytes" in exact
 
 
-def measure_like(measure: Callable, cell: str) -> Measurement:
+def measure_here(cell: str) -> Measurement:
     """On this machine, with as many steps."""
     runner = Runner(CATALOG, SETTINGS)
     try:
@@ -141,11 +144,16 @@ def test_the_node_of_a_rank_is_blamed(nodes: Runner, fault: str, message: str) -
 
 def test_a_cancelled_job_is_red(cluster: slurm_cluster.Slurm) -> None:
     """Somebody cancels the job in mid-step."""
-    found, seconds = broken(cluster, lambda: cluster.ask("scancel", "--name=perfsuite"))
+    found, seconds = broken(cluster, lambda: cluster.ask("scancel", newest(cluster)))
 
     assert found.failure is not None
     assert "was cancelled" in found.failure.message
     assert seconds < MOST_SECONDS
+
+
+def newest(cluster: slurm_cluster.Slurm) -> str:
+    """The job that began last."""
+    return max(cluster.ask("squeue", "-h", "-o", "%i").split(), key=int)
 
 
 def test_a_node_without_its_slurmd_is_blamed(cluster: slurm_cluster.Slurm) -> None:
@@ -155,7 +163,7 @@ def test_a_node_without_its_slurmd_is_blamed(cluster: slurm_cluster.Slurm) -> No
     finally:
         cluster.started[SECOND].wait()
         cluster.start(SECOND)
-        cluster.wait_idle()
+        cluster.wait_up()
 
     assert found.failure is not None
     assert f"node {SECOND} is" in found.failure.message
@@ -215,14 +223,15 @@ def test_ctrl_c_leaves_no_job(cluster: slurm_cluster.Slurm, tmp_path: Path) -> N
     )
     (tmp_path / "pyproject.toml").write_text('[tool.perfsuite.slurm]\naddress = "127.0.0.1"\n')
     command = ["python", "-m", "pytest", "--perf", "--perf-steps=20000", "-q", "test_mine.py"]
+    before, jobs = running(cluster), cluster.ask("squeue", "-h", "-o", "%i").split()
     process = subprocess.Popen(command, cwd=tmp_path, env=os.environ, stdout=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 60
-    while not cluster.ask("squeue", "-h", "-t", "R") and time.monotonic() < deadline:
+    while cluster.ask("squeue", "-h", "-t", "R", "-o", "%i").split() == jobs and time.monotonic() < deadline:
         time.sleep(0.2)
     time.sleep(5)
     process.send_signal(signal.SIGINT)
     said, _ = process.communicate(timeout=MOST_SECONDS)
 
     assert "KeyboardInterrupt" in said
-    assert cluster.ask("squeue", "-h") == ""
-    assert left_over(cluster) == []
+    assert cluster.ask("squeue", "-h", "-o", "%i").split() == jobs
+    assert left_over(cluster, before) == {}

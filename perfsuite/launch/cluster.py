@@ -209,7 +209,9 @@ class Agent:
             raise UsageError(f"Node {self.name}: {cluster.why_lost(self) or error}.") from error
 
     def leave(self) -> None:
+        """Goodbye: its servers are dead from now on."""
         self.tell({"bye": True})
+        self.lost = self.lost or "it was given back"
         self.lines.close()
 
 
