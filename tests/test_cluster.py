@@ -18,18 +18,26 @@ from perfsuite.launch.slurm import Slurm, SlurmNodes
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records.measurement import Measurement
 
-pytestmark = pytest.mark.skipif(bool(slurm_cluster.why_not()), reason=slurm_cluster.why_not())
 SETTINGS = Settings(steps=2, warmup=1, import_path=(str(Path(__file__).parent),))
 LONG = dataclasses.replace(SETTINGS, steps=20_000)
 CATALOG = Catalog()
 SECOND = slurm_cluster.NODES[1]
 MOST_SECONDS = 60  # until a fault is red
+PAIRS = [
+    ("gpt2_tiny-ddp-cpu_x1n2", "gpt2_tiny-ddp-cpu_x2"),
+    ("llama_tiny-zero3+bf16-cpu_x1n2", "llama_tiny-zero3+bf16-cpu_x2"),
+    ("gpt2_tiny_l4-pp_1f1b+acc4-cpu_x1n2", "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x2"),
+    ("llama_tiny-tp-cpu_x1n2", "llama_tiny-tp-cpu_x2"),
+    ("gpt2_tiny-fsdp2-cpu_x2n2", "gpt2_tiny-fsdp2-cpu_x4"),
+]
 Act = Callable[[], object]
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[slurm_cluster.Slurm]:
     """SLURM, with the environment in which its commands find it."""
+    if reason := slurm_cluster.why_not():
+        pytest.skip(reason)
     with slurm_cluster.slurm(Path(tmp_path_factory.mktemp("slurm"))) as cluster, pytest.MonkeyPatch.context() as patch:
         for name, value in cluster.variables.items():
             patch.setenv(name, value)
@@ -88,24 +96,21 @@ def running(cluster: slurm_cluster.Slurm) -> dict[str, str]:
     return found
 
 
-@pytest.mark.parametrize(
-    ("two_nodes", "one_node"),
-    [
-        ("gpt2_tiny-ddp-cpu_x1n2", "gpt2_tiny-ddp-cpu_x2"),
-        ("llama_tiny-zero3+bf16-cpu_x1n2", "llama_tiny-zero3+bf16-cpu_x2"),
-        ("gpt2_tiny-fsdp2-cpu_x2n2", "gpt2_tiny-fsdp2-cpu_x4"),
-        ("gpt2_tiny_l4-pp_1f1b+acc4-cpu_x1n2", "gpt2_tiny_l4-pp_1f1b+acc4-cpu_x2"),
-        ("llama_tiny-tp-cpu_x1n2", "llama_tiny-tp-cpu_x2"),
-    ],
-)
+@pytest.mark.parametrize(("two_nodes", "one_node"), PAIRS)
 def test_two_nodes_have_the_numbers_of_one(nodes: Runner, two_nodes: str, one_node: str) -> None:
     """Every exact metric is equal, rank by rank."""
-    there, here = nodes.measure(parse_cell(two_nodes, CATALOG)), measure_here(one_node)
-    metrics = CATALOG.metrics(parse_cell(one_node, CATALOG).strategy.engine.process)
+    there = nodes.measure(parse_cell(two_nodes, CATALOG))
+
+    assert there.machine.nodes == list(slurm_cluster.NODES)
+    assert_equal(there, measure_here(one_node))
+
+
+def assert_equal(there: Measurement, here: Measurement) -> None:
+    """All exact metrics of two measurements."""
+    metrics = CATALOG.metrics(parse_cell(here.cell, CATALOG).strategy.engine.process)
     exact = [metric.name for metric in metrics if metric.hold == "exact" and metric.name in here.readings]
 
     assert (there.outcome, here.outcome) == ("fits", "fits"), there.failure or here.failure
-    assert there.machine.nodes == list(slurm_cluster.NODES)
     assert {name: there.readings[name].ranks for name in exact} == {name: here.readings[name].ranks for name in exact}
     assert "peak_memory_bytes" in exact
 
@@ -156,6 +161,7 @@ def newest(cluster: slurm_cluster.Slurm) -> str:
     return max(cluster.ask("squeue", "-h", "-o", "%i").split(), key=int)
 
 
+@pytest.mark.slow  # SLURM asks a node only from time to time
 def test_a_node_without_its_slurmd_is_blamed(cluster: slurm_cluster.Slurm) -> None:
     """SLURM no longer hears of the second node."""
     try:

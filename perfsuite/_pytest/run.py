@@ -95,12 +95,12 @@ class PerfRun:
             self.options = Options.of(config)
             against = self.options.against
             self.changes = changes_to(against, config.rootpath) if against else []
+            self.place = place_of(self.options.launcher, config.rootpath)
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.verbose = config.getoption("verbose", 0) > 0
         kernels = kernels_key(self.options.settings.kernels)
         self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
-        self.place = place_of(self.options.launcher, config.rootpath)
         self.results: list[Result] = []
         self.predicted: list[PredictedResult] = []
         self.skipped: Counter[str] = Counter()

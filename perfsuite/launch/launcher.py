@@ -147,10 +147,10 @@ class Launcher:
                 server.close()
                 raise CellFailed(failure)
 
-    def _wait(self, servers: Sequence[RankServer], folder: Path, ranks: Sequence["_Rank"], watch: Watcher) -> None:
+    def _wait(self, servers: Sequence[RankServer], folder: Path, ranks: Sequence[_Rank], watch: Watcher) -> None:
         """Return when every rank has ended successfully. Raises CellFailed at the first that has not."""
         begin, nodes = time.monotonic(), [rank.server.node for rank in ranks]
-        running = {(rank.server.node, rank.pid): rank for rank in ranks}
+        running = {(rank.server, rank.pid): rank for rank in ranks}
         seen: list[Progress] = [Progress(0, 0, "start")] * len(ranks)
         moved = [begin] * len(ranks)
         while running:
@@ -183,7 +183,7 @@ class Launcher:
                     )
 
     def _ended(
-        self, servers: Sequence[RankServer], folder: Path, running: "dict[tuple[str, int], _Rank]", seconds: float
+        self, servers: Sequence[RankServer], folder: Path, running: dict[tuple[RankServer, int], _Rank], seconds: float
     ) -> dict[int, int]:
         """Remove the ranks that have ended from ``running``; returns their wait statuses by their numbers."""
         statuses = {}
@@ -192,7 +192,7 @@ class Launcher:
             for message in server.receive(0):
                 if "error" in message:
                     raise CellFailed(_server_failure(message["error"], server))
-                rank = running.pop((server.node, message.get("ended", -1)), None)
+                rank = running.pop((server, message.get("ended", -1)), None)
                 if rank is not None:
                     statuses[rank.number] = int(message["status"])
             server.mirror(folder)
