@@ -87,7 +87,7 @@ class Bench:
         both = {
             name: (before.get(name) or version_of(name), after.get(name) or version_of(name)) for name in before | after
         }
-        return [f"{name} {new}" for name, (old, new) in both.items() if old != new and name not in named]
+        return [f"{name} {new}" for name, (old, new) in both.items() if new and old != new and name not in named]
 
     def measure(self, kept: Kept, cells: Iterable[Cell]) -> None:
         """Measure the cells with these changes, unless that is known, with one rank server for all of them."""
