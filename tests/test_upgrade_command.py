@@ -172,3 +172,8 @@ def test_a_folder_that_pytest_cannot_collect_has_its_reason(tmp_path: Path, monk
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UsageError, match=r"pytest cannot collect .*no_such_package"):
         collect()
+    (tmp_path / "test_broken.py").write_text(
+        'import pytest\n@pytest.mark.perf_cell("gpt2_tiny-zero2+hf_trainer-cpu_x2")\ndef test_it(perf_cell): pass\n'
+    )
+    with pytest.raises(UsageError, match=r"pytest cannot collect .* zero2 cannot be combined with 'hf_trainer'"):
+        collect()

@@ -29,7 +29,7 @@ def _world(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def tried(words: list[str], since: list[str] = []) -> tuple[list[str], list[str]]:  # noqa: B006
     """The changes as text, and the notes."""
-    changes, notes, _ = changes_of(words, since, LIBRARIES)
+    changes, _, notes, _ = changes_of(words, since, LIBRARIES)
     return [str(change) for change in changes], notes
 
 
@@ -89,9 +89,24 @@ def test_a_file_is_tried_without_torch_and_what_cells_do_not_use(tmp_path: Path)
 
 
 def test_the_old_side_may_be_given():
-    """To what is installed, or to what the words say."""
+    """To what is installed, or to what the words say; then the others stay."""
     assert tried([], ["lib==1.0"])[0] == ["lib 1.0 -> 2.0"]
-    assert tried(["lib==2.1"], ["lib==1.0", "other==1.0"])[0] == ["lib 1.0 -> 2.1", "other 1.0 -> 1.5"]
+    assert tried(["lib==2.1"], ["lib==1.0", "other==1.0"])[0] == ["lib 1.0 -> 2.1"]
+
+
+def test_what_stays_old_is_on_both_sides():
+    """A library that only the old side names, or that both name with one release, keeps it; it is not what is here."""
+    old = ["lib==1.0", "other==1.0"]
+
+    assert changes_of(["lib==2.1"], old, LIBRARIES)[1] == {"other": "1.0"}
+    assert changes_of(["lib==2.1", "other==1.0"], old, LIBRARIES)[1] == {"other": "1.0"}
+    assert changes_of([], [*old, "lib==2.0"], LIBRARIES)[1] == {}
+
+
+def test_an_older_word_beside_an_old_side_is_refused():
+    """``--from lib==1.0 other==1.0``: the second release was meant for the old side too. Alone it is a try."""
+    with pytest.raises(UsageError, match=r"other 1\.0 is older than 1\.5, the old side's: write --from before each"):
+        tried(["other==1.0"], ["lib==1.0"])
 
 
 @pytest.mark.parametrize(
@@ -100,6 +115,8 @@ def test_the_old_side_may_be_given():
         (["lib==2.0"], "nothing to try"),
         (["none==1.0"], "none is not installed here"),
         (["lab"], "Did you mean 'lib'"),
+        (["lub==1.0"], "Did you mean 'lib'"),
+        (["releases.txt"], "The file releases.txt does not exist"),
         (["lib>=2.1"], "does not pin one version"),
     ],
 )

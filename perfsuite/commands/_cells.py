@@ -102,10 +102,18 @@ def collect() -> Collected:
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
         code = pytest.main(["--perf", "--collect-only", "--quiet", *alone], plugins=[found])
     if code not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED):
-        lines = [line for line in said.getvalue().splitlines() if line.startswith(("E ", "ERROR"))]
-        reason = " ".join(lines[0].split()[1:]) if lines else f"exit code {int(code)}"
+        reason = _why_uncollected(said.getvalue().splitlines()) or f"exit code {int(code)}"
         raise UsageError(f"pytest cannot collect the cells of this folder: {reason}. See pytest --perf --collect-only.")
     return found
+
+
+def _why_uncollected(lines: list[str]) -> str:
+    """The first error that pytest printed: a traceback's last line, or the sentence below the name of a file."""
+    traceback = [line for line in lines if line.startswith("E ")]
+    below = [lines[at + 1] for at, line in enumerate(lines[:-1]) if "ERROR collecting" in line]
+    others = [line for line in lines if line.startswith("ERROR")]
+    found = next((some[0] for some in (traceback, below, others) if some), "")
+    return " ".join(found.removeprefix("E ").removeprefix("ERROR").removeprefix(":").split())
 
 
 def selected(expression: str, catalog: Catalog, found: Collected) -> list[Cell]:

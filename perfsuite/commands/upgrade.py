@@ -69,7 +69,7 @@ _WORDS = (
     "transformers==5.24.0, transformers (its newest release) or a file of constraints. Without any: the newest release "
     "of each installed library that the cells use, except torch."
 )
-_FROM = "The old side: releases or a file of constraints, instead of what is installed. May be repeated."
+_FROM = "The old side: a release or a file of constraints, instead of what is installed. May be repeated."
 _MINUTES = "Minutes in which comparisons of times may start (10); 0: compare no times."
 
 
@@ -81,7 +81,9 @@ def run(arguments: argparse.Namespace) -> int:
     begin, collected = time.monotonic(), collect()
     catalog = Catalog(catalog_of(arguments).folders, collected.models)
     cells = selected(arguments.expression, catalog, collected)
-    changes, notes, here = changes_of(arguments.words, arguments.since, libraries_of(cells))
+    if not collected.cells:
+        print(f"no cells in this folder: {_count(len(cells))} of perfsuite's own")
+    changes, held, notes, here = changes_of(arguments.words, arguments.since, libraries_of(cells))
     print("\n".join(notes) + "\n" * bool(notes), end="")
     if not changes:
         print(f"Nothing to try: no newer release of {', '.join(name for name in here)}.")
@@ -92,8 +94,8 @@ def run(arguments: argparse.Namespace) -> int:
     )
     tolerance = tolerance_of(arguments)
     with closing(LiveLine(settings.all_steps_of)) as live:
-        bench = Bench(catalog, changes, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance)
-        _build(bench)
+        bench = Bench(catalog, changes, held, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance)
+        _build(bench, bool(arguments.words))
         _measure(bench, cells)
         report = judge(bench, cells, arguments.minutes * 60)
     if arguments.json:
@@ -103,16 +105,23 @@ def run(arguments: argparse.Namespace) -> int:
     return 1 if report.is_worse or len(report.failed) == len(cells) else 0
 
 
-def _build(bench: Bench) -> None:
-    """Build the environments and print what each contains. Raises UsageError for a release that does not exist."""
+def _build(bench: Bench, named: bool) -> None:
+    """Build the environments and print what each contains. Raises UsageError for a release that does not exist, and for
+    a ``named`` one that cannot be installed beside the others; one that nobody named is left out then.
+    """
     base = bench.side(())
     if isinstance(base, str):
         raise UsageError(next(filter(None, map(why_unknown, bench.changes)), base))
     print(f"from: {_with_brought(bench, ())}", flush=True)
     for kept in attempts(bench.changes):
         side = bench.side(kept)
-        if isinstance(side, str) and (reason := next(filter(None, map(why_unknown, kept)), "")):
-            raise UsageError(reason)
+        if isinstance(side, str):
+            reason = next(filter(None, map(why_unknown, kept)), "")
+            if reason or len(kept) > 1 or named:
+                raise UsageError(reason or f"{_name(bench, kept)} cannot be tried here: {side}")
+            print(f"left out: {_name(bench, kept)} cannot be installed here: {side}", flush=True)
+            bench.changes = [one for one in bench.changes if one not in kept]
+            continue
         print(f"try:  {_with_brought(bench, kept)}", flush=True)
 
 
@@ -140,7 +149,7 @@ def _name(bench: Bench, kept: Kept) -> str:
 def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, own: set[str]) -> None:
     """The table, its details by number, and the sentences below."""
     shown = [one for one in report.findings if arguments.all or not one.worst.small]
-    small = len({(effect.cell, effect.metric) for one in report.findings for effect in one.effects if effect.small})
+    small = sum(one.worst.small for one in report.findings)
     print()
     if shown:
         print_table(_table(shown, len(report.cells)))
@@ -154,9 +163,18 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
         print(f"{small} small difference{plural}, below {show_ratio(FLOOR)}: see --all.")
     for cell, reason in report.failed.items():
         print(f"not compared: {cell} does not run with the old releases either: {reason}")
+    worse = {effect.cell for one in report.findings for effect in one.effects if effect.bad and not effect.small}
+    counted = sorted(worse - set(report.failed) - _timed(report))
+    if counted and arguments.minutes:
+        print(f"times of {_count(len(counted))} not compared, since counts got worse: {_some(counted, arguments.all)}")
     for names, what in ((report.undecided, "could not be decided"), (report.untimed, "not compared, by --minutes")):
         if names:
             print(f"times of {_count(len(names))} {what}: {_some(names, arguments.all)}")
+
+
+def _timed(report: UpgradeReport) -> set[str]:
+    """The cells with a finding in a time."""
+    return {effect.cell for one in report.findings for effect in one.effects if effect.metric.endswith("_seconds")}
 
 
 def _table(shown: Sequence[Finding], cells: int) -> Table:
@@ -199,16 +217,16 @@ def _print_next(shown: Sequence[Finding], bench: Bench, arguments: argparse.Name
         words = ["--a", bench.text(()), "--b", bench.text(kept)]
         pairs = [] if one.worst.metric.endswith("_seconds") else ["--pairs", "0"]
         command = ["perfsuite", "ab", *words, *pairs, *options, cell]
+        since = [word for text in arguments.since for word in ("--from", text)]
         if cell.split("-")[0] in own:  # `ab` reads no conftest
-            since = [word for text in arguments.since for word in ("--from", text)]
             wanted = [requirement_of(change.name, change.after) for change in kept]
             command = ["perfsuite", "upgrade", *wanted, *since, *options, "-k", cell, "--all"]
         commands.setdefault(shlex.join(command), []).append(number)
-        if len(kept) == 1 and not arguments.since and kept[0].name not in halves and (inside := between(kept[0])):
+        if len(kept) == 1 and kept[0].name not in halves and (inside := between(kept[0])):
             middle = f"{kept[0].name}=={inside[len(inside) // 2]}"
             releases = f"{len(inside)} release{'s' * (len(inside) > 1)} between"
             halves[kept[0].name] = (
-                f"{shlex.join(['perfsuite', 'upgrade', middle, *options, '-k', cell])}   # {releases}"
+                f"{shlex.join(['perfsuite', 'upgrade', middle, *since, *options, '-k', cell])}   # {releases}"
             )
     for text, numbers in commands.items():
         print(f"to see {', '.join(map(str, numbers))}: {text}")

@@ -41,13 +41,14 @@ def refused(who: str, library: str) -> Iterator[None]:
     """Around calls of a library that may not go with the releases of others here: Unsupported, with its own words.
 
     It says so by an ImportError, which transformers wraps into RuntimeErrors, or it asks an object of another library
-    for an attribute that is not there.
+    for an attribute or an argument that is not there.
     """
     try:
         yield
-    except (ImportError, AttributeError, RuntimeError) as error:
+    except (ImportError, AttributeError, TypeError, RuntimeError) as error:
         first = _first(error) if isinstance(error, RuntimeError) else error
-        missing = isinstance(first, AttributeError) and _raised_in(library, first)
+        absent = isinstance(first, AttributeError) or "unexpected keyword argument" in str(first)
+        missing = absent and _raised_in(library, first)
         if not missing and not isinstance(first, ImportError):
             raise
         reason = " ".join(str(first).split())

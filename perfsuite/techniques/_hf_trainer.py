@@ -39,9 +39,9 @@ class HfTrained(Loop):
         self.norm: Any = None
         with refused("hf_trainer", "transformers"):
             self.hf = self.make_trainer(model)
-        self.training = greenlet.greenlet(self.hf.train)
-        self.training.gr_context = contextvars.copy_context()
-        self.resume()  # up to the first step: the Trainer wraps the model in train()
+            self.training = greenlet.greenlet(self.hf.train)
+            self.training.gr_context = contextvars.copy_context()
+            self.resume()  # up to the first step: the Trainer wraps the model in train()
         module = self.hf.model_wrapped
         module.register_forward_pre_hook(self.before_forward)
         module.register_forward_hook(self.after_forward)

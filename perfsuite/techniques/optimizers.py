@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import importlib.util
 from typing import Any
 
 from perfsuite.catalog.definitions import Proposal, Technique
 from perfsuite.rank.extensions import build_lock
-from perfsuite.rank.releases import need_release
+from perfsuite.rank.releases import need_release, refused
 
 STEPPED_ON_HOST = frozenset({"offload_optimizer", "offload", "nvme_optimizer", "nvme"})  # techniques/offload.py
 
@@ -54,10 +56,10 @@ def adamw_ao(parameters: Any, learning_rate: float, *, bits: int) -> Any:
     """
     import torch
 
-    try:
-        from torchao import optim
-    except ImportError:  # up to 0.9
-        from torchao.prototype import low_bit_optim as optim
+    with refused(f"adamw{bits}bit_ao", "torchao"):
+        # up to 0.9 it is a prototype
+        path = "torchao.optim" if importlib.util.find_spec("torchao.optim") else "torchao.prototype.low_bit_optim"
+        optim = importlib.import_module(path)
     kind: Any = getattr(optim, f"AdamW{bits}bit")
 
     class Eager(kind):  # type: ignore[misc]

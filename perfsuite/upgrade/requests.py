@@ -1,6 +1,7 @@
 """Which releases an upgrade tries: from the words of the command to changes, old release -> new release."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from packaging.requirements import Requirement
@@ -28,10 +29,11 @@ def libraries_of(cells: Iterable[Cell]) -> list[str]:
 
 def changes_of(
     words: Sequence[str], since: Sequence[str], libraries: Sequence[str]
-) -> tuple[list[Change], list[str], Pins]:
-    """What to try, what was left out and why, and what is installed of it. ``words`` are requirements, names of
-    libraries (their newest release) or files of constraints; without any, all ``libraries``. ``since`` are those of the
-    old side; without any, the old side is what is installed, else the new one is.
+) -> tuple[list[Change], Pins, list[str], Pins]:
+    """What to try, what both sides have that is not installed, what was left out and why, and what is installed of all
+    this. ``words`` are requirements, names of libraries (their newest release) or files of constraints. ``since`` are
+    those of the old side, without any what is installed. Without words, the new side is what is installed if ``since``
+    is given, else the newest of all ``libraries``. With words, only these change.
 
     Raises UsageError if nothing that is named differs, or for a package that is not installed.
     """
@@ -43,13 +45,34 @@ def changes_of(
     here = {name: _installed(name) for name in {**old, **new}}
     for name, version in here.items():
         if not version:
-            raise UsageError(f"{name} is not installed here, so it cannot be upgraded: pip install {name}.")
-    sides = [(name, old.get(name, here[name]), new.get(name, here[name])) for name in here]
-    changes = [Change(name, before, after, "release") for name, before, after in sides if not _equal(before, after)]
+            _refuse_absent(name, libraries)
+    sides = {name: (old.get(name, here[name]), new.get(name, old.get(name, "") if words else "")) for name in here}
+    sides = {name: (before, after or here[name]) for name, (before, after) in sides.items()}
+    for name in new.keys() - old.keys() if since else ():
+        _refuse_older(name, *sides[name])
+    changes = [Change(name, *both, "release") for name, both in sides.items() if not _equal(*both)]
+    same = {name: before for name, (before, after) in sides.items() if _equal(before, after)}
+    held = {name: release for name, release in same.items() if not _equal(release, here[name])}
     if not changes and (words or since):
-        named = ", ".join(f"{name} {version}" for name, version in here.items())
-        raise UsageError(f"There is nothing to try: the releases are those that are installed here ({named}).")
-    return changes, notes, here
+        named = ", ".join(f"{name} {before}" for name, (before, _) in sides.items())
+        raise UsageError(f"There is nothing to try: both sides have {named}.")
+    return changes, held, notes, here
+
+
+def _refuse_absent(name: str, libraries: Sequence[str]) -> None:
+    """Raise UnknownName for a misspelt library, else UsageError."""
+    if get_close_matches(name, libraries, n=1):
+        raise UnknownName("installed library", name, libraries, "Others can be named, if they are installed.")
+    raise UsageError(f"{name} is not installed here, so it cannot be upgraded: pip install {name}.")
+
+
+def _refuse_older(name: str, before: str, after: str) -> None:
+    """Raise UsageError for a word that should probably belong to the old side: ``--from`` takes one."""
+    if "://" not in before + after and Version(after) < Version(before):
+        raise UsageError(
+            f"{name} {after} is older than {before}, the old side's: write --from before each of its releases, as in "
+            f"--from {name}=={after}."
+        )
 
 
 def why_unknown(change: Change) -> str:
@@ -92,6 +115,8 @@ def _pins(texts: Sequence[str], libraries: Sequence[str], notes: list[str]) -> d
                 found |= dict([_pin(pinned(part))])
         else:
             name = canonicalize_name(text)
+            if Path(text).suffix or "/" in text:
+                raise UsageError(f"The file {text} does not exist.")
             if not _installed(name):
                 raise UnknownName("installed library", text, libraries, "Or give a file, or a release: NAME==VERSION.")
             found[name] = _newest(name)

@@ -23,7 +23,7 @@ from perfsuite.gate.compare import Comparison, compare
 from perfsuite.gate.gather import failed
 from perfsuite.gate.terms import terms_of
 from perfsuite.launch.environments import HERE, installed, with_releases
-from perfsuite.launch.machine import describe
+from perfsuite.launch.machine import describe, version_of
 from perfsuite.measure.ab import RUNNING, Experiment, Side
 from perfsuite.measure.changes import Change, own_code, requirement_of
 from perfsuite.measure.runner import Runner, Settings, Watch
@@ -40,13 +40,15 @@ T = TypeVar("T", Measurement, Comparison)
 
 @dataclass
 class Bench:
-    """One upgrade: its environments, and what was measured in them. ``here`` are the installed releases of ``changes``.
+    """One upgrade: its environments, and what was measured in them. ``held`` are releases of both sides, ``here`` the
+    installed releases of ``changes`` and ``held``.
     ``settings`` are those of exact metrics, ``timed`` those of times. With ``fresh``, nothing kept is read. The error
     rates of times are for ``run_size`` cells, ``tolerance`` is that of `ab`. ``launches`` counts what was not known.
     """
 
     catalog: Catalog
     changes: Sequence[Change]
+    held: Mapping[str, str]
     here: Mapping[str, str]
     settings: Settings
     timed: Settings
@@ -75,12 +77,17 @@ class Bench:
         return self._sides[kept]
 
     def brings(self, kept: Kept) -> list[str]:
-        """``tokenizers 0.22.0``: what the releases force in addition."""
-        side = self.side(kept)
-        if isinstance(side, str):
+        """``tokenizers 0.22.0``: what else differs from the old side, or for the old side from what is installed."""
+        side, base = self.side(kept), self.side(())
+        if isinstance(side, str) or isinstance(base, str):
             return []
-        wanted = {name for name, _ in self._wanted(kept)}
-        return [f"{name} {version}" for name, version in side.environment.installed if name not in wanted]
+        named = {*self.held, *(one.name for one in self.changes)}
+        before = dict(base.environment.installed) if kept else {}
+        after = dict(side.environment.installed)
+        both = {
+            name: (before.get(name) or version_of(name), after.get(name) or version_of(name)) for name in before | after
+        }
+        return [f"{name} {new}" for name, (old, new) in both.items() if new and old != new and name not in named]
 
     def measure(self, kept: Kept, cells: Iterable[Cell]) -> None:
         """Measure the cells with these changes, unless that is known, with one rank server for all of them."""
@@ -150,7 +157,8 @@ class Bench:
 
     def _wanted(self, kept: Kept) -> list[tuple[str, str]]:
         """The releases of a side that differ from the installed ones."""
-        chosen = {one.name: one.after if one in kept else one.before for one in self.changes}
+        changed = {one.name: one.after if one in kept else one.before for one in self.changes}
+        chosen = {**changed, **self.held}
         return [(name, release) for name, release in chosen.items() if release != self.here[name]]
 
     def _no_environment(self, cell: Cell, reason: str) -> Measurement:
