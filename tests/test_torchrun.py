@@ -94,7 +94,9 @@ def test_torchrun_has_the_numbers_of_one_node(wire: Wire) -> None:
         where = [f"--master-addr={ADDRESSES[0]}", "--master-port=29700", f"--node-rank={number}"]
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", *where]
         command = [*torchrun, "--no-python", sys.executable, "-m", "perfsuite.cli", "node", "--"]
-        new = pytest_with("--perf-steps=2", "--perf-launches=1", "--perf-update=new")  # green: torchrun has nothing to report
+        new = pytest_with(
+            "--perf-steps=2", "--perf-launches=1", "--perf-update=new"
+        )  # green: torchrun has nothing to report
         return subprocess.Popen(wire.command(number, *command, *new), cwd=wire.folder, stdout=subprocess.DEVNULL)
 
     nodes = [start(1), start(0)]

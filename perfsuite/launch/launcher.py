@@ -1,5 +1,6 @@
 """Runs the ranks of one cell from warm servers and watches them until all are done or the first one fails."""
 
+import itertools
 import select
 import shutil
 import tempfile
@@ -25,6 +26,7 @@ from perfsuite.wire.progress import Progress, read_progress
 from perfsuite.wire.sample import RankSample
 
 GRACE_SECONDS = 0.1
+MOST_SERVERS = 4  # warm at once: a device kind's, each with other GPUs
 STACK_SECONDS = 0.5  # for a hanging rank to write its stack
 COMPILE_SECONDS = 1800.0  # DeepSpeed's async_io takes eight minutes of one core
 
@@ -117,14 +119,17 @@ class Launcher:
         self._servers.clear()
 
     def _servers_for(self, job: Job, visible: str) -> list[RankServer]:
+        """The warm ones, if they live. The one that was idle longest ends for a new one: each holds much memory."""
         key = (job.device, visible, job.nodes)
-        if not all(server.alive() for server in self._servers.get(key, [])):
-            for server in self._servers.pop(key):
+        found = self._servers.pop(key, [])
+        if not found or not all(server.alive() for server in found):
+            idle = [self._servers.pop(one) for one in list(self._servers)[: 1 - MOST_SERVERS]]
+            for server in (*found, *itertools.chain.from_iterable(idle)):
                 server.close()
-        if key not in self._servers:
             kind = ServerKind(job.device, visible, self.environment, self.kernels)
-            self._servers[key] = self.place.servers(kind, job.nodes)
-        return self._servers[key]
+            found = self.place.servers(kind, job.nodes)
+        self._servers[key] = found
+        return found
 
     def _started(self, server: RankServer, servers: Sequence[RankServer], folder: Path) -> list[int]:
         """The pids of the ranks of a server, which may have to build an extension first."""

@@ -13,7 +13,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware
 from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.leases import lease
-from perfsuite.launch.machine import describe, device_indices, why_absent
+from perfsuite.launch.machine import describe, device_indices, islands, why_absent
 from perfsuite.launch.servers import LocalServer, RankServer, ServerKind
 from perfsuite.records.measurement import Machine
 
@@ -63,7 +63,8 @@ class ThisMachine:
         return True
 
     def lease(self, hardware: Hardware, catalog: Catalog) -> contextlib.AbstractContextManager[list[int]]:
-        return lease(device_indices(hardware, catalog), hardware.ranks)
+        devices = device_indices(hardware, catalog)
+        return lease(devices, hardware.ranks, islands(devices))
 
     def servers(self, kind: ServerKind, nodes: int) -> list[RankServer]:
         return [LocalServer(kind)]
