@@ -1,4 +1,4 @@
-"""The cost of a cell in addition to its steps: python benchmarks/cell_overhead.py [CELL] [--repeat N] [--launcher slurm]
+"""The cost of a cell in addition to its steps: python benchmarks/cell_overhead.py [CELL] [--launcher slurm]
 
 Prints, for a cold and for a warm rank server, the whole time of the cell, its steps, and the rest: mostly imports on a
 cold server; the engine's own initialisation; forking, rendezvous, counting, gathering, ending.

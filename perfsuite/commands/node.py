@@ -20,7 +20,7 @@ GOODBYE_SECONDS = 5.0
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    text = "Write -- before it. It runs on the first node, which RANK tells."
+    text = "Write -- before it. It runs on the first node, the one with RANK 0."
     parser.add_argument("command", nargs="*", metavar="COMMAND", help=text)
 
 
