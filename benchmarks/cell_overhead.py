@@ -1,4 +1,4 @@
-"""The cost of a cell in addition to its steps: python benchmarks/cell_overhead.py [CELL] [--repeat N]
+"""The cost of a cell in addition to its steps: python benchmarks/cell_overhead.py [CELL] [--launcher slurm]
 
 Prints, for a cold and for a warm rank server, the whole time of the cell, its steps, and the rest: mostly imports on a
 cold server; the engine's own initialisation; forking, rendezvous, counting, gathering, ending.
@@ -6,12 +6,14 @@ cold server; the engine's own initialisation; forking, rendezvous, counting, gat
 
 import argparse
 import statistics
+from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
+from perfsuite.launch.places import place_of
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.units import show_seconds
 
@@ -30,12 +32,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("cell", nargs="?", default="t5_tiny-zero3+bf16-cpu_x2")
     parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--launcher", default="local", choices=["local", "slurm"])
     arguments = parser.parse_args()
     catalog = Catalog()
     cell = parse_cell(arguments.cell, catalog)
     found = {"cold": [], "warm": []}
     for _ in range(arguments.repeat):
-        runner = Runner(catalog, Settings())
+        runner = Runner(catalog, Settings(), place=place_of(arguments.launcher, Path.cwd()))
         try:
             for times in found.values():
                 times.append(measure(runner, cell))

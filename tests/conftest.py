@@ -1,5 +1,6 @@
 """Fixtures of several test files. The pytest process never imports torch: ranks do."""
 
+import itertools
 import os
 import signal
 import tempfile
@@ -15,7 +16,7 @@ from package_index import Index, Upload
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.launch import launcher
+from perfsuite.launch import launcher, places, servers
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.paths import cache_folder
 from perfsuite.records.measurement import Measurement
@@ -49,25 +50,28 @@ def pytester(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> pyte
 @pytest.fixture(scope="session", autouse=True)
 def rank_servers() -> Iterator[None]:
     """Servers outlive their launcher: the next in the same environment need not import torch again, for seconds."""
-    start, idle = launcher._ServerProcess, defaultdict[str, list[launcher._ServerProcess]](list)
-    homes: dict[launcher._ServerProcess, str] = {}
+    start, idle = servers.LocalServer, defaultdict[str, list[servers.LocalServer]](list)
+    homes: dict[servers.LocalServer, str] = {}
 
-    def lend(*kind: object) -> launcher._ServerProcess:
+    def lend(kind: servers.ServerKind) -> servers.LocalServer:
         key = repr((kind, sorted(item for item in os.environ.items() if item[0] not in UNLIKE)))
         while idle[key]:
             if (server := idle[key].pop()).alive():
                 return server
-        server = start(*kind)
+        server = start(kind)
         homes[server] = key
         return server
 
     def give_back(self: launcher.Launcher) -> None:
-        for server in self._servers.values():
-            idle[homes[server]].append(server)
+        for server in itertools.chain.from_iterable(self._servers.values()):
+            if server in homes:
+                idle[homes[server]].append(server)
+            else:
+                server.close()
         self._servers.clear()
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(launcher, "_ServerProcess", lend)
+        patch.setattr(places, "LocalServer", lend)
         patch.setattr(launcher.Launcher, "close", give_back)
         yield
     for server in homes:

@@ -1,7 +1,9 @@
 """Faults that tests put into real cells, some from the selftest: called in every rank once its engine is prepared."""
 
+import contextlib
 import functools
 import os
+import signal
 import tempfile
 import time
 from pathlib import Path
@@ -374,6 +376,32 @@ def returns_a_bare_loss(session, trainer, meters):
     model = trainer.loop.hf.model
     forward = model.forward
     model.forward = lambda *all, **named: forward(*all, **named).loss
+
+
+def other_torch(session, trainer, meters):
+    """The last rank's node has another release of torch."""
+    if session.rank == session.world_size - 1:
+        from perfsuite.rank import main
+
+        version = main.metadata.version
+        main.metadata = type("Metadata", (), {"version": lambda name: "2.0" if name == "torch" else version(name)})
+
+
+def fills_the_disk(session, trainer, meters):
+    """The last rank's working folder has no space left from the third step on."""
+
+    def fill():
+        with contextlib.suppress(OSError), Path(session.scratch, "filling").open("wb", buffering=0) as file:
+            while True:
+                file.write(bytes(1 << 12))
+
+    session.scratch.mkdir(exist_ok=True)
+    at(session, "forward", 3, fill, rank=session.world_size - 1)
+
+
+def last_rank_dies(session, trainer, meters):
+    """The last rank gets SIGKILL in the backward of the third step."""
+    at(session, "backward", 3, lambda: os.kill(os.getpid(), signal.SIGKILL), rank=session.world_size - 1)
 
 
 def without_padding(session, trainer, meters):

@@ -1,17 +1,22 @@
 """Leases, between real processes: what one holds no other gets, and what a dead one held is free."""
 
 import contextlib
+import os
+import random
 import select
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
+from perfsuite.launch import leases
 from perfsuite.launch.leases import lease
 
 # Holds a lease and says which; ends when its standard input does.
@@ -136,3 +141,96 @@ def test_more_than_there_are() -> None:
     """A lease that can never be had is an error at once, not a wait for ever."""
     with holder([0, 1], 3) as process:
         assert process.wait(timeout=5) != 0
+
+
+def test_who_came_first_is_served_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In 200 random schedules no device is held twice, and nobody is passed, however many devices somebody needs."""
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.0005)
+    served, held, chance, find = list[int](), list[int](), random.Random(0), leases._first_free
+    threads: dict[int, int] = {}
+
+    def first_free(*arguments: object) -> list[str]:
+        """The order in which they are served."""
+        if got := find(*arguments):
+            served.append(int(threading.current_thread().name))
+        return got
+
+    monkeypatch.setattr(leases, "_first_free", first_free)
+
+    def work(number: int, devices: list[int], count: int, seconds: float) -> None:
+        threading.current_thread().name = str(number)
+        threads[number] = threading.get_native_id()
+        with lease(devices, count) as got:
+            assert not set(got) & set(held), (got, held)
+            held.extend(got)
+            time.sleep(seconds)
+            for one in got:
+                held.remove(one)
+
+    for _ in range(200):
+        served.clear()
+        threads.clear()
+        devices = list(range(chance.choice((2, 4, 8))))
+        with ThreadPoolExecutor(6) as pool:
+            runs = []
+            for number in range(6):
+                wish = chance.randint(1, len(devices)), chance.uniform(0, 0.003)
+                runs.append(pool.submit(work, number, devices, *wish))
+                wait_for(lambda: number in served or is_queued(threads.get(number, 0)))  # noqa: B023
+            for run in runs:
+                run.result(timeout=60)
+
+        assert served == sorted(served)
+
+
+def is_queued(owner: int) -> bool:
+    """Whether a process or thread has a place in a queue."""
+    folder = Path(tempfile.gettempdir()) / f"perfsuite-leases-{os.getuid()}"
+    return bool(list(folder.glob(f"queue-*-{owner}")))
+
+
+def wait_for(what: Callable[[], bool]) -> None:
+    """Raises AssertionError after ten seconds."""
+    deadline = time.monotonic() + 10
+    while not what():
+        assert time.monotonic() < deadline
+        time.sleep(0.0005)
+
+
+def test_a_large_cell_waits_for_those_before_it_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ten cells of one GPU and one of four, by four workers: none of the small ones that came later is served first."""
+    monkeypatch.setattr(leases, "POLL_SECONDS", 0.001)
+    served: list[str] = []
+
+    def work(name: str) -> None:
+        with lease([0, 1, 2, 3], 4 if name == "large" else 1):
+            served.append(name)
+            time.sleep(0.02)
+
+    names = [*(f"small{number}" for number in range(4)), "large", *(f"small{number}" for number in range(4, 10))]
+    with ThreadPoolExecutor(4) as workers:
+        list(workers.map(work, names))
+
+    assert served.index("large") <= 4 + 3  # four before it, and at most the three that its worker's neighbours began
+
+
+def test_an_island_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two GPUs that NVLink connects, although their numbers are no neighbours; without a free island, any two."""
+    with lease([0, 1, 2, 3], 2, [[0, 2], [1, 3]]) as first:
+        assert first == [0, 2]
+        with lease([0, 1, 2, 3], 1, [[0, 2], [1, 3]]) as one:
+            assert one == [1]
+
+
+def test_a_dead_place_in_the_queue_is_passed() -> None:
+    """A process that is killed while it waits holds nobody up."""
+    with holder([], 1) as first:
+        held_by(first)
+        with holder([], 1) as second:
+            wait_for(lambda: is_queued(second.pid))
+            second.kill()
+            second.wait()
+        first.kill()
+        first.wait()
+        with lease([], 1) as devices:
+            assert devices == []

@@ -121,7 +121,7 @@ def test_parameters_on_the_disk_change_no_number(measure):
 def test_nothing_is_left_on_the_disk_when_a_rank_is_killed(measure, runner):
     """The files of a cell go with it, however it ends."""
     killed = measure("llama_mini-zero3+nvme_optimizer-cpu_x2", "killed")
-    workspaces = [server.workspace for server in runner._launcher._servers.values()]
+    workspaces = [server.workspace for [server] in runner._launcher._servers.values()]
 
     assert killed.failure.kind == "killed"
     assert [len(list(workspace.glob("cell-*"))) > 0 for workspace in workspaces] == [True]

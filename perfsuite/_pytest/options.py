@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite._pytest.cells import setting
-from perfsuite._pytest.settings import TRIALS
+from perfsuite._pytest.settings import LAUNCHERS, TRIALS
 from perfsuite.errors import UsageError
 from perfsuite.gate.judge import NEED_A_REASON
 from perfsuite.gate.noise import LAUNCHES
@@ -34,6 +34,7 @@ class Options:
     report: Path | None
     update: str | None
     reason: str
+    launcher: str
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -48,6 +49,7 @@ class Options:
             launches=LAUNCHES if launches is None else launches,
             report=_report(config),
             update=config.getoption("--perf-update"),
+            launcher=_one_of(config, "launcher", LAUNCHERS),
             reason=" ".join(config.getoption("--perf-reason").split()),
         )
         options._check()

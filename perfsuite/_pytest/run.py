@@ -24,11 +24,12 @@ from perfsuite.catalog.definitions import PROCESSES, Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
-from perfsuite.errors import PerfsuiteError
+from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.store import Store
 from perfsuite.kernels import kernels_key
-from perfsuite.launch.machine import why_absent, why_missing
+from perfsuite.launch.machine import why_missing
+from perfsuite.launch.places import place_of
 from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.changes import lacks_code, listed
 from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
@@ -94,6 +95,7 @@ class PerfRun:
             self.options = Options.of(config)
             against = self.options.against
             self.changes = changes_to(against, config.rootpath) if against else []
+            self.place = place_of(self.options.launcher, config.rootpath)
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.verbose = config.getoption("verbose", 0) > 0
@@ -120,7 +122,7 @@ class PerfRun:
         if options.against:
             return Against(trial, self.changes)
         return Gatekeeper(
-            runner=Runner(self.catalog, options.settings),
+            runner=Runner(self.catalog, options.settings, place=self.place),
             store=self.store,
             tolerance=options.tolerance,
             consent=options.update,
@@ -145,7 +147,7 @@ class PerfRun:
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test if the hardware is absent."""
         cell: Cell = request.param
-        reason = absent = why_absent(cell.hardware, self.catalog)
+        reason = absent = self.place.why_absent(cell.hardware, self.catalog)
         if absent and self.config.getoption("--perf-predict"):
             self._predict(cell, request)
         if absent and (asked := self.config.getoption("--perf-hardware")):
@@ -184,8 +186,12 @@ class PerfRun:
         """Compare a cell with its baseline; accept it if the user has consented. Any obstacle gives a red result."""
         try:
             gatekeeper = self.gatekeeper
+            turns = self.place.takes_turns(cell.hardware)
             if isinstance(gatekeeper, Gatekeeper):
-                gatekeeper = dataclasses.replace(gatekeeper, command=self._collects(request))
+                trial = gatekeeper.trial if turns else None
+                gatekeeper = dataclasses.replace(gatekeeper, command=self._collects(request), trial=trial)
+            elif not turns:
+                raise UsageError("--perf-against takes turns on one machine, not on the nodes of a cluster.")
             result = gatekeeper.hold(cell)
         except NotAccepted as error:
             return error.result

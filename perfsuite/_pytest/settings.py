@@ -2,9 +2,15 @@
 
 UPDATES = ("new", "regressed", "improved", "times", "all")
 TRIALS = ("auto", "always", "never")
+LAUNCHERS = ("auto", "local", "slurm", "torchrun")
 FIXTURE = "perf_cell"
 SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("hardware", str, "Comma-separated hardware for the grid's cells, e.g. cpu_x2,h200_x1, instead of their own."),
+    (
+        "launcher",
+        str,
+        "What starts ranks: local, slurm, torchrun or auto (default): local, and the others for several nodes.",
+    ),
     ("steps", int, "Timed steps of a cell (10)."),
     ("launches", int, "Launches of a new baseline (3); its exact metrics must repeat themselves."),
     ("trial", str, "Run alarms and regressions in the baseline's environment too: auto (default), always or never."),

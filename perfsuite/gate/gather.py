@@ -24,6 +24,10 @@ _FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "sum": sum, "me
 class GatherError(PerfsuiteError):
     """The ranks' samples do not make one measurement; the message names the metric and the rank."""
 
+    def __init__(self, message: str, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
+
 
 def gather(
     cell_id: str,
@@ -222,7 +226,8 @@ def _common_versions(ranks: Sequence[RankSample]) -> dict[str, str]:
         for name in sorted(first.keys() | sample.versions.keys()):
             here, there = sample.versions.get(name, "no version"), first.get(name, "no version")
             if here != there:
-                raise GatherError(f"Rank {sample.rank} runs {name} {here}, but rank 0 runs {there}.")
+                told = f"Rank {sample.rank} runs {name} {here}, but rank 0 runs {there}."
+                raise GatherError(told, sample.rank)
     return dict(first)
 
 

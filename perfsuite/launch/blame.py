@@ -1,10 +1,9 @@
 """Finds the rank that failed first: a dead rank makes others fail too, and the report must name the cause."""
 
-import contextlib
 import os
+import shutil
 import signal
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,8 +14,8 @@ from perfsuite.wire.failure import Failure
 from perfsuite.wire.progress import Progress
 
 TAIL_LINES = 15
+LEAST_BYTES = 1 << 20  # a file system with less left is full
 _TURNS = "/perfsuite/rank/turns.py"
-STACK_SECONDS = 0.5  # for a hanging rank to write its stack
 
 
 def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int]) -> Failure:
@@ -41,7 +40,7 @@ def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int]) -> Failure
     if silent or not written:
         rank = (silent or list(statuses))[0]
         code = os.waitstatus_to_exitcode(statuses[rank])
-        message = f"Rank {rank} exited with status {code} and no message."
+        message = " ".join(filter(None, [f"Rank {rank} exited with status {code} and no message.", why_full(folder)]))
         return Failure(kind="raised", rank=rank, message=message, tail=last_lines(folder, rank))
     first = min(written, key=lambda rank: (folder / f"rank{rank}.failure.json").stat().st_mtime_ns)
     try:
@@ -53,13 +52,19 @@ def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int]) -> Failure
     return msgspec.structs.replace(failure, rank=first, message=message, tail=last_lines(folder, first))
 
 
-def blame_hang(folder: Path, running: Mapping[int, int], seen: Sequence[Progress], limit: float) -> Failure:
-    """The failure of a cell in which nothing moved for ``limit`` seconds; ``running`` maps pids to ranks.
+def blame_hang(
+    folder: Path, running: Iterable[int], seen: Sequence[Progress], limit: float, ask: Callable[[], None]
+) -> Failure:
+    """The failure of a cell in which nothing moved for ``limit`` seconds. ``running`` are the ranks that have not
+    ended; ``ask`` lets them write their Python stacks into their logs.
 
     The rank that is furthest behind blocks the others. Among equals, it is the one that does not wait in a collective,
     or does not answer at all.
     """
-    stacks = _ask_for_stacks(folder, running)
+    logs = {rank: folder / f"rank{rank}.log" for rank in running}
+    before = {rank: len(_lines(log)) for rank, log in logs.items()}
+    ask()
+    stacks = {rank: _lines(log)[before[rank] :] for rank, log in logs.items()}  # innermost frame first
     fewest = min(seen[rank].marks for rank in stacks)
     behind = [rank for rank in sorted(stacks) if seen[rank].marks == fewest]
     idle = [rank for rank in behind if not _waits_for_others(stacks[rank])]
@@ -75,17 +80,6 @@ def blame_hang(folder: Path, running: Mapping[int, int], seen: Sequence[Progress
     return Failure(kind="hung", rank=behind[0], message=message, tail=tail)
 
 
-def _ask_for_stacks(folder: Path, running: Mapping[int, int]) -> dict[int, list[str]]:
-    """Each rank's Python stack, innermost frame first; empty for a rank that does not answer."""
-    logs = {pid: folder / f"rank{rank}.log" for pid, rank in running.items()}
-    before = {pid: len(_lines(log)) for pid, log in logs.items()}
-    for pid in running:
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGUSR1)  # faulthandler writes the stack into the rank's log
-    time.sleep(STACK_SECONDS)
-    return {running[pid]: _lines(log)[before[pid] :] for pid, log in logs.items()}
-
-
 def _waits_for_others(stack: Sequence[str]) -> bool:
     """Whether the innermost frame is a collective's, or waits for a turn: such a rank is blocked and does not block."""
     innermost = next((line for line in stack if line.lstrip().startswith("File ")), "")
@@ -93,6 +87,11 @@ def _waits_for_others(stack: Sequence[str]) -> bool:
         folder in innermost
         for folder in ("/torch/distributed/", "/torch/nn/parallel/", "/torch/autograd/", "/torch/cuda/", _TURNS)
     )
+
+
+def why_full(folder: Path) -> str:
+    """The reason why no rank can write there; empty if one can."""
+    return "" if shutil.disk_usage(folder).free > LEAST_BYTES else f"No space is left in {folder.parent}."
 
 
 def last_lines(folder: Path, rank: int) -> str:

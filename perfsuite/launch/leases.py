@@ -1,10 +1,15 @@
-"""Device leases: a timed cell shares its GPUs, or on a CPU the CPU, with no other cell of this user and TMPDIR."""
+"""Device leases: a timed cell shares its GPUs, or on a CPU the CPU, with no other cell of this user and TMPDIR.
+
+Who came first is served first: a cell that waits for eight GPUs is not passed by cells that need one.
+"""
 
 import contextlib
+import fcntl
 import os
 import tempfile
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -12,14 +17,16 @@ from filelock import FileLock, Timeout
 from perfsuite.errors import UsageError
 
 POLL_SECONDS = 0.05
+Islands = Sequence[Sequence[int]]
 
 
 @contextlib.contextmanager
-def lease(candidates: list[int], count: int) -> Iterator[list[int]]:
+def lease(candidates: Sequence[int], count: int, islands: Islands = ()) -> Iterator[list[int]]:
     """Hold ``count`` of the accelerators ``candidates`` until the block ends; without candidates, the whole CPU.
 
-    It takes the first ``count`` neighbours that are all free, counted in blocks of that size, or else the first free
-    ones. With fewer possible sets, a cell gets the set of its baseline more often. Waits as long as necessary; raises
+    It takes the first ``count`` neighbours of one island that are all free, counted in blocks of that size, or else the
+    first free ones. With fewer possible sets, a cell gets the set of its baseline more often. ``islands`` are the
+    candidates that NVLink connects with each other; by default all are one. Waits as long as necessary; raises
     UsageError if there are too few. The locks are this user's files, freed by the kernel if the holder dies.
     """
     folder = Path(tempfile.gettempdir()) / f"perfsuite-leases-{os.getuid()}"
@@ -28,15 +35,53 @@ def lease(candidates: list[int], count: int) -> Iterator[list[int]]:
         raise UsageError(f"{count} accelerators are needed, but this machine has {len(candidates)} of this kind.")
     names = [f"gpu{index}" for index in candidates] or ["cpu"]
     wanted = count if candidates else 1
-    blocks = [names[at : at + wanted] for at in range(0, len(names) - wanted + 1, wanted)]
-    while True:
-        for some in (*blocks, names):
-            with contextlib.ExitStack() as held:
-                got = _locked(folder, some, wanted, held)
-                if len(got) == wanted:
-                    yield [int(name.removeprefix("gpu")) for name in got] if candidates else []
-                    return
-        time.sleep(POLL_SECONDS)
+    places = [[f"gpu{index}" for index in island] for island in islands] or [names]
+    blocks = [place[at : at + wanted] for place in places for at in range(0, len(place) - wanted + 1, wanted)]
+    with contextlib.ExitStack() as held:
+        with _turn(folder, "-".join(names)):
+            while len(got := _first_free([*blocks, names], folder, wanted, held)) < wanted:
+                time.sleep(POLL_SECONDS)
+        yield [int(name.removeprefix("gpu")) for name in got] if candidates else []
+
+
+@contextlib.contextmanager
+def _turn(folder: Path, queue: str) -> Iterator[None]:
+    """Wait until all that queued earlier have been served. A place in the queue is a locked file; if its owner dies, it
+    is no longer locked.
+    """
+    descriptor, part = tempfile.mkstemp(prefix="part-", dir=folder)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    mine = folder / f"queue-{queue}-{time.monotonic_ns():020d}-{threading.get_native_id()}"
+    Path(part).rename(mine)  # locked before anybody sees it
+    try:
+        while any(_waits(one) for one in sorted(folder.glob(f"queue-{queue}-*")) if one.name < mine.name):
+            time.sleep(POLL_SECONDS)
+        yield
+    finally:
+        mine.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _waits(place: Path) -> bool:
+    """Whether its owner lives; removes the place if not."""
+    with contextlib.suppress(FileNotFoundError), place.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+        place.unlink(missing_ok=True)
+    return False
+
+
+def _first_free(groups: Iterable[list[str]], folder: Path, wanted: int, held: contextlib.ExitStack) -> list[str]:
+    """So many names of one group, locked; else none."""
+    for some in groups:
+        with contextlib.ExitStack() as tried:
+            got = _locked(folder, some, wanted, tried)
+            if len(got) == wanted:
+                held.push(tried.pop_all())
+                return got
+    return []
 
 
 def _locked(folder: Path, names: list[str], wanted: int, held: contextlib.ExitStack) -> list[str]:

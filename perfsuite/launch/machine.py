@@ -77,6 +77,15 @@ def links_between(devices: Sequence[int]) -> dict[str, str]:
     return {f"{a}-{b}": link for (a, one), (b, other) in pairs if (link := _link(one, other))}
 
 
+def islands(devices: Sequence[int]) -> list[list[int]]:
+    """The GPUs, those that NVLinks connect together, in the order of their first ones."""
+    found: list[list[int]] = []
+    for device in devices:
+        joined = [one for one in found if any(_link(other, device).startswith("NV") for other in one)]
+        found = [one for one in found if one not in joined] + [[*(d for one in joined for d in one), device]]
+    return sorted((sorted(one) for one in found), key=lambda one: one[0])
+
+
 @functools.cache
 def _link(one: int, other: int) -> str:
     return str(ask_driver(functools.partial(_link_by, one, other), ""))
@@ -138,7 +147,7 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     if sys.platform != "linux":  # baselines can still be read there
         return f"{hardware.name} is not here: ranks need Linux."
     if hardware.nodes > 1:
-        return f"{hardware.name} has {hardware.nodes} nodes, but a run starts ranks on one node."
+        return f"{hardware.name} has {hardware.nodes} nodes: SLURM or torchrun must give them (--perf-launcher)."
     if hardware.device is None:
         most = cores() * RANKS_PER_CORE
         return "" if hardware.ranks <= most else f"{hardware.name}: this machine's {cores()} cores allow {most} ranks."

@@ -4,7 +4,7 @@
 
 It reads one JSON line per request and writes one per event:
 
-    ← {"start": FOLDER, "ranks": N, "strategy": NAME, "model": CLASS, "catalogs": [...], "import_path": [...]}
+    ← {"start": FOLDER, "ranks": [N, …], "strategy": NAME, "model": CLASS, "catalogs": [...], "import_path": [...]}
     → {"preparing": NAME} and {"prepared": NAME}, around everything that may build an extension, and then
     → {"started": [pid, …]}  or  {"error": text}
     → {"ended": pid, "status": wait status}
@@ -84,7 +84,7 @@ class Server:
             finally:
                 gc.enable()
         gc.freeze()  # ranks collect cycles many times: imported objects need not be traversed, nor copied, again
-        pids = [self.fork(request, rank) for rank in range(request["ranks"])]
+        pids = [self.fork(request, rank) for rank in request["ranks"]]
         self.send({"started": pids})
 
     def fork(self, request: dict[str, Any], rank: int) -> int:

@@ -16,11 +16,11 @@ from perfsuite.cell import Cell, make_job
 from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.gate.gather import GatherError, failed, gather
 from perfsuite.kernels import CHOICES, PORTABLE, kernel_set
-from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.environments import HERE, Environment
-from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts
-from perfsuite.launch.leases import lease
-from perfsuite.launch.machine import describe, device_indices, why_missing
+from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts, at_node
+from perfsuite.launch.machine import why_missing
+from perfsuite.launch.places import HERE as THIS_MACHINE
+from perfsuite.launch.places import Place
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Launch, Measurement
@@ -58,12 +58,19 @@ class Settings:
 class Runner:
     """Measures cells one after another with warm rank servers in one environment; ``close()`` ends them."""
 
-    def __init__(self, catalog: Catalog, settings: Settings, environment: Environment = HERE) -> None:
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: Settings,
+        environment: Environment = HERE,
+        place: Place = THIS_MACHINE,
+    ) -> None:
         self.catalog = catalog
         self.settings = settings
+        self.place = place
         self._environment = environment
         timeouts = Timeouts(settings.start_timeout, settings.step_timeout)
-        self._launcher = Launcher(timeouts, environment, settings.kernels)
+        self._launcher = Launcher(timeouts, environment, settings.kernels, place)
         self._model_flop: dict[Any, int] = {}  # by ``_counted``; only perfsuite's models, which do not change
 
     def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
@@ -75,7 +82,7 @@ class Runner:
 
     def lease(self, cell: Cell) -> contextlib.AbstractContextManager[list[int]]:
         """Lease the devices that the cell needs."""
-        return lease(device_indices(cell.hardware, self.catalog), cell.hardware.ranks)
+        return self.place.lease(cell.hardware, self.catalog)
 
     def measure_on(
         self, devices: list[int], cell: Cell, watch: Watch, faults: Any = (), turns: Turns | None = None
@@ -83,10 +90,10 @@ class Runner:
         """The same on devices that are already leased, in turns with another cell or alone."""
         hardware, metrics = cell.hardware, self.catalog.metrics(cell.strategy.engine.process)
         common: dict[str, Any] = {
-            "machine": describe(hardware, self.catalog, devices),
+            "machine": self.place.describe(hardware, self.catalog, devices),
             "capacity_bytes": self.settings.capacity_bytes,
         }
-        begin, conditions = time.monotonic(), Conditions(devices)
+        begin, conditions = time.monotonic(), self.place.conditions(hardware, devices)
 
         def look(progress: list[Progress], seconds: float) -> None:
             if all(rank.step for rank in progress):  # until then accelerators are idle
@@ -105,7 +112,11 @@ class Runner:
             launch = Launch(date=timestamp(), conditions=conditions.told())
             return msgspec.structs.replace(measurement, launches=[launch])
         except (CellFailed, GatherError) as error:
-            failure = getattr(error, "failure", None) or Failure(kind="result", rank=None, message=str(error))
+            if isinstance(error, CellFailed):
+                failure = error.failure
+            else:
+                nodes = [node for node in common["machine"].nodes for _ in range(hardware.ranks)]
+                failure = at_node(Failure(kind="result", rank=error.rank, message=str(error)), nodes)
             wall_seconds = time.monotonic() - begin
             return failed(cell.id, failure, wall_seconds=wall_seconds, **common)
 
@@ -116,6 +127,7 @@ class Runner:
             cell,
             self.catalog,
             self.settings.import_path,
+            nodes=cell.hardware.nodes,
             steps=self.settings.steps,
             warmup=self.settings.warmup,
             capacity_bytes=self.settings.capacity_bytes,
@@ -134,8 +146,9 @@ class Runner:
                 (self.settings.snapshots / SNAPSHOT.format(cell=cell.id, rank=rank)).unlink(missing_ok=True)
 
     def close(self) -> None:
-        """End the rank servers."""
+        """End the rank servers, and give back the nodes that are held."""
         self._launcher.close()
+        self.place.close()
 
 
 def _counted(cell: Cell) -> Any:

@@ -16,13 +16,16 @@ from perfsuite.kernels import why_others
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
 
+RENDEZVOUS = "rendezvous"  # the file with rank 0's address and port
+NODE_ADDRESS = "PERFSUITE_NODE_ADDRESS"  # a variable with the address of a rank's node, if there are several
 TIMEOUT = datetime.timedelta(minutes=30)  # the launcher's watchdog ends a cell long before
 
 
 def join(session: Session, folder: Path) -> None:
     """Set the device and form the default process group.
 
-    Rank 0 binds a port that the system chooses and writes it to a file, so two cells never race for one.
+    Rank 0 binds a port that the system chooses and writes it to a file, so two cells never race for one. The file
+    reaches the other nodes as all files of a cell do.
     """
     import torch
     import torch.distributed as dist
@@ -32,7 +35,7 @@ def join(session: Session, folder: Path) -> None:
     if session.job.device == "cuda":
         if torch.cuda._is_in_bad_fork():
             raise RankError("The rank server touched CUDA before it forked: an import of the engine or the model did.")
-        torch.cuda.set_device(rank)
+        torch.cuda.set_device(rank % session.job.node_size)
         if reason := why_no_kernels(torch.cuda.get_device_capability(), torch.cuda.get_arch_list()):
             raise Unsupported(f"torch {torch.__version__} {reason}")
     else:
@@ -41,21 +44,23 @@ def join(session: Session, folder: Path) -> None:
         half_precision = mkldnn._is_mkldnn_bf16_supported() or mkldnn._is_mkldnn_fp16_supported()
         if reason := why_others(session.job.kernels, torch.backends.cpu.get_cpu_capability(), half_precision):
             raise RankError(reason)
-    port_file = folder / "port"
+    host = _own_address() if session.job.nodes > 1 else "127.0.0.1"
+    rendezvous = folder / RENDEZVOUS
     if rank == 0:
-        store = TCPStore("127.0.0.1", 0, world_size, True, TIMEOUT, wait_for_workers=False)
-        part = folder / "port.part"
-        part.write_text(str(store.port))
-        part.rename(port_file)
+        store = TCPStore(host, 0, world_size, True, TIMEOUT, wait_for_workers=False)
+        part = folder / f"{RENDEZVOUS}.part"
+        part.write_text(f"{host} {store.port}")
+        part.rename(rendezvous)
     else:
-        store = TCPStore("127.0.0.1", _wait_for(port_file), world_size, timeout=TIMEOUT)
+        host, port = _wait_for(rendezvous).split()
+        store = TCPStore(host, int(port), world_size, timeout=TIMEOUT)
     os.environ.update(
         RANK=str(rank),
-        LOCAL_RANK=str(rank),
+        LOCAL_RANK=str(rank % session.job.node_size),
         WORLD_SIZE=str(world_size),
-        LOCAL_WORLD_SIZE=str(world_size),
-        MASTER_ADDR="127.0.0.1",
-        MASTER_PORT=port_file.read_text(),
+        LOCAL_WORLD_SIZE=str(session.job.node_size),
+        MASTER_ADDR=host,
+        MASTER_PORT=str(store.port),
     )
     backend = "gloo" if session.job.device == "cpu" else "nccl"
     device = session.device if backend == "nccl" else None
@@ -84,10 +89,21 @@ def leave() -> None:
     dist.destroy_process_group()
 
 
-def _wait_for(path: Path) -> int:
+def _own_address() -> str:
+    """This node's, as the other nodes reach it; gloo then uses its interface."""
+    import psutil
+
+    address = os.environ[NODE_ADDRESS]
+    for name, known in psutil.net_if_addrs().items():
+        if any(one.address == address for one in known):
+            os.environ["GLOO_SOCKET_IFNAME"] = name
+    return address
+
+
+def _wait_for(path: Path) -> str:
     deadline = time.monotonic() + TIMEOUT.total_seconds()
     while not path.exists():
         if time.monotonic() > deadline:
             raise RankError(f"Rank 0 did not write {path.name} within {TIMEOUT}.")
         time.sleep(0.002)
-    return int(path.read_text())
+    return path.read_text()

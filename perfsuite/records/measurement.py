@@ -15,7 +15,8 @@ class Machine(Record, frozen=True, kw_only=True):
     """The machine that measured. The times of two runs can be compared only if ``identity`` is the same.
 
     ``gpus`` are the beginnings of the leased GPUs' UUIDs, as in CUDA_VISIBLE_DEVICES, rank by rank; ``links`` are the
-    connections between two ranks' GPUs ({"0-1": "NV18"}), as named by nvidia-smi.
+    connections between two ranks' GPUs ({"0-1": "NV18"}), as named by nvidia-smi. ``nodes`` are the names of the nodes
+    if a cluster gave them; both lists have the GPUs of all nodes, in that order.
     """
 
     identity: str
@@ -25,6 +26,7 @@ class Machine(Record, frozen=True, kw_only=True):
     driver: str = ""
     gpus: list[str] = []
     links: dict[str, str] = {}
+    nodes: list[str] = []
 
 
 class Launch(Record, frozen=True, kw_only=True):

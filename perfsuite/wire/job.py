@@ -34,6 +34,7 @@ class Job(Record, frozen=True, kw_only=True):
     workload: Workload
     device: str  # "cpu" or "cuda"
     world_size: int
+    nodes: int = 1  # each has as many of the ranks, in their order
     steps: int
     warmup: int
     seed: int = 0
@@ -46,3 +47,8 @@ class Job(Record, frozen=True, kw_only=True):
     model_flop: int | None = None
     turns: Turns | None = None
     faults: list[str] = []
+
+    @property
+    def node_size(self) -> int:
+        """The ranks of a node."""
+        return self.world_size // self.nodes

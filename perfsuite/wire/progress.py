@@ -52,7 +52,7 @@ class ProgressWriter:
 
     def __init__(self, path: Path) -> None:
         with path.open("wb") as file:
-            file.truncate(_LAYOUT.size)
+            file.write(bytes(_LAYOUT.size))  # not truncate(): on a full disk this fails, and a write to a map kills
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _LAYOUT.size)
         self._marks = self._step = self._waits = 0

@@ -1,0 +1,217 @@
+"""The agent of a node: it runs a rank server there, for a parent on another machine.
+
+It connects to the parent, so a node needs no open port. It reads and writes lines of JSON (``wire/lines.py``):
+
+    python -m perfsuite.launch.agent HOST PORT
+
+    → {"hello": {"node": NAME, "number": N, "token": TEXT, "job": SLURM'S}}
+    ← {"describe": HARDWARE, "catalogs": [...]}   → {"machine": {...}} or {"absent": REASON}
+    ← {"serve": {"device": …, "kernels": …, "python": …, "path": [...], "overrides": [...]}}
+    ← {"start": …, "job.json": TEXT}              → what the rank server says, see ``launch/server.py``
+    ← {"rendezvous": DATA}, {"stacks": [pid, …]}
+    ← {"end": [pid, …]}                           → {"gone": the conditions of the node while the cell ran}
+    ← {"bye": …}                                  the agent ends
+
+The ranks write their files into a folder of the node. The agent sends what is new in it, so no file system is shared:
+→ {"file": NAME, "at": OFFSET, "data": DATA}. A file is sent before the parent is told that its rank has ended.
+"""
+
+import contextlib
+import os
+import re
+import select
+import shutil
+import socket
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_hardware
+from perfsuite.launch.blame import why_full
+from perfsuite.launch.conditions import Conditions
+from perfsuite.launch.environments import Environment
+from perfsuite.launch.machine import describe, why_absent
+from perfsuite.launch.servers import POLL_SECONDS, LocalServer, ServerKind
+from perfsuite.rank.process_group import NODE_ADDRESS, RENDEZVOUS
+from perfsuite.wire.failure import Failure
+from perfsuite.wire.lines import Gone, Lines, pack, unpack
+
+TOKEN = "PERFSUITE_TOKEN"  # a variable: an agent shows that it belongs to the run
+START_SECONDS = 300.0  # between the parent's start and this
+RETRY_SECONDS = 0.2
+_SENT = re.compile(rf"rank\d+\.(progress|json|failure\.json|log)|{RENDEZVOUS}")
+
+
+def attend(host: str, port: int, hello: dict[str, Any], seconds: float) -> bool:
+    """Connect within so many seconds and do what the parent asks. Returns whether it said goodbye; otherwise the
+    connection was lost, or there was none. Whatever the reason, no rank is left.
+    """
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            connection = socket.create_connection((host, port), timeout=RETRY_SECONDS * 10)
+            break
+        time.sleep(RETRY_SECONDS)
+    else:
+        return False
+    lines = Lines(connection)
+    os.environ[NODE_ADDRESS] = lines.own_address
+    agent = Agent(lines)
+    try:
+        lines.send({"hello": hello})
+        return agent.obey()
+    except Gone:
+        return False
+    finally:
+        agent.close()
+
+
+class Agent:
+    """One connection's agent. It has at most one rank server and one cell at a time."""
+
+    def __init__(self, lines: Lines) -> None:
+        self.lines = lines
+        self.server: LocalServer | None = None
+        self.folder: Path | None = None
+        self.sent: dict[str, Any] = {}  # of each file the data, or the size of one that grows
+        self.asked: list[int] = []
+        self.ranks: dict[int, int] = {}  # by pid
+        self.conditions = Conditions([])
+
+    def obey(self) -> bool:
+        """Until goodbye. Raises Gone."""
+        while True:
+            heard: list[Lines | LocalServer] = [self.lines, *([self.server] if self.server else [])]
+            select.select(heard, [], [], POLL_SECONDS)
+            for message in self.lines.receive(0):
+                if "bye" in message:
+                    return True
+                self._do(message)
+            if self.server and self.server.alive():
+                for message in self.server.receive(0):
+                    if "error" in message:
+                        message |= {"tail": self.server.tail()}
+                    if "started" in message:
+                        self.ranks = dict(zip(message["started"], self.asked, strict=True))
+                    self._mirror()
+                    self._tell_full(message)
+                    self.lines.send(message)
+            self._mirror()
+
+    def _do(self, message: dict[str, Any]) -> None:
+        if "describe" in message:
+            self.lines.send(_described(message["describe"], message["catalogs"]))
+        elif "serve" in message:
+            self._serve(message["serve"])
+        elif "start" in message:
+            self._start(message)
+        elif RENDEZVOUS in message and self.folder:
+            self.sent[RENDEZVOUS] = True  # the parent has it
+            part = self.folder / f"{RENDEZVOUS}.part"
+            part.write_bytes(unpack(message[RENDEZVOUS]))
+            part.rename(self.folder / RENDEZVOUS)
+        elif "stacks" in message and self.server:
+            self.server.ask_for_stacks(message["stacks"])
+        elif "end" in message:
+            self._end(message["end"])
+
+    def _serve(self, asked: dict[str, Any]) -> None:
+        self.close()
+        environment = Environment(
+            asked["python"],
+            tuple(asked["path"]),
+            overrides=tuple((name, value) for name, value in asked["overrides"]),
+        )
+        try:
+            self.server = LocalServer(ServerKind(asked["device"], "", environment, asked["kernels"]))
+        except OSError as error:
+            self.lines.send({"error": str(error)})
+
+    def _start(self, message: dict[str, Any]) -> None:
+        if self.server is None:
+            return
+        try:
+            self.folder = Path(tempfile.mkdtemp(dir=self.server.workspace, prefix="cell-"))
+            (self.folder / "job.json").write_text(message.pop("job.json"))
+        except OSError as error:
+            self.lines.send({"error": str(error)})
+            return
+        self.sent.clear()
+        self.asked = message["ranks"]
+        self.conditions = Conditions([])
+        self.server.send(message | {"start": str(self.folder)})
+
+    def _end(self, pids: list[int]) -> None:
+        if self.server:
+            self.server.end(pids)
+        if self.folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder = None
+        self.lines.send({"gone": self.conditions.told()})
+
+    def _mirror(self) -> None:
+        """Send what is new in the folder."""
+        if self.folder is None:
+            return
+        self.conditions.look()
+        for path in sorted(self.folder.iterdir()):
+            if not _SENT.fullmatch(path.name):
+                continue
+            grows = path.suffix == ".log"
+            at = self.sent.get(path.name, 0) if grows else 0
+            if not grows and path.suffix != ".progress" and path.name in self.sent:
+                continue  # written once
+            with path.open("rb") as file:
+                file.seek(at)
+                data = file.read()
+            if (grows and not data) or (not grows and self.sent.get(path.name) == data):
+                continue
+            self.sent[path.name] = at + len(data) if grows else data
+            self.lines.send({"file": path.name, "at": at, "data": pack(data)})
+
+    def _tell_full(self, message: dict[str, Any]) -> None:
+        """A rank that cannot write why it ends has at least this reason."""
+        if not message.get("status") or self.folder is None:
+            return
+        name = f"rank{self.ranks.get(message['ended'])}.failure.json"
+        if name in self.sent or (self.folder / name).exists() or not (reason := why_full(self.folder)):
+            return
+        failure = Failure(kind="raised", rank=None, message=reason)
+        self.lines.send({"file": name, "at": 0, "data": pack(msgspec.json.encode(failure))})
+
+    def close(self) -> None:
+        """End the server and its ranks."""
+        if self.server:
+            self.server.close()
+        self.server = self.folder = None
+
+
+def hello_of(variables: Mapping[str, str]) -> dict[str, Any]:
+    """What the agent of this node says first."""
+    node = variables.get("SLURMD_NODENAME") or variables.get("PERFSUITE_NODE") or socket.gethostname()
+    number = variables.get("SLURM_NODEID") or variables.get("GROUP_RANK") or variables.get("RANK") or "0"
+    return {
+        "node": node,
+        "number": int(number),
+        "token": variables.get(TOKEN, ""),
+        "job": variables.get("SLURM_JOB_ID", ""),
+    }
+
+
+def _described(hardware: str, catalogs: list[str]) -> dict[str, Any]:
+    """This node, which is one of those that the hardware has."""
+    catalog = Catalog(tuple(map(Path, catalogs)))
+    one = parse_hardware(hardware, catalog)
+    if reason := why_absent(one, catalog):
+        return {"absent": reason}
+    return {"machine": msgspec.to_builtins(describe(one, catalog))}
+
+
+if __name__ == "__main__":
+    sys.exit(0 if attend(sys.argv[1], int(sys.argv[2]), hello_of(os.environ), START_SECONDS) else 1)

@@ -1,0 +1,182 @@
+"""The parent's end of a rank server, for servers of this machine. Those of other nodes: ``launch/agents.py``."""
+
+import contextlib
+import json
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from perfsuite.kernels import VARIABLES, pinned
+from perfsuite.launch.environments import Environment
+from perfsuite.paths import cache_folder
+from perfsuite.rank.flags import OWN
+
+POLL_SECONDS = 0.02
+SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal
+END_SECONDS = 10.0  # for killed ranks to free their memory
+
+
+@dataclass(frozen=True)
+class ServerKind:
+    """What a server is started with. ``visible`` are the accelerators that its ranks see, as CUDA_VISIBLE_DEVICES;
+    empty for a CPU, and for all that the node gives.
+    """
+
+    device: str  # "cpu" or "cuda"
+    visible: str
+    environment: Environment
+    kernels: str
+
+
+class RankServer(Protocol):
+    """What the launcher needs of a server: it starts the ranks of one node and says when they end.
+
+    ``node`` is the node's name, empty for this machine. ``workspace`` is a folder of the parent for its cells' folders.
+    """
+
+    node: str
+    workspace: Path
+
+    def alive(self) -> bool:
+        """Whether it can still start ranks."""
+
+    def fileno(self) -> int:
+        """For select(): something can be received."""
+
+    def send(self, message: dict[str, Any]) -> None:
+        """A request of ``launch/server.py``. A dead server is reported by ``receive``."""
+
+    def receive(self, seconds: float) -> list[dict[str, Any]]:
+        """All messages that have arrived; waits at most so long for the first."""
+
+    def mirror(self, folder: Path) -> None:
+        """Make the cell's folder of this machine and that of the node alike: called often while ranks run."""
+
+    def ask_for_stacks(self, pids: Iterable[int]) -> None:
+        """Let ranks write their Python stacks into their logs."""
+
+    def tail(self) -> str:
+        """The server's last lines."""
+
+    def end(self, pids: Sequence[int]) -> None:
+        """End the ranks that still run, with all processes that they started, and wait until they are gone."""
+
+    def close(self) -> None:
+        """End it; nothing of it stays."""
+
+
+class LocalServer:
+    """A rank server of this machine. ``alive()`` is False once it has died."""
+
+    node = ""
+
+    def __init__(self, kind: ServerKind) -> None:
+        device, visible, environment = kind.device, kind.visible, kind.environment
+        self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
+        self._connection, theirs = socket.socketpair()
+        ours = {
+            "DS_ACCELERATOR": device,
+            "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() then asks NVML and does not touch CUDA
+            "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
+            "TOKENIZERS_PARALLELISM": "false",
+            "HF_HUB_OFFLINE": "1",
+            "OMP_NUM_THREADS": "1",  # like torchrun
+            "TORCHINDUCTOR_COMPILE_THREADS": "1",  # a rank compiles by itself: a pool of workers would outlive it
+            "PYTHONWARNINGS": "ignore::FutureWarning",  # the last lines of a rank that failed are for its error
+            "PYTHONSAFEPATH": "1",  # a torch or deepspeed folder here is not the installed one
+        }
+        variables = environment.variables()
+        if device == "cpu":
+            variables = pinned(variables, kind.kernels)
+            ours |= {"GLOO_SOCKET_IFNAME": "lo", "CUDA_VISIBLE_DEVICES": ""}
+        elif visible:
+            ours |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # nvidia-smi's numbering
+        with (self.workspace / "server.log").open("wb") as log:
+            self._process = subprocess.Popen(
+                [environment.python, "-m", "perfsuite.launch.server", device, str(self.workspace)],
+                stdin=theirs.fileno(),
+                stdout=log,
+                stderr=log,
+                env={**variables, **ours, OWN: " ".join([*ours, *VARIABLES])},
+                start_new_session=True,  # Ctrl-C reaches only the parent, which then ends everything in order
+            )
+        theirs.close()
+        self._pending = b""
+        self._ended: set[int] = set()
+        self._closed = False
+
+    def alive(self) -> bool:
+        return not self._closed and self._process.poll() is None
+
+    def send(self, message: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError, ConnectionResetError):  # receive() reports the dead server
+            self._connection.sendall(json.dumps(message).encode() + b"\n")
+
+    def receive(self, seconds: float) -> list[dict[str, Any]]:
+        """All messages that have arrived; waits at most so long for the first."""
+        ready, _, _ = select.select([self._connection], [], [], max(0.0, seconds))
+        if not ready:
+            return []
+        try:
+            data = self._connection.recv(65536)
+        except ConnectionResetError:
+            data = b""
+        if not data:
+            return [{"error": "it died"}]
+        *lines, self._pending = (self._pending + data).split(b"\n")
+        messages = [json.loads(line) for line in lines]
+        self._ended |= {message["ended"] for message in messages if "ended" in message}
+        return messages
+
+    def fileno(self) -> int:
+        """For select(): something can be received."""
+        return self._connection.fileno()
+
+    def mirror(self, folder: Path) -> None:
+        """The cell's folder is this machine's: its ranks write into it."""
+
+    def ask_for_stacks(self, pids: Iterable[int]) -> None:
+        """Let ranks write their Python stacks into their logs."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGUSR1)
+
+    def tail(self) -> str:
+        """The server's last lines."""
+        log = self.workspace / "server.log"
+        return "\n".join(log.read_text(errors="replace").splitlines()[-12:]) if log.exists() else ""
+
+    def end(self, pids: Sequence[int]) -> None:
+        """End the ranks that still run, with all processes that they started, and wait until they are gone."""
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(pid, signal.SIGKILL)
+        deadline = time.monotonic() + END_SECONDS
+        while not self._ended.issuperset(pids) and self.alive() and time.monotonic() < deadline:
+            self.receive(POLL_SECONDS)
+        self._ended -= set(pids)
+
+    def close(self) -> None:
+        """Ask the server to end by closing its connection. If it does not react, end it by a signal, which also ends an
+        import or a build; the server removes the workspace.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self._connection.close()
+        for end in (self._process.terminate, self._process.kill):
+            try:
+                self._process.wait(timeout=SERVER_END_SECONDS)
+            except subprocess.TimeoutExpired:
+                end()
+        self._process.wait()
+        shutil.rmtree(self.workspace, ignore_errors=True)

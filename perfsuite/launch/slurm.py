@@ -1,0 +1,250 @@
+"""Nodes of SLURM: one srun starts an agent on each, in a job of its own or inside the job in which this runs.
+
+srun needs no shared folder for output, its end ends the job, and it works in both cases. So neither sbatch nor a
+library is needed. The options of ``[tool.perfsuite.slurm]`` in pyproject.toml are those of srun.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import tomllib
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Hardware
+from perfsuite.errors import UnknownName, UsageError
+from perfsuite.launch.agent import TOKEN
+from perfsuite.launch.cluster import Agent, Cluster, listen
+from perfsuite.wire.processes import end_with_parent
+
+TABLE = "tool.perfsuite.slurm"
+STATE_SECONDS = 8.0  # for SLURM to write down why a job ended
+END_SECONDS = 10.0
+# JOB STATE CODES of squeue(1), and what they mean for a cell
+ENDS = {
+    "CANCELLED": "was cancelled",
+    "TIMEOUT": "reached its time limit",
+    "DEADLINE": "reached its deadline",
+    "PREEMPTED": "was preempted",
+    "REQUEUED": "was requeued",
+    "NODE_FAIL": "lost a node",
+    "OUT_OF_MEMORY": "ran out of memory",
+    "BOOT_FAIL": "could not start: a node did not boot",
+    "FAILED": "failed",
+    "COMPLETED": "has ended",
+}
+_GONE = ("down", "fail", "drained", "unknown", "reboot", "power")  # NODE STATE CODES of sinfo(1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slurm:
+    """The table's options. ``time`` is the limit of a job, as srun takes it; ``wait`` the seconds in its queue. Of
+    ``arguments``, each is one more of srun. Of ``setup``, each is a line of bash that a node runs before the agent,
+    such as ``module load cuda``. ``address`` is this machine's, for the nodes; by default that of its host name.
+    """
+
+    partition: str = ""
+    account: str = ""
+    qos: str = ""
+    time: str = ""
+    wait: float = 3600.0
+    address: str = ""
+    arguments: tuple[str, ...] = ()
+    setup: tuple[str, ...] = ()
+
+    def options(self) -> list[str]:
+        """The options of srun."""
+        named = {name: getattr(self, name) for name in ("partition", "account", "qos", "time")}
+        return [*(f"--{name}={value}" for name, value in named.items() if value), *self.arguments]
+
+
+def slurm_of(root: Path) -> Slurm:
+    """The options in pyproject.toml, if there is one. Raises UsageError, naming file and field."""
+    path = root / "pyproject.toml"
+    if not path.is_file():
+        return Slurm()
+    try:
+        table: Any = tomllib.loads(path.read_text())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from error
+    for name in TABLE.split("."):
+        table = table.get(name, {})
+    known = {one.name: one.default for one in fields(Slurm)}
+    given = {}
+    for name, value in table.items():
+        if name not in known:
+            raise UnknownName(f"option in [{TABLE}] of {path}", name, known, "Options of srun go into arguments.")
+        given[name] = _checked(value, known[name], f"{path}: {name} in [{TABLE}]")
+    return Slurm(**given)
+
+
+def _checked(value: Any, like: Any, where: str) -> Any:
+    if isinstance(like, tuple):
+        if isinstance(value, list) and all(isinstance(one, str) for one in value):
+            return tuple(value)
+        raise UsageError(f"{where} must be a list of texts, not {value!r}.")
+    if isinstance(like, float):
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 < value < float("inf"):
+            return float(value)
+        raise UsageError(f"{where} must be a positive number of seconds, not {value!r}.")
+    if not isinstance(value, str):
+        raise UsageError(f'{where} must be a text in quotes, such as "{like or "gpu"}", not {value!r}.')
+    return value
+
+
+class SlurmNodes(Cluster):
+    """Holds at most one job: that of the last cell's number of nodes, with an agent on each."""
+
+    def __init__(self, options: Slurm) -> None:
+        self.options = options
+        address = options.address or socket.gethostname()
+        super().__init__(listen("", 0))
+        try:
+            socket.getaddrinfo(address, None)
+        except OSError:
+            raise UsageError(f"The address {address} of this machine is unknown: write address in [{TABLE}].") from None
+        self._address = address
+        self._srun: subprocess.Popen[bytes] | None = None
+        self._log = Path(tempfile.mkdtemp(prefix="perfsuite-slurm-")) / "srun.log"
+        self._held: Hardware | None = None
+
+    @property
+    def inside(self) -> bool:
+        """Whether this runs in a job, whose nodes are taken."""
+        return "SLURM_JOB_ID" in os.environ
+
+    def why_absent(self, hardware: Hardware, catalog: Catalog) -> str:
+        if shutil.which("srun") is None:
+            return f"{hardware.name}: SLURM's srun is not installed here."
+        if self.inside:
+            count = int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
+            where = f"this job of SLURM has {count}"
+        else:
+            partition = [f"--partition={self.options.partition}"] if self.options.partition else []
+            count = sum(int(line) for line in _ask("sinfo", "-h", "-o", "%D", *partition).split())
+            where = f"SLURM has {count}{' in ' + self.options.partition if self.options.partition else ''}"
+        return "" if count >= hardware.nodes else f"{hardware.name} needs {hardware.nodes} nodes, but {where}."
+
+    def fits(self, hardware: Hardware) -> bool:
+        held = self._held
+        return held is not None and (held.kind, held.ranks, held.nodes) == (
+            hardware.kind,
+            hardware.ranks,
+            hardware.nodes,
+        )
+
+    def start(self, hardware: Hardware) -> None:
+        port = self._listener.getsockname()[1]
+        agent = [sys.executable, "-m", "perfsuite.launch.agent", self._address, str(port)]
+        lines = [*self.options.setup, f"exec {shlex.join(agent)}"]
+        which = ["--overlap"] if self.inside else ["--job-name=perfsuite"]
+        share = [f"--gpus-per-task={hardware.ranks}"] if hardware.device else [f"--cpus-per-task={hardware.ranks}"]
+        command = [
+            "srun",
+            *which,
+            f"--nodes={hardware.nodes}",
+            f"--ntasks={hardware.nodes}",
+            "--ntasks-per-node=1",
+            *share,
+            "--kill-on-bad-exit=0",  # the other nodes' agents tell what they know
+            *self.options.options(),
+            *("bash", "-c", "\n".join(lines)),
+        ]
+        with self._log.open("wb") as log:
+            self._srun = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env={**os.environ, TOKEN: self.token},
+                start_new_session=True,
+                preexec_fn=lambda: end_with_parent(signal.SIGTERM),  # srun then cancels its job
+            )
+        self._held = hardware
+
+    def wait_seconds(self) -> float:
+        return self.options.wait
+
+    def why_not_yet(self) -> str:
+        if self._srun is None or self._srun.poll() is None:
+            return ""
+        return f"SLURM started no nodes: {self._said() or f'srun exited with status {self._srun.returncode}'}"
+
+    def why_lost(self, lost: Agent) -> str:
+        state, deadline = "", time.monotonic() + STATE_SECONDS
+        while time.monotonic() < deadline:
+            state = self._state(lost.job)
+            if state in ENDS or not state:
+                break
+            time.sleep(0.5)
+        down = self.down()
+        if down:
+            return f"SLURM says that {down}"
+        what = ENDS.get(state, "")
+        return f"SLURM's job {lost.job} {what}" if what else ""
+
+    def trouble(self) -> str:
+        down = self.down()
+        return f"SLURM says that {down}" if down else ""
+
+    def down(self) -> str:
+        """The nodes of the job that do not answer SLURM, with their states; empty if all do."""
+        names = ",".join(agent.name for agent in self.agents)
+        if not names:
+            return ""
+        lines = [line.split() for line in _ask("sinfo", "-h", "-N", "-n", names, "-o", "%N %T").splitlines()]
+        states = dict(line for line in lines if len(line) == 2)
+        bad = {name: state for name, state in states.items() if state.endswith("*") or state.startswith(_GONE)}
+        return " and ".join(f"node {name} is {state.rstrip('*')} and does not answer" for name, state in bad.items())
+
+    def _state(self, job: str) -> str:
+        words = _ask("scontrol", "-o", "show", "job", job).split() if job else []
+        found = next((word for word in words if word.startswith("JobState=")), "")
+        return found.removeprefix("JobState=")
+
+    def _said(self) -> str:
+        """What srun wrote last."""
+        lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
+        return " ".join([line.strip() for line in lines if line.strip()][-3:])
+
+    def release(self) -> None:
+        """End srun, and with it the job or the step."""
+        srun, self._srun, self._held = self._srun, None, None
+        if srun is None:
+            return
+        for number in (
+            0,
+            signal.SIGTERM,
+            signal.SIGTERM,
+            signal.SIGKILL,
+        ):  # agents that got goodbye end it by themselves
+            if number and srun.poll() is None:
+                srun.send_signal(number)
+            try:
+                srun.wait(END_SECONDS if number else 3.0)
+                return
+            except subprocess.TimeoutExpired:
+                continue
+
+    def close(self) -> None:
+        super().close()
+        shutil.rmtree(self._log.parent, ignore_errors=True)
+
+
+def _ask(*command: str) -> str:
+    """The output of a command of SLURM; empty if it fails."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
