@@ -28,7 +28,7 @@ from perfsuite.launch.server import Server
 mine, other = socket.socketpair()
 server = Server(mine, Path("nowhere"), sys.argv[1])
 server.fork = lambda request, rank: 7
-request = dict(start="nowhere", ranks=1, strategy=sys.argv[2], model=sys.argv[3], catalogs=[], import_path=[])
+request = dict(start="nowhere", ranks=[0], strategy=sys.argv[2], model=sys.argv[3], catalogs=[], import_path=[])
 server.answer(request)
 print(other.recv(65536).decode().strip(), *touches[:1])
 """
