@@ -28,7 +28,7 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.store import Store
 from perfsuite.kernels import kernels_key
-from perfsuite.launch.machine import why_absent, why_missing
+from perfsuite.launch.machine import refuse_emulated, why_absent, why_missing
 from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.changes import lacks_code, listed
 from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
@@ -92,6 +92,9 @@ class PerfRun:
         self.config = config
         try:
             self.options = Options.of(config)
+            for name in ("update", "against"):
+                if getattr(self.options, name):
+                    refuse_emulated(f"--perf-{name}")
             against = self.options.against
             self.changes = changes_to(against, config.rootpath) if against else []
         except PerfsuiteError as error:
