@@ -6,7 +6,8 @@ from pathlib import Path
 
 from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.emulation.devices import parse_gpus
-from perfsuite.emulation.running import COMPUTED, Emulation, run as run_emulated
+from perfsuite.emulation.running import COMPUTED, Emulation
+from perfsuite.emulation.running import run as run_emulated
 from perfsuite.errors import UsageError
 from perfsuite.paths import check_output
 from perfsuite.units import parse_bytes

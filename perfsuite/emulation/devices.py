@@ -85,9 +85,7 @@ def parse_gpus(text: str, memory_bytes: int | None, catalog: Catalog) -> Gpus:
     match = re.fullmatch(r"(\w+)(?::(\d+))?", text)
     count = int(match[2] or 1) if match else 0
     if not match or not 1 <= count <= MOST_DEVICES:
-        raise UsageError(
-            f"--gpus {text} is not a device and a count of 1 to {MOST_DEVICES}: write for example h100:2."
-        )
+        raise UsageError(f"--gpus {text} is not a device and a count of 1 to {MOST_DEVICES}: write for example h100:2.")
     known = {name: device for name, device in catalog.all("device").items() if _why_not(device) == ""}
     device = catalog.all("device").get(match[1])
     if device is None:

@@ -28,7 +28,9 @@ _OWNERS = {
     r"nvshmem": "libnvshmem_host",
     r"nvrtc": "libnvrtc",
 }
-_NVIDIA = r"lib(cu(da|dart|blas|blasLt|dnn|fft|file|pti|rand|solver|sparse|sparseLt)|nccl|nvrtc|nvshmem_host|nvidia-ml)\.so"
+_NVIDIA = (
+    r"lib(cu(da|dart|blas|blasLt|dnn|fft|file|pti|rand|solver|sparse|sparseLt)|nccl|nvrtc|nvshmem_host|nvidia-ml)\.so"
+)
 # Not needed by torch's libraries, but asked for by name: by Triton's launcher, torch, its profiler and NVML's users.
 _BY_NAME = {"libcuda.so.1": ("cuTensorMapEncodeIm2col", "cuTensorMapEncodeIm2colWide"), "libnvidia-ml.so.1": ()}
 
@@ -66,11 +68,15 @@ def installed_torch() -> Torch:
     version = _field("__version__", text)
     cuda = _field("cuda", text)
     if not cuda:
-        raise UsageError(f"torch {version} here is a build for CPUs; emulation needs its CUDA build: docs/emulation.md.")
+        raise UsageError(
+            f"torch {version} here is a build for CPUs; emulation needs its CUDA build: docs/emulation.md."
+        )
     if int(cuda.partition(".")[0]) != CUDA:
         raise UsageError(f"torch {version} here is built for CUDA {cuda}; only CUDA {CUDA} is emulated.")
     if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
-        raise UsageError(f"The stand-ins are compiled on first use, but {' and '.join(missing)} are not installed here.")
+        raise UsageError(
+            f"The stand-ins are compiled on first use, but {' and '.join(missing)} are not installed here."
+        )
     return Torch(folder, version, _headers(folder.parent))
 
 

@@ -62,7 +62,9 @@ def refuse_real_gpus() -> None:
     """Raise UsageError if this machine has a GPU or its driver: real and emulated numbers must not be confused."""
     found = sorted(glob.glob("/dev/nvidia[0-9]*")) or [ctypes.util.find_library("cuda") or ""]
     if found[0]:
-        raise UsageError(f"This machine has NVIDIA's driver ({found[0]}): run the command on its GPUs, without emulation.")
+        raise UsageError(
+            f"This machine has NVIDIA's driver ({found[0]}): run the command on its GPUs, without emulation."
+        )
 
 
 def run(emulation: Emulation, command: Sequence[str]) -> int:
