@@ -16,13 +16,13 @@ class Id(ctypes.Structure):
     _fields_ = [("text", ctypes.c_char * 128)]
 
 
-def communicator():
+def communicator(device=RANK):
     found = ctypes.c_void_p()
-    assert NCCL.ncclCommInitRank(ctypes.byref(found), RANKS, Id(b"test"), RANK) == 0
+    NCCL._ZN8emulated18set_current_deviceEi(device)
+    assert NCCL.ncclCommInitRank(ctypes.byref(found), RANKS, Id(b"test"), RANK) == (0 if device == RANK else INVALID)
     return found
 
 
-ALL = communicator()
 SIZE = ctypes.c_size_t
 
 

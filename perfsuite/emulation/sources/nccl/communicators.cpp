@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstring>
 #include <ctime>
+#include <string>
 #include <vector>
 
 #include "../core/counts.h"
@@ -16,7 +17,8 @@
 using namespace emulated;
 
 namespace {
-constexpr int ok = 0, unhandled_cuda_error = 1, remote_error = 6;
+constexpr int ok = 0, unhandled_cuda_error = 1, invalid_usage = 5, remote_error = 6;
+thread_local std::string last_error;
 
 struct Id {
   char text[128];
@@ -26,10 +28,27 @@ struct Choice {  // of a rank, in a split
   int color, key;
 };
 
+// As NCCL's own, a device belongs to one rank: two processes on one would be a wrong device in one of them.
+int share_no_device(Communicator& all) {
+  int mine = number_of(all.device);
+  memcpy(all.piece(all.rank), &mine, sizeof mine);
+  if (!meet(all)) return remote_error;
+  int found = ok;
+  for (int other = 0; other < all.ranks; other++) {
+    int theirs;
+    memcpy(&theirs, all.piece(other), sizeof theirs);
+    if (other == all.rank || theirs != mine || found != ok) continue;
+    last_error = "Duplicate GPU detected : rank " + std::to_string(all.rank) + " and rank " + std::to_string(other) +
+                 " both on emulated device " + std::to_string(mine);
+    found = invalid_usage;
+  }
+  return meet(all) ? found : remote_error;
+}
+
 int made(Communicator** communicator, const std::string& name, int ranks, int rank) {
   count_call("ncclCommInit");
   *communicator = join(name, ranks, rank);
-  return ok;
+  return share_no_device(**communicator);
 }
 }  // namespace
 
@@ -40,7 +59,7 @@ int ncclGetVersion(int* version) {
 }
 
 const char* ncclGetErrorString(int error) { return error ? "an error of the emulated NCCL" : "no error"; }
-const char* ncclGetLastError(Communicator*) { return ""; }
+const char* ncclGetLastError(Communicator*) { return last_error.c_str(); }
 
 int ncclGetUniqueId(Id* id) {
   static std::atomic<int> number;
