@@ -98,6 +98,13 @@ def test_an_average_of_bfloat16(ranks):
     assert ranks("average", 2) == [[1.5]] * 2
 
 
+def test_two_ranks_on_one_device_are_refused(ranks):
+    """As NCCL does: invalid usage, and which ranks share the device."""
+    duplicate = "Duplicate GPU detected : rank {} and rank {} both on emulated device 0"
+
+    assert ranks("one_device", 2) == [[5, duplicate.format(0, 1)], [5, duplicate.format(1, 0)]]
+
+
 def test_the_counts_are_a_file_per_process(ranks, tmp_path):
     """Collectives with their bytes, in their order, also of a process that ends by os._exit."""
     ranks("all_reduce", 2, 1000, counts=tmp_path / "counts.json")
