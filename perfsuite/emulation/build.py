@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from perfsuite.emulation import installed
 from perfsuite.emulation.installed import Library, Torch, defined, needed_libraries
 from perfsuite.launch.environments import kept, output
 from perfsuite.launch.machine import cores
@@ -28,7 +29,8 @@ FLAGS = ("-std=c++20", "-O1", "-w", "-fPIC", "-fvisibility-inlines-hidden")
 
 def stand_ins(torch: Torch) -> Path:
     """The folder of the stand-ins for this torch, built now if missing: completely or not at all."""
-    files = sorted(path for path in Path(__file__).parent.rglob("*") if path.suffix in (".cpp", ".h", ".py"))
+    sources = sorted(path for path in SOURCES.rglob("*") if path.suffix in (".cpp", ".h"))
+    files = [*sources, Path(__file__), Path(installed.__file__)]
     texts = [f"{path.name}\n{path.read_text()}" for path in files]
     return kept("emulation", [*torch.described(), *texts], lambda folder: _build(torch, folder))
 

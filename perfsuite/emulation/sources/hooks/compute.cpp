@@ -4,6 +4,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
@@ -85,10 +86,14 @@ void keep(const at::Tensor& to, const at::Tensor& from) {
   emulated::note_written(to.data_ptr(), bytes);
 }
 
-// Write a result of the CPU's kernel into that of CUDA's. A result that is no tensor is the CPU's.
+// Write a result of the CPU's kernel into that of CUDA's. A result that is no tensor is the CPU's, and one whose size
+// depends on the contents (nonzero) gets the CPU's size.
 void keep(IValue& to, const IValue& from) {
   if (to.isTensor() && from.isTensor()) {
-    keep(to.toTensor(), from.toTensor());
+    const at::Tensor& theirs = from.toTensor();
+    if (to.toTensor().defined() && theirs.defined() && to.toTensor().sizes() != theirs.sizes())
+      to = at::empty(theirs.sizes(), to.toTensor().options());
+    keep(to.toTensor(), theirs);
   } else if (to.isTensorList() && from.isTensorList()) {
     auto ours = to.toTensorVector(), theirs = from.toTensorVector();
     for (size_t one = 0; one < std::min(ours.size(), theirs.size()); one++) keep(ours[one], theirs[one]);
