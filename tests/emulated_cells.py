@@ -34,7 +34,7 @@ def other_device(session, trainer, meters):
 
 
 def ranks_of(pid):
-    """Processes below a process that are no zombies, servers excepted."""
+    """The living children of its children: ranks of its servers."""
     parents = {}
     for status in Path("/proc").glob("[0-9]*/stat"):
         try:
@@ -53,7 +53,7 @@ def main():
     runner = Runner(catalog, settings)
     cell = parse_cell(CELL, catalog)
     for fault in sys.argv[1:]:
-        made = runner.measure(cell, faults=[] if fault == "none" else [fault])
+        made = runner.measure(cell, faults=[fault] if ":" in fault else [])
         verdict = judge(made, None, catalog.all("metric").values(), strategy="ddp")
         deadline = time.monotonic() + 30
         while ranks_of(os.getpid()) and time.monotonic() < deadline:
@@ -67,7 +67,7 @@ def main():
             "kind": failure and failure.kind,
             "rank": failure and failure.rank,
             "message": failure and failure.message,
-            "readings": sorted(made.readings),
+            "readings": {name: reading.value for name, reading in made.readings.items()},
             "left": ranks_of(os.getpid()),
         }
         print(json.dumps(said), flush=True)

@@ -239,6 +239,15 @@ def test_without_a_baseline_an_emulated_cell_is_neither_good_nor_bad():
     assert verdict.accept == ""
 
 
+def test_out_of_memory_is_red_without_a_baseline():
+    """What an emulated GPU measures is memory: a cell that does not fit must not pass."""
+    verdict = judge(measurement("oom", machine=EMULATED), None, METRICS, strategy="zero3")
+
+    assert verdict.status == "missing"
+    assert ": emulated there is no baseline, and it ran out of memory" in verdict.headline
+    assert verdict.accept == ""
+
+
 def test_against_a_real_baseline_only_exact_metrics_are_compared():
     """A slower step of the emulation is no regression, and one byte more is."""
     verdict = judge(measurement(machine=EMULATED), baseline(), METRICS, strategy="zero3")

@@ -171,8 +171,8 @@ def _without_baseline(measurement: Measurement, metrics: Iterable[Metric], strat
         return _verdict(measurement, None, "unsupported", f"unsupported: {_reason(measurement)}")
     if unheld:
         return _verdict(measurement, None, "unheld", unheld)
-    if measurement.machine.emulated:
-        return _verdict(measurement, None, "unheld", f"{_ending(measurement)}, and there is no baseline of a real GPU")
+    if measurement.machine.emulated and measurement.outcome == "fits":
+        return _verdict(measurement, None, "unheld", "fits, and there is no baseline of a real GPU")
     tale = ", and it ran out of memory" if measurement.outcome == "oom" else ""
     detail = f" ({_ending(measurement)}: {_reason(measurement)})" if tale else ""
     return _verdict(measurement, None, "missing", f"there is no baseline{tale}{detail}")

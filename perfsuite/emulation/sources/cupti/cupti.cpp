@@ -34,9 +34,15 @@ using Request = void (*)(uint8_t** buffer, size_t* bytes, size_t* most_records);
 using Complete = void (*)(void* context, uint32_t stream, uint8_t* buffer, size_t bytes, size_t used);
 using Clock = uint64_t (*)();
 
+// Of the profiler's memory. It must be asked for before a flush: with none given out, the profiler flushes nothing.
+struct Buffer {
+  uint8_t* at = nullptr;
+  size_t bytes = 0, used = 0;
+};
+
 struct State {
   std::mutex lock;
-  std::vector<char> records;
+  Buffer buffer;
   uint32_t correlations = 0;
   bool enabled[64] = {};
   Request request = nullptr;
@@ -66,15 +72,26 @@ uint64_t time_now() {
   return uint64_t(now.tv_sec) * 1000000000 + uint64_t(now.tv_nsec);
 }
 
+void complete_buffer() {
+  Buffer full = state().buffer;
+  state().buffer = {};
+  if (full.at) state().complete(nullptr, 0, full.at, full.bytes, full.used);
+}
+
 void append(const void* record) {
-  const char* bytes = (const char*)record;
-  state().records.insert(state().records.end(), bytes, bytes + bytes_of(record));
+  Buffer& buffer = state().buffer;
+  size_t bytes = bytes_of(record), most_records = 0;
+  if (buffer.at && buffer.used + bytes > buffer.bytes) complete_buffer();
+  if (!buffer.at) state().request(&buffer.at, &buffer.bytes, &most_records);
+  if (!buffer.at) return;
+  memcpy(buffer.at + buffer.used, record, bytes);
+  buffer.used += bytes;
 }
 
 void listen(const TracedCall& traced) {
   std::lock_guard guard(state().lock);
   uint32_t kind = traced.of_driver ? kind_driver : kind_runtime;
-  if (!state().enabled[kind]) return;
+  if (!state().enabled[kind] || !state().request) return;
   uint32_t correlation = ++state().correlations;
   if (state().enabled[kind_external])
     for (uint32_t of_kind : {3u, 4u}) {  // torch's profiler has two kinds of its own, CUSTOM0 and CUSTOM1
@@ -143,27 +160,9 @@ int cuptiActivityPopExternalCorrelationId(uint32_t kind, uint64_t* last) {
   return ok;
 }
 
-// Hands all records out, in as many of the profiler's buffers as they need.
 int cuptiActivityFlushAll(uint32_t) {
-  std::vector<char> records;
-  {
-    std::lock_guard guard(state().lock);
-    records.swap(state().records);
-  }
-  for (size_t at = 0; state().request && at < records.size();) {
-    uint8_t* buffer = nullptr;
-    size_t bytes = 0, most = 0, used = 0;
-    state().request(&buffer, &bytes, &most);
-    if (!buffer) break;
-    while (at < records.size() && used + bytes_of(&records[at]) <= bytes) {
-      size_t one = bytes_of(&records[at]);
-      memcpy(buffer + used, &records[at], one);
-      used += one;
-      at += one;
-    }
-    state().complete(nullptr, 0, buffer, bytes, used);
-    if (!used) break;
-  }
+  std::lock_guard guard(state().lock);
+  complete_buffer();
   return ok;
 }
 

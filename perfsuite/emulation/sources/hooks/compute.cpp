@@ -6,6 +6,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstdlib>
@@ -132,6 +133,7 @@ struct Computed : c10::OperatorKernel {
         c10::autograd_dispatch_keyset |
         c10::DispatchKeySet({DispatchKey::ADInplaceOrView, DispatchKey::Python, DispatchKey::PythonTLSSnapshot,
                              DispatchKey::AutocastCPU, DispatchKey::AutocastCUDA}));
+    at::DisableRecordFunctionGuard unseen;  // by torch's profiler: a real device runs no such operator
     op.callBoxed(&mine);
     size_t results = op.schema().returns().size();
     for (size_t one = 0; one < results; one++) keep(stack[stack.size() - results + one], mine[one]);
