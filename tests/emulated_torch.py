@@ -1,4 +1,4 @@
-"""What tests/test_emulation_runs.py runs on emulated GPUs: ``emulated_torch.py FUNCTION``; prints JSON at its end."""
+"""What tests/test_emulated_torch.py runs on emulated GPUs: ``emulated_torch.py FUNCTION``; prints JSON at its end."""
 
 import json
 import os
@@ -7,7 +7,6 @@ import sys
 import torch
 
 GPU = torch.device("cuda")
-MIB = 2**20
 
 
 def computed():
@@ -58,66 +57,6 @@ def random_numbers():
     return [bool((drawn == 0).all()), torch.equal(torch.rand(3), expected)]
 
 
-def fresh_memory():
-    """The sums of a tensor and of the next one in the same block, and whether it is the same block."""
-    one = torch.full((MIB,), 7, dtype=torch.uint8).to(GPU)
-    address, before = one.data_ptr(), int(one.cpu().long().sum())
-    del one
-    other = torch.empty(MIB, dtype=torch.uint8, device=GPU)
-    return [before, int(other.cpu().long().sum()), other.data_ptr() == address]
-
-
-def capacity():
-    """The device's memory, whether all free memory can be allocated, and whether 2 MiB more then raise."""
-    torch.empty(1, device=GPU)
-    free, total = torch.cuda.mem_get_info()
-    kept = torch.empty(free, dtype=torch.uint8, device=GPU)
-    try:
-        torch.empty(21 * MIB, dtype=torch.uint8, device=GPU)
-    except torch.OutOfMemoryError as error:
-        return [total, kept.numel() == free, "emulated" not in str(error)]
-    return [total, True, False]
-
-
-def reuse():
-    """How many of 32 blocks that another stream uses are handed out again at once."""
-    side, again = torch.cuda.Stream(), 0
-    for _ in range(32):
-        one = torch.empty(MIB, device=GPU)
-        address = one.data_ptr()
-        one.record_stream(side)
-        del one
-        again += torch.empty(MIB, device=GPU).data_ptr() == address
-        torch.cuda.synchronize()
-    return again
-
-
-def graph():
-    """A graph is captured on a side stream and replayed twice, each in a section of the counts."""
-    x = torch.zeros(4, device=GPU)
-    made = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(made):
-        x += 1
-        x *= 2
-    torch.cuda.profiler.start()
-    made.replay()
-    made.replay()
-    torch.cuda.profiler.stop()
-    return True
-
-
-def section():
-    """One product of 4 x 5 and 5 x 6 matrices, one copy of 80 bytes, one synchronization, between start and stop."""
-    x, y = torch.ones(4, 5).to(GPU), torch.ones(5, 6).to(GPU)
-    x @ y
-    torch.cuda.profiler.start()
-    x @ y
-    x.cpu()
-    torch.cuda.synchronize()
-    torch.cuda.profiler.stop()
-    return True
-
-
 def profiled():
     """Runtime calls of the profiler by name, and the operator around the launch of an addition."""
     x = torch.ones(4).to(GPU)
@@ -130,18 +69,6 @@ def profiled():
     events = [event for event in profiler.events() if event.name.startswith("cuda")]
     launches = [event.cpu_parent.name if event.cpu_parent else "" for event in events if "Launch" in event.name]
     return [launches, sum(event.name == "cudaDeviceSynchronize" for event in events)]
-
-
-def unknown():
-    """A call that is not emulated."""
-    return torch.fft.fft(torch.ones(8, device=GPU)).cpu().numel()
-
-
-def environment():
-    """The device as torch sees it."""
-    known = torch.cuda.get_device_properties(0)
-    capability = torch.cuda.get_device_capability()
-    return [known.name, torch.cuda.device_count(), *capability, known.multi_processor_count, known.total_memory]
 
 
 def elapsed():
