@@ -1,6 +1,6 @@
 // Small tensors are really computed, so that a program's control flow is right: after CUDA's own kernel, with its
 // allocations and launches, torch's kernel for the CPU runs over the same memory. That holds for every operator of ATen
-// with a kernel for both, except those below. docs/emulation.md says so, and tests/test_emulation_runs.py tests it.
+// with a kernel for both, except those below. docs/emulation.md says so, and tests/test_emulated_torch.py tests it.
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -149,13 +149,16 @@ extern "C" void emulated_compute_small_tensors() {
   if (!most_elements) return;
   static auto* kept = new std::vector<c10::RegistrationHandleRAII>;  // never destroyed: that would unregister them
   auto& dispatcher = c10::Dispatcher::singleton();
-  for (const auto& name : dispatcher.getAllOpNamesForDispatchKey(DispatchKey::CUDA)) {
+  auto all = dispatcher.getAllOpNamesForDispatchKey(DispatchKey::CUDA);
+  const c10::OperatorName copy("aten::copy_", "");  // of one kernel for all devices, which converts dtypes on each
+  all.push_back(copy);
+  for (const auto& name : all) {
     std::string_view own = name.name;
     if (own.substr(0, 6) != "aten::" || is_left_out(own.substr(6))) continue;
     auto op = dispatcher.findOp(name);
     bool on_both = op && op->hasSchema() && op->hasKernelForDispatchKey(DispatchKey::CUDA) &&
                    op->hasKernelForDispatchKey(DispatchKey::CPU);
-    if (!on_both) continue;
+    if (!on_both && !(name == copy)) continue;
     auto computed = std::make_unique<Computed>(op->getComputedKernelForDispatchKey(DispatchKey::CUDA));
     auto kernel = c10::KernelFunction::makeFromBoxedFunctor(std::move(computed));
     kept->push_back(dispatcher.registerImpl(name, DispatchKey::CUDA, std::move(kernel), std::nullopt, nullptr, "emulated"));
