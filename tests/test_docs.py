@@ -158,6 +158,10 @@ def known_to_pytest():
 
 def check(command: str, whole: bool, known: set[str]) -> None:
     """Raise Wrong if there is no such command, or if it has no such flag."""
+    command, _, inner = command.partition(" -- ") if command.startswith("perfsuite emulate ") else (command, "", "")
+    if inner:  # what it runs
+        check(inner, whole, known)
+        command += " -- COMMAND"
     program, *words = shlex.split(command, comments=True)
     checks = {
         "perfsuite": lambda: perfsuite(words, whole),
@@ -195,7 +199,7 @@ def perfsuite(words: list[str], whole: bool) -> None:
             return  # perfsuite COMMAND
         one_of(words[0], children)
         one, words = children[words[0]], words[1:]
-    for flag in (word.partition("=")[0] for word in words if word.startswith("-")):
+    for flag in (word.partition("=")[0] for word in words if word.startswith("-") and word != "--"):
         one_of(flag, one._option_string_actions)
 
 

@@ -167,6 +167,15 @@ def test_only_ranks_use_torch(path: Path) -> None:
     assert wrong == []
 
 
+@every_file
+def test_only_its_command_imports_the_emulation(path: Path) -> None:
+    """What runs on an emulated GPU does not know how it is emulated: a real one takes the same code."""
+    if room(name_of(path)) == "emulation" or name_of(path) == "perfsuite.commands.emulate":
+        return
+
+    assert [module for _, module in imports(path) if module.startswith("perfsuite.emulation")] == []
+
+
 def test_no_circles() -> None:
     """Modules that import each other form no circle, in functions neither. A package may import its own modules."""
     waits_for = {

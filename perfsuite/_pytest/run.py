@@ -28,7 +28,7 @@ from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.store import Store
 from perfsuite.kernels import kernels_key
-from perfsuite.launch.machine import why_missing
+from perfsuite.launch.machine import refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.changes import lacks_code, listed
@@ -93,6 +93,9 @@ class PerfRun:
         self.config = config
         try:
             self.options = Options.of(config)
+            for name in ("update", "against"):
+                if getattr(self.options, name):
+                    refuse_emulated(f"--perf-{name}")
             against = self.options.against
             self.changes = changes_to(against, config.rootpath) if against else []
             self.place = place_of(self.options.launcher, config.rootpath)

@@ -18,7 +18,7 @@ from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
 from perfsuite.gate.paired import LOOKS, MOST_PAIRS
 from perfsuite.gate.terms import DEDICATED, SHARED
-from perfsuite.launch.machine import why_absent
+from perfsuite.launch.machine import refuse_emulated, why_absent
 from perfsuite.measure.ab import Experiment, Side, kind_of, sides
 from perfsuite.paths import check_output
 from perfsuite.records import codec
@@ -76,6 +76,7 @@ _TOLERANCE = (
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare cell by cell and print each result at once."""
+    refuse_emulated("perfsuite ab")
     catalog = catalog_of(arguments)
     settings = settings_of(arguments)
     if arguments.pairs != 0 and arguments.pairs < LOOKS[0]:

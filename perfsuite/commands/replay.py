@@ -12,6 +12,7 @@ from rich.text import Text
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.commands._base import add_catalog, catalog_of
+from perfsuite.launch.machine import refuse_emulated
 from perfsuite.measure.runner import Watch
 from perfsuite.paths import check_output
 from perfsuite.records import codec
@@ -43,6 +44,7 @@ _FILE = f"Where results are kept, so that a later run resumes ({FILE}). The page
 
 def run(arguments: argparse.Namespace) -> int:
     """Run what the file does not have, then print all that was asked for."""
+    refuse_emulated("perfsuite replay")
     catalog, chosen = catalog_of(arguments), named(arguments.names)
     check_output("--file", arguments.file)
     records = load(arguments.file)

@@ -14,6 +14,7 @@ from rich.text import Text
 
 from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.errors import UsageError
+from perfsuite.launch.machine import refuse_emulated
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -53,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     Exit code 1 if an exact one passes or is caught for another reason, if a cell without a fault is red, or if the
     trials of a fault in time contradict the claim for it.
     """
+    refuse_emulated("perfsuite selftest")
     cases = chosen((*CASES, *TIME_FAULTS), arguments.k)
     if not cases:
         raise UsageError(f"No fault has all of {arguments.k!r} in its row: see perfsuite selftest --list.")

@@ -13,6 +13,7 @@ from perfsuite.commands._base import (
     length_of,
     settings_of,
 )
+from perfsuite.launch.machine import refuse_emulated
 from perfsuite.studies._cells import Workbench
 from perfsuite.studies._run import Order, first_failure, run_study
 
@@ -40,6 +41,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the study. Exit code 1 if a row failed: a fault is not an answer."""
+    refuse_emulated("perfsuite study")
     catalog = catalog_of(arguments)
     study = catalog.get("study", arguments.name)
     check_counts(arguments, "rounds", "micro_batch", "sequence_length")

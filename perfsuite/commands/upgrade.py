@@ -29,6 +29,7 @@ from perfsuite.commands._base import (
 from perfsuite.commands._cells import collect, selected
 from perfsuite.errors import UsageError
 from perfsuite.gate.floor import FLOOR
+from perfsuite.launch.machine import refuse_emulated
 from perfsuite.measure.changes import requirement_of
 from perfsuite.measure.runner import Settings
 from perfsuite.paths import check_output
@@ -75,6 +76,7 @@ _MINUTES = "Minutes in which comparisons of times may start (10); 0: compare no 
 
 def run(arguments: argparse.Namespace) -> int:
     """Try the releases and print the table."""
+    refuse_emulated("perfsuite upgrade")
     if not 0 <= arguments.minutes < float("inf"):
         raise UsageError(f"--minutes must be 0 or more, not {arguments.minutes}.")
     check_output("--json", arguments.json)

@@ -43,6 +43,7 @@ def gather(
     ranks = _in_order(samples, world_size)
     known = {metric.name: metric for metric in metrics}
     _refuse_undefined(ranks, known)
+    known = {name: metric for name, metric in known.items() if believed(metric, machine)}
     readings: dict[str, Reading] = {}
     for metric in known.values():
         if metric.derive is None:
@@ -59,10 +60,15 @@ def gather(
         flags=_flags(ranks),
         machine=machine,
         engine=ranks[0].engine,
-        phases_seconds=_slowest_phases(ranks),
+        phases_seconds={} if machine.emulated else _slowest_phases(ranks),
         wall_seconds=wall_seconds,
         capacity_bytes=capacity_bytes,
     )
+
+
+def believed(metric: Metric, machine: Machine) -> bool:
+    """Whether that machine can measure the metric: an emulated GPU only counts, and has neither times nor numbers."""
+    return not machine.emulated or metric.hold == "exact" or metric.name.endswith("_bytes")
 
 
 def failed(

@@ -12,7 +12,7 @@ Statuses, worst first
     alarm         a stored time cannot rule out a slow-down after something changed: a trial decides
         undecided     the trial could not run, or could not decide
         machine       a time differs from the baseline's, and only the machine differs
-        unheld        no baseline exists for this machine's CPU kernels: neither good nor bad
+        unheld        no baseline exists for this machine's CPU kernels, or for an emulated GPU: neither good nor bad
     ok            as good as the baseline; a faster step is ok too
         unsupported   neither the baseline nor this run can run the cell with these versions or this machine
 OPEN ones are neither green nor red. A metric without a limit has no line if it exists and is finite. A line can also be
@@ -26,13 +26,14 @@ import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import most_of, say_headroom, what_grew
+from perfsuite.gate.gather import believed
 from perfsuite.gate.lines import Scope, changes
 from perfsuite.gate.pool import changed_since, own_code_since, own_runs, runs_of
 from perfsuite.gate.rules import hold, why_wrong
 from perfsuite.gate.rules._undefined import RULE as UNDEFINED
 from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline
-from perfsuite.records.measurement import OWN_CODE, Measurement
+from perfsuite.records.measurement import EMULATED, OWN_CODE, Measurement
 from perfsuite.records.verdict import CellStatus, Line, Status, Verdict
 from perfsuite.units import show_bytes, show_number
 
@@ -103,7 +104,8 @@ def _judge(
     changed = [*([code] if code else []), *changed_since(runs[-1], measurement)]
     own = own_runs(runs, measurement.machine)
     scope = Scope(measurement, old, strategy, terms, own, changed, own_code_since(runs[-1], measurement))
-    lines = [hold(metric, scope) for metric in _all_metrics(metrics, measurement, old)]
+    held = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
+    lines = [hold(metric, scope) for metric in held]
     return verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)
 
 
@@ -169,6 +171,8 @@ def _without_baseline(measurement: Measurement, metrics: Iterable[Metric], strat
         return _verdict(measurement, None, "unsupported", f"unsupported: {_reason(measurement)}")
     if unheld:
         return _verdict(measurement, None, "unheld", unheld)
+    if measurement.machine.emulated and measurement.outcome == "fits":
+        return _verdict(measurement, None, "unheld", "fits, and there is no baseline of a real GPU")
     tale = ", and it ran out of memory" if measurement.outcome == "oom" else ""
     detail = f" ({_ending(measurement)}: {_reason(measurement)})" if tale else ""
     return _verdict(measurement, None, "missing", f"there is no baseline{tale}{detail}")
@@ -217,12 +221,13 @@ def _verdict(
 ) -> Verdict:
     consents = CONSENTS if baseline else {"missing": "new", "unheld": "new", "regressed": "regressed"}
     accept = consents.get(status, "")
-    if measurement.capacity_bytes is not None:
-        accept = ""  # a baseline is for the hardware, not for a cap on it
+    if measurement.capacity_bytes is not None or measurement.machine.emulated:
+        accept = ""  # a baseline is for the hardware, not for a cap on it or an emulation of it
+    emulated = EMULATED if measurement.machine.emulated else ""
     return Verdict(
         cell=measurement.cell,
         status=status,
-        headline=f"{measurement.cell}: {headline}",
+        headline=f"{measurement.cell}: {emulated}{headline}",
         lines=list(lines),
         changed=what_changed(measurement, baseline.measurement) if baseline and status in RED | OPEN else [],
         accept=accept,

@@ -146,6 +146,8 @@ def _problem(baseline: Baseline, cell_id: str) -> str:
         return f"cell is {baseline.cell!r}"
     if measurement.cell != cell_id:
         return f"measurement.cell is {measurement.cell!r}"
+    if measurement.machine.emulated:
+        return f"measurement.machine.device is {measurement.machine.device}, which is no real GPU"
     if measurement.world_size != ranks_of(cell_id):
         return f"measurement.world_size is {measurement.world_size}, the cell has {ranks_of(cell_id)} ranks"
     if not is_number(measurement.wall_seconds) or measurement.wall_seconds < 0:

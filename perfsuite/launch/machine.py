@@ -19,7 +19,8 @@ from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.cell import Hardware
-from perfsuite.records.measurement import Machine, releases
+from perfsuite.errors import UsageError
+from perfsuite.records.measurement import EMULATED, Machine, releases
 
 MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
 KERNELS = "cpu kernels"  # listed with the versions of a measurement
@@ -60,6 +61,12 @@ def gpus() -> tuple[Gpu, ...]:
     count = ask_driver(lambda nvml: nvml.nvmlDeviceGetCount(), 0)
     found = (ask_driver(functools.partial(_gpu, index), None) for index in range(count))
     return tuple(gpu for gpu in found if gpu and _visible(gpu.index, gpu.uuid))
+
+
+def refuse_emulated(what: str) -> None:
+    """Raise UsageError if this machine's GPUs are emulated: ``what`` needs real times and numbers."""
+    if any(gpu.name.startswith(EMULATED) for gpu in gpus()):
+        raise UsageError(f"{what} needs real GPUs, and perfsuite emulate runs this command on emulated ones.")
 
 
 def _gpu(index: int, nvml: Any) -> Gpu:

@@ -80,7 +80,8 @@ class Gatekeeper:
             while measurements[0].outcome == "fits" and len(measurements) < self.launches:
                 measurements.append(self._launch(cell, faults))
             measurement, verdict = self._judge(cell, measurements, baseline)
-        if self.trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
+        timed = not measurement.machine.emulated
+        if timed and self.trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
             called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
             if called and self._consent(baseline, verdict) in ("", "times"):
                 verdict = self.trial.hold(cell, measurement, baseline, verdict, faults, self.command)

@@ -16,6 +16,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.rank.anatomy import Mark
 from perfsuite.rank.recipe import Recipe, recipe_of
+from perfsuite.records.measurement import EMULATED
 from perfsuite.wire.job import Job
 
 if TYPE_CHECKING:
@@ -85,6 +86,13 @@ class Session:
         import torch
 
         return torch.device("cpu") if self.job.device == "cpu" else torch.device("cuda", torch.cuda.current_device())
+
+    @property
+    def emulated(self) -> bool:
+        """Whether this rank's GPU is emulated: most of its kernels compute nothing."""
+        import torch
+
+        return self.job.device == "cuda" and torch.cuda.get_device_name().startswith(EMULATED)
 
     @property
     def compute_dtype(self) -> torch.dtype:

@@ -100,9 +100,12 @@ def compare_update(session: Session) -> Update | None:
 
 def _is_comparable(session: Session) -> bool:
     """Not a cell with a capacity, which the check's own tensors could exceed, nor one that leaves the library its
-    defaults, which may clip, nor one that would compile again, for as long as all of its steps, nor a large model.
+    defaults, which may clip, nor one that would compile again, for as long as all of its steps, nor a large model, nor
+    one on an emulated GPU, which computes small tensors alone.
     """
     job, choices = session.job, session.strategy.choices
+    if session.emulated:
+        return False
     compiles = any(one.technique.slot == "compilation" and not one.technique.default for one in choices)
     small = job.model.parameters <= MOST_PARAMETERS
     return job.capacity_bytes is None and session.recipe.stated and small and not compiles

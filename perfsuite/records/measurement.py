@@ -8,6 +8,7 @@ from perfsuite.wire.record import Record
 from perfsuite.wire.sample import Reading
 
 OWN_CODE = "perfsuite's code"  # a flag: a hash of the code of perfsuite that the ranks run; older records lack it
+EMULATED = "emulated "  # how the name of an emulated device begins
 Outcome = Literal["fits", "oom", "unsupported", "failed"]
 
 
@@ -27,6 +28,11 @@ class Machine(Record, frozen=True, kw_only=True):
     gpus: list[str] = []
     links: dict[str, str] = {}
     nodes: list[str] = []
+
+    @property
+    def emulated(self) -> bool:
+        """Whether `perfsuite emulate` stood in for the device: its memory is real, its times and numbers are not."""
+        return self.device.startswith(EMULATED)
 
 
 class Launch(Record, frozen=True, kw_only=True):

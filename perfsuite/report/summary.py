@@ -18,6 +18,7 @@ from perfsuite.gate.capacity import headroom_of
 from perfsuite.gate.judge import NOT_HELD
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.timing import NO_TIMES
+from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import Result
 from perfsuite.report.tables import width_of
 from perfsuite.units import show_bytes, show_change
@@ -56,6 +57,8 @@ def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]
 def status(result: Result) -> str:
     """``regressed``; ``oom, ok`` if the outcome is not the usual one; ``new``, ``improved, accepted`` if updated."""
     outcome, verdict = result.measurement.outcome, str(result.verdict.status)
+    if result.measurement.machine.emulated:
+        verdict = f"{EMULATED}{verdict}"
     if result.updated:
         verdict = f"{verdict}, accepted" if result.baseline else "new"
     return verdict if outcome in ("fits", verdict) else f"{outcome}, {verdict}"
