@@ -15,7 +15,8 @@ class Setup:
     ``layout`` has the widths. ``micro_batch`` samples of ``sequence`` tokens (and ``target`` of a decoder behind an
     encoder) go through a replica ``accumulation`` times per step. ``interleave`` is the number of model chunks of a
     pipeline rank. ``balanced``: stages get layers and head by their cost, and not layers alone. ``sharded`` is what the
-    ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``overlapped``:
+    ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``scattered``: a
+    rank gets its own gradients only, and not the sums of all, as DeepSpeed's ZeRO 1 and 2 have them. ``overlapped``:
     gradients are reduced while backward computes. ``tensor_overlapped``: backward's tensor-parallel messages run beside
     matmuls where they can. ``prefetched``: backward gathers the next layer's sharded parameters while it computes.
     ``early_stop``: recomputation ends with the last tensor that backward needs, without a layer's last matmul
@@ -33,6 +34,7 @@ class Setup:
     balanced: bool = False
     sequence_parallel: bool = False
     sharded: frozenset[str] = frozenset()
+    scattered: bool = True
     overlapped: bool = False
     tensor_overlapped: bool = True
     recompute: Literal["none", "selective", "full"] = "none"

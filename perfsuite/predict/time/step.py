@@ -325,7 +325,7 @@ def _gradients(count: float, setup: Setup, rates: Rates) -> tuple[float, float]:
     group = Group(layout.data_ranks, layout.tensor)
     if "optimizer" in setup.sharded:
         gather = collective("all_gather", count * setup.parameter_bytes, group, links)
-        return collective("reduce_scatter", size, group, links), gather
+        return collective("reduce_scatter" if setup.scattered else "all_reduce", size, group, links), gather
     return collective("all_reduce", size, group, links), 0.0
 
 
