@@ -131,6 +131,25 @@ def step(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> 
     )
 
 
+def stage_times(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> list[dict[str, float]]:
+    """Seconds of one micro-batch in every stage: forward, backward, and the parts of a Breakdown that it has too."""
+    rates = Rates.of(machine, constants)
+    wide = setup.layout.pipeline > 1
+    send = _send(shape, setup, rates) if wide else 0.0
+    host = constants.launch_stage if wide else 0.0
+    return [
+        {
+            "forward": work.forward,
+            "backward": work.backward,
+            "tensor": work.tensor,
+            "gathers": work.gathers,
+            "sends": send,
+            "launch": max(0.0, work.launch + host - work.device - send),
+        }
+        for work in stage_works(shape, setup, rates, constants)
+    ]
+
+
 def stage_works(shape: Shape, setup: Setup, rates: Rates, constants: Constants) -> list[Work]:
     """The work of one micro-batch in every stage. A pipeline has one kind of layers; the last stage has the head."""
     works = [layer(stack, setup, rates, constants) for stack in shape.stacks]
