@@ -1,10 +1,15 @@
 """Cells as setups of the closed form: what it knows, what it refuses in a word, and how ``fit`` ranks."""
 
+import dataclasses
+
 import pytest
 
 from perfsuite.cell import parse_cell
 from perfsuite.commands.fit import rank
 from perfsuite.predict.time.cells import layout_of, setup_of, time_of
+from perfsuite.predict.time.constants import constants_of, machine_of
+from perfsuite.predict.time.shape import shape_of
+from perfsuite.predict.time.step import step
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import PredictedTime, Prediction
 from perfsuite.report.predicted import entries
@@ -54,6 +59,19 @@ def test_zero3_divides_over_all_replicas(catalog):
 
     assert (layout_of(cell).replicas, layout_of(cell).shards) == (1, 8)
     assert time_of(cell).predicted_parts["gathers"] > 0
+
+
+def test_the_embedding_is_gathered_too(catalog):
+    """Half of BLOOM-560m's parameters are outside of its layers."""
+    cell = parse_cell("bloom_560m-fsdp2+fp16-t4_x2-s128", catalog)
+    device = cell.hardware.device
+    inputs = shape_of(cell.model), machine_of(device, node=2), constants_of(device, "")
+    seconds = [
+        step(inputs[0], dataclasses.replace(setup_of(cell), embedding_gathered=gathered), *inputs[1:]).gathers
+        for gathered in (False, True)
+    ]
+
+    assert seconds[1] > 1.5 * seconds[0]
 
 
 def test_deepspeed_reduces_whole_gradients(catalog):

@@ -79,6 +79,7 @@ def setup_of(cell: Cell) -> Setup:
         scattered=engine.name not in ("zero1", "zero2"),
         overlapped=True,
         tensor_overlapped=False,
+        embedding_gathered=True,
         recompute="full" if "ckpt" in names else "none",
         early_stop=True,
         attention="flash" if fused and (capability >= FUSED_FROM or recipe.loss_scaling) else "unfused",

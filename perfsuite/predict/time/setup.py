@@ -19,6 +19,9 @@ class Setup:
     rank gets its own gradients only, and not the sums of all, as DeepSpeed's ZeRO 1 and 2 have them. ``overlapped``:
     gradients are reduced while backward computes. ``tensor_overlapped``: backward's tensor-parallel messages run beside
     matmuls where they can. ``prefetched``: backward gathers the next layer's sharded parameters while it computes.
+    ``embedding_gathered``: sharded parameters outside of layers are gathered once per micro-batch and their gradients
+    scattered, with nothing to compute next to them. The fitted tables' models have small vocabularies, so their rows
+    leave it out.
     ``early_stop``: recomputation ends with the last tensor that backward needs, without a layer's last matmul
     (torch.utils.checkpoint without reentrance). ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel.
     ``gradient_bytes`` and ``parameter_bytes`` are those of one element on the wire. ``offload``: the optimizer's state
@@ -39,6 +42,7 @@ class Setup:
     tensor_overlapped: bool = True
     recompute: Literal["none", "selective", "full"] = "none"
     prefetched: bool = True
+    embedding_gathered: bool = False
     early_stop: bool = False
     attention: Literal["flash", "flash3", "unfused"] = "flash"
     precision: str = "bf16"

@@ -254,7 +254,13 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     if "parameters" not in setup.sharded:
         backward += costs.accumulate(shape.hidden * columns, setup.gradient_bytes, rates.memory)
     message = _tensor_message(tokens * shape.hidden * ACTIVATION, setup, rates)
-    return Work(forward + traffic / 2, backward + traffic / 2, message)
+    gathers = 0.0
+    if "parameters" in setup.sharded and setup.embedding_gathered:
+        count = (1 if shape.tied else 2) * shape.hidden * columns
+        group = Group(setup.layout.shards, setup.layout.tensor)
+        gathers = collective("all_gather", count * setup.parameter_bytes, group, rates.links)
+        gathers += collective("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
+    return Work(forward + traffic / 2, backward + traffic / 2, message, gathers)
 
 
 def _layer_messages(
