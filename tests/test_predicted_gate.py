@@ -190,7 +190,7 @@ def test_pytest_predicts_what_is_not_here(pytester, monkeypatch):
         test_not_here=f"import pytest\n@pytest.mark.perf_cell({CELL!r})\ndef test_it(perf_cell): perf_cell.check()"
     )
     traces = functools.cache(lambda: tracing.trace([tracing.job_of(parse_cell(CELL, Catalog()), 0, Catalog())]))
-    monkeypatch.setattr(memory_predict, "trace", lambda *_: traces())
+    monkeypatch.setattr(memory_predict, "trace_each", lambda *_: enumerate(traces()))
 
     def run(*options):
         done = pytester.runpytest_inprocess("--perf", "--perf-predict", "-rs", "--perf-report=run.jsonl", *options)
@@ -210,6 +210,8 @@ def test_pytest_predicts_what_is_not_here(pytester, monkeypatch):
     assert "no predicted baseline" in fresh[1]
     assert f"pytest --perf --perf-predict test_not_here.py -k {CELL} --perf-update=new" in fresh[1]
     assert "predicted, not measured" in held[1]
+    assert re.search(rf"{re.escape(CELL)} .* fits .* ms \(.* ms–.* ms\) .* transferred", held[1])
+    assert predicted.time.predicted_step_seconds > 0
     assert "--perf-update=improved" in changed[1]
 
 
@@ -255,7 +257,9 @@ def traced(monkeypatch, tmp_path):
     """What was traced, in a cache of this test's own; each trace finds PREDICTION."""
     cells = []
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(memory_predict, "trace", lambda jobs, *_: cells.extend(jobs) or [None] * len(jobs))
+    monkeypatch.setattr(
+        memory_predict, "trace_each", lambda jobs, *_: cells.extend(jobs) or enumerate([BATCH] * len(jobs))
+    )
     monkeypatch.setattr(memory_predict, "summarize", lambda *_: PREDICTION)
     return cells
 

@@ -13,6 +13,7 @@ from perfsuite.gate.predicted import judge_prediction, load, path_of
 from perfsuite.launch.machine import why_missing
 from perfsuite.measure.gatekeeper import commit_of
 from perfsuite.predict.memory import predict, unsupported
+from perfsuite.predict.time.cells import time_of
 from perfsuite.records import codec
 from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.formats import FORMAT, timestamp
@@ -46,7 +47,7 @@ def predict_and_judge(
             ),
         )
         updated = str(path)
-    return PredictedResult(prediction=lasting(prediction), verdict=verdict, updated=updated)
+    return PredictedResult(prediction=lasting(prediction), verdict=verdict, time=time_of(cell), updated=updated)
 
 
 def lasting(prediction: Prediction) -> Prediction:

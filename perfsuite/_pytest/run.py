@@ -40,7 +40,8 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.life import moved
 from perfsuite.report.live import LiveLine
-from perfsuite.report.summary import asides, line, render_summary
+from perfsuite.report.predicted import predicted_table
+from perfsuite.report.summary import asides, line, render_summary, text_of
 from perfsuite.report.verdict import render
 
 UNCOMMITTED = (
@@ -293,11 +294,13 @@ class PerfRun:
             terminalreporter.write_line(f"-k selects no cell.{near}")
         for reason, count in self.skipped.items():
             terminalreporter.write_line(f"{count} skipped: {reason}")
-        if not self.results:
-            return
         width = terminalreporter.config.get_terminal_writer().fullwidth
         if not terminalreporter.isatty:
             width = max(width, LOG_WIDTH)
+        if self.predicted:
+            terminalreporter.write_line(text_of(predicted_table(self.predicted), width))
+        if not self.results:
+            return
         terminalreporter.write_line(render_summary(self.results, self.catalog.all("metric").values(), width))
         for told in asides(self.results):
             terminalreporter.write_line(told)

@@ -1,20 +1,23 @@
-"""``perfsuite fit MODEL``: which strategies fit a device's memory, how much is left, and what each costs."""
+"""``perfsuite fit MODEL``: which strategies fit a device's memory, how fast they are, and what each costs."""
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, make_cell, parse_hardware
 from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.commands.memory import add_workload, predict_each, workload_of
 from perfsuite.errors import Refused, UsageError
-from perfsuite.records.prediction import Prediction
+from perfsuite.predict.time.cells import time_of
+from perfsuite.records.prediction import PredictedTime, Prediction
 from perfsuite.report.memory import headroom
+from perfsuite.report.predicted import TITLES, entries
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes
 
-HELP = "Which strategies fit into a device's memory."
+HELP = "Which strategies fit into a device's memory, the fastest first."
 STARTS_PROCESSES = True
 STRATEGIES = (  # by default
     "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor", "single+bf16+adamw8bit", "single+bf16+lora+ckpt",
@@ -67,7 +70,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Rank the strategies: those that fit first, by the bytes that are left. Exit code 1 if none fits or one failed."""
+    """Rank the strategies: those that fit first, the fastest of them on top, then those without a predicted time by the
+    bytes that are left. Exit code 1 if none fits or one failed.
+    """
     catalog = catalog_of(arguments)
     model = catalog.get("model", arguments.model)
     hardware = parse_hardware(arguments.hardware, catalog)
@@ -75,15 +80,19 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("A CPU uses the machine's memory; name a device: --hardware rtx3090_x2.")
     cells, refused = possible(model.name, arguments.strategy, hardware, catalog)
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
-    found, failed = predict_each(cells, arguments, catalog)
+    times = {cell.id: time_of(cell) for cell in cells}
+    cells.sort(key=lambda cell: -times[cell.id].predicted_tokens_per_second)  # the most interesting are traced first
+    found, failed = predict_each(cells, arguments, catalog, tell)
     by_id = {cell.id: cell for cell in cells}
-    ranked = sorted((one for one in found if one.outcome != "unsupported"), key=lambda one: one.needed_bytes)
-    table = bare_table("strategy", "ranks", "needs", "left", "", "costs")
+    ranked = rank([one for one in found if one.outcome != "unsupported"], times)
+    table = bare_table("strategy", "ranks", "needs", "left", "", *TITLES[:-1], "costs")
     for one in ranked:
         cell = by_id[one.cell]
         left = headroom(one) or 0
         sizes = show_bytes(one.needed_bytes), show_bytes(left), "fits" if left >= 0 else "out of memory"
-        table.add_row(cell.strategy.name, str(one.world_size), *sizes, costs(cell, one))
+        step, *speed, _ = entries(times[one.cell])
+        step = f"– ({times[one.cell].untimed})" if times[one.cell].untimed else step
+        table.add_row(cell.strategy.name, str(one.world_size), *sizes, step, *speed, costs(cell, one))
     print(f"{model.name} on {hardware.name}: predicted, not measured")
     print()
     print_table(table)
@@ -92,6 +101,21 @@ def run(arguments: argparse.Namespace) -> int:
             print(f"{one.cell} is not predicted: {one.reason}")
     print("".join(f"{reason}\n" for reason in refused), end="")
     return 0 if any(one.outcome == "fits" for one in ranked) and not failed else 1
+
+
+def rank(found: Sequence[Prediction], times: Mapping[str, PredictedTime]) -> list[Prediction]:
+    """Those that fit before those that do not; by tokens per second if they have a time, else by the bytes needed."""
+
+    def key(one: Prediction) -> tuple[bool, float, int]:
+        return one.outcome != "fits", -times[one.cell].predicted_tokens_per_second, one.needed_bytes
+
+    return sorted(found, key=key)
+
+
+def tell(number: int, all_: int, one: Prediction) -> None:
+    """A line on stderr for every cell as soon as it is predicted."""
+    text = "not predicted" if one.outcome == "unsupported" else f"{show_bytes(one.needed_bytes)}, {one.outcome}"
+    print(f"[{number}/{all_}] {one.cell}: {text}", file=sys.stderr, flush=True)
 
 
 def possible(

@@ -2,7 +2,7 @@
 
 import argparse
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from perfsuite.catalog.definitions import Model, Workload
@@ -12,7 +12,7 @@ from perfsuite.commands._base import add_catalog, catalog_of, with_lengths
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.paths import check_output
-from perfsuite.predict.memory import attempt, predict, unsupported
+from perfsuite.predict.memory import attempt_each, predict, unsupported
 from perfsuite.predict.timeline import draw, draw_sweep
 from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import bar, explain, largest, parts, ranking
@@ -47,18 +47,24 @@ def workload_of(arguments: argparse.Namespace, model: Model) -> Workload:
 
 
 def predict_each(
-    cells: Sequence[Cell], arguments: argparse.Namespace, catalog: Catalog
+    cells: Sequence[Cell],
+    arguments: argparse.Namespace,
+    catalog: Catalog,
+    tell: Callable[[int, int, Prediction], None] = lambda number, all_, one: None,
 ) -> tuple[list[Prediction], bool]:
     """The predictions, with as many traces at once as this process has cores, and whether a trace failed. A failed cell
-    is not predicted, with the reason; the others are.
+    is not predicted, with the reason; the others are. ``tell`` is called for each as soon as it is known, with how many
+    are.
     """
-    padded, fresh = not arguments.unpadded, arguments.fresh
-    found = attempt(cells, catalog, processes=cores(), padded=padded, counted=False, fresh=fresh)
-    told = [
-        unsupported(cell, f"its trace failed: {one.message}") if isinstance(one, Failure) else one
-        for cell, one in zip(cells, found, strict=True)
-    ]
-    return told, any(isinstance(one, Failure) for one in found)
+    options = {"padded": not arguments.unpadded, "counted": False, "fresh": arguments.fresh}
+    told: dict[int, Prediction] = {}
+    failed = False
+    for number, one in attempt_each(cells, catalog, processes=cores(), **options):
+        failed |= isinstance(one, Failure)
+        reason = f"its trace failed: {one.message}" if isinstance(one, Failure) else ""
+        told[number] = unsupported(cells[number], reason) if isinstance(one, Failure) else one
+        tell(len(told), len(cells), told[number])
+    return [told[number] for number in range(len(cells))], failed
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,8 +11,9 @@ from perfsuite.cell import Hardware, parse_hardware
 from perfsuite.commands._base import add_catalog, catalog_of, check_counts, with_lengths
 from perfsuite.errors import Refused, UsageError
 from perfsuite.paths import check_output
-from perfsuite.predict.plan.answer import Wish, plan
+from perfsuite.predict.plan.answer import Wish, plan, spans_of_best
 from perfsuite.predict.time import fitted
+from perfsuite.predict.time.chrome import write_trace
 from perfsuite.records import codec
 from perfsuite.records.prediction import Plan
 from perfsuite.report.plan import breakdown, choices, scaling, summary
@@ -40,6 +41,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--min-nodes", action="store_true", help="Find the fewest nodes on which any layout fits.")
     parser.add_argument("--max-model", action="store_true", help="Find the family's largest model that fits.")
     parser.add_argument("--price", type=float, metavar="X", help="Of one device for one hour.")
+    text = "Write the best layout's step for Perfetto to this file."
+    parser.add_argument("--trace", type=Path, metavar="FILE.json", help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the plan to this file too.")
     add_catalog(parser)
 
@@ -48,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the plan. Exit code 1 if no layout fits, or none finishes in time."""
     catalog = catalog_of(arguments)
     check_output("--json", arguments.json, ".json")
+    check_output("--trace", arguments.trace, ".json")
     model = catalog.get("model", arguments.model)
     hardware = parse_hardware(arguments.hardware, catalog)
     wish = wish_of(arguments)
@@ -66,6 +70,12 @@ def run(arguments: argparse.Namespace) -> int:
         print_table(scaling(found))
     if arguments.json:
         codec.write(arguments.json, chosen)
+    if arguments.trace and chosen.layouts:
+        where = parse_hardware(chosen.hardware, catalog)
+        found_spans = spans_of_best(workload_of(arguments, model), where, wish, chosen)
+        title = f"{chosen.model} on {chosen.hardware}, {chosen.layouts[0].layout}: predicted, not measured"
+        write_trace(arguments.trace, title, found_spans)
+        print(f"\n{arguments.trace} is written: open it in https://ui.perfetto.dev.")
     late = arguments.deadline is not None and not _in_time(chosen, parse_days(arguments.deadline))
     return 0 if chosen.layouts and not late else 1
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 
 import msgspec
 
@@ -22,10 +24,10 @@ from perfsuite.records import codec
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Held, Prediction
 from perfsuite.records.suspects import fold, locate
-from perfsuite.trace.tracing import TraceFailed, job_of, kept_at, trace
+from perfsuite.trace.tracing import TraceFailed, job_of, kept_at, trace_each
 from perfsuite.wire.failure import Failure
 from perfsuite.wire.sample import Reading
-from perfsuite.wire.trace import HOST, Trace
+from perfsuite.wire.trace import HOST, Trace, TraceJob
 
 MOST_HELD = 24
 PEAK = "peak_memory_bytes"
@@ -60,32 +62,99 @@ def attempt(
     cells: Sequence[Cell], catalog: Catalog, *, processes: int, padded: bool, counted: bool, fresh: bool
 ) -> list[Prediction | Failure]:
     """Like predict, but a cell whose trace fails is a failure among the others' predictions."""
-    known: dict[tuple[int, int], Prediction | Failure] = {}
-    waiting = []
+    found = dict(attempt_each(cells, catalog, processes=processes, padded=padded, counted=counted, fresh=fresh))
+    return [found[number] for number in range(len(cells))]
+
+
+def attempt_each(
+    cells: Sequence[Cell], catalog: Catalog, *, processes: int, padded: bool, counted: bool, fresh: bool
+) -> Iterator[tuple[int, Prediction | Failure]]:
+    """Like attempt, but the number of every cell with its prediction as soon as it is known.
+
+    Each rank's prediction is cached when its trace ends, so that an interruption loses only what was running.
+    """
+    known: dict[int, dict[int, Prediction | Failure]] = defaultdict(dict)
+    waiting: list[_Waiting] = []
     for number, cell in enumerate(cells):
         if reason := why_not_traced(cell):
-            known[number, 0] = unsupported(cell, reason)
+            known[number][0] = unsupported(cell, reason)
             continue
         for rank in ranks_of(cell):
             job = job_of(cell, rank, catalog, padded, counted)
             path = kept_at(job)
             if path and path.exists() and not fresh:
-                known[number, rank] = codec.read(path, Prediction)
+                known[number][rank] = codec.read(path, Prediction)
             else:
-                waiting.append((number, rank, job, path))
-    traces = trace([job for _, _, job, _ in waiting], processes) if waiting else []
-    for (number, rank, _, path), result in zip(waiting, traces, strict=True):
-        if isinstance(result, Failure):
-            refused = result.kind == "unsupported"
-            known[number, rank] = unsupported(cells[number], result.message) if refused else result
+                waiting.append(_Waiting(number, job, path, like=_first_like(cell, rank, counted)))
+    missing = Counter(one.number for one in waiting)
+
+    def done(one: _Waiting, prediction: Prediction | Failure) -> Iterator[tuple[int, Prediction | Failure]]:
+        known[one.number][one.job.rank] = prediction
+        if one.path and isinstance(prediction, Prediction) and prediction.outcome != "unsupported":
+            codec.write(one.path, prediction)
+        missing[one.number] -= 1
+        yield from whole(one.number)
+
+    def whole(number: int) -> Iterator[tuple[int, Prediction | Failure]]:
+        if not missing[number]:
+            yield number, _of_all_ranks([one for _, one in sorted(known[number].items())], cells[number], catalog)
+
+    for number in range(len(cells)):
+        yield from whole(number)
+    traced = {(one.number, one.job.rank) for one in waiting}
+    for one in waiting:  # a first rank that was cached has no digest any more
+        one.like = one.like if (one.number, one.like) in traced else None
+    setups: dict[tuple[int, int | None], str] = {}
+    unlike = []
+    first = [one.job if one.like is None else msgspec.structs.replace(one.job, steps=0) for one in waiting]
+    probes: list[tuple[_Waiting, str]] = []
+    for index, result in trace_each(first, processes) if first else ():
+        one = waiting[index]
+        if isinstance(result, Trace) and one.like is not None:
+            probes.append((one, result.setup))
+            continue
+        if isinstance(result, Trace):
+            setups[one.number, one.job.rank] = result.setup
+        yield from done(one, _predicted(cells[one.number], one.job.rank, result))
+    for one, setup in probes:
+        alike = known[one.number][one.like or 0]
+        if setup == setups.get((one.number, one.like)) and isinstance(alike, Prediction):
+            peaks = {one.job.rank: alike.peak_bytes}
+            yield from done(one, msgspec.structs.replace(alike, rank=one.job.rank, ranks=peaks, seconds=0.0))
         else:
-            known[number, rank] = prediction = summarize(cells[number], rank, result)
-            if path:
-                codec.write(path, prediction)
-    by_cell: dict[int, list[Prediction | Failure]] = defaultdict(list)
-    for (number, _), found in sorted(known.items(), key=lambda item: item[0]):
-        by_cell[number].append(found)
-    return [_of_all_ranks(by_cell[number], cell, catalog) for number, cell in enumerate(cells)]
+            unlike.append(one)
+    for index, result in trace_each([one.job for one in unlike], processes) if unlike else ():
+        one = unlike[index]
+        yield from done(one, _predicted(cells[one.number], one.job.rank, result))
+
+
+@dataclass
+class _Waiting:
+    """A rank of a cell that has no prediction yet. ``like`` is the rank that does the same if its setup is the same."""
+
+    number: int
+    job: TraceJob
+    path: Path | None
+    like: int | None = None
+
+
+def _first_like(cell: Cell, rank: int, counted: bool) -> int | None:
+    """The first rank of the stage, if this one does the same with parts of the same shapes.
+
+    Engines that shard parameters treat all ranks alike: each gathers everything and keeps one part. If parts have
+    equal shapes, so has all else. ZeRO 1 and 2 do not: a rank's gradients are ready early or late in backward.
+    """
+    layout = _layout(cell)
+    width = layout.data_ranks * layout.tensor
+    alike = "parameters" in cell.strategy.engine.shards and layout.tensor == 1
+    return rank // width * width if alike and rank % width and not counted else None
+
+
+def _predicted(cell: Cell, rank: int, result: Trace | Failure) -> Prediction | Failure:
+    """The prediction from a trace; a refusal is one too."""
+    if isinstance(result, Trace):
+        return summarize(cell, rank, result)
+    return unsupported(cell, result.message) if result.kind == "unsupported" else result
 
 
 def ranks_of(cell: Cell) -> list[int]:

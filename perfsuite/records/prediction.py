@@ -1,4 +1,4 @@
-"""Predictions of what was not run: the memory of a cell, and the step time of layouts."""
+"""Predictions of what was not run: the memory and the step time of cells, and the step time of layouts."""
 
 from typing import Literal
 
@@ -61,6 +61,25 @@ class Prediction(Record, frozen=True, kw_only=True):
     def needed_bytes(self) -> int:
         """The memory that the device must have to run the cell."""
         return (self.smallest_bytes or self.peak_bytes) + sum(self.overhead.values())
+
+
+class PredictedTime(Record, frozen=True, kw_only=True):
+    """The predicted step of a cell, from closed forms. Never a Measurement. The fields are those of PlannedLayout.
+
+    ``untimed`` names in a word what has no closed form: an engine, a technique, a model or a device. All else is then
+    empty. ``predicted_tokens_per_second`` are those of all ranks.
+    """
+
+    cell: str
+    untimed: str = ""
+    predicted_step_seconds: float = 0.0
+    low_seconds: float = 0.0
+    high_seconds: float = 0.0
+    regime: str = ""
+    predicted_parts: dict[str, float] = {}
+    predicted_tokens_per_second: float = 0.0
+    predicted_mfu: float = 0.0
+    predicted_hfu: float = 0.0
 
 
 class PlannedLayout(Record, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.prediction import Prediction
+from perfsuite.records.prediction import PredictedTime, Prediction
 from perfsuite.records.verdict import Verdict
 from perfsuite.wire.record import Record
 
@@ -22,10 +22,11 @@ class Result(Record, frozen=True, kw_only=True):
 
 class PredictedResult(Record, frozen=True, kw_only=True):
     """One predicted cell of a run: a line of the report, distinguished from a Result by its ``prediction``. ``updated``
-    is the file into which it was accepted.
+    is the file into which it was accepted. ``time`` is judged by nothing: it has an interval, and no baseline.
     """
 
     format: int = FORMAT
     prediction: Prediction
     verdict: Verdict
+    time: PredictedTime | None = None
     updated: str = ""

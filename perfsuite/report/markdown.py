@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.records.result import PredictedResult, Result
+from perfsuite.report.predicted import TITLES, entries
 from perfsuite.report.summary import rows
 from perfsuite.report.verdict import render
 from perfsuite.units import show_bytes
@@ -93,8 +94,8 @@ def _predicted(predicted: Sequence[PredictedResult]) -> list[list[str]]:
         one, verdict = result.prediction, result.verdict.status
         told = verdict if one.outcome in ("fits", verdict) else f"{one.outcome}, {verdict}"
         sizes = [show_bytes(size) if size else "" for size in (one.peak_bytes, one.smallest_bytes)]
-        body.append([one.cell, f"{told}, accepted" if result.updated else told, *sizes])
-    return [["cell", "status", "live tensors", "smallest that fits"], *body]
+        body.append([one.cell, f"{told}, accepted" if result.updated else told, *sizes, *entries(result.time)])
+    return [["cell", "status", "live tensors", "smallest that fits", *TITLES], *body]
 
 
 def _folded(title: str, table: list[list[str]], room: int) -> list[str]:
@@ -102,8 +103,8 @@ def _folded(title: str, table: list[list[str]], room: int) -> list[str]:
     head, *body = table
     lines = [_row(head), _row(["---"] * len(head), plain=True)]
     left = room - sum(map(len, lines))
-    for number, entries in enumerate(body):
-        line = _row(entries)
+    for number, cells in enumerate(body):
+        line = _row(cells)
         if len(line) > left:
             lines.append(f"\n… and {len(body) - number} more that do not fit here. The report lists them.")
             break

@@ -88,7 +88,11 @@ def summary_table(results: Sequence[Result], metrics: Iterable[Metric], width: i
 
 def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: int) -> str:
     """The table as plain text, without colors. Wider than ``width`` only if a single number is."""
-    table = summary_table(results, metrics, width)
+    return text_of(summary_table(results, metrics, width), width)
+
+
+def text_of(table: Table, width: int) -> str:
+    """A table as plain text, without colors and without blanks at line ends; at least ``width`` columns are used."""
     console = _console(max(width, width_of(table)))
     console.print(table)
     printed = console.file.getvalue()  # type: ignore[attr-defined]

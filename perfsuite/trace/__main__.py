@@ -3,7 +3,8 @@
     python -m perfsuite.trace PROCESSES JOB.json OUT.json [JOB.json OUT.json …]
 
 A JOB is a TraceJob; its OUT becomes a Trace, or a Failure if there is none. The libraries are imported once, and every
-trace runs in a fork, so its changes to them end with it. At most PROCESSES run at once.
+trace runs in a fork, so its changes to them end with it. At most PROCESSES run at once. The number of every job that
+has ended, from 0 on, is a line of the standard output.
 """
 
 import contextlib
@@ -63,14 +64,20 @@ def _import(job: TraceJob) -> None:
 def main() -> None:
     """Fork a process per job."""
     end_with_parent()
+    ended = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print goes with the errors
     most, *paths = sys.argv[1:]
     pairs = [(Path(paths[i]), Path(paths[i + 1])) for i in range(0, len(paths), 2)]
     jobs = [codec.read(path, TraceJob) for path, _ in pairs]
     preload(jobs)
-    running: set[int] = set()
-    for job, (_, out) in zip(jobs, pairs, strict=True):
+    running: dict[int, int] = {}
+
+    def wait() -> None:
+        print(running.pop(os.wait()[0]), file=ended, flush=True)
+
+    for number, (job, (_, out)) in enumerate(zip(jobs, pairs, strict=True)):
         if len(running) == int(most):
-            running.remove(os.wait()[0])
+            wait()
         pid = os.fork()
         if not pid:
             try:
@@ -79,9 +86,9 @@ def main() -> None:
             finally:
                 sys.stderr.flush()
                 os._exit(0)  # the interpreter would take seconds to free all fake tensors
-        running.add(pid)
+        running[pid] = number
     while running:
-        running.remove(os.wait()[0])
+        wait()
 
 
 if __name__ == "__main__":

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import hashlib
 import resource
 import time
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import msgspec
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils._pytree import tree_leaves
 
 from perfsuite.rank.main import drive, versions
 from perfsuite.rank.meter import Meter
@@ -22,16 +25,24 @@ from perfsuite.trace.recorder import Recorder
 from perfsuite.wire.trace import Trace, TraceJob, TraceMark
 
 
+class Prepared(Exception):
+    """The first batch would begin, but no step is asked for."""
+
+
 class Marks(Meter):
     """Writes the beginnings of phases and the owners of storages into the recorder's events, like the memory meter."""
 
-    def __init__(self, session: Session, recorder: Recorder) -> None:
+    def __init__(self, session: Session, recorder: Recorder, stepping: bool = True) -> None:
         super().__init__(session)
         self.recorder = recorder
+        self.stepping = stepping
         self.trainer: Any = None
         self.marks: list[TraceMark] = []
         self.traced = (0, 0)  # events and marks of the traced steps
+        self.setup = ""
+        self._before = hashlib.sha256()
         session.listeners.append(self.mark)
+        recorder.watchers.append(self._follow)
 
     def mark(self, phase: str) -> None:
         """A phase begins."""
@@ -45,8 +56,18 @@ class Marks(Meter):
                 number = self.recorder.known(tensor)
                 if number:
                     named.setdefault(number, category)
+        if not self.setup:
+            self.recorder.watchers.remove(self._follow)
+            self._before.update(f"{self.recorder.events} {list(self.recorder.numbers)} {named}".encode())
+            self.setup = self._before.hexdigest()
+            if not self.stepping:
+                raise Prepared
         self.recorder.events.append((-1, len(self.marks), 0, 0))
         self.marks.append(TraceMark(phase=phase, named=named))
+
+    def _follow(self, recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+        shapes = [tuple(one.shape) for one in tree_leaves(out) if isinstance(one, torch.Tensor)]
+        self._before.update(f"{func} {shapes}".encode())
 
     def stepped(self, kind: str, outcome: StepOutcome) -> None:
         """Later steps, such as a counted step with its dispatch modes, are not part of the trace."""
@@ -66,17 +87,18 @@ def trace(job: TraceJob) -> Trace:
     distributed.join(session)
     _ = session.mesh  # made of real numbers
     recorder = Recorder()
-    marks = Marks(session, recorder)
+    marks = Marks(session, recorder, job.steps > 0)
     counting = counters(session) if job.counted else []
     gc.disable()  # the time of collections would depend on the number of objects
     with (
+        contextlib.suppress(Prepared),
         overrides.applied(recorder, job, session),
         recorder.places.followed(),
         batches.filled(job),
         FakeTensorMode(allow_non_fake_inputs=True),
         recorder,
     ):
-        kinds = ["traced"] * job.steps + ["counted"] * job.counted
+        kinds = ["traced"] * max(1, job.steps) + ["counted"] * job.counted
         drive(session, [marks, *counting], kinds, {}, [])
     events, phases = marks.traced
     return Trace(
@@ -87,4 +109,5 @@ def trace(job: TraceJob) -> Trace:
         seconds=time.process_time() - begin,
         rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         readings={name: reading for meter in counting for name, reading in meter.readings().items()},
+        setup=marks.setup,
     )

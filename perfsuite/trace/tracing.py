@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -88,6 +88,15 @@ def _origin(name: str) -> dict[str, Any]:
 
 def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]:
     """The trace of every job or why it has none, each in its own process, at most so many at once."""
+    found = dict(trace_each(jobs, processes))
+    return [found[number] for number in range(len(jobs))]
+
+
+def trace_each(jobs: Sequence[TraceJob], processes: int = 1) -> Iterator[tuple[int, Trace | Failure]]:
+    """The number of every job with its trace, or with why it has none, in the order in which they end.
+
+    Each has its own process, at most so many at once.
+    """
     environment = pinned(os.environ, PORTABLE)
     environment |= {
         "CUDA_VISIBLE_DEVICES": "",
@@ -106,15 +115,29 @@ def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]
             codec.write(folder / f"{number}.json", job)
             pairs += [str(folder / f"{number}.json"), str(folder / f"{number}.trace")]
         command = [sys.executable, "-m", "perfsuite.trace", str(processes), *pairs]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        return [_read(folder / f"{number}.trace", job, done.stderr) for number, job in enumerate(jobs)]
+        left = dict(enumerate(jobs))
+        with (
+            (folder / "log").open("wb") as log,
+            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
+        ):
+            try:
+                assert process.stdout is not None
+                for line in process.stdout:
+                    number = int(line)
+                    yield number, _read(folder / f"{number}.trace", left.pop(number), folder / "log")
+            finally:
+                process.terminate()
+        for number, job in left.items():  # the process itself has ended
+            yield number, _read(folder / f"{number}.trace", job, folder / "log")
 
 
-def _read(path: Path, job: TraceJob, log: str) -> Trace | Failure:
+def _read(path: Path, job: TraceJob, log: Path) -> Trace | Failure:
     if not path.exists():
         message = f"The trace of rank {job.rank} of {job.job.cell} left no result."
-        return Failure(kind="killed", rank=job.rank, message=message, tail=log[-2000:])
+        tail = log.read_text(errors="replace")[-2000:]
+        return Failure(kind="killed", rank=job.rank, message=message, tail=tail)
     text = path.read_bytes()
+    path.unlink()
     try:
         return msgspec.json.decode(text, type=Trace)
     except msgspec.ValidationError:

@@ -13,7 +13,7 @@ class TraceJob(Record, frozen=True, kw_only=True):
     ``job.device`` is the cell's; fake tensors are on a CPU, and look like CUDA tensors if the cell is on CUDA.
     ``capability`` is the compute capability of an NVIDIA device, by which torch selects attention kernels. ``padded``
     says whether batches have padding, as perfsuite's own do, ``counted`` whether there is one more step with counted
-    operators.
+    operators. With 0 ``steps`` the trace ends before the first batch.
     """
 
     job: Job
@@ -37,6 +37,8 @@ class Trace(Record, frozen=True, kw_only=True):
     ``events`` are (storage, bytes, label, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark
     has storage -1 and its number as the bytes. Storages in host memory, if a cell offloads to it, have the stream HOST.
     ``labels`` are "operator" or "operator<tab>module", ``readings`` those of the counted step, if there is one.
+    ``setup`` is a digest of everything before the first batch: operators with the shapes of their results, allocations,
+    and what the trainer names.
     """
 
     events: list[tuple[int, int, int, int]]
@@ -46,3 +48,4 @@ class Trace(Record, frozen=True, kw_only=True):
     seconds: float
     rss_bytes: int
     readings: dict[str, Reading] = {}
+    setup: str = ""

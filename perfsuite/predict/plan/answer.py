@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.cell import Hardware
-from perfsuite.predict.plan.search import HOST_MEMORY, question_of, samples_of, search
+from perfsuite.predict.plan.search import HOST_MEMORY, Question, layouts, name_of, question_of, samples_of, search
+from perfsuite.predict.time.schedule import Span, spans
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Plan
 
@@ -29,9 +30,8 @@ def plan(model: Model, hardware: Hardware, wish: Wish) -> Plan:
     """The fastest layouts. Raises Refused for a model or a device without a closed form."""
     workload, ranks = model.workload, hardware.world_size
     target = workload.target_length or 0
-    samples = samples_of(wish.samples, workload.sequence_length, ranks)
-    network = wish.node_network / hardware.ranks if wish.node_network else None
-    question = question_of(model, hardware, samples, wish.stack, network, wish.host_memory)
+    question = _question(model, hardware, wish)
+    samples = question.samples
     found = search(question, wish.count)
     days: list[float] = []
     if found.best:
@@ -57,3 +57,17 @@ def plan(model: Model, hardware: Hardware, wish: Wish) -> Plan:
         gpu_hours=hours,
         cost=[one * wish.price for one in hours] if wish.price else [],
     )
+
+
+def spans_of_best(model: Model, hardware: Hardware, wish: Wish, found: Plan) -> list[Span]:
+    """The schedule of the best layout of a plan with these inputs."""
+    question = _question(model, hardware, wish)
+    best = next(one for one in layouts(question) if name_of(one) == found.layouts[0].layout)
+    return spans(question.shape, best, question.machine, question.constants)
+
+
+def _question(model: Model, hardware: Hardware, wish: Wish) -> Question:
+    """What is planned. Raises Refused for a model or a device without a closed form."""
+    samples = samples_of(wish.samples, model.workload.sequence_length, hardware.world_size)
+    network = wish.node_network / hardware.ranks if wish.node_network else None
+    return question_of(model, hardware, samples, wish.stack, network, wish.host_memory)

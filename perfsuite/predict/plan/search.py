@@ -12,6 +12,7 @@ from perfsuite.predict.plan.memory import host_bytes, needed_bytes
 from perfsuite.predict.time.constants import Constants, constants_of, interval, machine_of, regime
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape, shape_of
+from perfsuite.predict.time.speed import speed
 from perfsuite.predict.time.step import Breakdown, step
 from perfsuite.records.prediction import PlannedLayout
 
@@ -180,9 +181,6 @@ def _planned(
     stack = "" if unlike else question.stack
     kind = regime(question.device, stack, question.nodes, predicted.launch / predicted.total)
     low, high = interval(predicted.total, kind)
-    flops = question.shape.model_flops(setup.sequence, setup.target) * setup.samples
-    peak = question.machine.flops * question.ranks * predicted.total
-    tokens = setup.samples * (setup.sequence + setup.target)
     return PlannedLayout(
         layout=name_of(setup),
         pipeline=setup.layout.pipeline,
@@ -200,25 +198,9 @@ def _planned(
         high_seconds=high,
         regime=kind,
         predicted_parts=predicted.parts(),
-        predicted_tokens_per_second=tokens / predicted.total,
-        predicted_mfu=flops / peak,
-        predicted_hfu=(flops + recomputed_flops(question.shape, setup)) / peak,
+        **speed(question.shape, setup, question.machine.flops, predicted.total),
         loses_by=_why(predicted, first) if first is not None and predicted is not first else "",
     )
-
-
-def recomputed_flops(shape: Shape, setup: Setup) -> float:
-    """FLOPs of a step that are done twice: all forward FLOPs of the layers, or those of the attention alone."""
-    if setup.recompute == "none":
-        return 0.0
-    flops = 0.0
-    for stack in shape.stacks:
-        own = setup.target if stack.target else setup.sequence
-        seen = own + (setup.sequence if stack.source_hidden else 0)
-        flops += 4.0 * stack.layers * stack.heads * stack.head_width * own * seen
-        if setup.recompute == "full":
-            flops += 2.0 * stack.layers * stack.layer_parameters * own
-    return flops * setup.samples
 
 
 def _why(slower: Breakdown, first: Breakdown) -> str:

@@ -15,9 +15,13 @@ class Setup:
     ``layout`` has the widths. ``micro_batch`` samples of ``sequence`` tokens (and ``target`` of a decoder behind an
     encoder) go through a replica ``accumulation`` times per step. ``interleave`` is the number of model chunks of a
     pipeline rank. ``balanced``: stages get layers and head by their cost, and not layers alone. ``sharded`` is what the
-    ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``overlapped``:
+    ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``scattered``: a
+    rank gets its own gradients only, and not the sums of all, as DeepSpeed's ZeRO 1 and 2 have them. ``overlapped``:
     gradients are reduced while backward computes. ``tensor_overlapped``: backward's tensor-parallel messages run beside
     matmuls where they can. ``prefetched``: backward gathers the next layer's sharded parameters while it computes.
+    ``embedding_gathered``: sharded parameters outside of layers are gathered once per micro-batch and their gradients
+    scattered, with nothing to compute next to them. The fitted tables' models have small vocabularies, so their rows
+    leave it out.
     ``early_stop``: recomputation ends with the last tensor that backward needs, without a layer's last matmul
     (torch.utils.checkpoint without reentrance). ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel.
     ``gradient_bytes`` and ``parameter_bytes`` are those of one element on the wire. ``offload``: the optimizer's state
@@ -33,10 +37,12 @@ class Setup:
     balanced: bool = False
     sequence_parallel: bool = False
     sharded: frozenset[str] = frozenset()
+    scattered: bool = True
     overlapped: bool = False
     tensor_overlapped: bool = True
     recompute: Literal["none", "selective", "full"] = "none"
     prefetched: bool = True
+    embedding_gathered: bool = False
     early_stop: bool = False
     attention: Literal["flash", "flash3", "unfused"] = "flash"
     precision: str = "bf16"

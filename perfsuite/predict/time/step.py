@@ -131,6 +131,25 @@ def step(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> 
     )
 
 
+def stage_times(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> list[dict[str, float]]:
+    """Seconds of one micro-batch in every stage: forward, backward, and the parts of a Breakdown that it has too."""
+    rates = Rates.of(machine, constants)
+    wide = setup.layout.pipeline > 1
+    send = _send(shape, setup, rates) if wide else 0.0
+    host = constants.launch_stage if wide else 0.0
+    return [
+        {
+            "forward": work.forward,
+            "backward": work.backward,
+            "tensor": work.tensor,
+            "gathers": work.gathers,
+            "sends": send,
+            "launch": max(0.0, work.launch + host - work.device - send),
+        }
+        for work in stage_works(shape, setup, rates, constants)
+    ]
+
+
 def stage_works(shape: Shape, setup: Setup, rates: Rates, constants: Constants) -> list[Work]:
     """The work of one micro-batch in every stage. A pipeline has one kind of layers; the last stage has the head."""
     works = [layer(stack, setup, rates, constants) for stack in shape.stacks]
@@ -235,7 +254,13 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     if "parameters" not in setup.sharded:
         backward += costs.accumulate(shape.hidden * columns, setup.gradient_bytes, rates.memory)
     message = _tensor_message(tokens * shape.hidden * ACTIVATION, setup, rates)
-    return Work(forward + traffic / 2, backward + traffic / 2, message)
+    gathers = 0.0
+    if "parameters" in setup.sharded and setup.embedding_gathered:
+        count = (1 if shape.tied else 2) * shape.hidden * columns
+        group = Group(setup.layout.shards, setup.layout.tensor)
+        gathers = collective("all_gather", count * setup.parameter_bytes, group, rates.links)
+        gathers += collective("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
+    return Work(forward + traffic / 2, backward + traffic / 2, message, gathers)
 
 
 def _layer_messages(
@@ -325,7 +350,7 @@ def _gradients(count: float, setup: Setup, rates: Rates) -> tuple[float, float]:
     group = Group(layout.data_ranks, layout.tensor)
     if "optimizer" in setup.sharded:
         gather = collective("all_gather", count * setup.parameter_bytes, group, links)
-        return collective("reduce_scatter", size, group, links), gather
+        return collective("reduce_scatter" if setup.scattered else "all_reduce", size, group, links), gather
     return collective("all_reduce", size, group, links), 0.0
 
 

@@ -1,0 +1,132 @@
+"""A cell as a setup of the closed form, and its predicted step. What the closed form does not say, it says in a word.
+
+The setups describe this package's own engines, which train transformers' layers: DeepSpeed's ZeRO 1 and 2 all-reduce
+gradients, FSDP reduces them in fp32, and the tensor parallelism of transformers hides no message. No table with
+measured steps of transformers' layers was fitted, so every cell's regime is "transferred".
+"""
+
+import dataclasses
+
+from perfsuite.catalog.definitions import Layout
+from perfsuite.catalog.layouts import lay_out
+from perfsuite.cell import Cell
+from perfsuite.errors import Refused
+from perfsuite.predict.time.constants import constants_of, interval, machine_of, regime
+from perfsuite.predict.time.setup import Setup
+from perfsuite.predict.time.shape import shape_of
+from perfsuite.predict.time.speed import speed
+from perfsuite.predict.time.step import step
+from perfsuite.rank.recipe import recipe_of
+from perfsuite.records.prediction import PredictedTime
+
+ENGINES = frozenset(
+    ("single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "tp", "pp_gpipe", "pp_1f1b", "pp_interleaved")
+)
+# Techniques with a known time, beside the defaults of their slots. bf16 and fp16 are asked of the device.
+TECHNIQUES = frozenset(
+    (
+        "bf16", "fp16", "dp", "tp", "acc", "adamw_foreach", "adamw_fused", "offload_optimizer", "ckpt", "eager", "sdpa",
+        "flash", "clip", "nodrop", "epochs", "accelerate", "hf_trainer", "quickstart",
+    )
+)  # fmt: skip
+UNTIMED_DEFAULTS = frozenset({"fp32"})
+DROPOUTS = ("dropout_rate", "resid_pdrop", "hidden_dropout", "attention_dropout")
+GPT2_DROPOUT = 0.1  # transformers' default, which a config need not state
+FUSED_FROM = 8.0  # compute capability: older devices have fused attention in fp16 alone
+UNKNOWN_STACK = ""  # of no fitted table
+
+
+def time_of(cell: Cell) -> PredictedTime:
+    """The predicted step of a cell, or a record whose ``untimed`` says in a word what has no closed form."""
+    device = cell.hardware.device
+    if device is None:
+        return PredictedTime(cell=cell.id, untimed="cpu")
+    if word := _unknown(cell):
+        return PredictedTime(cell=cell.id, untimed=word)
+    try:
+        shape, setup = shape_of(cell.model), setup_of(cell)
+        machine, constants = machine_of(device, node=cell.hardware.ranks), constants_of(device, UNKNOWN_STACK)
+    except Refused:
+        return PredictedTime(cell=cell.id, untimed=device.name if _unknown_device(cell) else cell.model.name)
+    found = step(shape, setup, machine, constants)
+    kind = regime(device, UNKNOWN_STACK, cell.hardware.nodes, found.launch / found.total)
+    low, high = interval(found.total, kind)
+    return PredictedTime(
+        cell=cell.id,
+        predicted_step_seconds=found.total,
+        low_seconds=low,
+        high_seconds=high,
+        regime=kind,
+        predicted_parts=found.parts(),
+        **speed(shape, setup, machine.flops, found.total),
+    )
+
+
+def setup_of(cell: Cell) -> Setup:
+    """The setup of a cell whose strategy has a closed form."""
+    engine, recipe = cell.strategy.engine, recipe_of(cell.strategy)
+    names = {choice.technique.name for choice in cell.strategy.choices}
+    capability = (cell.hardware.device and cell.hardware.device.compute_capability) or 0.0
+    fused = "eager" not in names and bool(cell.model.attentions - {"eager"})
+    return Setup(
+        layout=layout_of(cell),
+        sequence=cell.workload.sequence_length,
+        target=cell.workload.target_length or 0,
+        micro_batch=cell.workload.micro_batch,
+        accumulation=recipe.accumulation,
+        interleave=2 if engine.name == "pp_interleaved" else 1,
+        sharded=engine.shards,
+        scattered=engine.name not in ("zero1", "zero2"),
+        overlapped=True,
+        tensor_overlapped=False,
+        embedding_gathered=True,
+        recompute="full" if "ckpt" in names else "none",
+        early_stop=True,
+        attention="flash" if fused and (capability >= FUSED_FROM or recipe.loss_scaling) else "unfused",
+        precision="fp16" if recipe.loss_scaling else "bf16",
+        gradient_bytes=2 if engine.casts else 4,
+        dropout="nodrop" not in names and _drops(cell),
+        offload=recipe.offload_optimizer == "cpu",
+    )
+
+
+def layout_of(cell: Cell) -> Layout:
+    """The widths of a cell. ZeRO divides over its replicas: where parameters are divided, these are the shards."""
+    found = lay_out(cell.strategy, cell.hardware.world_size, cell.hardware.name)
+    if "parameters" in cell.strategy.engine.shards and found.shards == 1:
+        return dataclasses.replace(found, replicas=1, shards=found.replicas)
+    return found
+
+
+def _unknown(cell: Cell) -> str:
+    """The first part of a cell that the closed form does not know; empty if it knows all."""
+    engine, device = cell.strategy.engine, cell.hardware.device
+    if engine.name not in ENGINES:
+        return engine.name
+    for choice in cell.strategy.choices:
+        technique = choice.technique
+        known = technique.name not in UNTIMED_DEFAULTS if technique.default else technique.name in TECHNIQUES
+        if not known:
+            return technique.name
+        if technique.slot == "precision" and device and technique.name not in device.dense_flops:
+            return technique.name
+    if engine.dimension == "pipeline" and cell.workload.target_length:
+        return engine.name
+    return ""
+
+
+def _unknown_device(cell: Cell) -> bool:
+    """Whether it is the device that has no constants."""
+    assert cell.hardware.device is not None
+    try:
+        machine_of(cell.hardware.device)
+    except Refused:
+        return True
+    return False
+
+
+def _drops(cell: Cell) -> bool:
+    """Whether the model has dropout."""
+    config = cell.model.config
+    given = [config[name] for name in DROPOUTS if name in config]
+    return bool(max(given) if given else GPT2_DROPOUT if cell.model.family == "gpt2" else 0.0)
