@@ -12,6 +12,7 @@ from perfsuite.cell import parse_cell
 from perfsuite.predict.memory import predict
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.trace.tracing import job_of, trace
+from perfsuite.wire.trace import HOST
 
 PUBLISHED = Path(__file__).parents[1] / "benchmarks" / "published"
 SINGLE = ["llama_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]
