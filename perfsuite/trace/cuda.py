@@ -89,4 +89,18 @@ def optimizers_step_at_once(recorder: Any) -> AbstractContextManager[Any]:
     return mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu"])
 
 
-PATCHES = (autocast_lists, dropout_keeps_bits, optimizers_step_at_once)
+@contextlib.contextmanager
+def layer_norms_keep_fp32(recorder: Any) -> Iterator[None]:
+    """CUDA's kernel keeps mean and reciprocal deviation in fp32 (aten/src/ATen/native/cuda/layer_norm_kernel.cu); a
+    CPU's keeps them in the parameters' dtype.
+    """
+    recorder.rules[torch.ops.aten.native_layer_norm.default] = _layer_norm
+    yield
+
+
+def _layer_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    out, *kept = func(*args, **kwargs)
+    return (out, *(_widen(one) for one in kept))
+
+
+PATCHES = (autocast_lists, dropout_keeps_bits, optimizers_step_at_once, layer_norms_keep_fp32)

@@ -75,7 +75,7 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
     yield from CPU if job.job.device == "cpu" else CUDA
     if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them
         newest = job.capability is None or job.capability >= AMPERE
-        yield functools.partial(attention.cuda_kernels, newest=newest)
+        yield functools.partial(attention.cuda_kernels, newest=newest, capability=job.capability)
         if dtensors:
             yield host.fsdp_builds_on_the_device
         if engine.name == "fsdp1":
