@@ -102,10 +102,9 @@ def _is_comparable(session: Session) -> bool:
     """Not a cell with a capacity, which the check's own tensors could exceed, nor one that leaves the library its
     defaults, which may clip, nor one that would compile again, for as long as all of its steps, nor a large model.
     """
-    job, choices = session.job, session.strategy.choices
-    compiles = any(one.technique.slot == "compilation" and not one.technique.default for one in choices)
+    job = session.job
     small = job.model.parameters <= MOST_PARAMETERS
-    return job.capacity_bytes is None and session.recipe.stated and small and not compiles
+    return job.capacity_bytes is None and session.recipe.stated and small and not session.compiles
 
 
 def _checked(session: Session) -> Session:
