@@ -17,7 +17,7 @@ CELLS = {
     "scalars of AdamW and of attention's dropout on the host": "gpt2_tiny-single+bf16-h100_x1",
     "statistics of layer norms in fp32": "bloom_tiny-single+pure_bf16-h100_x1",
     "a log_softmax from bf16 to fp32": "t5_tiny-single+bf16-h100_x1",
-    "cuDNN's attention": "gpt2_tiny-single+nodrop+bf16-h100_x1",
+    "cuDNN's attention": "llama_tiny-single+bf16-h100_x1",
 }
 
 

@@ -26,8 +26,8 @@ FP32_BY_DTYPE = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cu
 
 @contextlib.contextmanager
 def autocast_lists(recorder: Any) -> Iterator[None]:
-    """CUDA's list of operators that run in fp32 under autocast. Cross entropy is on a CPU's list; on CUDA its log_softmax
-    is on this one.
+    """CUDA's list of operators that run in fp32 under autocast. Cross entropy is on a CPU's list only: on CUDA, its
+    log_softmax is on this one.
     """
     library = torch.library.Library("aten", "IMPL")
     library.impl("cross_entropy_loss", torch.library.fallthrough_kernel, "AutocastCPU")
