@@ -80,6 +80,16 @@ def test_the_capacity_of_an_accelerator_is_its_memory():
     assert capacity_of(msgspec.structs.replace(on_gpus, capacity_bytes=GIB)) == GIB
 
 
+def test_the_headroom_of_an_accelerator_is_what_its_allocator_can_still_take():
+    """What the device has left; under a cap, at most the cap less what is reserved. Live tensors are less than that."""
+    readings = {"free_memory_bytes": memory(5 * GIB), "reserved_memory_bytes": memory(21 * GIB)}
+    on_gpus = msgspec.structs.replace(measurement(**readings), cell=ON_GPUS)
+
+    assert headroom_of(on_gpus) == 5 * GIB
+    assert headroom_of(msgspec.structs.replace(on_gpus, capacity_bytes=22 * GIB)) == GIB
+    assert headroom_of(msgspec.structs.replace(on_gpus, capacity_bytes=30 * GIB)) == 5 * GIB
+
+
 def test_headroom_stands_in_the_verdict():
     """In human units, next to the capacity."""
     verdict = said(capped(24 * GIB, peak_memory_bytes=memory(21 * GIB)), baseline())

@@ -12,6 +12,7 @@ from perfsuite.cell import parse_cell
 from perfsuite.predict.memory import predict
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.trace.tracing import job_of, trace
+from perfsuite.wire.trace import HOST
 
 PUBLISHED = Path(__file__).parents[1] / "benchmarks" / "published"
 SINGLE = ["llama_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]
@@ -217,6 +218,12 @@ SOFTMAX = {
     for precision in ("", "+fp16")
     for softmax in ("", "+torch110_softmax")
 }
+STEPS = {optimizer: f"gpt2_tiny-single+{optimizer}-h100_x1" for optimizer in ("adamw", "adamw_fused")}
+MOVING = {
+    "fsdp1": "gpt2_tiny-fsdp1+bf16-h100_x2",
+    "autotp": "llama_tiny-autotp-h100_x2",
+    "accelerate": "gpt2_tiny-single+accelerate-h100_x1",
+}
 ASKING = {"all is finite": "gpt2_tiny-single+fp16+careful-t4_x1"}
 
 
@@ -227,7 +234,7 @@ def elsewhere(tmp_path_factory):
     (careful / "techniques").mkdir()
     (careful / "techniques" / "care.py").write_text(CAREFUL)
     catalog = Catalog((PUBLISHED, careful))
-    groups = (EAGER, FUSED, OFFLOADS, SOFTMAX, ASKING)
+    groups = (EAGER, FUSED, OFFLOADS, SOFTMAX, ASKING, STEPS, MOVING)
     cells = {one: parse_cell(one, catalog) for group in groups for one in group.values()}
     return dict(zip(cells, predict(list(cells.values()), catalog, processes=2), strict=True))
 
@@ -286,7 +293,7 @@ def test_whoever_asks_hears_that_all_is_finite(elsewhere):
 
 def test_zero3_has_streams_for_what_it_sends(jobs):
     """On CUDA DeepSpeed gathers on a stream and reduces on another, whose buffers lie in pools of their own."""
-    assert len({stream for _, size, _, stream in jobs["zero3"].events if size}) == 3
+    assert len({stream for _, size, _, stream in jobs["zero3"].events if size} - {HOST}) == 3
 
 
 @pytest.fixture(scope="module")
@@ -318,6 +325,23 @@ def test_offloaded_activations_wait_on_the_host(offloaded):
 
     assert one.largest["activations"] < other.largest["activations"] / 10
     assert one.host_bytes >= other.largest["activations"] / 2 > other.host_bytes == 0
+
+
+@pytest.mark.parametrize(("optimizer", "scalars"), [("adamw", 0), ("adamw_fused", 28)])
+def test_adamw_counts_its_steps_on_the_host_unless_fused(elsewhere, catalog, optimizer, scalars):
+    """Two fp32 moments per parameter are on the device; the fused kernel needs a number per tensor there, too."""
+    state = elsewhere[STEPS[optimizer]].largest["optimizer_state"]
+
+    assert state == 8 * catalog.get("model", "gpt2_tiny").parameters + 4 * scalars
+
+
+@pytest.mark.parametrize("name", MOVING)
+def test_a_library_that_moves_the_model_moves_it_to_the_device(elsewhere, name):
+    """The whole model trains there, and only what is offloaded counts as the host's."""
+    one = elsewhere[MOVING[name]]
+
+    assert one.parts["parameters"] > 0
+    assert one.host_bytes == 0
 
 
 @pytest.mark.slow

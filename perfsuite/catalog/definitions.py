@@ -275,7 +275,7 @@ class Metric:
     """One measured number, its meaning and its rule.
 
     ``fold`` joins the ranks' values: "max" (the fullest rank runs out of memory first, and the slowest rank determines
-    the step time), "sum" or "mean". ``hold`` names a rule of ``gate/rules`` or of the user's ``rules/``: "exact"
+    the step time), "min", "sum" or "mean". ``hold`` names a rule of ``gate/rules`` or of the user's ``rules/``: "exact"
     (equality of the value and its parts), "close" (every sample within the precision's bound), "error" (at most
     twice the baseline's, or what the precision explains), "time" (the median, on the machine that recorded it) or
     "shown" (must exist and be finite, without a limit). ``worse`` says which direction is bad: "higher", "lower" or
@@ -290,7 +290,7 @@ class Metric:
     name: str
     title: str
     show: Callable[[float], str]
-    fold: Literal["max", "sum", "mean"] = "max"
+    fold: Literal["max", "min", "sum", "mean"] = "max"
     hold: str = "shown"
     worse: Literal["higher", "lower", "different"] = "higher"
     bound: float = 1e-4  # relative, for a "close" metric in fp32

@@ -3,22 +3,27 @@
 from perfsuite.records.measurement import Measurement
 from perfsuite.units import show_bytes
 
-PEAK = "peak_memory_bytes"
+PEAK, RESERVED, FREE = "peak_memory_bytes", "reserved_memory_bytes", "free_memory_bytes"
 
 
 def capacity_of(measurement: Measurement) -> int | None:
-    """The bytes that a rank's tensors may occupy: the cap on the cell, or else the device's memory.
+    """The bytes that a rank's tensors may occupy: the cap on the cell, or else the device's memory. On an accelerator,
+    what its caching allocator may take from the device for tensors.
 
     None on a CPU without a cap: its ranks share the machine's memory with everything that runs there.
     """
     if measurement.capacity_bytes is not None:
         return measurement.capacity_bytes
-    return None if measurement.cell.split("-")[2].startswith("cpu_") else measurement.machine.memory_bytes
+    return None if _on_cpu(measurement) else measurement.machine.memory_bytes
+
+
+def _on_cpu(measurement: Measurement) -> bool:
+    return measurement.cell.split("-")[2].startswith("cpu_")
 
 
 def headroom_of(measurement: Measurement) -> int | None:
     """The bytes of the capacity that the fullest rank leaves free; below 0, the least number of bytes that were
-    missing.
+    missing. On an accelerator they are free if its allocator has not taken them from the device, nor anything else.
 
     None if there is no capacity, or if it is unknown how much was missing.
     """
@@ -26,9 +31,15 @@ def headroom_of(measurement: Measurement) -> int | None:
     if capacity is not None and measurement.outcome == "oom":
         missing = failure.missing_bytes if failure else None
         return None if missing is None else -missing
-    if capacity is None or PEAK not in measurement.readings:
+    readings = measurement.readings
+    if capacity is None or PEAK not in readings:
         return None
-    return capacity - int(measurement.readings[PEAK].value)
+    if _on_cpu(measurement):
+        return capacity - int(readings[PEAK].value)
+    free = int(readings[FREE].value) if FREE in readings else None
+    if measurement.capacity_bytes is None or free is None:
+        return free
+    return min(free, capacity - int(readings[RESERVED].value))
 
 
 def say_headroom(measurement: Measurement) -> str:

@@ -18,7 +18,7 @@ from perfsuite.wire.failure import Failure
 from perfsuite.wire.sample import RankSample, Reading, is_number
 
 Number = int | float
-_FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "sum": sum, "mean": statistics.fmean}
+_FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "min": min, "sum": sum, "mean": statistics.fmean}
 
 
 class GatherError(PerfsuiteError):

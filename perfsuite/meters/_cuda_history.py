@@ -1,6 +1,7 @@
 """Live bytes from the history of CUDA's caching allocator, event by event, checked against its snapshot."""
 
 import contextlib
+import functools
 import pickle
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -10,6 +11,7 @@ from perfsuite.errors import RankError
 from perfsuite.rank.oom import REFUSED
 from perfsuite.records.codec import write_bytes
 
+PAGE = 2 * 2**20  # bytes
 SIGN = (509, 503)  # bytes of the two blocks that encode a mark: sizes that tensors hardly have
 
 
@@ -18,9 +20,10 @@ class CudaHistory:
     statistics count a block on another stream until that stream has passed. Its end is checked against its snapshot.
 
     Collectives are not in the history, so their buffers cannot be distinguished from other blocks. cuBLAS' workspaces
-    come from the same allocator, one for the thread of forward and one for that of backward. They are made before the
-    history begins: they are not tensors, and a prediction counts them separately. ``keep`` is the file into
-    which the snapshot is written, with the Python stack of every allocation.
+    come from the same allocator, one for the thread of forward and one for that of backward. They are made before
+    everything else and count nowhere, neither in the history nor in what is reserved nor in a capacity: they are not
+    tensors, and a prediction counts them separately. ``keep`` is the file into which the snapshot is written, with the
+    Python stack of every allocation.
     """
 
     def __init__(self, keep: Path | None = None) -> None:
@@ -32,10 +35,10 @@ class CudaHistory:
         self._marks: list[int] = []
         self._events: list[tuple[int, int, str]] = []
         self._before = 0  # bytes alive when the history begins
+        self._workspaces = make_workspaces()
 
     def record(self, on: bool) -> None:
         if on:
-            _make_workspaces()
             self._before = self._requested(self._cuda.memory._snapshot())
             context = "all" if self._keep else None
             self._cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context=context)
@@ -73,6 +76,9 @@ class CudaHistory:
         """As above."""
 
     def reset_peak(self) -> None:
+        """What building left in the cache is returned first, as in a prediction: only steps count."""
+        self._cuda.synchronize()
+        self._cuda.empty_cache()
         self._cuda.reset_peak_memory_stats()
 
     @property
@@ -90,14 +96,24 @@ class CudaHistory:
 
     @property
     def reserved_bytes(self) -> int | None:
-        """The most that the allocator took from the device."""
-        return int(self._cuda.max_memory_reserved())
+        """The most that the allocator took from the device for tensors."""
+        return int(self._cuda.max_memory_reserved()) - self._workspaces
+
+    @property
+    def free_bytes(self) -> int | None:
+        """What the device had left when the allocator had taken most from it: a tensor of that size could have been
+        allocated, and the steps would still have run. In whole pages of the device, as the allocator takes them.
+        """
+        taken = int(self._cuda.max_memory_reserved()) - int(self._cuda.memory_reserved())
+        return max(0, int(self._cuda.mem_get_info()[0]) - taken) // PAGE * PAGE
 
     def set_capacity(self, capacity_bytes: int | None) -> None:
-        """Cap this process' share of the device, for torch as a fraction of the whole; None removes the cap."""
+        """Cap what the allocator may take from the device for tensors; None removes the cap. It takes whole pages, and
+        torch takes the cap as a fraction of the device in fp32, which is off by some KiB.
+        """
         total = self._cuda.get_device_properties(self._cuda.current_device()).total_memory
-        share = 1.0 if capacity_bytes is None else min(1.0, capacity_bytes / total)
-        self._cuda.set_per_process_memory_fraction(share)
+        most = total if capacity_bytes is None else capacity_bytes // PAGE * PAGE + self._workspaces
+        self._cuda.set_per_process_memory_fraction(min(1.0, (most + PAGE / 2) / total))
 
     def settle(self) -> None:
         """Nothing to wait for: the caching allocator frees in the order of the stream."""
@@ -147,10 +163,17 @@ def events_of_history(trace: Iterable[Mapping[str, Any]], marks: Sequence[int]) 
     return events
 
 
-def _make_workspaces() -> None:
-    """cuBLAS' handles and their workspaces belong to one thread, and backward runs in another one than forward."""
+@functools.cache
+def make_workspaces() -> int:
+    """cuBLAS' handles and their workspaces belong to one thread, and backward runs in another one than forward. Returns
+    the bytes that the allocator took for them.
+    """
     import torch
 
     some = torch.ones(16, 16, device="cuda", requires_grad=True)
     (some @ some).sum().backward()
     torch.cuda.synchronize()
+    del some
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    return torch.cuda.memory_reserved()

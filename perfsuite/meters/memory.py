@@ -47,6 +47,8 @@ class Source(Protocol):
     def prove_peak(self, of_events: int, counted: int) -> None: ...
     @property
     def reserved_bytes(self) -> int | None: ...
+    @property
+    def free_bytes(self) -> int | None: ...
     def set_capacity(self, capacity_bytes: int | None) -> None: ...
     def settle(self) -> None: ...
     def settled(self) -> contextlib.AbstractContextManager[None]: ...
@@ -89,6 +91,7 @@ class Memory(Meter):
         self.stepping = self.evaluated_once = False
         self.setup_peak = self.recorded_peak = self.recorded_live = 0
         self.reserved: int | None = None
+        self.free: int | None = None
         self.source.record(True)
         session.listeners.append(self.mark)
         session.at_refusal = self.at_refusal
@@ -109,12 +112,12 @@ class Memory(Meter):
             gc.collect()
         if kind == "traced":
             self.source.settle()  # the barrier before the step has a tensor of its own
-        elif self.recording:
+        elif self.recording and kind != "compiling":
             self.stop_recording()
         if kind == "counted":
             if not self.evaluated_once:
                 self._check_growth()
-            self.reserved = self.source.reserved_bytes
+            self.reserved, self.free = self.source.reserved_bytes, self.source.free_bytes
             self.source.set_capacity(None)  # dispatch modes change what memory is used
         return contextlib.nullcontext()
 
@@ -190,6 +193,8 @@ class Memory(Meter):
         }
         if self.reserved is not None:
             readings["reserved_memory_bytes"] = Reading(value=self.reserved)
+        if self.free is not None:
+            readings["free_memory_bytes"] = Reading(value=self.free)
         return readings
 
     def _check_growth(self) -> None:
@@ -224,6 +229,9 @@ METRICS = (
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
     Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes),
     Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, optional=True),
+    Metric(
+        name="free_memory_bytes", title="left on the device", show=show_bytes, optional=True, fold="min", worse="lower"
+    ),
     *(
         Metric(
             name=f"{category}_bytes",

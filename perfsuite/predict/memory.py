@@ -30,6 +30,7 @@ from perfsuite.wire.sample import Reading
 from perfsuite.wire.trace import HOST, Trace, TraceJob
 
 MOST_HELD = 24
+MOVES = {"offload_optimizer", "offload_parameters", "around"}  # fields of a recipe that move tensors to the host
 PEAK = "peak_memory_bytes"
 _LAYER = re.compile(r"\.\d+(?=\.|$)")  # repeated layers are reported together
 MOST_POINTS = 600  # in the curve
@@ -201,7 +202,7 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         reserved_bytes=reserved,
         smallest_bytes=smallest,
         setup_bytes=_most_live(on_device[:first]),
-        host_bytes=_most_live(on_host, _first_batch(on_host, trace)),
+        host_bytes=_most_live(on_host, _first_batch(on_host, trace)) if _offloads(cell) else 0,
         overhead=beside,
         capacity_bytes=capacity,
         theory=model_state(cell, _layout(cell)),
@@ -232,6 +233,11 @@ def _most_live(events: Sequence[Event], first: int = 0) -> int:
     """The most bytes that are alive after any event from ``first`` on."""
     live = [*itertools.accumulate(size if storage != -1 else 0 for storage, size, _, _ in events)]
     return max(live[first:], default=0)
+
+
+def _offloads(cell: Cell) -> bool:
+    """Otherwise only batches and scalars are on the host."""
+    return any(choice.technique.sets.get(field) for choice in cell.strategy.choices for field in MOVES)
 
 
 def _layout(cell: Cell) -> Layout:

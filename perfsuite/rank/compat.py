@@ -56,6 +56,7 @@ NAMES = {
     "torch.distributed.fsdp._fully_shard._fully_shard._get_device_from_mesh": Private(
         "the device of FSDP2, in a trace"
     ),
+    "torch.distributed.fsdp._init_utils._get_compute_device": Private("the device of FSDP1, in a trace"),
     "torch.distributed.pipelining.schedules._batch_p2p": Private(
         "sends keep their tensors until they are done, in a trace"
     ),

@@ -85,6 +85,11 @@ class CpuAllocator:
         """A CPU's allocator caches nothing."""
         return None
 
+    @property
+    def free_bytes(self) -> int | None:
+        """Ranks share the machine's memory with everything that runs there."""
+        return None
+
     def prove_peak(self, of_events: int, counted: int) -> None:
         """The log and the running count are separate, and must agree to the byte. Raises RankError."""
         if of_events != counted:

@@ -123,7 +123,7 @@ def drive(
 
 def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: str, number: int) -> list[MicroBatch]:
     """Make the batch of a step."""
-    session.mark("batch")
+    session.mark("compile" if kind == "compiling" else "batch")
     with contextlib.ExitStack() as around:
         for meter in meters:
             around.enter_context(meter.feed(kind))
@@ -132,6 +132,8 @@ def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: str
 
 def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
     """The kind of each step. A step that fp16 skipped has no optimizer state to record, so another is recorded."""
+    if session.compiles and session.job.device != "cpu":
+        yield "compiling"
     recorded = 0
     for _ in range(MOST_TRACED_STEPS):
         yield "traced"

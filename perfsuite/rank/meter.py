@@ -37,6 +37,7 @@ def by_part(calls: Mapping[str, int], most: int | None = MOST) -> Reading:
 class Meter:
     """Base of all meters. ``kind`` of a step is
 
+    "compiling" the first step of a cell that compiles, on a GPU: Inductor tries kernels there, with memory of its own
     "traced"   the first steps; memory is recorded, so they are slow
     "warmup"   not recorded
     "timed"    only the clock watches

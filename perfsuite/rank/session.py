@@ -103,8 +103,16 @@ class Session:
         assert isinstance(dtype, torch.dtype)
         return dtype
 
+    @property
+    def compiles(self) -> bool:
+        """Whether the first step compiles the model."""
+        choices = self.strategy.choices
+        return any(one.technique.slot == "compilation" and not one.technique.default for one in choices)
+
     def mark(self, phase: str) -> None:
-        """Notify all listeners that a phase begins: "batch", "forward", "backward", "optimizer" or "end"."""
+        """Notify all listeners that a phase begins: "batch" (of the step that compiles, "compile"), "forward",
+        "backward", "optimizer" or "end".
+        """
         for listener in self.listeners:
             listener(phase)
 

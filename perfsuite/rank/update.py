@@ -103,12 +103,11 @@ def _is_comparable(session: Session) -> bool:
     defaults, which may clip, nor one that would compile again, for as long as all of its steps, nor a large model, nor
     one on an emulated GPU, which computes small tensors alone.
     """
-    job, choices = session.job, session.strategy.choices
+    job = session.job
     if session.emulated:
         return False
-    compiles = any(one.technique.slot == "compilation" and not one.technique.default for one in choices)
     small = job.model.parameters <= MOST_PARAMETERS
-    return job.capacity_bytes is None and session.recipe.stated and small and not compiles
+    return job.capacity_bytes is None and session.recipe.stated and small and not session.compiles
 
 
 def _checked(session: Session) -> Session:
@@ -178,8 +177,11 @@ def _step(trainer: Trainer) -> None:
     raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS} steps, so there is no update to check.")
 
 
-def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, torch.Tensor]]) -> Update:
-    """This rank's parameters against the reference. Raises RankError if no rank has one of its parameters."""
+def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, torch.Tensor]]) -> Update | None:
+    """This rank's parameters against the reference; None if the reference changed nothing.
+
+    Raises RankError if no rank has one of its parameters.
+    """
     import torch
 
     own: dict[str, tuple[float, float, float]] = {}  # the norms of update, reference and difference
@@ -200,6 +202,8 @@ def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[
     update, expected, difference = (sum(norms[i] ** 2 for norms in own.values()) ** 0.5 for i in range(3))
     # A stage may have nothing to train. Then it must change nothing, by the measure of the whole model.
     whole = expected or sum(_norm(change) ** 2 for change in reference.change.values()) ** 0.5
+    if not whole:
+        return None  # emulated kernels compute nothing
     worst = sorted(own, key=lambda name: -own[name][2])[:NAMED]
     most = {name: round(1e6 * own[name][2] / (own[name][1] or whole)) for name in worst}
     return Update(update / LEARNING_RATE, difference / whole, most)

@@ -1,7 +1,9 @@
 """Compilation: torch.compile turns forward and backward into fused kernels (inductor; C++ on a CPU, Triton on a GPU).
 
-The first step compiles. It is a recorded one, so no timed step includes compiling. The counted step runs the model
-without the compiler, since dispatch modes cannot see compiled code. Dropout draws other numbers than without compile.
+The first step compiles, so no timed step includes it. On a CPU it is a recorded one. On a GPU the recorded steps follow
+it, since Inductor tries kernels there and allocates as much as the GPU's cache for each trial. The counted step runs
+the model without the compiler, since dispatch modes cannot see compiled code. Dropout draws other numbers than without
+compile.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """Attention: which kernel torch would select on a device, and what the kernel keeps.
 
 torch selects in aten/src/ATen/native/transformers/cuda/sdp_utils.cpp, the first of these that is possible:
+    cudnn       half precision, no dropout, no mask with a gradient, on Hopper and the B200's generation
     flash       half precision, no mask, Ampere and newer, a head of at most 256
     efficient   no grouped queries, with or without a mask; no bf16 before Ampere
     math        everything: the scores of all pairs of tokens are kept, in fp32 even of half precision
 
-Not modelled: on Hopper and on the B200's generation, torch first tries cuDNN's attention if cuDNN is newer than 9.15
-(check_prefer_cudnn_attention; the wheels of 2.11 and later have such a version). It keeps no scores either, but takes
-masks and has its own workspace. The trace uses the needs of flash or efficient instead.
+cuDNN's comes first if cuDNN is newer than 9.15 (check_prefer_cudnn_attention), which is so in the wheels of 2.11 and
+later. It keeps an fp32 number per query and two integers. Its workspace is its own secret, and not modelled.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 HALF = (torch.float16, torch.bfloat16)
-LARGEST_FLASH_HEAD = 256
+LARGEST_FLASH_HEAD = 256  # cuDNN's, too
+CUDNN_GENERATIONS = (9.0, 10.0)  # compute capabilities
 FLASH_MULTIPLE = 8  # flash pads a head to a multiple of it
 MASK_MULTIPLE = {2: 8, 4: 4}  # elements by element size: the efficient kernel needs rows aligned to 16 bytes
 
@@ -55,6 +56,13 @@ def fits_flash(query: torch.Tensor, mask: Any, newest: bool) -> bool:
     return newest and mask is None and query.dtype in HALF and query.shape[-1] <= LARGEST_FLASH_HEAD
 
 
+def fits_cudnn(query: torch.Tensor, mask: Any, dropout_p: float, capability: float | None) -> bool:
+    """Whether torch would select cuDNN's attention (can_use_cudnn_attention)."""
+    if capability not in CUDNN_GENERATIONS or query.dtype not in HALF or (mask is not None and mask.requires_grad):
+        return False
+    return dropout_p == 0 and query.shape[-1] % FLASH_MULTIPLE == 0 and query.shape[-1] <= LARGEST_FLASH_HEAD
+
+
 def fits_efficient(query: torch.Tensor, grouped: bool, newest: bool) -> bool:
     """Whether torch would select its efficient kernel (can_use_mem_efficient_attention), if flash does not fit."""
     return not grouped and (newest or query.dtype != torch.bfloat16)
@@ -72,7 +80,7 @@ def _dropout_of_bits() -> Iterator[None]:
         yield
 
 
-def cuda_kernels(recorder: Any, newest: bool) -> AbstractContextManager[Any]:
+def cuda_kernels(recorder: Any, newest: bool, capability: float | None) -> AbstractContextManager[Any]:
     """``scaled_dot_product_attention`` as torch computes it on CUDA."""
     plain = torch.nn.functional.scaled_dot_product_attention
 
@@ -91,6 +99,12 @@ def cuda_kernels(recorder: Any, newest: bool) -> AbstractContextManager[Any]:
             query, key, value = (one.to(dtype) for one in (query, key, value))
             if attn_mask is not None and attn_mask.is_floating_point():
                 attn_mask = attn_mask.to(dtype)
+        if fits_cudnn(query, attn_mask, dropout_p, capability):
+            keeps = torch.is_grad_enabled() and any(one.requires_grad for one in (query, key, value))
+            mask = _bias(query, key, attn_mask)
+            return torch.ops.aten._scaled_dot_product_cudnn_attention(
+                query, key, value, mask, keeps, dropout_p, is_causal, scale=scale
+            )[0]
         if fits_flash(query, attn_mask, newest):
             return _flash(query, key, value, dropout_p, is_causal, scale)
         if fits_efficient(query, enable_gqa, newest):
@@ -104,6 +118,7 @@ def cuda_kernels(recorder: Any, newest: bool) -> AbstractContextManager[Any]:
         with torch.autocast("cpu", enabled=False), sdpa_kernel(SDPBackend.MATH), _dropout_of_bits():
             return plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
+    recorder.rules[torch.ops.aten._scaled_dot_product_efficient_attention.default] = efficient_forward
     backward = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
     recorder.rules[backward] = flash_backward
     return mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attention)
@@ -130,6 +145,14 @@ def _bias(query: Any, key: Any, mask: Any) -> Any:
     if length % multiple and length > 1:
         mask = torch.nn.functional.pad(mask, (0, -length % multiple))[..., :length]
     return mask.expand(*query.shape[:-1], key.shape[-2])
+
+
+def efficient_forward(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """The efficient kernel keeps the seed and the offset of its dropout on the host, except in a graph
+    (transformers/cuda/attention.cu, _efficient_attention_forward).
+    """
+    out, *kept, seed, offset = func(*args, **kwargs)
+    return (out, *kept, torch.empty_like(seed, device="cpu"), torch.empty_like(offset, device="cpu"))
 
 
 def flash_backward(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:

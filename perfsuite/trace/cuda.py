@@ -18,7 +18,7 @@ import torch
 FP32 = (
     "exp", "expm1", "log", "log1p", "log2", "log10", "reciprocal", "rsqrt", "tan", "sinh", "cosh", "acos", "asin",
     "pow.Tensor_Scalar", "pow.Tensor_Tensor", "pow.Scalar", "softplus", "layer_norm", "native_layer_norm", "rms_norm",
-    "group_norm", "nll_loss", "nll_loss_nd", "cross_entropy_loss", "smooth_l1_loss", "huber_loss", "mse_loss",
+    "group_norm", "nll_loss", "nll_loss_nd", "smooth_l1_loss", "huber_loss", "mse_loss",
     "binary_cross_entropy_with_logits", "kl_div", "l1_loss", "logsumexp", "dist", "cdist", "norm.Scalar",
 )  # fmt: skip
 FP32_BY_DTYPE = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cumsum", "prod", "prod.dim_int")
@@ -26,8 +26,11 @@ FP32_BY_DTYPE = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cu
 
 @contextlib.contextmanager
 def autocast_lists(recorder: Any) -> Iterator[None]:
-    """CUDA's list of operators that run in fp32 under autocast."""
+    """CUDA's list of operators that run in fp32 under autocast. Cross entropy is on a CPU's list only: on CUDA, its
+    log_softmax is on this one.
+    """
     library = torch.library.Library("aten", "IMPL")
+    library.impl("cross_entropy_loss", torch.library.fallthrough_kernel, "AutocastCPU")
     for name in FP32:
         library.impl(name, _in_fp32(_overload(name)), "AutocastCPU")
     for name in FP32_BY_DTYPE:
@@ -70,6 +73,36 @@ def _asking_fp32(op: Any) -> Callable[..., Any]:
     return run
 
 
+@contextlib.contextmanager
+def softmax_widens(recorder: Any) -> Iterator[None]:
+    """CUDA's softmax reads half precision and writes fp32 in one kernel, and backward the other way round
+    (aten/src/ATen/native/SoftMax.cpp). On a CPU a copy in fp32 comes first.
+    """
+    library = torch.library.Library("aten", "IMPL")
+    for name in ("softmax.int", "log_softmax.int"):
+        library.impl(name, _softmax(getattr(torch.ops.aten, f"_{name.removesuffix('.int')}").default), "AutogradCPU")
+    backwards = (torch.ops.aten._softmax_backward_data.default, torch.ops.aten._log_softmax_backward_data.default)
+    recorder.rules |= dict.fromkeys((torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default), _widening)
+    recorder.rules |= dict.fromkeys(backwards, _narrowing)
+    yield
+
+
+def _softmax(kernel: Any) -> Callable[..., Any]:
+    def run(self: Any, dim: int, dtype: Any = None) -> Any:
+        widens = dtype == torch.float32 and self.dtype in (torch.bfloat16, torch.float16)
+        return kernel(self if widens or dtype is None else self.to(dtype), dim, widens)
+
+    return run
+
+
+def _widening(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    return torch.empty_like(args[0], dtype=torch.float32) if args[2] else func(*args, **kwargs)
+
+
+def _narrowing(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    return torch.empty_like(args[0], dtype=args[3])
+
+
 def dropout_keeps_bits(recorder: Any) -> AbstractContextManager[Any]:
     """CUDA's dropout is one kernel that keeps a mask of bool; a CPU's keeps one of the input's dtype."""
 
@@ -89,4 +122,18 @@ def optimizers_step_at_once(recorder: Any) -> AbstractContextManager[Any]:
     return mock.patch.object(optimizer, "_get_foreach_kernels_supported_devices", lambda: ["cpu"])
 
 
-PATCHES = (autocast_lists, dropout_keeps_bits, optimizers_step_at_once)
+@contextlib.contextmanager
+def layer_norms_keep_fp32(recorder: Any) -> Iterator[None]:
+    """CUDA's kernel keeps mean and reciprocal deviation in fp32 (aten/src/ATen/native/cuda/layer_norm_kernel.cu); a
+    CPU's keeps them in the parameters' dtype.
+    """
+    recorder.rules[torch.ops.aten.native_layer_norm.default] = _layer_norm
+    yield
+
+
+def _layer_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    out, *kept = func(*args, **kwargs)
+    return (out, *(_widen(one) for one in kept))
+
+
+PATCHES = (autocast_lists, dropout_keeps_bits, optimizers_step_at_once, layer_norms_keep_fp32, softmax_widens)

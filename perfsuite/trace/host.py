@@ -1,7 +1,8 @@
-"""Offload: distinguishes the host's memory from the device's.
+"""Distinguishes the host's memory from the device's.
 
-Fake tensors are all on a CPU. If a cell offloads, the device is "cpu:0" and the host "cpu", which torch treats as two
-devices. So libraries really move tensors, and an operator on tensors of both fails as it would with a GPU.
+Fake tensors are all on a CPU. If a cell is on CUDA, the device is "cpu:0" and the host "cpu", which torch treats as two
+devices. So libraries really move tensors, an operator on tensors of both fails as it would with a GPU, and what a
+library leaves on the host, such as AdamW its counters of steps, is not counted on the device.
 """
 
 from __future__ import annotations
@@ -17,7 +18,6 @@ import torch
 
 from perfsuite.rank.session import Session
 
-MOVES = {"offload_optimizer", "offload_parameters", "around"}  # fields of a recipe that move tensors to the host
 DEVICE = torch.device("cpu", 0)
 
 
@@ -66,16 +66,39 @@ def fsdp_builds_on_the_device(recorder: Any) -> AbstractContextManager[Any]:
     return mock.patch.object(_fully_shard, "_get_device_from_mesh", lambda _: DEVICE)
 
 
-def accelerator_is_apart(recorder: Any) -> AbstractContextManager[Any]:
-    """DeepSpeed asks its accelerator for the device's name and whether a tensor is on it."""
-    from deepspeed.accelerator import get_accelerator
+def fsdp1_computes_on_the_device(recorder: Any) -> AbstractContextManager[Any]:
+    """It takes the current device of torch.cpu, which has no index."""
+    from torch.distributed.fsdp import _init_utils
 
-    return mock.patch.multiple(
-        type(get_accelerator()),
-        current_device_name=lambda *_: str(DEVICE),
-        device_name=lambda *_: str(DEVICE),
-        on_accelerator=lambda _, tensor: not on_host(tensor),
-    )
+    return mock.patch.object(_init_utils, "_get_compute_device", lambda *_: DEVICE)
+
+
+def accelerate_prepares_on_the_device(recorder: Any) -> AbstractContextManager[Any]:
+    """Otherwise its ``prepare`` would move the model to the host."""
+    from accelerate import Accelerator
+
+    return mock.patch.object(Accelerator, "device", DEVICE)
+
+
+@contextlib.contextmanager
+def accelerator_is_apart(recorder: Any) -> Iterator[None]:
+    """DeepSpeed asks its accelerator for the device's name and whether a tensor is on it. A mesh is of all devices of a
+    kind.
+    """
+    from deepspeed.accelerator import get_accelerator
+    from torch.distributed import device_mesh
+
+    make: Any = device_mesh.init_device_mesh
+    with (
+        mock.patch.object(device_mesh, "init_device_mesh", lambda _, *args, **more: make(DEVICE.type, *args, **more)),
+        mock.patch.multiple(
+            type(get_accelerator()),
+            current_device_name=lambda *_: str(DEVICE),
+            device_name=lambda *_: str(DEVICE),
+            on_accelerator=lambda _, tensor: not on_host(tensor),
+        ),
+    ):
+        yield
 
 
 PATCHES = (told_apart, literals_reach_the_device, hosts_step_one_by_one)

@@ -58,7 +58,7 @@ CPU: tuple[Patch, ...] = (
     kernels.matmuls_repack,
     kernels.elementwise_kernels_convert,
 )
-CUDA: tuple[Patch, ...] = (*cuda.PATCHES, streams.streams_have_pools)
+CUDA: tuple[Patch, ...] = (*host.PATCHES, *cuda.PATCHES, streams.streams_have_pools)
 
 
 def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
@@ -75,13 +75,13 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
     yield from CPU if job.job.device == "cpu" else CUDA
     if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them
         newest = job.capability is None or job.capability >= AMPERE
-        yield functools.partial(attention.cuda_kernels, newest=newest)
-    sets = {field for choice in session.strategy.choices for field, value in choice.technique.sets.items() if value}
-    offloads = job.job.device != "cpu" and bool(sets & host.MOVES)
-    if offloads:
-        yield from host.PATCHES
+        yield functools.partial(attention.cuda_kernels, newest=newest, capability=job.capability)
         if dtensors:
             yield host.fsdp_builds_on_the_device
+        if engine.name == "fsdp1":
+            yield host.fsdp1_computes_on_the_device
+        if any("accelerate" in choice.technique.packages for choice in session.strategy.choices):
+            yield host.accelerate_prepares_on_the_device
     if "deepspeed" in engine.packages:
         from perfsuite.trace import deepspeed
 
@@ -89,7 +89,6 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
         if job.job.device != "cpu":
             yield deepspeed.devices_have_half_precision
             yield deepspeed.devices_have_streams
-        if offloads:
             yield host.accelerator_is_apart
 
 

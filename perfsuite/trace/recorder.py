@@ -43,7 +43,7 @@ class Recorder(TorchDispatchMode):
         self.operation = ""
         self.stream = 0
         self.in_attention = False
-        self.on_host: Callable[[torch.Tensor], bool] = lambda _: False  # without offload
+        self.on_host: Callable[[torch.Tensor], bool] = lambda _: False  # on a CPU
         self._live: dict[int, tuple[int, Any]] = {}  # by address of the storage's implementation
         self._sizes: dict[int, int] = {}
         self._makers: dict[int, str] = {}

@@ -15,6 +15,7 @@ PHASES = (
     "join",
     "build",
     "prepare",
+    "compile",
     "turn",
     "batch",
     "forward",
