@@ -53,8 +53,8 @@ QUESTIONS = (
     Question(
         "BLOOM-560m on two T4: ZeRO-2 or ZeRO-3, by batch? Offload? FSDP?",
         ((f"{FIT} -b 1", 99), (f"{FIT} -b 8", 99), (PLAN_BLOOM.format("560m", 16, 6), 99)),
-        "The links are PCIe, so messages take most of a step with one sample. ZeRO-2 then waits for the host too, which "
-        "ZeRO-3 hides in its gathers. With eight samples ZeRO-2 is faster: it sends less. FSDP reduces in fp32, so it "
+        "The links are PCIe, so messages take most of a step with one sample. ZeRO-2 then waits for the host too; "
+        "ZeRO-3 hides that in its gathers. With eight samples ZeRO-2 is faster. FSDP reduces in fp32, so it "
         "sends more than ZeRO-3. The last table has the optimizer on the host: its Adam makes the step longer.",
     ),
     Question(
