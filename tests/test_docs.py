@@ -31,6 +31,7 @@ GENERATED = {
     "replay.md": "perfsuite replay",
     "support.md": "perfsuite support run",
     "time_published.md": "python benchmarks/time_published.py",
+    "time_seeds.md": "python benchmarks/time_seeds.py",
     "transformers_ladder.md": "perfsuite ladder publish",
 }
 # Their sentences are lists of what was found, or errors that others' packages raise.
