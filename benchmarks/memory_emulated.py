@@ -95,7 +95,7 @@ def difference(line: Line, prediction: Prediction) -> str:
 def main() -> int:
     """Measure what is not measured yet, predict, compare."""
     catalog = Catalog()
-    names = sys.argv[1:] or CELLS
+    names = [parse_cell(name, catalog).id for name in sys.argv[1:] or CELLS]
     lines = known()
     missing = [name for name in names if name not in lines]
     if missing and "PERFSUITE_EMULATED" in os.environ:

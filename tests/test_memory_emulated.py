@@ -15,7 +15,7 @@ from perfsuite.rank.main import _kinds
 LINES = Path(__file__).parents[1] / "docs" / "memory_emulated.jsonl"
 CELLS = {
     "scalars of AdamW and of attention's dropout on the host": "gpt2_tiny-single+bf16-h100_x1",
-    "statistics of layer norms in fp32": "bloom_tiny-single+pure_bf16-h100_x1",
+    "statistics of layer norms in fp32": "gpt2_tiny-zero2+bf16-h100_x2",
     "a log_softmax from bf16 to fp32": "t5_tiny-single+bf16-h100_x1",
     "cuDNN's attention": "llama_tiny-single+bf16-h100_x1",
 }
