@@ -4,7 +4,6 @@ Who came first is served first: a cell that waits for eight GPUs is not passed b
 """
 
 import contextlib
-import fcntl
 import os
 import tempfile
 import threading
@@ -49,6 +48,8 @@ def _turn(folder: Path, queue: str) -> Iterator[None]:
     """Wait until all that queued earlier have been served. A place in the queue is a locked file; if its owner dies, it
     is no longer locked.
     """
+    import fcntl  # missing on Windows, where baselines can still be read
+
     descriptor, part = tempfile.mkstemp(prefix="part-", dir=folder)
     fcntl.flock(descriptor, fcntl.LOCK_EX)
     mine = folder / f"queue-{queue}-{time.monotonic_ns():020d}-{threading.get_native_id()}"
@@ -64,6 +65,8 @@ def _turn(folder: Path, queue: str) -> Iterator[None]:
 
 def _waits(place: Path) -> bool:
     """Whether its owner lives; removes the place if not."""
+    import fcntl
+
     with contextlib.suppress(FileNotFoundError), place.open() as file:
         try:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)

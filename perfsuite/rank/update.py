@@ -177,10 +177,9 @@ def _step(trainer: Trainer) -> None:
     raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS} steps, so there is no update to check.")
 
 
-def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, torch.Tensor]]) -> Update | None:
-    """This rank's parameters against the reference; None if the reference changed nothing.
-
-    Raises RankError if no rank has one of its parameters.
+def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, torch.Tensor]]) -> Update:
+    """This rank's parameters against the reference. Raises RankError if no rank has one of its parameters, or if the
+    reference changed nothing.
     """
     import torch
 
@@ -203,7 +202,7 @@ def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[
     # A stage may have nothing to train. Then it must change nothing, by the measure of the whole model.
     whole = expected or sum(_norm(change) ** 2 for change in reference.change.values()) ** 0.5
     if not whole:
-        return None  # emulated kernels compute nothing
+        raise RankError("One step of the reference changes no parameter, so the update cannot be compared with it.")
     worst = sorted(own, key=lambda name: -own[name][2])[:NAMED]
     most = {name: round(1e6 * own[name][2] / (own[name][1] or whole)) for name in worst}
     return Update(update / LEARNING_RATE, difference / whole, most)
