@@ -2,24 +2,16 @@
 
 import msgspec
 import pytest
+import test_predicted_gate
 
 from perfsuite.cell import parse_cell
 from perfsuite.predict import memory
 from perfsuite.records.prediction import Prediction
 from perfsuite.trace.tracing import job_of, trace
 from perfsuite.wire.failure import Failure
-from perfsuite.wire.trace import Trace, TraceMark
 
 CELLS = ("gpt2_tiny-fsdp2+bf16-rtx3090_x2", "gpt2_tiny-fsdp2+bf16-rtx3090_x3")
-BATCH = Trace(
-    events=[(-1, 0, 0, 0)],
-    labels=[""],
-    marks=[TraceMark(phase="batch", named={})],
-    versions={},
-    seconds=0.0,
-    rss_bytes=0,
-    setup="the same",
-)
+BATCH = msgspec.structs.replace(test_predicted_gate.BATCH, setup="the same")
 
 
 @pytest.fixture(scope="module")
