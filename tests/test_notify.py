@@ -58,6 +58,14 @@ def test_what_is_gone_is_closed(forge, tmp_path, monkeypatch):
     assert forge.comments == [(1, "It is gone. https://forge/lab/code/actions/runs/7")]
 
 
+def test_what_got_better_needs_no_issue(forge, tmp_path):
+    """It is proposed as a baseline; and a regression that turned into an improvement is gone."""
+    tell(tmp_path, result(FATTER))
+    tell(tmp_path, result(19 * GIB))
+
+    assert forge.open() == []
+
+
 @pytest.mark.parametrize(
     "later", [(), (result(GOOD, "other-zero3-cpu_x2"),), (result(new=measurement(failure=KILLED, outcome="failed")),)]
 )

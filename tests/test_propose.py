@@ -172,3 +172,10 @@ def test_without_a_forge_it_prints(repository, forge, capsys):
     assert sorted(capsys.readouterr().out.split("\n")) == ["", f"improved {CELL}", f"new {NEW}"]
     assert propose(repository, options=()) == 0
     assert capsys.readouterr().out == "Nothing to propose.\n"
+
+
+def test_a_night_without_reports_is_an_error(repository, forge, tmp_path, capsys):
+    """Nothing arrived is not the same as nothing is new: the pull request stays as it is."""
+    (tmp_path / "empty").mkdir()
+    assert main(["propose", str(tmp_path / "empty"), "--github", "lab/code"]) == 2
+    assert "empty has no report of pytest --perf-report" in capsys.readouterr().err

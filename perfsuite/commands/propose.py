@@ -12,7 +12,7 @@ from perfsuite.commands._forge import add_github, address_of_run, api_of, token_
 from perfsuite.commands._reports import files_of, read_run
 from perfsuite.errors import UsageError
 from perfsuite.gate.store import Store
-from perfsuite.measure.changes import git
+from perfsuite.measure.changes import git, listed
 from perfsuite.measure.gatekeeper import commit_of
 from perfsuite.news import proposal
 from perfsuite.news.forge import opened
@@ -34,7 +34,9 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what is proposed, and keep the pull request up to date. The working tree is not changed."""
     token = token_of("contents and pull requests") if arguments.github else ""
     catalog, store = catalog_of(arguments), store_of(arguments)
-    reports = itertools.chain.from_iterable(map(files_of, arguments.reports))
+    reports = list(itertools.chain.from_iterable(map(files_of, arguments.reports)))
+    if not reports:
+        raise UsageError(f"{listed(arguments.reports)} has no report of pytest --perf-report (.jsonl).")
     made = proposal.Proposal.of(result for report in reports for result in read_run(report)[0])
     for cell, result in made.accepted.items():
         if store.load(cell) != result.baseline:
