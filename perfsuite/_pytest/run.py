@@ -7,6 +7,7 @@ import dataclasses
 import functools
 import os
 import shlex
+import time
 from collections import Counter
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +16,7 @@ import msgspec
 import pytest
 
 from perfsuite._pytest.cells import catalog_of, cell_of
+from perfsuite._pytest.choosing import choose
 from perfsuite._pytest.clock import give_clock, replay
 from perfsuite._pytest.options import Options
 from perfsuite._pytest.results import attach, leave, measured, predicted, without_measurement
@@ -33,6 +35,7 @@ from perfsuite.launch.places import place_of
 from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.changes import lacks_code, listed
 from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
+from perfsuite.measure.past import History, read_history
 from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
 from perfsuite.records import codec
@@ -42,6 +45,7 @@ from perfsuite.report.live import LiveLine
 from perfsuite.report.predicted import line as predicted_line
 from perfsuite.report.summary import line
 from perfsuite.report.verdict import render
+from perfsuite.units import show_rough
 
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
@@ -113,7 +117,11 @@ class PerfRun:
         self.cells = 1  # in this run: the error rates are for all of them together
         self.left_out: list[str] = []  # cells' tests that were deselected
         self.unwritten = ""  # why the report was not written
+        self.history = History()
         self.pace = Pace({})
+        self.notes: list[str] = []  # what was not chosen, and why
+        self.emptied = False  # whether no cell was chosen
+        self.begin = time.monotonic()
         self.live = LiveLine(self.options.settings.all_steps_of, lambda: str(self.pace), quiet=self.verbose)
 
     @property
@@ -159,6 +167,9 @@ class PerfRun:
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test if the hardware is absent."""
         cell: Cell = request.param
+        budget = self.options.budget
+        if budget and time.monotonic() - self.begin > budget:
+            pytest.skip(f"the {show_rough(budget)} of --perf-budget are used up")
         reason = absent = self.place.why_absent(cell.hardware, self.catalog)
         if absent and self.config.getoption("--perf-predict"):
             return PerfCell(cell, self, request, absent)
@@ -213,7 +224,8 @@ class PerfRun:
                 gatekeeper = dataclasses.replace(gatekeeper, command=self._collects(request), trial=trial)
             elif not turns:
                 raise UsageError("--perf-against takes turns on one machine, not on the nodes of a cluster.")
-            result = gatekeeper.hold(cell)
+            begin = time.monotonic()
+            result = msgspec.structs.replace(gatekeeper.hold(cell), seconds=round(time.monotonic() - begin, 3))
         except NotAccepted as error:
             return error.result
         except PerfsuiteError as error:
@@ -226,7 +238,8 @@ class PerfRun:
 
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Count the cells, and give each item that uses pytest-benchmark a clock of its own."""
+        """Choose the cells, after -k has, and count them. Give each item that uses pytest-benchmark its own clock."""
+        self._choose(items)
         self.cells = len(items)
         if not self.config.pluginmanager.hasplugin("benchmark"):
             return
@@ -234,11 +247,36 @@ class PerfRun:
             if "benchmark" in getattr(item, "fixturenames", ()) and FIXTURE in getattr(item, "fixturenames", ()):
                 give_clock(item)
 
+    def _choose(self, items: list[pytest.Item]) -> None:
+        """Deselect what --perf-changed, --perf-shard and --perf-budget leave out."""
+        options, cells = self.options, [cell.id for item in items if (cell := cell_of(item))]
+        asked = options.changed or options.shard or options.budget
+        try:
+            self.history = read_history(cells, self.store, options.history)
+            if not asked:
+                return
+            kept, self.notes = choose(items, options, self.history, self.catalog, self.store, self.config)
+        except PerfsuiteError as error:
+            if asked or options.history:
+                raise pytest.UsageError(str(error)) from error
+            return  # only the time that is left is not known then
+        self.emptied = not kept and bool(items)
+        chosen = set(kept)
+        if gone := [item for item in items if item not in chosen]:
+            self.config.hook.pytest_deselected(items=gone)
+        items[:] = kept
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """What was left out, and why."""
+        return self.notes
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count what is ahead. Build the environment of --perf-against before any cell: if it cannot be built, none can
         be compared.
         """
-        self.pace = Pace({item.nodeid: None for item in session.items})
+        self.begin = time.monotonic()
+        cells = {item.nodeid: cell_of(item) for item in session.items}
+        self.pace = Pace({name: self.history.of(cell.id).seconds if cell else None for name, cell in cells.items()})
         if session.items and self.changes and not (session.config.option.collectonly or _is_worker(session.config)):
             try:
                 against = self.gatekeeper
@@ -318,7 +356,7 @@ class PerfRun:
             terminalreporter.write_line(self.unwritten, red=True)
         if self.results or self.predicted or self.skipped:
             terminalreporter.section("training performance")
-        elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword:
+        elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword and not self.emptied:
             near = hint(self.config.option.keyword, self.left_out) if self.left_out else ""  # none with xdist
             terminalreporter.write_line(f"-k selects no cell.{near}")
         write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
@@ -340,6 +378,8 @@ class PerfRun:
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """End the rank servers; write the report completely or not at all. If nothing ran, the last report stays."""
         self.live.clear()
+        if self.emptied and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            session.exitstatus = pytest.ExitCode.OK  # that there is nothing to run is an answer
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
         lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])

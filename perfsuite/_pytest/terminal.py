@@ -13,6 +13,7 @@ from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.life import moved
 from perfsuite.report.predicted import render_predicted
 from perfsuite.report.summary import WIDTH, asides, render_summary
+from perfsuite.units import show_rough
 
 
 class Pace:
@@ -49,16 +50,8 @@ class Pace:
             return ""
         seconds = self.seconds_left(time.monotonic() - self._begin) if self._left else None
         return f"{self._all - len(self._left)}/{self._all}" + (
-            "" if seconds is None else f", about {_rough(seconds)} left"
+            "" if seconds is None else f", about {show_rough(seconds)} left"
         )
-
-
-def _rough(seconds: float) -> str:
-    """``40 s``, ``3 min``, ``2 h 10 min``."""
-    if seconds < 90:
-        return f"{max(1, round(seconds))} s"
-    minutes = round(seconds / 60)
-    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def width_of(reporter: Any) -> int:

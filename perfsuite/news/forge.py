@@ -38,8 +38,8 @@ def opened(repository: str, token: str, api: str) -> Iterator[Any]:
     from github import Auth, Github, GithubException
     from requests import RequestException
 
-    pauses = {"seconds_between_requests": PAUSE / 4, "seconds_between_writes": PAUSE}
-    hub = Github(base_url=api, auth=Auth.Token(token), retry=2, **pauses)
+    auth, between = Auth.Token(token), PAUSE / 4
+    hub = Github(base_url=api, auth=auth, retry=2, seconds_between_requests=between, seconds_between_writes=PAUSE)
     try:
         yield hub.get_repo(repository)
     except GithubException as error:
