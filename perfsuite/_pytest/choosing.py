@@ -64,7 +64,7 @@ def _changed(
         f"--perf-changed={since}: {left_out} of {_cells(len(items))} left out: nothing that they import has changed "
         f"since {changed.base}"
     ]
-    notes += [f"  {_cells(count)} run: {why}" for why, count in reasons.most_common(MOST_REASONS)]
+    notes += [f"  {_cells(count)} to run: {why}" for why, count in reasons.most_common(MOST_REASONS)]
     if len(reasons) > MOST_REASONS:
         notes.append(f"  … and {len(reasons) - MOST_REASONS} more reasons")
     return kept, notes

@@ -8,6 +8,7 @@ import ast
 import functools
 import hashlib
 import itertools
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
@@ -57,7 +58,7 @@ def unpack(imports: Mapping[str, str]) -> dict[str, str]:
     return {
         str(PurePosixPath(folder, name)): found
         for folder, text in imports.items()
-        for name, _, found in (one.rpartition(":") for one in text.split())
+        for name, found in re.findall(r"(.+?):([0-9a-f]+)(?: |$)", text)
     }
 
 
