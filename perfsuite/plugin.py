@@ -26,6 +26,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--perf-update", type=_consents, metavar="|".join(UPDATES), help=_UPDATE_HELP)
     group.addoption("--perf-reason", default="", metavar="TEXT", help=_REASON_HELP)
     group.addoption("--perf-against", metavar="REF", help=_AGAINST_HELP)
+    group.addoption("--perf-changed", nargs="?", const="HEAD", metavar="REF", help=_CHANGED_HELP)
+    group.addoption("--perf-shard", metavar="N/COUNT", help=_SHARD_HELP)
+    group.addoption("--perf-budget", metavar="TIME", help=_BUDGET_HELP)
     for name, kind, text in SETTINGS:
         metavar = name.upper()
         parser.addini(f"perf_{name}", f"{text} Option: --perf-{name.replace('_', '-')}.", default=None)
@@ -47,6 +50,12 @@ _AGAINST_HELP = (
     "Compare every cell with another environment in this run, not with its baseline: a git revision, "
     "'transformers==5.22.0', or a file of constraints."
 )
+_CHANGED_HELP = (
+    "Run only the cells that a change since the git revision (HEAD) can reach: in a file that they import, their "
+    "definitions, their tests, or a library's release. A cell without a record of its imports runs."
+)
+_SHARD_HELP = "Run one share of the cells, e.g. 2/8; the shares cost about the same by the recorded times."
+_BUDGET_HELP = "Run the cells that tell most per minute, by their history, until a time is used up, e.g. 20min."
 _REASON_HELP = (
     "Why the baselines change, for the ledger (ledger.jsonl next to them). --perf-update=regressed and all need it, "
     "since they may lower the bar. times needs it if the environment differs from that of the stored times."
@@ -101,6 +110,8 @@ def pytest_configure(config: pytest.Config) -> None:
         from perfsuite._pytest.run import PerfRun
 
         config.pluginmanager.register(PerfRun(config), "perfsuite.session")
+    elif asked := next((name for name in ("changed", "shard", "budget") if config.getoption(f"--perf-{name}")), ""):
+        raise pytest.UsageError(f"--perf-{asked} needs --perf: without it no cell runs.")
     elif config.getoption("--perf-predict"):
         raise pytest.UsageError("--perf-predict needs --perf: without it no cell is collected.")
     elif config.getoption("--perf-update") or config.getoption("--perf-reason"):

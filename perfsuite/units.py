@@ -40,6 +40,19 @@ def parse_days(text: str) -> float:
     return days
 
 
+def parse_duration(text: str) -> float:
+    """Return the seconds that e.g. ``20min``, ``90s`` or ``1.5 h`` stands for. Raises UsageError for others.
+
+    A bare number is refused, since 20 may mean minutes or seconds.
+    """
+    units = {"s": 1.0, "min": 60.0, "h": 3600.0}
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([a-z]+)\s*", text)
+    seconds = float(match[1]) * units.get(match[2], 0.0) if match else 0.0
+    if not 0 < seconds < math.inf:
+        raise UsageError(f"{text[:80]!r} is not a duration: write a number and a unit of s, min, h, e.g. 20min.")
+    return seconds
+
+
 def show_bytes(count: float) -> str:
     """``1610612736`` → ``1.50 GiB``; below one GiB in MiB, and so on down to bytes."""
     for unit in ("GiB", "MiB", "KiB"):
@@ -71,6 +84,14 @@ def show_time(seconds: float) -> str:
 def show_cost(seconds: float) -> str:
     """``6.259`` → ``6.3 s``: a cost, whose milliseconds do not matter."""
     return f"{seconds:,.1f} s"
+
+
+def show_rough(seconds: float) -> str:
+    """``40 s``, ``3 min``, ``2 h 10 min``: how long something takes, as a clock on a wall would tell."""
+    if seconds < 90:
+        return f"{max(1, round(seconds))} s"
+    minutes = round(seconds / 60)
+    return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def show_duration(seconds: float, uncertainty_seconds: float | None) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 import package_index
 import pytest
 from faults import named
+from forge_server import forge  # noqa: F401  a fixture
 from hypothesis import HealthCheck, settings
 from package_index import Index, Upload
 

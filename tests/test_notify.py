@@ -1,10 +1,6 @@
 """``perfsuite notify``: one issue for each regression, against a stand-in of GitHub's API and of a webhook."""
 
-import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 import pytest
@@ -19,81 +15,7 @@ from perfsuite.upgrade.effects import OUTCOME, Effect, Finding
 from perfsuite.upgrade.outcome import UpgradeReport
 
 PEAK = f"{CELL} peak_memory_bytes"
-TOKEN = "secret"
 HOSTILE = "<!-- perfsuite other --> <img src=x> ```\n@octocat"
-
-
-class Forge(ThreadingHTTPServer):
-    """GitHub's API for the issues of one repository, two to a page, and a webhook under ``/hook``."""
-
-    def __init__(self):
-        super().__init__(("127.0.0.1", 0), Answer)
-        self.issues, self.comments, self.messages = [], [], []
-        self.url = f"http://127.0.0.1:{self.server_address[1]}"
-
-    def open(self):
-        return [issue for issue in self.issues if issue["state"] == "open"]
-
-
-class Answer(BaseHTTPRequestHandler):
-    def do(self):
-        forge, parts = self.server, urlsplit(self.path)
-        content = json.loads(self.rfile.read(int(self.headers.get("Content-Length", 0))) or "null")
-        if parts.path == "/hook":
-            forge.messages.append(content)
-            return self.say({})
-        if self.headers.get("Authorization") != f"token {TOKEN}":
-            return self.say({"message": "Bad credentials"}, 401)
-        if parts.path == "/repos/lab/code":
-            return self.say({"url": f"{forge.url}/repos/lab/code", "full_name": "lab/code"})
-        if parts.path == "/repos/lab/code/issues" and self.command == "GET":
-            return self.page([one for one in forge.open() if {"name": "perfsuite"} in one["labels"]], parts)
-        if parts.path == "/repos/lab/code/issues":
-            number = len(forge.issues) + 1
-            issue = {"number": number, "state": "open", "url": f"{forge.url}{parts.path}/{number}", **content}
-            issue["labels"] = [{"name": name} for name in content["labels"]]
-            forge.issues.append(issue)
-            return self.say(issue, 201)
-        number, *rest = parts.path.removeprefix("/repos/lab/code/issues/").split("/")
-        if rest:
-            forge.comments.append((int(number), content["body"]))
-            return self.say({"body": content["body"]}, 201)
-        forge.issues[int(number) - 1] |= content
-        return self.say(forge.issues[int(number) - 1])
-
-    do_GET = do_POST = do_PATCH = do  # noqa: N815 the names that http.server calls
-
-    def page(self, found, parts):
-        number = int(parse_qs(parts.query).get("page", ["1"])[0])
-        link = f'<{self.server.url}{parts.path}?page={number + 1}>; rel="next"'
-        self.say(found[2 * number - 2 : 2 * number], head={"Link": link} if len(found) > 2 * number else {})
-
-    def say(self, content, status=200, head=()):
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        for name, value in {"Content-Type": "application/json", "Content-Length": str(len(body)), **dict(head)}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_):
-        pass
-
-
-@pytest.fixture
-def forge(monkeypatch):
-    server = Forge()
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    for name in ("GITHUB_SERVER_URL", "GITHUB_REPOSITORY", "GITHUB_RUN_ID"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr("perfsuite.news.forge.PAUSE", 0)
-    monkeypatch.setenv("GITHUB_API_URL", server.url)
-    monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
-    yield server
-    server.shutdown()
-    server.server_close()
-    thread.join()
 
 
 def result(peak=None, cell=CELL, new=None, updated=""):
@@ -134,6 +56,14 @@ def test_what_is_gone_is_closed(forge, tmp_path, monkeypatch):
 
     assert forge.open() == []
     assert forge.comments == [(1, "It is gone. https://forge/lab/code/actions/runs/7")]
+
+
+def test_what_got_better_needs_no_issue(forge, tmp_path):
+    """It is proposed as a baseline; and a regression that turned into an improvement is gone."""
+    tell(tmp_path, result(FATTER))
+    tell(tmp_path, result(19 * GIB))
+
+    assert forge.open() == []
 
 
 @pytest.mark.parametrize(
@@ -262,14 +192,44 @@ def test_hostile_text_stays_text(forge, tmp_path):
     assert re.search(r"\n(````+)text\n.*octocat\n\1", body, re.DOTALL)
 
 
-def test_the_webhook_gets_one_message(forge, tmp_path):
-    """And none if nothing is red."""
-    options = ("--webhook", f"{forge.url}/hook")
-    tell(tmp_path, result(FATTER), options=options)
-    tell(tmp_path, result(GOOD), options=options)
+@pytest.mark.parametrize("issues", [(), ("--github", "lab/code")], ids=["alone", "with issues"])
+def test_the_webhook_gets_each_news_once(forge, tmp_path, issues):
+    """When it is red for the first time and when it is gone; the same night twice is one message."""
+    options = (*issues, "--webhook", f"{forge.url}/hook")
+    for peak in (FATTER, FATTER, 23 * GIB, GOOD, GOOD):
+        assert tell(tmp_path, result(peak), options=options) == 0
 
-    assert [message["text"].splitlines()[0] for message in forge.messages] == ["perfsuite:"]
-    assert "peak memory +10.0 %" in forge.messages[0]["text"]
+    assert [message["text"].splitlines()[:2] for message in forge.messages] == [
+        ["perfsuite: 1 red", f"red: {CELL}: peak memory +10.0 % (regressed)"],
+        ["perfsuite: 1 gone", f"gone: {CELL}: peak memory +{'15.0' if issues else '10.0'} % (regressed)"],
+    ]
+
+
+def test_a_message_that_was_not_sent_is_sent_next_time(forge, tmp_path):
+    """A server that is down for a night loses nothing."""
+    assert tell(tmp_path, result(FATTER), options=("--webhook", f"{forge.url}/nothing")) == 2
+    assert tell(tmp_path, result(FATTER), options=("--webhook", f"{forge.url}/hook")) == 0
+    assert len(forge.messages) == 1
+
+
+def test_plain_json_has_keys_and_titles(forge, tmp_path):
+    """For a program that wants no text."""
+    tell(tmp_path, result(FATTER), options=("--webhook", f"{forge.url}/hook", "--webhook-format", "json"))
+
+    title = f"{CELL}: peak memory +10.0 % (regressed)"
+    assert forge.messages == [{"new": [{"key": PEAK, "title": title}], "gone": [], "run": ""}]
+
+
+def test_the_address_of_the_webhook_is_in_a_variable(forge, tmp_path, monkeypatch, capsys):
+    """Neither the command line nor a message has it; an empty one is an error."""
+    monkeypatch.setenv("SLACK_URL", f"{forge.url}/hook")
+    assert tell(tmp_path, result(FATTER), options=("--webhook", "env:SLACK_URL")) == 0
+    assert len(forge.messages) == 1
+    assert forge.url not in "".join(capsys.readouterr())
+    assert [path.name for path in (tmp_path / "cache").rglob("*") if "hook/" in path.name] == []
+    monkeypatch.setenv("SLACK_URL", "")
+    assert tell(tmp_path, result(FATTER), options=("--webhook", "env:SLACK_URL")) == 2
+    assert "takes its address from SLACK_URL, but that variable is empty" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -292,7 +252,7 @@ def test_a_refusal_of_the_server_is_one_sentence(forge, tmp_path, monkeypatch, c
     monkeypatch.setenv("GITHUB_TOKEN", "wrong")
     assert tell(tmp_path, result(FATTER)) == 2
     error = capsys.readouterr().err
-    assert "refuses the issues of lab/code: 401 Bad credentials." in error
+    assert "refuses a request for lab/code: 401 Bad credentials." in error
     assert "wrong" not in error
 
 

@@ -13,22 +13,28 @@ from perfsuite._pytest.settings import LAUNCHERS, TRIALS
 from perfsuite.errors import UsageError
 from perfsuite.gate.judge import NEED_A_REASON
 from perfsuite.gate.noise import LAUNCHES
+from perfsuite.measure.choice import parse_shard
 from perfsuite.measure.runner import Settings, check_settings
 from perfsuite.paths import check_output
-from perfsuite.units import parse_bytes
+from perfsuite.units import parse_bytes, parse_duration
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
     """``update`` is the consent to change baselines, None for none; ``report`` the file for results. ``tolerance`` is
     None for that of the hardware's class. ``against`` names the environment that cells are compared with instead of
-    their baselines. ``fail_open`` makes a cell fail if its time cannot be decided.
+    their baselines. ``changed`` is a git revision, ``shard`` a number and how many there are, ``budget`` are seconds,
+    and ``history`` the earlier reports. ``fail_open`` makes a cell fail if its time cannot be decided.
     """
 
     settings: Settings
     tolerance: float | None
     trial: str
     against: str | None
+    changed: str | None
+    shard: tuple[int, int] | None
+    budget: float | None
+    history: list[Path]
     fail_open: bool
     launches: int
     report: Path | None
@@ -45,6 +51,10 @@ class Options:
             tolerance=tolerance,
             trial=_one_of(config, "trial", TRIALS),
             against=config.getoption("--perf-against"),
+            changed=config.getoption("--perf-changed"),
+            shard=parse_shard(text) if (text := config.getoption("--perf-shard")) else None,
+            budget=parse_duration(text) if (text := config.getoption("--perf-budget")) else None,
+            history=_history(config),
             fail_open=_one_of(config, "open", ("pass", "fail")) == "fail",
             launches=LAUNCHES if launches is None else launches,
             report=_report(config),
@@ -97,6 +107,17 @@ def settings_of(config: pytest.Config) -> Settings:
     )
     check_settings(settings)
     return settings
+
+
+def _history(config: pytest.Config) -> list[Path]:
+    """The reports. Raises UsageError if there are none."""
+    name = setting(config, "history")
+    path = Path(config.invocation_params.dir, name) if name else None
+    if path is None:
+        return []
+    if not path.exists():
+        raise UsageError(f"--perf-history names {path}, which does not exist.")
+    return sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
 
 
 def _report(config: pytest.Config) -> Path | None:

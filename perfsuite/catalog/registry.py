@@ -58,6 +58,7 @@ class Catalog:
     folders: tuple[Path, ...] = ()
     extra_models: tuple[Model, ...] = ()
     _loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
+    origins: dict[tuple[str, str], str] = field(default_factory=dict)  # the file of each (kind, name) in _loaded
 
     def all(self, kind: str) -> dict[str, Any]:
         """All definitions of a kind by name, in the order of their files."""
@@ -70,6 +71,7 @@ class Catalog:
                 if item.name in definitions:
                     raise FileError(f"{origin} defines the {kind} {item.name!r} again; give it another name.")
                 definitions[item.name] = item
+                self.origins[kind, item.name] = origin
             self._loaded[kind] = definitions
         return self._loaded[kind]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from perfsuite.commands._base import add_catalog, catalog_of
 from perfsuite.commands._reports import files_of, read_run
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.report.markdown import SUCCESS, passes, render_markdown
+from perfsuite.report.markdown import SUCCESS, passes, render_brief, render_markdown
 
 HELP = "The verdicts of reports as Markdown; red ones fail."
 
@@ -19,6 +19,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("reports", type=Path, nargs="*", metavar="REPORT.jsonl", help=text)
     text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red, whatever the reports say."
     parser.add_argument("--conclusion", default=SUCCESS, metavar="WORD", help=text)
+    parser.add_argument("--brief", action="store_true", help="At most 20 lines: what is red, and by how much.")
     add_catalog(parser)
 
 
@@ -31,6 +32,9 @@ def run(arguments: argparse.Namespace) -> int:
         here, not_here = read_run(report)
         measured += here
         predicted += not_here
-    metrics = catalog.all("metric").values()
-    sys.stdout.write(render_markdown(measured, predicted, metrics, arguments.conclusion))
+    if arguments.brief:
+        text = render_brief(measured, predicted, arguments.conclusion)
+    else:
+        text = render_markdown(measured, predicted, catalog.all("metric").values(), arguments.conclusion)
+    sys.stdout.write(text)
     return 0 if passes(measured, predicted, arguments.conclusion) else 1

@@ -4,7 +4,9 @@ An issue bears a label, and its regression's key in a comment that no reader see
 alone. PyGithub talks to the server.
 """
 
+import contextlib
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,32 +26,33 @@ class Done:
     what: str
     title: str
     number: int | None = None
+    key: str = ""
 
     def __str__(self) -> str:
         return f"{self.what} {'' if self.number is None else f'#{self.number} '}{self.title}"
 
 
-def keep_issues(news: News, repository: str, token: str, api: str, run: str = "") -> list[Done]:
-    """Bring the repository's issues up to date. ``run`` is the address of the run, for the reader.
-
-    Raises UsageError if the server refuses it or does not answer.
-    """
+@contextlib.contextmanager
+def opened(repository: str, token: str, api: str) -> Iterator[Any]:
+    """The repository, as PyGithub knows it. Raises UsageError if the server refuses a request or does not answer."""
     from github import Auth, Github, GithubException
     from requests import RequestException
 
-    hub = Github(base_url=api, auth=Auth.Token(token), retry=2, seconds_between_writes=PAUSE)
+    auth, between = Auth.Token(token), PAUSE / 4
+    hub = Github(base_url=api, auth=auth, retry=2, seconds_between_requests=between, seconds_between_writes=PAUSE)
     try:
-        return _keep(news, hub.get_repo(repository), run)
+        yield hub.get_repo(repository)
     except GithubException as error:
         reason = error.data.get("message", "") if isinstance(error.data, dict) else error.data
-        raise UsageError(f"{api} refuses the issues of {repository}: {error.status} {reason}.") from error
+        raise UsageError(f"{api} refuses a request for {repository}: {error.status} {reason}.") from error
     except RequestException as error:
         raise UsageError(f"{api} does not answer: {type(error).__name__}.") from error
     finally:
         hub.close()
 
 
-def _keep(news: News, repository: Any, run: str) -> list[Done]:
+def keep_issues(news: News, repository: Any, run: str = "") -> list[Done]:
+    """Bring the issues of an opened repository up to date. ``run`` is the address of the run, for the reader."""
     # The oldest last: if two issues have one key, the older one is kept up to date.
     labelled = repository.get_issues(state="open", labels=[LABEL], sort="created", direction="desc")
     ours = {match[1]: issue for issue in labelled if (match := _KEY.match(issue.body or ""))}
@@ -58,19 +61,19 @@ def _keep(news: News, repository: Any, run: str) -> list[Done]:
         if news.is_gone(key):
             issue.create_comment(" ".join(filter(None, ("It is gone.", run))))
             issue.edit(state="closed", state_reason="completed")
-            done.append(Done("closed", issue.title, issue.number))
+            done.append(Done("closed", issue.title, issue.number, key))
     opened = 0
     for key, one in sorted(news.red.items()):
         body = _body(one, run)
         if key in ours:
             ours[key].edit(title=one.title, body=body)
-            done.append(Done("updated", one.title, ours[key].number))
+            done.append(Done("updated", one.title, ours[key].number, key))
         elif opened < MOST:
             opened += 1
             issue = repository.create_issue(title=one.title, body=body, labels=[LABEL])
-            done.append(Done("opened", one.title, issue.number))
+            done.append(Done("opened", one.title, issue.number, key))
         else:
-            done.append(Done("left out", one.title))
+            done.append(Done("left out", one.title, key=key))
     return done
 
 

@@ -14,6 +14,7 @@ import os
 import signal
 import statistics
 import sys
+import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -66,6 +67,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         versions=versions(session),
         flags=flags(session.job.device),
         phases_seconds=phases_seconds,
+        files=own_files(),
     )
     meters.clear()  # with them goes the trainer, whose memory another one needs
     session.listeners[:], session.recorded, session.at_refusal = progress, None, None
@@ -242,6 +244,14 @@ def versions(session: Session | None) -> dict[str, str]:
         with contextlib.suppress(Exception):  # not installed, or its metadata are broken
             versions[name] = metadata.version(name)
     return versions
+
+
+def own_files() -> list[str]:
+    """The sources of the imported modules that are neither Python's nor an installed package's."""
+    known = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
+    installed = (*known, "/usr/lib/python3/dist-packages")
+    files = {str(vars(module).get("__file__")) for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
+    return sorted(file for file in files if file.endswith(".py") and not file.startswith(installed))
 
 
 def _cpu_capability() -> str:

@@ -48,7 +48,8 @@ class Measurement(Record, frozen=True, kw_only=True):
     """A cell measured on real hardware.
 
     The samples of a time are those of all ``launches``, concatenated, equally many of each. ``flags`` are a
-    RankSample's; old records have none.
+    RankSample's; old records have none. ``imports`` are the repository's files that the cell depends on, by folder,
+    with the beginnings of their git hashes: {"models": "net.py:1f0c93ab loss.py:77de0a41"} (measure/imports.py).
     """
 
     cell: str
@@ -64,6 +65,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     capacity_bytes: int | None = None
     failure: Failure | None = None
     launches: list[Launch] = []
+    imports: dict[str, str] = {}
 
     def by_launch(self, metric: str) -> list[list[float]]:
         """A timed metric's samples, launch by launch; empty if it was not measured."""

@@ -10,7 +10,7 @@ from perfsuite.wire.record import Record
 
 class Result(Record, frozen=True, kw_only=True):
     """One cell of a run: a line of the report. ``baseline`` is the one that the verdict used, ``updated`` the file into
-    which the measurement was accepted.
+    which the measurement was accepted. ``seconds`` is the cost of the cell: of all its launches and its trial.
     """
 
     format: int = FORMAT
@@ -18,6 +18,7 @@ class Result(Record, frozen=True, kw_only=True):
     baseline: Baseline | None
     verdict: Verdict
     updated: str = ""
+    seconds: float = 0.0
 
 
 class PredictedResult(Record, frozen=True, kw_only=True):

@@ -5,17 +5,19 @@ an untrusted branch is shown but has no effect.
 """
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.predicted import TITLES, entries
-from perfsuite.report.summary import rows
+from perfsuite.report.summary import by_process, rows, unmeasured
 from perfsuite.report.verdict import render
 from perfsuite.units import show_bytes
 
 ROOM = 60_000  # characters; GitHub refuses a comment above 65,536
+BRIEF_LINES, BRIEF_WIDTH = 20, 200  # of a job's summary; the log and the report have the rest
 SUCCESS = "success"  # GitHub's word for a job that succeeded
 
 
@@ -55,11 +57,40 @@ def render_markdown(
             break
         parts.append(text)
         room -= len(text)
-    if measured:
-        parts += _folded(f"measured cells: {len(measured)}", rows(measured, metrics), room // 2)
+    metrics = list(metrics)
+    tables = [(f"measured cells: {len(group)}", rows(group, metrics)) for group in by_process(measured, metrics)]
+    if len(without := unmeasured(measured)) > 1:
+        tables.append((f"cells without a measurement: {len(without) - 1}", without))
     if predicted:
-        parts += _folded(f"predicted cells, not measured: {len(predicted)}", _predicted(predicted), room // 2)
+        tables.append((f"predicted cells, not measured: {len(predicted)}", _predicted(predicted)))
+    for title, table in tables:
+        parts += _folded(title, table, room // len(tables))
     return "\n\n".join(parts) + "\n"
+
+
+def render_brief(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> str:
+    """The verdict in at most BRIEF_LINES lines: the heading, and each red cell with what is worst in it."""
+    cells: list[Result | PredictedResult] = [*measured, *predicted]
+    red = [cell for cell in cells if is_red(cell)]
+    lines = [f"## Training performance: {_headline(cells, len(red))}", ""]
+    if conclusion != SUCCESS and not red:
+        lines.append(f"The run ended with {code(conclusion)}, but no cell of its report is red. See its log.")
+    shown = red[: BRIEF_LINES - 6]
+    lines += [f"- {code(cell.verdict.cell)} {code(_worst(cell))}" for cell in shown]
+    if len(red) > len(shown):
+        lines.append(f"- … and {len(red) - len(shown)} more")
+    changed = list(dict.fromkeys(change for cell in red for change in cell.verdict.changed))
+    if changed:
+        lines += ["", f"Changed since the baselines: {code(', '.join(changed))}"]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _worst(cell: Result | PredictedResult) -> str:
+    """``peak memory +9.8 %, loss +3 % (regressed)``; the headline of a cell without red lines."""
+    lines = [line for line in cell.verdict.lines if line.status in RED]
+    told = ", ".join(" ".join(filter(None, (line.title, line.change))) for line in lines[:3])
+    text = f"{told} ({cell.verdict.status})" if told else cell.verdict.headline.removeprefix(f"{cell.verdict.cell}: ")
+    return textwrap.shorten(text, BRIEF_WIDTH, placeholder=" …")
 
 
 def code(text: str) -> str:

@@ -1,0 +1,94 @@
+"""Which of the collected cells run: --perf-changed, then --perf-shard, then --perf-budget."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from perfsuite._pytest.cells import cell_of
+from perfsuite._pytest.options import Options
+from perfsuite.catalog.registry import Catalog
+from perfsuite.gate.store import Store
+from perfsuite.measure import choice
+from perfsuite.measure.changed import Changed
+from perfsuite.measure.imports import definitions_of, repository_of
+from perfsuite.measure.past import History
+from perfsuite.units import show_rough
+
+MOST_REASONS = 5
+
+
+def choose(
+    items: list[pytest.Item], options: Options, history: History, catalog: Catalog, store: Store, config: pytest.Config
+) -> tuple[list[pytest.Item], list[str]]:
+    """The items to run, in their order, and a sentence for each option that left some out. Raises UsageError."""
+    kept, notes = items, list[str]()
+    if options.changed:
+        kept, told = _changed(kept, options.changed, history, catalog, store, config)
+        notes += told
+    seconds = {item.nodeid: history.of(_id(item)).seconds for item in kept}
+    if options.shard:
+        number, count = options.shard
+        mine = choice.shard(seconds, number, count)
+        kept, all_of_them = [item for item in kept if item.nodeid in mine], len(kept)
+        cost, whole = (_cost(seconds, some) for some in (mine, seconds))
+        notes.append(f"--perf-shard={number}/{count}: {len(kept)} of {_cells(all_of_them)}, {cost} of {whole}")
+    if options.budget:
+        rates = {item.nodeid: history.of(_id(item)).rate for item in kept}
+        costs = {name: one for name, one in choice.with_usual(seconds).items() if name in rates}
+        first = choice.within(costs, rates, options.budget)
+        by_id = {item.nodeid: item for item in kept}
+        note = f"--perf-budget={show_rough(options.budget)}: {len(first)} of {_cells(len(kept))}, {_cost(costs, first)}"
+        kept = [by_id[name] for name in first]
+        notes.append(f"{note} of {_cost(costs, costs)}; what tells most per minute comes first")
+    return kept, notes
+
+
+def _changed(
+    items: list[pytest.Item], since: str, history: History, catalog: Catalog, store: Store, config: pytest.Config
+) -> tuple[list[pytest.Item], list[str]]:
+    root = repository_of(config.rootpath)
+    changed = Changed.since(since, root)
+    kept, reasons = [], Counter[str]()
+    for item in items:
+        watched = _watched(item, catalog, store, config, root)
+        if why := changed.why(history.of(_id(item)).measurement, watched):
+            kept.append(item)
+            reasons[why] += 1
+    left_out = len(items) - len(kept)
+    notes = [
+        f"--perf-changed={since}: {left_out} of {_cells(len(items))} left out: nothing that they import has changed "
+        f"since {changed.base}"
+    ]
+    notes += [f"  {_cells(count)} to run: {why}" for why, count in reasons.most_common(MOST_REASONS)]
+    if len(reasons) > MOST_REASONS:
+        notes.append(f"  … and {len(reasons) - MOST_REASONS} more reasons")
+    return kept, notes
+
+
+def _watched(item: pytest.Item, catalog: Catalog, store: Store, config: pytest.Config, root: Path) -> set[str]:
+    """Files that count besides imported ones: the test, its conftests, the ini file, the definitions, the baseline."""
+    folders = [folder for folder in item.path.parents if folder.is_relative_to(root)]
+    paths: Iterable[Path] = [item.path, *(folder / "conftest.py" for folder in folders), store.path(_id(item))]
+    named = {*paths, *([config.inipath] if config.inipath else [])}
+    below = {Path(os.path.relpath(path.resolve(), root)).as_posix() for path in named}
+    cell = cell_of(item)
+    return below | (definitions_of(cell, catalog, root) if cell else set())
+
+
+def _id(item: pytest.Item) -> str:
+    cell = cell_of(item)
+    return cell.id if cell else item.nodeid
+
+
+def _cost(seconds: dict[str, float], names: Iterable[str]) -> str:
+    costs = choice.with_usual(seconds)
+    return show_rough(sum(costs[name] for name in names))
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell{'s' * (count != 1)}"
