@@ -187,6 +187,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=5, metavar="N", help="Simulations of each kind of machine (5).")
     parser.add_argument("--workers", type=int, default=2, metavar="N", help="Processes (2).")
+    parser.add_argument("--alone", action="store_true", help="Leave out the other methods.")
     parser.add_argument("--otava", default="", metavar="PYTHON", help="A Python that has apache-otava.")
     parser.add_argument("--write", action="store_true", help="Put the table into docs/site.md.")
     arguments = parser.parse_args()

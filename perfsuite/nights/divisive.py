@@ -38,32 +38,31 @@ def _split(values: Any, dice: Any) -> int | None:
     import numpy
 
     distances = numpy.abs(values[:, None] - values[None, :])
-    at, best = _best(distances)
+    below = numpy.tri(len(values), k=-1)
+    at, best = _best(distances, below)
     exceeded = 0
     starts = numpy.arange(0, len(values), BLOCK)
     for _ in range(PERMUTATIONS):
-        blocks = dice.permutation(starts)
-        order = (blocks[:, None] + numpy.arange(BLOCK)).ravel()
+        order = (dice.permutation(starts)[:, None] + numpy.arange(BLOCK)).ravel()
         order = order[order < len(values)]
-        exceeded += _best(distances[numpy.ix_(order, order)])[1] >= best
+        exceeded += _best(distances[order].take(order, axis=1), below)[1] >= best
         if exceeded >= ENOUGH:
             return None
     return at
 
 
-def _best(distances: Any) -> tuple[int, float]:
-    """The split with the largest energy statistic, and the statistic."""
+def _best(distances: Any, below: Any) -> tuple[int, float]:
+    """The split with the largest energy statistic, and the statistic. ``below`` masks each night's predecessors."""
     import numpy
 
     count = len(distances)
-    sums = distances.cumsum(0).cumsum(1)
     left = numpy.arange(LEAST, count - LEAST + 1)
     right = count - left
-    within_left = sums[left - 1, left - 1]
-    between = sums[left - 1, count - 1] - within_left
-    within_right = sums[-1, -1] - within_left - 2 * between
-    apart = 2 * between / (left * right)
-    energy = apart - within_left / (left * numpy.maximum(left - 1, 1)) - within_right / (right * numpy.maximum(right - 1, 1))
+    sums = distances.sum(1)
+    within_left = 2 * numpy.einsum("ij,ij->i", distances, below).cumsum()[left - 1]
+    between = sums.cumsum()[left - 1] - within_left
+    within_right = sums.sum() - within_left - 2 * between
+    energy = 2 * between / (left * right) - within_left / (left * (left - 1)) - within_right / (right * (right - 1))
     statistic = energy * left * right / count
     at = int(statistic.argmax())
     return int(left[at]), float(statistic[at])
