@@ -12,17 +12,13 @@ import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
-from perfsuite.gate.gather import failed
 from perfsuite.gate.judge import judge
-from perfsuite.gate.lines import say
 from perfsuite.gate.pool import run_of
 from perfsuite.measure.trial import _Answer
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.result import Result
-from perfsuite.units import show_seconds
-from perfsuite.wire.failure import Failure
 from perfsuite.wire.sample import Reading
 
 FOLDER = Path(__file__).parents[1] / "baselines" / "cpu_x2"

@@ -30,10 +30,10 @@ from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.suspects import EXPOSED, PHASES
 from perfsuite.report.predicted import TITLES, entries
 from perfsuite.report.verdict import last_lines
-from perfsuite.units import show_seconds
 
 BASELINE, NOW = "baseline", "now"
 SIDES = (BASELINE, NOW)
+WAITING = "exposed communication"
 STEP, PEAK = "step_time_seconds", "peak_memory_bytes"
 REASON = ' --perf-reason="…"'
 
@@ -94,7 +94,7 @@ def commands(result: AnyResult) -> list[Command]:
 
 def _measured(result: Result, metrics: Mapping[str, Metric]) -> dict[str, Any]:
     new, old = result.measurement, result.baseline.measurement if result.baseline else None
-    charts = [chart for chart in (_steps(result, metrics), _memory(old, new), _phases(old, new)) if chart]
+    charts = [chart for chart in (steps(result, metrics), memory_of(result), phases(result)) if chart]
     tables = [_metrics(result, metrics)] if new.readings else []
     inside = []
     if PEAK in new.readings and new.readings[PEAK].parts:
@@ -141,8 +141,8 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
     return Table(head=head, rows=rows, caption=caption, numbers=frozenset((1, 2, 3)))
 
 
-def _steps(result: Result, metrics: Mapping[str, Metric]) -> Html | None:
-    """The timed steps, launch by launch, within what is usual for the baseline."""
+def steps(result: Result, metrics: Mapping[str, Metric], of: str = "") -> Html | None:
+    """The timed steps, launch by launch, within what is usual for the baseline. ``of`` is the cell, if not obvious."""
     metric = metrics.get(STEP)
     if metric is None or STEP not in result.measurement.readings:
         return None
@@ -151,48 +151,51 @@ def _steps(result: Result, metrics: Mapping[str, Metric]) -> Html | None:
     if old and not why_other_machine(old.machine, result.measurement.machine):
         shown += [Curve(name="the baseline's launches", points=_points(one), old=True) for one in old.by_launch(STEP)]
     launches = result.measurement.by_launch(STEP)
-    for number, steps in enumerate(launches, 1):
+    for number, timed in enumerate(launches, 1):
         name = f"launch {number}" if len(launches) > 1 else "this run"
-        shown.append(Curve(name=name, points=_points(steps)))
+        shown.append(Curve(name=name, points=_points(timed)))
     noise = noise_of(result, metric)
     kind = kind_of(result)
-    return lines("Steps", shown, Quantity.of(metric), "timed step", band=noise.band if noise else None, kind=kind)
+    return lines(
+        _title("Steps", of), shown, Quantity.of(metric), "timed step", band=noise.band if noise else None, kind=kind
+    )
 
 
 def _points(steps: Sequence[float]) -> list[tuple[float, float]]:
     return [(float(number), seconds) for number, seconds in enumerate(steps, 1)]
 
 
-def _memory(old: Measurement | None, new: Measurement) -> Html | None:
+def memory_of(result: Result, of: str = "") -> Html | None:
+    """The anatomy of the peak, of the baseline and now."""
+    new, old = result.measurement, result.baseline.measurement if result.baseline else None
     if PEAK not in new.readings or not new.readings[PEAK].parts:
         return None
-    kind = "emulated" if new.machine.emulated else "measured"
-    return memory.anatomy(old.readings.get(PEAK) if old else None, new.readings[PEAK], SIDES, kind)
+    before = old.readings.get(PEAK) if old else None
+    return memory.anatomy(
+        _title("Memory at the peak, fullest rank", of), before, new.readings[PEAK], SIDES, kind_of(result)
+    )
 
 
-def _phases(old: Measurement | None, new: Measurement) -> Html | None:
+def phases(result: Result, of: str = "") -> Html | None:
     """The seconds of a step by phase, and the wait for other ranks, of both sides if one machine measured them."""
-    stacks = []
-    comparable = old is not None and not why_other_machine(old.machine, new.machine)
-    for label, one in ((BASELINE, old if comparable else None), (NOW, new)):
-        if one is None:
+    new, old = result.measurement, result.baseline.measurement if result.baseline else None
+    shown, waiting = [], []
+    for label, one in ((BASELINE, old), (NOW, new)):
+        if one is None or why_other_machine(one.machine, new.machine):
             continue
         parts = {name: one.readings[f"{name}_seconds"].value for name in PHASES if f"{name}_seconds" in one.readings}
-        if not parts:
-            continue
-        kind = "emulated" if one.machine.emulated else "measured"
-        stacks.append(Stack(label=label, parts=parts, kind=kind))
+        if parts:
+            shown.append(Stack(label=label, parts=parts, kind=kind_of(result)))
         if EXPOSED in one.readings:
-            waited = one.readings[EXPOSED].value
-            name = "exposed communication"
-            text = show_seconds(waited)
-            stacks.append(
-                Stack(label=f"{label}, of it waiting for other ranks", parts={name: waited}, text=text, kind=kind)
-            )
-    if not stacks:
+            waited = {WAITING: one.readings[EXPOSED].value}
+            waiting.append(Stack(label=f"{label}, of it waiting for other ranks", parts=waited, kind=kind_of(result)))
+    if not shown:
         return None
-    colors = [*PHASES, "exposed communication"]
-    return stacked_bars("A step by phase", stacks, SECONDS, colors=colors)
+    return stacked_bars(_title("A step by phase", of), [*shown, *waiting], SECONDS, colors=[*PHASES, WAITING])
+
+
+def _title(text: str, of: str) -> str:
+    return f"{text}: {of}" if of else text
 
 
 def _around(old: Measurement | None, new: Measurement) -> Section:
@@ -202,7 +205,9 @@ def _around(old: Measurement | None, new: Measurement) -> Section:
         [SIDES[index], one.machine.device, one.machine.driver or "–"] for index, one in enumerate((old, new)) if one
     ]
     differ = {name for name, _, _ in versions_between(old, new)} if old else set()
-    rows = [[row[0], row[1], Entry(row[2], tone="yellow" if row[0] in differ else "")] for row in versions]
+    rows: list[Sequence[str | Entry]] = []
+    for row in versions:
+        rows.append([row[0], row[1], Entry(row[2], tone="yellow" if row[0] in differ else "")])
     tables = [Table(head=["library", *SIDES], rows=rows)] if rows else []
     tables.append(Table(head=["machine of", "device", "driver"], rows=machines))
     names = list(dict.fromkeys(itertools.chain.from_iterable(one.conditions for one in new.launches)))

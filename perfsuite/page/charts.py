@@ -119,7 +119,7 @@ class Frame:
 
     def axis(self) -> list[Html]:
         """Lines at round numbers, and the title with its unit."""
-        unit, size = self.quantity.unit(self.most)
+        _, size = self.quantity.unit(self.most)
         pieces = []
         for at in ticks(0, self.most / size):
             x = EDGE + self.width(at * size)

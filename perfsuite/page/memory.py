@@ -19,14 +19,14 @@ MOST = 6  # operators of a category
 EVENTS = "allocations and releases, in order"
 
 
-def anatomy(old: Reading | None, new: Reading, names: tuple[str, str], kind: str = MEASURED) -> Html:
+def anatomy(title: str, old: Reading | None, new: Reading, names: tuple[str, str], kind: str = MEASURED) -> Html:
     """The peak by category, of the baseline and now; one bar if they are equal."""
     stacks = [Stack(label=names[1], parts=new.parts, kind=kind)]
     if old and old.parts and old.parts != new.parts:
         stacks.insert(0, Stack(label=names[0], parts=old.parts, kind=kind))
     elif old and old.parts:
         stacks = [Stack(label=f"{names[1]} = {names[0]}", parts=new.parts, kind=kind)]
-    return stacked_bars("Memory at the peak, fullest rank", stacks, BYTES, colors=COLORS)
+    return stacked_bars(title, stacks, BYTES, colors=COLORS)
 
 
 def difference(old: Reading | None, new: Reading, names: tuple[str, str]) -> Table:
@@ -43,9 +43,11 @@ def difference(old: Reading | None, new: Reading, names: tuple[str, str]) -> Tab
         for name in sorted(moved, key=lambda name: -abs(moved[name]))[:MOST]:
             below.add(len(rows))
             rows.append([name.replace(" @ ", " in "), "", "", signed(moved[name])])
-    sizes = (old.value if old else 0), new.value
-    change = f"{signed(sizes[1] - sizes[0])} ({show_change(*sizes)})" if old and sizes[0] != sizes[1] else "="
-    rows.append(["all", *(show_bytes(size) for size in sizes), change])
+    before_all, after_all = (old.value if old else 0), new.value
+    change = signed(after_all - before_all)
+    if old and before_all != after_all:
+        change = f"{change} ({show_change(before_all, after_all)})"
+    rows.append(["all", show_bytes(before_all), show_bytes(after_all), change])
     head = ["category, and operators that moved", *names, "difference"]
     return Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)), below=frozenset(below))
 

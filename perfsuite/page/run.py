@@ -8,17 +8,14 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import NEED_A_REASON, OPEN
 from perfsuite.page import document
 from perfsuite.page.causes import Cause, causes, spread
-from perfsuite.page.cell import PEAK, REASON, STEP, anchor, cell_section, commands
-from perfsuite.page.charts import Bar, bars
-from perfsuite.page.axes import Quantity
+from perfsuite.page.cell import PEAK, REASON, STEP, anchor, cell_section, commands, memory_of, phases, steps
 from perfsuite.page.document import Command, Document, Entry, Section, Table, Tone
+from perfsuite.page.html import Html
 from perfsuite.page.moved import AnyResult, headline_of, is_red, kind_of, moved, names_of, tone_of
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.summary import asides
-from perfsuite.units import show_ratio
 
 OPENED = 3  # causes that are unfolded at first
-DRAWN = 12  # cells of a cause in its chart
 
 
 def write_run(path: Path, results: Sequence[AnyResult], metrics: Iterable[Metric], expected: int = 0) -> None:
@@ -35,11 +32,13 @@ def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], expect
     others = [one for one in found if one not in bad and one not in doubtful]
     sections = []
     if bad or doubtful:
-        inside = [_cause(one, number < OPENED) for number, one in enumerate([*bad, *doubtful])]
+        inside = [_cause(one, known, number < OPENED) for number, one in enumerate([*bad, *doubtful])]
         sections.append(Section(heading="What moved", sentences=[_RANKED], inside=inside))
     if others:
         sections.append(
-            Section(heading="Accepted, or better without being red", inside=[_cause(one, False) for one in others])
+            Section(
+                heading="Accepted, or better without being red", inside=[_cause(one, known, False) for one in others]
+            )
         )
     order = sorted(results, key=lambda one: (not is_red(one), tone_of(one.verdict.status) != "yellow"))
     loud = [one for one in order if is_red(one) or tone_of(one.verdict.status) == "yellow"]
@@ -61,7 +60,7 @@ def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], expect
     )
 
 
-_RANKED = "Red first, then by the effect over the noise of its own series. An exact metric has no noise: any difference counts."
+_RANKED = "Red first, then by the effect over the noise of its own series. An exact metric has none: any change counts."
 
 
 def verdict_of(results: Sequence[AnyResult], expected: int = 0) -> str:
@@ -108,7 +107,7 @@ def _facts(results: Sequence[AnyResult]) -> list[str]:
     return facts + [f"{told}." for told in asides(measured)]
 
 
-def _cause(cause: Cause, opened: bool) -> Section:
+def _cause(cause: Cause, metrics: Mapping[str, Metric], opened: bool) -> Section:
     """What moved, what changed, what the cells share, whom to suspect, and each cell's effect."""
     sentences = []
     if cause.changed:
@@ -122,43 +121,49 @@ def _cause(cause: Cause, opened: bool) -> Section:
     for group in cause.also:
         cells = "the same cells" if len(group) == len(cause.cells) else f"{len(group)} of them"
         sentences.append(f"Also {group[0].line.title} {spread(group)} in {cells} ({group[0].line.status}).")
-    rows = [
-        [Entry(one.cell, link=anchor(one.cell)), Entry(one.line.change, sort=one.change), one.told, one.line.note]
-        for one in cause.moved
-    ]
-    head = ["cell", "change", "effect over noise", "evidence"]
-    if not cause.moved:
-        head = ["cell", "why"]
-        rows = [
-            [Entry(one.verdict.cell, link=anchor(one.verdict.cell)), headline_of(one.verdict)] for one in cause.cells
-        ]
-    known = [one for one in cause.moved if one.change is not None][:DRAWN]
-    chart = (
-        bars(
-            f"Change of {cause.moved[0].line.title}"
-            + (f", the {DRAWN} largest" if len(known) < len(cause.moved) else ""),
-            [
-                Bar(label=one.cell, value=abs(one.change or 0), text=one.line.change, kind=kind_of(one.result))
-                for one in known
-            ],
-            Quantity("change, either direction", show_ratio),
-        )
-        if len(known) > 1
-        else None
-    )
     kinds = {kind_of(one) for one in cause.cells}
     return Section(
         heading=cause.title,
         sentences=sentences,
+        charts=_charts(cause, metrics),
+        tables=[_effects(cause)],
         commands=_commands(cause),
-        tables=[Table(head=head, rows=rows, numbers=frozenset((1,)) if cause.moved else frozenset())],
-        charts=[chart] if chart else [],
         kind=kinds.pop() if len(kinds) == 1 else "",
         tone=tone_of(cause.status),
         badges=[(cause.status, tone_of(cause.status))],
         card=True,
         folded=not opened,
     )
+
+
+def _effects(cause: Cause) -> Table:
+    """Each cell's effect, the largest first."""
+    rows: list[Sequence[str | Entry]]
+    if not cause.moved:
+        rows = [[_linked(one.verdict.cell), headline_of(one.verdict)] for one in cause.cells]
+        return Table(head=["cell", "why"], rows=rows)
+    rows = [
+        [_linked(one.cell), Entry(one.line.change, sort=one.change), one.told, Entry(one.line.note, wide=True)]
+        for one in cause.moved
+    ]
+    head = ["cell", f"change of {cause.moved[0].line.title}", "effect over noise", "evidence"]
+    return Table(head=head, rows=rows, numbers=frozenset((1,)))
+
+
+def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
+    """The evidence of the cell that moved most: its memory, or its steps."""
+    if not cause.moved or isinstance(cause.moved[0].result, PredictedResult):
+        return []
+    result, title = cause.moved[0].result, cause.moved[0].cell if len(cause.cells) > 1 else ""
+    metric = metrics.get(cause.moved[0].line.metric)
+    if metric and metric.hold == "time":
+        return [chart for chart in (steps(result, metrics, title), phases(result, title)) if chart]
+    chart = memory_of(result, title) if cause.moved[0].line.metric == PEAK else None
+    return [chart] if chart else []
+
+
+def _linked(cell: str) -> Entry:
+    return Entry(cell, link=anchor(cell))
 
 
 def _commands(cause: Cause) -> list[Command]:
@@ -186,7 +191,7 @@ def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table
     for one in results:
         verdict = one.verdict
         row: list[str | Entry] = [
-            Entry(verdict.cell, link=anchor(verdict.cell)),
+            _linked(verdict.cell),
             Entry(verdict.status, tone=tone_of(verdict.status)),
             kind_of(one),
         ]
