@@ -5,8 +5,10 @@ import itertools
 import sys
 from pathlib import Path
 
-from perfsuite.commands._base import add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, add_html, catalog_of
 from perfsuite.commands._reports import files_of, read_run
+from perfsuite.page.document import OPTION, check_html
+from perfsuite.page.run import write_run
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.markdown import SUCCESS, passes, render_markdown
 
@@ -19,11 +21,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("reports", type=Path, nargs="*", metavar="REPORT.jsonl", help=text)
     text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red, whatever the reports say."
     parser.add_argument("--conclusion", default=SUCCESS, metavar="WORD", help=text)
+    add_html(parser)
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 if the run failed, a cell is red or was not compared, or there is none."""
+    check_html(OPTION, arguments.html)
     catalog = catalog_of(arguments)
     measured: list[Result] = []
     predicted: list[PredictedResult] = []
@@ -32,5 +36,7 @@ def run(arguments: argparse.Namespace) -> int:
         measured += here
         predicted += not_here
     metrics = catalog.all("metric").values()
+    if arguments.html:
+        write_run(arguments.html, [*measured, *predicted], metrics)
     sys.stdout.write(render_markdown(measured, predicted, metrics, arguments.conclusion))
     return 0 if passes(measured, predicted, arguments.conclusion) else 1
