@@ -2,45 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
+from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.gate.gather import failed
 from perfsuite.launch.machine import describe
 from perfsuite.records import codec
-from perfsuite.records.codec import T
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import Verdict
+from perfsuite.report.predicted import entry_of
+from perfsuite.report.summary import entries, status
 from perfsuite.wire.failure import Failure
 
-MEASURED = "perfsuite"
-PREDICTED = "perfsuite predicted"
+_LEFT = pytest.StashKey[Result | PredictedResult]()
+_MEASURED, _PREDICTED = "perfsuite_measured", "perfsuite_predicted"  # attributes of a report, which xdist sends as text
 
 
-def leave(node: pytest.Item | pytest.TestReport, result: Result | PredictedResult) -> None:
-    """Attach the result to the test, or to one phase of it."""
-    name = MEASURED if isinstance(result, Result) else PREDICTED
-    node.user_properties.append((name, codec.encode_line(result)))
+def leave(item: pytest.Item, result: Result | PredictedResult, metrics: Iterable[Metric] = ()) -> None:
+    """Keep the result for the report of this phase, and for JUnit as properties that people read."""
+    item.stash[_LEFT] = result
+    item.user_properties += properties(result, metrics)
+
+
+def attach(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Move the result that the test has left to the report of its phase."""
+    result = item.stash.get(_LEFT, None)
+    if result is not None:
+        del item.stash[_LEFT]
+        setattr(report, _MEASURED if isinstance(result, Result) else _PREDICTED, codec.encode_line(result))
 
 
 def measured(report: pytest.TestReport) -> Result | None:
-    """The measurement of the test's call, or the reason for none, which its setup may also report."""
-    return None if report.when == "teardown" else next(iter(_found(report, MEASURED, Result)), None)
+    """The measurement of the test, or the reason for none, from the report of the phase that left it."""
+    text = getattr(report, _MEASURED, "")
+    return codec.decode(text.encode(), Result, f"the report of {report.nodeid}") if text else None
 
 
-def predicted(report: pytest.TestReport) -> list[PredictedResult]:
-    """A cell is predicted when its fixture is set up."""
-    return _found(report, PREDICTED, PredictedResult) if report.when == "setup" else []
+def predicted(report: pytest.TestReport) -> PredictedResult | None:
+    """The same for a prediction."""
+    text = getattr(report, _PREDICTED, "")
+    return codec.decode(text.encode(), PredictedResult, f"the report of {report.nodeid}") if text else None
 
 
-def is_told(report: pytest.TestReport) -> bool:
-    """Whether the cell's result is known, or it has none to give."""
-    return (
-        not report.failed
-        or report.when == "teardown"
-        or bool({MEASURED, PREDICTED} & dict(report.user_properties).keys())
-    )
+def properties(result: Result | PredictedResult, metrics: Iterable[Metric]) -> list[tuple[str, str]]:
+    """``perfsuite status``, ``perfsuite peak memory``, …: what a row of the summary says, for JUnit."""
+    if isinstance(result, PredictedResult):
+        found = entry_of(result)
+    else:
+        found = {"status": status(result), **entries(result, metrics)}
+    if accept := result.verdict.accept:
+        found["accept"] = accept
+    return [(f"perfsuite {name}", text) for name, text in found.items() if text]
 
 
 def without_measurement(cell: Cell, catalog: Catalog, sentence: str) -> Result:
@@ -49,8 +65,3 @@ def without_measurement(cell: Cell, catalog: Catalog, sentence: str) -> Result:
     measurement = failed(cell.id, failure, machine=describe(cell.hardware, catalog))
     verdict = Verdict(cell=cell.id, status="failed", headline=sentence)
     return Result(measurement=measurement, baseline=None, verdict=verdict)
-
-
-def _found(report: pytest.TestReport, name: str, kind: type[T]) -> list[T]:
-    where = f"the report of {report.nodeid}"
-    return [codec.decode(str(text).encode(), kind, where) for key, text in report.user_properties if key == name]

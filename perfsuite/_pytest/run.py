@@ -8,7 +8,6 @@ import functools
 import os
 import shlex
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,8 +17,9 @@ import pytest
 from perfsuite._pytest.cells import catalog_of, cell_of
 from perfsuite._pytest.clock import give_clock, replay
 from perfsuite._pytest.options import Options
-from perfsuite._pytest.results import is_told, leave, measured, predicted, without_measurement
+from perfsuite._pytest.results import attach, leave, measured, predicted, without_measurement
 from perfsuite._pytest.settings import FIXTURE
+from perfsuite._pytest.terminal import Pace, width_of, write, write_summary
 from perfsuite.catalog.definitions import PROCESSES, Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.catalog.registry import Catalog
@@ -38,16 +38,14 @@ from perfsuite.measure.trial import Trial
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.report.life import moved
 from perfsuite.report.live import LiveLine
-from perfsuite.report.predicted import predicted_table
-from perfsuite.report.summary import asides, line, render_summary, text_of
+from perfsuite.report.predicted import line as predicted_line
+from perfsuite.report.summary import line
 from perfsuite.report.verdict import render
 
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
 )
-LOG_WIDTH = 120  # columns of the table if no terminal gives its width
 
 
 class PerfVerdict(Exception):
@@ -56,11 +54,15 @@ class PerfVerdict(Exception):
 
 @dataclass(frozen=True)
 class PerfCell:
-    """The value of the fixture: one cell, which the test can measure and compare with its baseline."""
+    """The value of the fixture: one cell, which the test can measure and compare with its baseline.
+
+    ``absent`` says why its hardware is not here; such a cell is predicted instead of calling its test.
+    """
 
     cell: Cell
     session: PerfRun
     request: pytest.FixtureRequest
+    absent: str = ""
 
     @property
     def id(self) -> str:
@@ -73,7 +75,7 @@ class PerfCell:
         the ``benchmark`` fixture, the steps' times are in pytest-benchmark's report.
         """
         result = self.session.measure(self.cell, self.request)
-        leave(self.request.node, result)
+        leave(self.request.node, result, self.session.metrics)
         measurement, verdict = result.measurement, result.verdict
         if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
             replay(self.request, measurement)
@@ -111,12 +113,18 @@ class PerfRun:
         self.cells = 1  # in this run: the error rates are for all of them together
         self.left_out: list[str] = []  # cells' tests that were deselected
         self.unwritten = ""  # why the report was not written
-        self.live = LiveLine(self.options.settings.all_steps_of, quiet=self.verbose)
+        self.pace = Pace({})
+        self.live = LiveLine(self.options.settings.all_steps_of, lambda: str(self.pace), quiet=self.verbose)
 
     @property
     def catalog(self) -> Catalog:
         """Built when the first cell is collected: by then every conftest has been read."""
         return catalog_of(self.config)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Those of every process."""
+        return list(self.catalog.all("metric").values())
 
     @functools.cached_property
     def gatekeeper(self) -> Gatekeeper | Against:
@@ -153,7 +161,7 @@ class PerfRun:
         cell: Cell = request.param
         reason = absent = self.place.why_absent(cell.hardware, self.catalog)
         if absent and self.config.getoption("--perf-predict"):
-            self._predict(cell, request)
+            return PerfCell(cell, self, request, absent)
         if absent and (asked := self.config.getoption("--perf-hardware")):
             raise PerfVerdict(f"{cell.id}: {absent} --perf-hardware={asked} needs it; or use --perf-predict.")
         if not os.path.lexists(self.store.path(cell.id)):  # a cell with a baseline did run, so it must run again
@@ -164,8 +172,17 @@ class PerfRun:
             pytest.skip(reason)
         return PerfCell(cell, self, request)
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
+        """Predict a cell whose hardware is absent, and do not call its test: that wants a measurement."""
+        cell = getattr(pyfuncitem, "funcargs", {}).get(FIXTURE)
+        if not isinstance(cell, PerfCell) or not cell.absent:
+            return None
+        self._predict(cell.cell, cell.request)
+        return True
+
     def _predict(self, cell: Cell, request: pytest.FixtureRequest) -> None:
-        """Predict and judge instead of measuring: skips the test with the verdict, or raises PerfVerdict."""
+        """Predict and judge instead of measuring. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
         from perfsuite._pytest.predictions import predict_and_judge, without_prediction
 
         command, consent = self._collects(request), (self.options.update, self.options.reason)
@@ -176,8 +193,8 @@ class PerfRun:
         leave(request.node, result)
         if result.verdict.status in RED and not result.updated:
             raise PerfVerdict(render(result.verdict, None))
-        outcome = f"baseline written: {result.updated}" if result.updated else result.verdict.headline
-        pytest.skip(f"predicted, not measured: {outcome}")
+        if result.verdict.status == "unsupported":
+            pytest.skip(result.verdict.headline)
 
     def _collects(self, request: pytest.FixtureRequest) -> str:
         """The command that collects the cell's test: its file may be in no default, its hardware from an option."""
@@ -218,7 +235,10 @@ class PerfRun:
                 give_clock(item)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Build the environment of --perf-against before any cell: if it cannot be built, none can be compared."""
+        """Count what is ahead. Build the environment of --perf-against before any cell: if it cannot be built, none can
+        be compared.
+        """
+        self.pace = Pace({item.nodeid: None for item in session.items})
         if session.items and self.changes and not (session.config.option.collectonly or _is_worker(session.config)):
             try:
                 against = self.gatekeeper
@@ -233,15 +253,17 @@ class PerfRun:
         without a result, for whatever reason, gets a red one in the report.
         """
         report, error = (yield), call.excinfo
-        if error is None:
-            return report
-        if verdict := error.errisinstance(PerfVerdict):
+        verdict = error is not None and error.errisinstance(PerfVerdict)
+        if error is not None and verdict:
             report.longrepr = str(error.value)
-        cell = None if is_told(report) else cell_of(item)
-        if cell is not None:
+        attach(item, report)
+        told = measured(report) or predicted(report) or not report.failed or report.when == "teardown"
+        cell = None if told else cell_of(item)
+        if cell is not None and error is not None:
             crash = error.exconly(tryshort=True).partition("\n")[0]
             sentence = report.longrepr if verdict else f"{cell.id}: {crash}"
-            leave(report, without_measurement(cell, self.catalog, sentence))
+            leave(item, without_measurement(cell, self.catalog, sentence))
+            attach(item, report)
         return report
 
     @pytest.hookimpl(tryfirst=True)
@@ -249,7 +271,9 @@ class PerfRun:
         """A cell has a line of its own instead of a letter; with -v pytest's own lines stay. A cell that is neither
         green nor red is counted under its status.
         """
-        result = measured(report) if report.when in ("setup", "call") else None  # a collection has none
+        if report.when not in ("setup", "call"):  # a collection has no result
+            return None
+        result = measured(report) or predicted(report)
         if result and report.passed and result.verdict.status in OPEN:
             status = result.verdict.status
             return status, "", (status.upper(), {"yellow": True})
@@ -270,14 +294,19 @@ class PerfRun:
             return
         if report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
-        self.predicted += predicted(report)
-        result = measured(report)
-        if result is None:
-            return
-        self.results.append(result)
+        result, prediction = measured(report), predicted(report)
+        if result or prediction or report.when == "teardown":
+            self.pace.done(report.nodeid)
+        self.results += [result] if result else []
+        self.predicted += [prediction] if prediction else []
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None and not self.verbose:
-            reporter.write_line(line(result, self.catalog.all("metric").values()))
+        if reporter is None or self.verbose:
+            return
+        ahead = f"  ({self.pace})" if self.pace and not reporter.isatty else ""
+        if result:
+            reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
+        elif prediction:
+            reporter.write_line(predicted_line(prediction) + ahead)
 
     def pytest_deselected(self, items: list[pytest.Item]) -> None:
         """Keep the names of cells that -k leaves out: a mistyped word is compared with them."""
@@ -287,28 +316,14 @@ class PerfRun:
         """The table of all cells, every baseline that was written, and the report if it was not."""
         if self.unwritten:
             terminalreporter.write_line(self.unwritten, red=True)
-        if self.results or self.skipped:
+        if self.results or self.predicted or self.skipped:
             terminalreporter.section("training performance")
         elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword:
             near = hint(self.config.option.keyword, self.left_out) if self.left_out else ""  # none with xdist
             terminalreporter.write_line(f"-k selects no cell.{near}")
-        for reason, count in self.skipped.items():
-            terminalreporter.write_line(f"{count} skipped: {reason}")
-        width = terminalreporter.config.get_terminal_writer().fullwidth
-        if not terminalreporter.isatty:
-            width = max(width, LOG_WIDTH)
-        if self.predicted:
-            terminalreporter.write_line(text_of(predicted_table(self.predicted), width))
-        if not self.results:
-            return
-        terminalreporter.write_line(render_summary(self.results, self.catalog.all("metric").values(), width))
-        for told in asides(self.results):
-            terminalreporter.write_line(told)
-        for result in self.results:
-            for told in tell_update(result, self.catalog.all("metric").values()):
-                terminalreporter.write_line(told)
+        write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
         if names := self._uncommitted():
-            terminalreporter.write_line(UNCOMMITTED.format(listed(names)), yellow=True)
+            write(terminalreporter, UNCOMMITTED.format(listed(names)), yellow=True)
 
     def _uncommitted(self) -> list[str]:
         """The models whose code is in no commit, although baselines were recorded from it."""
@@ -340,12 +355,3 @@ class PerfRun:
 def _is_worker(config: pytest.Config) -> bool:
     """Whether this is a worker of pytest-xdist."""
     return hasattr(config, "workerinput")
-
-
-def tell_update(result: Result, metrics: Iterable[Metric]) -> list[str]:
-    """The lines for a baseline that was written: how it changes."""
-    if not result.updated:
-        return []
-    metrics, old = list(metrics), result.baseline.measurement if result.baseline else None
-    told = moved(old, result.measurement, metrics)
-    return [f"baseline {'changed' if result.baseline else 'new'}: {result.updated}", *(f"  {line}" for line in told)]

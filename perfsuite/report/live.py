@@ -14,20 +14,20 @@ EVERY_SECONDS = 0.2
 class LiveLine:
     """Writes to the controlling terminal, since pytest captures the standard streams; silent if there is none."""
 
-    def __init__(self, steps_of: Callable[[Cell], int], quiet: bool = False) -> None:
-        self._steps_of = steps_of
+    def __init__(self, steps_of: Callable[[Cell], int], ahead: Callable[[], str] = str, quiet: bool = False) -> None:
+        self._steps_of, self._ahead = steps_of, ahead
         self._terminal = None if quiet else _open_terminal()
         self._shown = 0
         self._last = -1.0
 
     def show(self, cell: Cell, progress: list[Progress], seconds: float) -> None:
-        """``t5_tiny-zero3-cpu_x2  step 7/19  3.2 s``; the slowest rank's step."""
+        """``3/11, about 2 min left  t5_tiny-zero3-cpu_x2  step 7/19  3.2 s``; the slowest rank's step."""
         if self._terminal is None or 0 <= seconds - self._last < EVERY_SECONDS:
             return
         self._last = seconds
         step = min(rank.step for rank in progress)
         where = f"step {step}/{self._steps_of(cell)}" if step else min(progress, key=lambda rank: rank.marks).phase
-        self._replace(f" {cell.id}  {where}  {seconds:.1f} s")
+        self._replace(" " + "  ".join(filter(None, (self._ahead(), cell.id, where, f"{seconds:.1f} s"))))
 
     def clear(self) -> None:
         """Erase the line."""

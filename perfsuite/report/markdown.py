@@ -11,7 +11,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.predicted import TITLES, entries
-from perfsuite.report.summary import rows
+from perfsuite.report.summary import by_process, rows, unmeasured
 from perfsuite.report.verdict import render
 from perfsuite.units import show_bytes
 
@@ -55,10 +55,14 @@ def render_markdown(
             break
         parts.append(text)
         room -= len(text)
-    if measured:
-        parts += _folded(f"measured cells: {len(measured)}", rows(measured, metrics), room // 2)
+    metrics = list(metrics)
+    tables = [(f"measured cells: {len(group)}", rows(group, metrics)) for group in by_process(measured, metrics)]
+    if len(without := unmeasured(measured)) > 1:
+        tables.append((f"cells without a measurement: {len(without) - 1}", without))
     if predicted:
-        parts += _folded(f"predicted cells, not measured: {len(predicted)}", _predicted(predicted), room // 2)
+        tables.append((f"predicted cells, not measured: {len(predicted)}", _predicted(predicted)))
+    for title, table in tables:
+        parts += _folded(title, table, room // len(tables))
     return "\n\n".join(parts) + "\n"
 
 

@@ -1,12 +1,10 @@
 """The predicted time of cells as text. It is never in a table of measured numbers."""
 
-from collections.abc import Sequence
-
-from rich.table import Table
+from collections.abc import Iterator, Sequence
 
 from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import PredictedResult
-from perfsuite.report.tables import bare_table
+from perfsuite.report.tables import Body, fitted, text_of, without
 from perfsuite.units import show_bytes, show_ratio, show_seconds, show_whole
 
 TITLES = ("predicted step (90 %)", "tokens/s", "MFU", "regime")
@@ -27,11 +25,37 @@ def entries(time: PredictedTime | None) -> tuple[str, str, str, str]:
     )
 
 
-def predicted_table(results: Sequence[PredictedResult]) -> Table:
-    """One row per predicted cell of a run: whether it fits, what it needs, and its predicted step."""
-    table = bare_table("predicted cell", "outcome", "needs", *TITLES)
-    for result in results:
-        one = result.prediction
-        needs = show_bytes(one.needed_bytes) if one.outcome != "unsupported" else ""
-        table.add_row(one.cell, one.outcome, needs, *entries(result.time))
-    return table
+def render_predicted(results: Sequence[PredictedResult], width: int) -> str:
+    """One row per predicted cell of a run: its verdict, whether it fits, what it needs, and its predicted step. Columns
+    that do not fit into ``width`` are left out, the last ones first.
+    """
+    body = [["predicted cell", "status", "outcome", "needs", *TITLES]]
+    body += [[result.prediction.cell, *entry_of(result).values()] for result in results]
+    return text_of(fitted(_layouts(body), width)[0])
+
+
+def line(result: PredictedResult) -> str:
+    """One cell on one line, for a log that has no table yet."""
+    state, outcome, needs, step, *_ = entry_of(result).values()
+    told = [f"{result.prediction.cell}  {state}", f"predicted: {outcome}", f"needs {needs}" * bool(needs), step]
+    return "  ".join(filter(None, told))
+
+
+def entry_of(result: PredictedResult) -> dict[str, str]:
+    """A row of the table by its titles; an entry that does not apply is empty."""
+    one = result.prediction
+    needs = show_bytes(one.needed_bytes) if one.outcome != "unsupported" else ""
+    named = {"status": status(result), "outcome": one.outcome, "needs": needs}
+    return named | dict(zip(TITLES, entries(result.time), strict=True))
+
+
+def status(result: PredictedResult) -> str:
+    """``ok``; ``improved, accepted`` if updated."""
+    return f"{result.verdict.status}, accepted" if result.updated else result.verdict.status
+
+
+def _layouts(body: Body) -> Iterator[tuple[Body, tuple[str, ...]]]:
+    yield body, ()
+    for title in ("tokens/s", "MFU", "regime", "needs", TITLES[0]):
+        body = without(body, title)
+        yield body, ()

@@ -1,17 +1,12 @@
-"""The table at the end of a run: one row per cell, its outcome, and every metric that is a column.
+"""The tables at the end of a run: one row per cell, its outcome, and every metric that is a column.
 
-A number is never broken over two lines, even in a narrow terminal: first the changes and the parts of an id move to
-their own lines, then every metric.
+A number is never broken over two lines, even in a narrow terminal. First the columns that follow from others are left
+out; then the changes and the parts of an id move to their own lines, then every metric.
 """
 
-import functools
-import io
+import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
-
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
+from collections.abc import Iterable, Iterator, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import headroom_of
@@ -20,22 +15,27 @@ from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.timing import NO_TIMES
 from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import Result
-from perfsuite.report.tables import width_of
+from perfsuite.report.tables import GAP, Body, fitted, text_of, without
 from perfsuite.units import show_bytes, show_change
 
 ABSENT = "–"
 HEADROOM = "headroom"
 DETECTS = "detects slow-down"
+WIDTH = 100  # columns; nothing of a summary is wider, in a log or on a wide terminal
+LEAST = 20  # columns for the reason why a cell has no measurement
+KEPT = 4  # the first columns: cell, status, and two metrics that no other column follows from
 COLORS = {
     "regressed": "red",
     "failed": "red",
+    "missing": "red",
+    "incomparable": "red",
     "ok": "green",
     "improved": "cyan",
     "unsupported": "dim",
-}  # any other that is not red: yellow
+}  # any other is open: yellow
 
 
-def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[str]]:
+def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> Body:
     """The head and one row per result: cell, status, then each column as ``value (change since the baseline)``.
 
     A column that no cell of the run has is left out. The last columns are what is left of the capacity, if any,
@@ -64,39 +64,87 @@ def status(result: Result) -> str:
     return verdict if outcome in ("fits", verdict) else f"{outcome}, {verdict}"
 
 
-def line(result: Result, metrics: Iterable[Metric]) -> str:
-    """One cell on one line, for a log that has no table yet."""
+def line(result: Result, metrics: Iterable[Metric], width: int = WIDTH) -> str:
+    """One cell on one line, for a log that has no table yet: as many columns as fit into ``width``."""
+    start = f"{result.measurement.cell}  {status(result)}"
     if not result.measurement.readings:
-        return " ".join(result.verdict.headline.split())
-    entries = [
-        f"{metric.title} {_entry(result, metric)}"
-        for metric in _columns(metrics)
-        if metric.name in result.measurement.readings
-    ]
-    return "  ".join([result.measurement.cell, status(result), *entries])
-
-
-def summary_table(results: Sequence[Result], metrics: Iterable[Metric], width: int = 120) -> Table:
-    """The table in the first layout that fits into ``width`` columns, or else in the narrowest."""
-    body = rows(results, metrics)
-    tables = (_table(layout(body), results) for layout in LAYOUTS)
-    for table in tables:
-        if width_of(table) <= width:
+        room = max(width - len(start) - len(GAP), LEAST)
+        return f"{start}{GAP}{textwrap.shorten(reason(result), room, placeholder=' …')}".rstrip()
+    text = start
+    for title, entry in entries(result, metrics).items():
+        longer = f"{text}{GAP}{title} {entry}"
+        if len(longer) > width:
             break
-    return table
+        text = longer
+    return text
 
 
-def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: int) -> str:
-    """The table as plain text, without colors. Wider than ``width`` only if a single number is."""
-    return text_of(summary_table(results, metrics, width), width)
+def entries(result: Result, metrics: Iterable[Metric]) -> dict[str, str]:
+    """A cell's columns by their titles, without those that it did not measure."""
+    readings = result.measurement.readings
+    return {metric.title: _entry(result, metric) for metric in _columns(metrics) if metric.name in readings}
 
 
-def text_of(table: Table, width: int) -> str:
-    """A table as plain text, without colors and without blanks at line ends; at least ``width`` columns are used."""
-    console = _console(max(width, width_of(table)))
-    console.print(table)
-    printed = console.file.getvalue()  # type: ignore[attr-defined]
-    return "\n".join(text.rstrip() for text in printed.splitlines()).strip("\n")
+def reason(result: Result) -> str:
+    """Why a cell has no measurement, in one line without its name and status."""
+    text = " ".join(result.verdict.headline.split())
+    for start in (f"{result.measurement.cell}: ", f"{result.verdict.status}: "):
+        text = text.removeprefix(start)
+    return text
+
+
+def by_process(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[Result]]:
+    """The measured cells, in groups that have the same metrics: training, inference, messages, rows."""
+    processes = {metric.name: frozenset(metric.processes) for metric in metrics if metric.processes}
+    groups: dict[frozenset[str], list[Result]] = {}
+    for result in results:
+        if result.measurement.readings:
+            known = [processes[name] for name in result.measurement.readings if name in processes]
+            groups.setdefault(frozenset.intersection(*known) if known else frozenset(), []).append(result)
+    return list(groups.values())
+
+
+def unmeasured(results: Sequence[Result], room: int = 0) -> Body:
+    """The head and one row per cell that has no readings: cell, status, and why, in ``room`` columns if it is given.
+    It has no column of any metric.
+    """
+    cells = [result for result in results if not result.measurement.readings]
+    body = [[one.measurement.cell, status(one), reason(one)] for one in cells]
+    if room and body:
+        room -= sum(max(len(row[at]) for row in body) + len(GAP) for at in (0, 1))
+        body = [[cell, state, textwrap.shorten(why, max(room, LEAST), placeholder=" …")] for cell, state, why in body]
+    return [["cell", "status", "why"], *body]
+
+
+def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: int, color: bool = False) -> str:
+    """The tables as text, one for each kind of process, and one of the cells without a measurement.
+
+    They have at most ``width`` columns, and never more than WIDTH; a table is wider only if a single number is. Columns
+    that do not fit are named below. ``color`` colors each status, for a terminal.
+    """
+    metrics, width, left_out = list(metrics), min(width, WIDTH), dict[str, None]()
+    parts = []
+    for group in by_process(results, metrics):
+        body = rows(group, metrics)
+        fitting, gone = fitted(layouts(body), width)
+        parts.append(text_of(fitting, colors_of(group) if color else ()))
+        left_out |= dict.fromkeys(gone)
+    if failed := [result for result in results if not result.measurement.readings]:
+        body = unmeasured(failed, width)
+        fitting, _ = fitted(
+            [(body, ()), (short := without(body, "why"), ()), (_stacked(short, broken=True), ())], width
+        )
+        parts.append(text_of(fitting, colors_of(failed) if color else ()))
+    if left_out:
+        names = list(left_out)
+        text = f"not shown in {width} columns, but in the report (--perf-report): {', '.join(names)}"
+        parts.append(textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False))
+    return "\n\n".join(parts)
+
+
+def colors_of(results: Sequence[Result]) -> list[tuple[str, str]]:
+    """Each row's status and its color."""
+    return [(status(result), COLORS.get(result.verdict.status, "yellow")) for result in results]
 
 
 def asides(results: Sequence[Result]) -> list[str]:
@@ -155,17 +203,13 @@ def _headroom(result: Result) -> str:
     return ABSENT if left is None else f"{'-' if left < 0 else ''}{show_bytes(abs(left))}"
 
 
-def _broken_ids(body: list[list[str]]) -> list[list[str]]:
-    """Ids are broken after their dashes, the status is below the id, and each change below its value."""
+def _headed(body: Body) -> Body:
+    """Each cell has two lines: its id with its status, and its numbers."""
     (_, _, *titles), *cells = body
-    below = [
-        [f"{_broken(cell)}\n  {state}", *(entry.replace(" (", "\n(") for entry in entries)]
-        for cell, state, *entries in cells
-    ]
-    return [["cell", *titles], *below]
+    return [["", *titles], *(row for cell, state, *told in cells for row in ([f"{cell}{GAP}{state}"], ["", *told]))]
 
 
-def _stacked(body: list[list[str]], broken: bool = False) -> list[list[str]]:
+def _stacked(body: Body, broken: bool = False) -> Body:
     """One column: a cell with its status, then a line per metric; ``broken``: as narrow as possible."""
     (_, _, *titles), *cells = body
     gap, stacked = "\n    " if broken else "  ", []
@@ -180,30 +224,14 @@ def _broken(cell: str) -> str:
     return cell.replace("-", "-\n")
 
 
-LAYOUTS = (list, _broken_ids, _stacked, functools.partial(_stacked, broken=True))  # from wide to narrow
-
-
-def _table(body: list[list[str]], results: Sequence[Result]) -> Table:
-    head, *cells = body
-    status_column = 1 if "status" in head else 0
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False)
-    for index, title in enumerate(head):
-        table.add_column(Text(title), justify="left" if index <= status_column else "right", no_wrap=True)
-    for entries, result in zip(cells, results, strict=True):
-        verdict = result.verdict.status
-        texts = [Text(entry) for entry in entries]
-        texts[status_column].stylize(COLORS.get(verdict, "yellow"))
-        table.add_row(*texts)
-    return table
-
-
-def _console(width: int) -> Console:
-    """Independent of the terminal: the same text in CI, in a file and under xdist."""
-    return Console(
-        file=io.StringIO(),
-        width=width,
-        color_system=None,
-        force_terminal=False,
-        force_jupyter=False,
-        legacy_windows=False,
-    )
+def layouts(body: Body) -> Iterator[tuple[Body, Sequence[str]]]:
+    """From wide to narrow: the table, and the titles of the columns that are left out of it."""
+    derived = [title for title in reversed(body[0][KEPT:]) if title not in (DETECTS, HEADROOM)]
+    narrower: list[tuple[Body, Sequence[str]]] = [(body, ())]
+    for title in [*derived, *(title for title in (DETECTS, HEADROOM) if title in body[0])]:
+        fewer, gone = narrower[-1]
+        narrower.append((without(fewer, title), (title, *gone)))
+    yield from narrower
+    yield from ((_headed(fewer), gone) for fewer, gone in narrower)
+    yield _stacked(body), ()
+    yield _stacked(body, broken=True), ()

@@ -1,12 +1,21 @@
-"""Tables for people: one line per row; as wide as the terminal, or as wide as needed in a file or a pipe."""
+"""Tables for people: one line per row; as wide as the terminal, or as wide as needed in a file or a pipe.
 
-from collections.abc import Callable
+A Body is a table as texts: the head, then a row per line. A row of a single entry is a line across all columns. Numbers
+are never broken, so a table has several layouts.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
 from rich.measure import Measurement as Width
 from rich.table import Table
 
 UNBOUNDED = 10_000  # columns; no table is that wide
+GAP = "  "
+WORDS = ("cell", "predicted cell", "status", "outcome", "why", "regime")  # columns of words; all others have numbers
+ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "dim": "2"}
+
+Body = list[list[str]]
 
 
 def bare_table(*columns: str) -> Table:
@@ -44,3 +53,48 @@ def _print_whole(console: Console, table: Table) -> None:
     with console.capture() as captured:
         console.print(table)
     print("\n".join(line.rstrip() for line in captured.get().splitlines()))
+
+
+def without(body: Body, title: str) -> Body:
+    """The table without that column."""
+    at = body[0].index(title)
+    return [[*row[:at], *row[at + 1 :]] for row in body]
+
+
+def fitted(layouts: Iterable[tuple[Body, Sequence[str]]], width: int) -> tuple[Body, Sequence[str]]:
+    """The first of these (table, titles that it lacks) that fits into ``width`` columns, or else the last."""
+    for layout in layouts:
+        if max(map(len, text_of(layout[0]).splitlines())) <= width:
+            break
+    return layout
+
+
+def text_of(body: Body, colors: Sequence[tuple[str, str]] = ()) -> str:
+    """The table as text without blanks at line ends. Words are aligned left, and numbers right; an entry may have
+    several lines. ``colors`` are each row's status and its color, for a terminal.
+    """
+    widths, lines = _widths(body), list[str]()
+    for number, row in enumerate(body):
+        entries = [entry.split("\n") for entry in row]
+        for at in range(max(map(len, entries))):
+            parts = []
+            for title, width, texts in zip(body[0], widths, entries, strict=len(row) > 1):
+                text = texts[at] if at < len(texts) else ""
+                parts.append(text.ljust(width) if title in WORDS else text.rjust(width))
+            line = GAP.join(parts).rstrip()
+            if colors and number:  # a cell may have several rows
+                line = _colored(line, *colors[(number - 1) * len(colors) // (len(body) - 1)])
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def _colored(line: str, status: str, color: str) -> str:
+    """The line with its status in color, which follows the cell's id or has a line of its own."""
+    return line.replace(f" {status}", f" \x1b[{ANSI[color]}m{status}\x1b[0m", 1)
+
+
+def _widths(body: Body) -> list[int]:
+    """Of each column; a line across all columns needs none of them."""
+    head, *_ = body
+    rows = [row for row in body if len(row) == len(head)]
+    return [max(len(line) for row in rows for line in row[at].split("\n")) for at in range(len(head))]
