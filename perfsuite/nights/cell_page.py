@@ -37,7 +37,6 @@ def cell_page(several: Sequence[Series], dashboard: Dashboard) -> tuple[Document
         Command(what="Measure it here", text=f"pytest --perf -k {cell}"),
         Command(what="Accept its present numbers", text=f'pytest --perf -k {cell} --perf-update=all --perf-reason="…"'),
     ]
-    back = tag("p", tag("a", "All cells", href="../index.html"))
     head = Section(heading="Commands", commands=commands, folded=True, charts=[data.block(charts)])
     document = Document(
         title=cell,
@@ -45,7 +44,8 @@ def cell_page(several: Sequence[Series], dashboard: Dashboard) -> tuple[Document
         tone=dashboard.tone(last),
         kind="" if len(several) > 1 else several[0].kind,  # type: ignore[arg-type]
         facts=facts,
-        sections=[Section(heading="Nights", charts=[back]), *sections, head],
+        links=[tag("a", "← all cells", href="../index.html")],
+        sections=[*sections, head],
     )
     return document, summaries
 

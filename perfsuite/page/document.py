@@ -106,12 +106,14 @@ class Section:
 
 @dataclass(frozen=True, kw_only=True)
 class Document:
-    """A page. ``verdict`` is its first sentence, ``facts`` are smaller ones below it."""
+    """A page. ``verdict`` is its first sentence, ``facts`` are smaller ones below it, ``links``
+    lead to other pages."""
 
     title: str
     verdict: str
     sections: Sequence[Section]
     facts: Sequence[str] = ()
+    links: Sequence[Html] = ()
     tone: Tone = ""
     kind: Kind = ""
 

@@ -57,18 +57,18 @@ const chart = (svg) => {
     months.push([begin, month]);
   }
   const every = Math.ceil(months.length / 6);
-  months.filter((_, index) => index % every === 0).forEach(([begin, month]) => {
+  months.filter((_, index) => index % every === 0).forEach(([begin, month], index) => {
     const place = LEFT + ((begin - first) / (last - first)) * (WIDE - LEFT - RIGHT);
     if (place > WIDE - 26) return;
     svg.append(draw("line", { x1: place, x2: place, y1: HIGH - BOTTOM, y2: HIGH - BOTTOM + 3, class: "edge" }));
-    const year = month % 12 === 0 || every > 6 ? ` ${Math.floor(month / 12)}` : "";
+    const year = month % 12 === 0 || index === 0 || every > 6 ? ` ${Math.floor(month / 12)}` : "";
     svg.append(draw("text", { x: place, y: HIGH - 5, class: "t" }, MONTHS[month % 12] + year));
   });
   if (!months.length) svg.append(draw("text", { x: LEFT, y: HIGH - 5, class: "t" }, day(first).slice(0, 10)));
   for (const [night, text] of series.releases) {
     const place = x(night), mark = draw("path", { d: `M${place - 3} ${TOP - 4}h6l-3 5z`, class: "release" });
     mark.append(draw("title", {}, text));
-    svg.append(draw("line", { x1: place, x2: place, y1: TOP, y2: HIGH - BOTTOM, class: "rule" }), mark);
+    svg.append(draw("line", { x1: place, x2: place, y1: TOP, y2: HIGH - BOTTOM, class: "rule faint" }), mark);
   }
   svg.append(draw("path", { d: line(metric.values, x, y), class: "curve l0" }));
   for (const night of series.empty) {
