@@ -1,0 +1,32 @@
+"""``perfsuite results add``: put the results of reports into monthly files."""
+
+import argparse
+import itertools
+from pathlib import Path
+
+from perfsuite.commands._reports import files_of
+from perfsuite.errors import UsageError
+from perfsuite.nights.row import read, write_months
+
+HELP = "Add the results of reports to monthly files; a second time changes nothing."
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    text = "Reports of pytest --perf-report, monthly files of another folder, or folders of them."
+    parser.add_argument("reports", type=Path, nargs="+", metavar="REPORT", help=text)
+    parser.add_argument("--into", type=Path, required=True, metavar="DIR", help="The folder of the monthly files.")
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Read everything first, so that a bad report leaves all files as they were; print the files that changed."""
+    into: Path = arguments.into
+    if into.exists() and not into.is_dir():
+        raise UsageError(f"--into names {into}, which is a file: name a folder.")
+    files = list(itertools.chain.from_iterable(map(files_of, arguments.reports)))
+    rows = [row for path in files for row in read(path)]
+    changed = write_months(rows, into)
+    for path in changed:
+        print(path)
+    print(f"{len(rows)} results of {len(files)} files: {len(changed)} monthly files changed.")
+    return 0

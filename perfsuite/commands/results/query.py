@@ -1,0 +1,91 @@
+"""``perfsuite results query``: SQL over monthly files, by DuckDB."""
+
+import argparse
+import itertools
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import msgspec
+from rich.text import Text
+
+from perfsuite.commands._reports import files_of
+from perfsuite.errors import UsageError
+from perfsuite.nights.row import MONTH, Row
+from perfsuite.report.tables import bare_table, print_table
+
+HELP = "Ask monthly files in SQL; needs DuckDB."
+TABLE = "results"
+FIXED = "date, cell, machine, device, kind, commit, outcome, status, accepted, note, red, trial, quarantined"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    text = f"SQL over the table {TABLE}. Its columns are the metrics and {FIXED}."
+    parser.add_argument("sql", metavar="SQL", help=text)
+    text = "The monthly files, or folders of them (results)."
+    parser.add_argument(
+        "--from", dest="files", type=Path, nargs="+", default=[Path("results")], metavar="DIR", help=text
+    )
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the answer as a table."""
+    if find_spec("duckdb") is None:
+        raise UsageError('perfsuite results query needs DuckDB: pip install "perfsuite[query]".')
+    found = itertools.chain.from_iterable(map(files_of, arguments.files))
+    files = [path for path in found if MONTH.fullmatch(path.name)]
+    if not files:
+        names = ", ".join(map(str, arguments.files))
+        raise UsageError(f"No monthly file in {names}: make some with perfsuite results add REPORTS --into DIR.")
+    head, rows = _ask(arguments.sql, files)
+    table = bare_table(*head)
+    for row in rows:
+        table.add_row(*(Text("" if value is None else str(value)) for value in row))
+    print_table(table)
+    return 0
+
+
+def _ask(sql: str, files: list[Path]) -> tuple[list[str], list[tuple[Any, ...]]]:
+    """The columns and the rows of the answer. Raises UsageError with DuckDB's own words."""
+    import duckdb
+
+    with duckdb.connect() as connection:
+        try:
+            connection.execute(_view(files))
+            answer = connection.execute(sql)
+            return [column[0] for column in answer.description or ()], answer.fetchall()
+        except duckdb.Error as error:
+            raise UsageError(f"DuckDB refuses the query: {str(error).strip()}") from error
+
+
+def _view(files: list[Path]) -> str:
+    """The table: a column for each metric, and fields that are left out of a line with their defaults."""
+    names = ", ".join(_quoted(str(path)) for path in files)
+    lines = (
+        f"read_json([{names}], format='newline_delimited', union_by_name=true, sample_size=-1, timestampformat='none')"
+    )
+    fields = [field for field in msgspec.structs.fields(Row) if field.name not in ("metrics", "format")]
+    empty = ", ".join(f"NULL::{_type(field)} AS {field.name}" for field in fields)
+    filled = ", ".join(
+        f"coalesce({field.name}, {_quoted(str(field.default))}) AS {field.name}"
+        for field in fields
+        if isinstance(field.default, str)
+    )
+    every = (
+        f"SELECT {empty}, NULL AS metrics WHERE false UNION ALL BY NAME SELECT * EXCLUDE (date), date::VARCHAR AS date"
+    )
+    return (
+        f"CREATE VIEW {TABLE} AS SELECT * EXCLUDE (metrics) REPLACE ({filled}, date[:19]::TIMESTAMP AS date), metrics.* "
+        f"FROM ({every} FROM {lines})"
+    )
+
+
+def _type(field: Any) -> str:
+    """DuckDB's type of a row's field."""
+    known = {"accepted": "BOOLEAN", "red": "VARCHAR[]", "trial": "VARCHAR[]"}
+    return known.get(field.name, "VARCHAR")
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"

@@ -1,0 +1,73 @@
+"""The table ``[tool.perfsuite]`` of a project's pyproject.toml: who owns a cell, and which cells are in quarantine.
+
+    [tool.perfsuite.owners]
+    "*" = "@training"
+    "t5_*" = "@ana @ben"                    # of several patterns, the last counts, as in CODEOWNERS
+
+    [tool.perfsuite.quarantine]
+    "gpt2_tiny-zero2+bf16-cpu_x2" = { until = 2026-12-24, reason = "issue 31" }
+"""
+
+import datetime
+import tomllib
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+import msgspec
+
+from perfsuite.errors import FileError
+
+FILE = "pyproject.toml"
+
+
+class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A cell is not red up to and including the day ``until``."""
+
+    until: datetime.date
+    reason: str
+
+    def holds(self, day: datetime.date) -> bool:
+        """Whether the cell is still in quarantine."""
+        return day <= self.until
+
+    @property
+    def text(self) -> str:
+        """The words that reports use."""
+        return f"quarantined until {self.until}"
+
+
+class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Both tables; their keys are cells, or patterns of cells."""
+
+    owners: dict[str, str] = {}
+    quarantine: dict[str, Quarantine] = {}
+
+    def owner(self, cell: str) -> str:
+        """Empty if the cell has none."""
+        return next((owner for pattern, owner in reversed(self.owners.items()) if fnmatchcase(cell, pattern)), "")
+
+    def quarantine_of(self, cell: str) -> Quarantine | None:
+        """The entry of a cell, also after its last day."""
+        entries = reversed(self.quarantine.items())
+        return next((entry for pattern, entry in entries if fnmatchcase(cell, pattern)), None)
+
+
+def read_project(folder: Path) -> Project:
+    """The project of a folder; an empty one without a file or a table. Raises FileError for an invalid entry."""
+    path = folder / FILE
+    try:
+        table = tomllib.loads(path.read_text()).get("tool", {}).get("perfsuite", {})
+    except FileNotFoundError:
+        return Project()
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise FileError(f"{path} cannot be read: {error}.") from error
+    try:
+        return msgspec.convert(table, Project)
+    except msgspec.ValidationError as error:
+        example = 'quarantine.CELL = { until = 2026-12-24, reason = "…" } and owners.PATTERN = "@name"'
+        raise FileError(f"{path}, table tool.perfsuite: {error}. It takes {example}.") from error
+
+
+def today() -> datetime.date:
+    """In UTC, as all dates of records."""
+    return datetime.datetime.now(datetime.UTC).date()

@@ -1,0 +1,1 @@
+"""What many runs show together: results by month, change points, and a dashboard."""

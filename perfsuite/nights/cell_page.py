@@ -1,0 +1,169 @@
+"""The page of one cell: its metrics over nights on each machine, with the releases that changed and its steps."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.nights import data
+from perfsuite.nights.changes import Change, changes, movers
+from perfsuite.nights.dashboard import MAIN, Dashboard, Summary, machine_name
+from perfsuite.nights.series import Series
+from perfsuite.page.axes import Quantity
+from perfsuite.page.document import Command, Document, Entry, Section, Table
+from perfsuite.page.html import Html, tag
+from perfsuite.units import show_change
+
+NIGHTS = 30  # rows of the table of the last nights
+RELEASES = 50  # rows of the table of releases
+RECENT = 60  # nights of a small chart
+TIME = "step_time_seconds"
+
+
+def cell_page(several: Sequence[Series], dashboard: Dashboard) -> tuple[Document, list[Summary]]:
+    """The page of one cell's series, and what the overview needs of each."""
+    sections, charts, summaries = [], [], []
+    for number, series in enumerate(several):
+        metrics = dashboard.of(series)
+        found = changes(series, metrics)
+        charts.append(data.of_series(series, metrics, found, dashboard))
+        sections.append(_section(number, series, metrics, found, dashboard))
+        summaries.append(_summary(series, metrics, found, dashboard))
+    cell, last = several[0].cell, max(summaries, key=lambda one: one.last.date).last
+    entry = dashboard.project.quarantine_of(cell)
+    facts = [f"Owner: {dashboard.project.owner(cell) or 'nobody'}."]
+    if entry:
+        facts.append(f"In quarantine until {entry.until}: {entry.reason}.")
+    commands = [
+        Command(what="Measure it here", text=f"pytest --perf -k {cell}"),
+        Command(what="Accept its present numbers", text=f'pytest --perf -k {cell} --perf-update=all --perf-reason="…"'),
+    ]
+    head = Section(heading="Commands", commands=commands, folded=True, charts=[data.block(charts)])
+    document = Document(
+        title=cell,
+        verdict=f"{dashboard.status(last)} on {last.date[:10]}",
+        tone=dashboard.tone(last),
+        kind="" if len(several) > 1 else several[0].kind,  # type: ignore[arg-type]
+        facts=facts,
+        links=[tag("a", "← all cells", href="../index.html")],
+        sections=[*sections, head],
+    )
+    return document, summaries
+
+
+def _section(number: int, series: Series, metrics: list[Metric], found: list[Change], dashboard: Dashboard) -> Section:
+    """One machine."""
+    figures = [_figure(number, at, series, metric, found) for at, metric in enumerate(metrics)]
+    inside = [_more(figures[MAIN:]), _releases(series, dashboard), _last(number, series, metrics, dashboard)]
+    return Section(
+        heading=machine_name(series.device, series.machine),
+        kind=series.kind,  # type: ignore[arg-type]
+        anchor=f"machine{number}",
+        sentences=[f"{len(series.dates):,} nights, {series.dates[0][:10]} to {series.dates[-1][:10]}."],
+        charts=figures[:MAIN],
+        tables=[_changes(number, found, dashboard)] if found else [],
+        inside=[one for one in inside if one],
+    )
+
+
+def _figure(number: int, at: int, series: Series, metric: Metric, found: list[Change]) -> Html:
+    """A chart that the page's script draws; its label says in words what it shows."""
+    _, numbers = series.numbers(metric.name)
+    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    steps = [one for one in found if one.metric == metric.name]
+    told = f"{metric.title} over {len(numbers)} nights, {metric.show(low)} to {metric.show(high)}"
+    told += "".join(f"; {show_change(one.old, one.new)} on {one.date[:10]}" for one in steps[-5:])
+    chart = tag(
+        "svg", viewBox="0 0 360 150", role="img", tabindex=0, aria_label=told, data_series=number, data_metric=at
+    )
+    caption = tag("figcaption", Quantity.of(metric).axis(max(abs(low), abs(high))))
+    return tag("figure", caption, chart, tag("p", " ", class_="note night"))
+
+
+def _more(figures: list[Html]) -> Section | None:
+    """The other metrics, folded."""
+    return Section(heading=f"{len(figures)} more metrics", folded=True, charts=figures) if figures else None
+
+
+def _changes(number: int, found: list[Change], dashboard: Dashboard) -> Table:
+    """The steps, newest first."""
+    head = ["date", "commit", "metric", "from", "to", "change", "changed with it", "confirmed"]
+    return Table(
+        head=head,
+        rows=[change_entries(one, dashboard) for one in reversed(found)],
+        name=f"changes{number}",
+        caption="Change points, newest first",
+        numbers=frozenset({3, 4, 5}),
+    )
+
+
+def change_entries(change: Change, dashboard: Dashboard) -> list[str | Entry]:
+    """A row of a table of changes."""
+    metric = dashboard.metric(change.metric)
+    share = abs(change.share)
+    return [
+        change.date[:10],
+        Entry(change.commit[:12]),
+        metric.title,
+        Entry(metric.show(change.old), sort=change.old),
+        Entry(metric.show(change.new), sort=change.new),
+        Entry(show_change(change.old, change.new), sort=min(share, 1e9), tone=tone_of(change.worse)),
+        Entry("", chart=_moved(change.moved, dashboard)),
+        "by a trial" if change.confirmed else "",
+    ]
+
+
+def tone_of(worse: bool | None) -> Any:
+    """Red if it is worse, green if it is better."""
+    return "yellow" if worse is None else "red" if worse else "green"
+
+
+def _moved(moved: dict[str, tuple[str, str]], dashboard: Dashboard) -> Html:
+    """``transformers 5.22.0 → 5.23.0``, each with a link to its library's ladder if there is one."""
+    texts = []
+    for name, (old, new) in moved.items():
+        text, address = f"{name} {old or 'none'} → {new or 'none'}", dashboard.release(name, new)
+        texts.append(tag("a", text, href=address) if address else tag("span", text))
+    return Html(", ".join(texts))
+
+
+def _releases(series: Series, dashboard: Dashboard) -> Section | None:
+    """The nights with other releases than the night before, newest first."""
+    found = series.releases()[-RELEASES:]
+    rows: list[list[str | Entry]] = [
+        [series.dates[night][:10], Entry("", chart=_moved(moved, dashboard))] for night, moved in reversed(found)
+    ]
+    table = Table(head=["date", "releases"], rows=rows)
+    return Section(heading="Releases that changed", folded=True, tables=[table]) if rows else None
+
+
+def _last(number: int, series: Series, metrics: list[Metric], dashboard: Dashboard) -> Section:
+    """The newest nights in numbers."""
+    shown = metrics[:MAIN]
+    rows: list[list[str | Entry]] = []
+    for night in range(len(series.dates) - 1, max(-1, len(series.dates) - 1 - NIGHTS), -1):
+        row, values = series.rare.get(night), [series.columns[metric.name][night] for metric in shown]
+        status = Entry(dashboard.status(row), tone=dashboard.tone(row)) if row else Entry("ok", tone="green")
+        texts = [
+            Entry("–" if value != value else metric.show(value)) for value, metric in zip(values, shown, strict=True)
+        ]
+        rows.append([series.dates[night][:16].replace("T", " "), series.commits[night][:12], status, *texts])
+    head = ["date", "commit", "status", *(metric.title for metric in shown)]
+    numbers = frozenset(range(3, len(head)))
+    return Section(heading="Last nights", folded=True, tables=[Table(head=head, rows=rows, numbers=numbers)])
+
+
+def _summary(series: Series, metrics: list[Metric], found: list[Change], dashboard: Dashboard) -> Summary:
+    assert series.last is not None
+    column = series.columns.get(TIME)
+    recent = column[-RECENT:] if column else []
+    return Summary(
+        cell=series.cell,
+        machine=series.machine,
+        device=series.device,
+        kind=series.kind,
+        nights=len(series.dates),
+        last=series.last,
+        changes=found,
+        movers=movers(series, metrics, dashboard.until),
+        recent=[None if value != value else value for value in recent],
+    )

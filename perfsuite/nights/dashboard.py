@@ -1,0 +1,110 @@
+"""What all pages of a dashboard know: metrics, owners, the last night of each machine, and how a cell is."""
+
+import datetime
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.judge import OPEN, RED
+from perfsuite.gate.project import Project
+from perfsuite.nights.changes import Change, Mover, metric_of
+from perfsuite.nights.row import Row
+from perfsuite.nights.series import Series
+from perfsuite.page.document import Tone
+from perfsuite.units import show_number, show_seconds
+
+NIGHT = datetime.timedelta(hours=20)  # a run's cells are at most so far apart
+CELLS = "cells"  # folder of the cells' pages
+MAIN = 6  # metrics that are shown unfolded
+_SAFE = re.compile(r"[^A-Za-z0-9_+.-]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dashboard:
+    """``ladders`` are the addresses of asv's sites by library, ``until`` the date of the newest result."""
+
+    metrics: Mapping[str, Metric]
+    project: Project
+    ladders: Mapping[str, str] = field(default_factory=dict)
+    until: datetime.datetime
+    last: Mapping[str, str] = field(default_factory=dict)  # the date of each machine's newest result
+
+    def metric(self, name: str) -> Metric:
+        """Its definition; one that the catalog does not know is only shown."""
+        return metric_of(name, self.metrics, show_seconds if name.endswith("_seconds") else show_number)
+
+    def of(self, series: Series) -> list[Metric]:
+        """The metrics of a series that are not empty: those of the summary table first, then by title."""
+        metrics = [self.metric(name) for name in series.columns]
+        return sorted(metrics, key=lambda one: (one.column is None, one.column or 0, one.hold != "time", one.title))
+
+    def in_last_run(self, row: Row) -> bool:
+        """Whether the row belongs to the last run of its machine."""
+        return moment(row.date) > moment(self.last[row.machine]) - NIGHT
+
+    def quarantine(self, row: Row) -> str:
+        """``quarantined until 2026-12-24`` if the cell was in quarantine when it ran; else empty."""
+        entry = self.project.quarantine_of(row.cell)
+        if entry and entry.holds(moment(row.date).date()):
+            return entry.text
+        return f"quarantined until {row.quarantined}" if row.quarantined else ""
+
+    def is_red(self, row: Row) -> bool:
+        """Whether a run with this row fails."""
+        return row.status in RED and not row.accepted and not self.quarantine(row)
+
+    def tone(self, row: Row) -> Tone:
+        """The colour of a row's status."""
+        if self.is_red(row):
+            return "red"
+        if row.status in RED or row.status in OPEN:
+            return "yellow"
+        return "muted" if row.status == "unsupported" else "green"
+
+    def status(self, row: Row) -> str:
+        """``regressed, quarantined until 2026-12-24``."""
+        words = [row.outcome if row.outcome not in ("fits", row.status) else "", row.status]
+        words += ["accepted" if row.accepted else "", self.quarantine(row) if row.status in RED else ""]
+        return ", ".join(filter(None, words))
+
+    def release(self, library: str, version: str) -> str:
+        """The address of a release on its library's ladder; empty if it has none."""
+        address = self.ladders.get(library, "")
+        return f"{address.rstrip('/')}/index.html#{version}" if address else ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Summary:
+    """What the overview shows of one series; ``recent`` are the newest numbers of its main time."""
+
+    cell: str
+    machine: str
+    device: str
+    kind: str
+    nights: int
+    last: Row
+    changes: Sequence[Change]
+    movers: Sequence[Mover]
+    recent: Sequence[float | None]
+
+
+def page_of(cell: str) -> str:
+    """The name of the cell's page. A name that a file cannot have gets a hash instead of its odd characters."""
+    safe = _SAFE.sub("_", cell)[:150]
+    return f"{safe}.html" if safe == cell else f"{safe}.{hashlib.sha256(cell.encode()).hexdigest()[:10]}.html"
+
+
+def moment(date: str) -> datetime.datetime:
+    """A row's date; one without a time zone is in UTC."""
+    try:
+        found = datetime.datetime.fromisoformat(date)
+    except ValueError:
+        return datetime.datetime.min.replace(tzinfo=datetime.UTC)
+    return found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
+
+
+def machine_name(device: str, machine: str) -> str:
+    """``AMD EPYC (6d2f46c6eb5f)``."""
+    return f"{device} ({machine})" if device else machine

@@ -1,0 +1,85 @@
+"""The numbers of a cell's page, as small as its charts allow.
+
+A number is an integer times its metric's scale: five digits of the median, all digits of a count. A metric that
+repeats itself is stored as runs of equal numbers.
+"""
+
+import itertools
+import math
+import statistics
+from typing import Any
+
+import msgspec
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.nights.changes import Change
+from perfsuite.nights.dashboard import Dashboard, moment
+from perfsuite.nights.series import Series
+from perfsuite.page.axes import Quantity
+from perfsuite.page.html import Html
+from perfsuite.units import show_change
+
+DIGITS = 5
+RUNS = 4  # a metric has so many nights per run of equal numbers if runs are shorter
+
+
+def block(charts: list[dict[str, Any]]) -> Html:
+    """The data of a page as an element that no browser runs; no text can end it."""
+    text = msgspec.json.encode(charts).replace(b"<", b"\\u003c").decode()
+    return Html(f'<script type="application/json" id="nights">{text}</script>')
+
+
+def of_series(series: Series, metrics: list[Metric], changes: list[Change], dashboard: Dashboard) -> dict[str, Any]:
+    """What the page's script draws of one series."""
+    minutes = [int(moment(date).timestamp() // 60) for date in series.dates]
+    return {
+        "first": minutes[0],
+        "gaps": [new - old for old, new in itertools.pairwise(minutes)],
+        "commits": series.commits if any(series.commits) else [],
+        "notes": {night: dashboard.status(row) for night, row in series.rare.items()},
+        "empty": [night for night, row in series.rare.items() if not row.metrics],
+        "releases": [[night, _releases(moved)] for night, moved in series.releases()],
+        "metrics": [_of_metric(series, metric, changes) for metric in metrics],
+    }
+
+
+def _of_metric(series: Series, metric: Metric, changes: list[Change]) -> dict[str, Any]:
+    _, known = series.numbers(metric.name)
+    unit, size = Quantity.of(metric).unit(max(map(abs, known), default=0.0))
+    scale = _scale(known)
+    values = [None if value != value else round(value / scale) for value in series.columns[metric.name]]
+    runs = _runs(values)
+    steps = [one for one in changes if one.metric == metric.name]
+    return {
+        "title": metric.title,
+        "unit": unit,
+        "scale": scale / size,
+        **({"runs": runs} if len(runs) * RUNS < 2 * len(values) else {"values": values}),
+        "steps": [[one.night, show_change(one.old, one.new), one.confirmed, one.worse] for one in steps],
+        "red": [night for night, row in series.rare.items() if metric.name in row.red],
+    }
+
+
+def _scale(numbers: list[float]) -> float:
+    """1 for whole numbers."""
+    if all(number.is_integer() for number in numbers):
+        return 1.0
+    usual = statistics.median(map(abs, numbers)) or max(map(abs, numbers))
+    return float(10.0 ** (math.floor(math.log10(usual)) - DIGITS + 1))
+
+
+def _runs(values: list[int | None]) -> list[int | None]:
+    """Each value, and how often it follows itself; for a metric that hardly ever repeats, more than a page needs."""
+    runs: list[Any] = []
+    last: Any = ""
+    for value in values:
+        if value == last:
+            runs[-1] += 1
+        else:
+            runs += [value, 1]
+            last = value
+    return runs
+
+
+def _releases(moved: dict[str, tuple[str, str]]) -> str:
+    return ", ".join(f"{name} {old or 'none'} → {new or 'none'}" for name, (old, new) in moved.items())

@@ -1,0 +1,199 @@
+"""The first page of a dashboard: what is red, what moved, what has no result, who owns it, and all cells."""
+
+import datetime
+from collections.abc import Iterable, Sequence
+
+from perfsuite.gate.judge import RED
+from perfsuite.nights.cell_page import TIME, change_entries, tone_of
+from perfsuite.nights.changes import Mover
+from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, machine_name, page_of
+from perfsuite.page.curves import sparkline
+from perfsuite.page.document import Document, Entry, Section, Table
+from perfsuite.page.html import tag
+from perfsuite.units import show_change
+
+RECENT = datetime.timedelta(days=60)  # changes that the first page shows
+MOST = 200  # rows of changes and of movers
+PEAK = "peak_memory_bytes"
+
+
+def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Iterable[str]) -> Document:
+    """The page. ``unmeasured`` are cells with a baseline that no run has."""
+    last = [one for one in summaries if dashboard.in_last_run(one.last)]
+    red = [one for one in last if dashboard.is_red(one.last)]
+    cells = {one.cell for one in summaries}
+    state = f"{len(red)} of {len(last)} cells are red in the last run" if red else "No cell is red in the last run"
+    nights = max((one.nights for one in summaries), default=0)
+    sections = [
+        _red(red, dashboard),
+        _movers(summaries, dashboard),
+        _changes(summaries, dashboard),
+        _coverage(summaries, dashboard, unmeasured),
+        _quarantine(summaries, dashboard),
+        _machines(summaries, dashboard),
+        _cells(summaries, dashboard),
+    ]
+    return Document(
+        title="Training performance over time",
+        verdict=f"{state}.",
+        tone="red" if red else "green",
+        facts=[
+            f"{len(cells)} cells, up to {nights:,} nights each. Newest result: {dashboard.until:%Y-%m-%d %H:%M} UTC."
+        ],
+        sections=[one for one in sections if one],
+    )
+
+
+def _link(cell: str) -> Entry:
+    """A cell's name, which leads to its page."""
+    return Entry("", chart=tag("a", cell, href=f"{CELLS}/{page_of(cell)}", class_="id"))
+
+
+def _owner(cell: str, dashboard: Dashboard) -> str:
+    return dashboard.project.owner(cell) or "nobody"
+
+
+def _red(red: Sequence[Summary], dashboard: Dashboard) -> Section | None:
+    """The cells that fail."""
+    rows: list[list[str | Entry]] = []
+    for one in red:
+        status, cell = Entry(one.last.status, tone="red"), one.cell
+        rows.append([_link(cell), _owner(cell, dashboard), status, one.last.note, _where(one)])
+    table = Table(head=["cell", "owner", "status", "why", "machine"], rows=rows, name="red", choose=1)
+    return Section(heading="Red in the last run", tables=[table]) if rows else None
+
+
+def _movers(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
+    """The largest moves of the week. Moves of noisy metrics count in multiples of their noise."""
+    found = sorted((mover for one in summaries for mover in one.movers), key=_weight, reverse=True)
+    rows: list[list[str | Entry]] = []
+    for one in found[:MOST]:
+        metric = dashboard.metric(one.metric)
+        noise = Entry("exact", sort=1e9) if one.noise is None else Entry(f"{one.noise:.1f} ×", sort=one.noise)
+        rows.append(
+            [
+                _link(one.cell),
+                _owner(one.cell, dashboard),
+                metric.title,
+                Entry(metric.show(one.before), sort=one.before),
+                Entry(metric.show(one.now), sort=one.now),
+                Entry(show_change(one.before, one.now), sort=min(abs(one.share), 1e9), tone=tone_of(one.worse)),
+                noise,
+            ]
+        )
+    head = ["cell", "owner", "metric", "before", "this week", "change", "of its noise"]
+    table = Table(head=head, rows=rows, name="movers", choose=1, numbers=frozenset({3, 4, 5, 6}))
+    sentence = "The median of the last seven days against the four weeks before."
+    return Section(
+        heading="Largest movers of the week",
+        sentences=[sentence if rows else "Nothing moved.", *_left(found)],
+        tables=[table] if rows else [],
+    )
+
+
+def _weight(mover: Mover) -> tuple[bool, float]:
+    """What is worse comes first, then the larger move."""
+    return bool(mover.worse), abs(mover.share)
+
+
+def _changes(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
+    """The change points of the last weeks, newest first."""
+    since = (dashboard.until - RECENT).isoformat()
+    found = sorted((one for each in summaries for one in each.changes if one.date >= since), key=lambda one: one.date)
+    rows = [
+        [_link(one.cell), _owner(one.cell, dashboard), *change_entries(one, dashboard)]
+        for one in reversed(found[-MOST:])
+    ]
+    head = ["cell", "owner", "date", "commit", "metric", "from", "to", "change", "changed with it", "confirmed"]
+    table = Table(head=head, rows=rows, name="changes", choose=1, numbers=frozenset({5, 6, 7}))
+    return Section(
+        heading=f"Change points of the last {RECENT.days} days",
+        sentences=_left(found) if rows else ["No metric stepped."],
+        tables=[table] if rows else [],
+    )
+
+
+def _left(found: Sequence[object]) -> list[str]:
+    return [f"{len(found) - MOST} more are on the cells' pages."] if len(found) > MOST else []
+
+
+def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Iterable[str]) -> Section | None:
+    """The cells without a result in the last run of their machine, and why."""
+    rows: list[list[str | Entry]] = []
+    for one in summaries:
+        row = one.last
+        if not dashboard.in_last_run(row):
+            why = f"not in the last run; last measured {row.date[:10]}"
+        elif not row.metrics:
+            why = f"{row.outcome}: {row.note}" if row.note else row.outcome
+        else:
+            continue
+        rows.append([_link(one.cell), _owner(one.cell, dashboard), why, _where(one)])
+    for cell in unmeasured:
+        rows.append([Entry(cell), _owner(cell, dashboard), "has a baseline, but no run here measured it", ""])
+    covered = sum(dashboard.in_last_run(one.last) and bool(one.last.metrics) for one in summaries)
+    table = Table(head=["cell", "owner", "why", "machine"], rows=rows, name="coverage", choose=1)
+    return Section(
+        heading="Cells without a result",
+        sentences=[f"{covered} of {covered + len(rows)} cells have a result in the last run of their machine."],
+        tables=[table] if rows else [],
+    )
+
+
+def _quarantine(summaries: Sequence[Summary], dashboard: Dashboard) -> Section | None:
+    """Every entry of the quarantine that a cell here has, with what its last run would be without it."""
+    rows: list[list[str | Entry]] = []
+    for one in summaries:
+        entry = dashboard.project.quarantine_of(one.cell)
+        if entry is None:
+            continue
+        holds = entry.holds(dashboard.until.date())
+        state = Entry("in quarantine" if holds else "ended", tone="yellow" if holds else "red")
+        status = Entry(one.last.status, tone="red" if one.last.status in RED else "green")
+        rows.append([_link(one.cell), _owner(one.cell, dashboard), state, str(entry.until), status, entry.reason])
+    head = ["cell", "owner", "state", "until", "last status", "reason"]
+    sentence = "These cells run and are shown, but are not red until their date has passed."
+    table = Table(head=head, rows=rows, name="quarantine", choose=1)
+    return Section(heading="Quarantine", sentences=[sentence], tables=[table]) if rows else None
+
+
+def _machines(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
+    """When each machine ran last."""
+    count: dict[str, int] = {}
+    names = {one.machine: _where(one) for one in summaries}
+    for one in summaries:
+        count[one.machine] = count.get(one.machine, 0) + 1
+    rows: list[list[str | Entry]] = [
+        [names[machine], dashboard.last[machine][:16].replace("T", " "), Entry(f"{cells}", sort=cells)]
+        for machine, cells in sorted(count.items())
+    ]
+    table = Table(head=["machine", "newest result", "cells"], rows=rows, numbers=frozenset({2}))
+    ladders = [tag("p", "Release ladder: ", tag("a", name, href=url)) for name, url in dashboard.ladders.items()]
+    return Section(heading="Machines", tables=[table], charts=ladders, folded=len(rows) > 3 or None)
+
+
+def _cells(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
+    """One row per cell and machine."""
+    peak, time = dashboard.metric(PEAK), dashboard.metric(TIME)
+    rows: list[list[str | Entry]] = []
+    for one in summaries:
+        row, seconds, size = one.last, one.last.metrics.get(TIME), one.last.metrics.get(PEAK)
+        rows.append(
+            [
+                _link(one.cell),
+                _owner(one.cell, dashboard),
+                Entry(dashboard.status(row), tone=dashboard.tone(row)),
+                row.date[:10],
+                Entry("–" if size is None else peak.show(size), sort=size),
+                Entry("–" if seconds is None else time.show(seconds), sort=seconds),
+                Entry("", chart=sparkline(f"step time of the last {len(one.recent)} nights", one.recent)),
+                _where(one),
+            ]
+        )
+    head = ["cell", "owner", "status", "last night", peak.title, time.title, "last 60 nights", "machine"]
+    table = Table(head=head, rows=rows, name="cells", choose=1, numbers=frozenset({4, 5}))
+    return Section(heading="All cells", tables=[table])
+
+
+def _where(one: Summary) -> str:
+    return machine_name(one.device, one.machine)

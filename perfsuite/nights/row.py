@@ -1,0 +1,221 @@
+"""One cell of one run, without its samples and evidence: a line of a monthly file.
+
+The lines of a month are sorted by date, cell and machine. So git merges them, a second `add` of a report changes
+nothing, and no older month is written again.
+"""
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+
+from perfsuite.errors import FileError
+from perfsuite.gate.judge import RED
+from perfsuite.records import codec
+from perfsuite.records.measurement import EMULATED
+from perfsuite.wire.sample import is_number
+
+MONTH = re.compile(r"\d{4}-\d{2}\.jsonl")
+PREDICTED = "predicted"  # the machine of what was not measured
+Number = int | float
+Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-[01]\d-[0-3]\dT[\d:.+Z-]+$")]  # a file's name begins with it
+Cell = Annotated[str, msgspec.Meta(pattern=r"^[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*$", max_length=300)]
+T = TypeVar("T")
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """``date`` is the first launch's, or the result's if there is none. ``red`` are the metrics whose lines are red,
+    ``trial`` what a trial said, ``note`` the headline of a cell that is not green. ``quarantined`` is a last day.
+
+    Format history: 1, 2026-11, first.
+    """
+
+    date: Date
+    cell: Cell
+    machine: str
+    device: str = ""
+    kind: Literal["measured", "emulated", "predicted"] = "measured"
+    commit: str = ""
+    outcome: str = "fits"
+    status: str = "ok"
+    accepted: bool = False
+    note: str = ""
+    red: tuple[str, ...] = ()
+    trial: tuple[str, ...] = ()
+    quarantined: str = ""
+    versions: dict[str, str] = {}
+    metrics: dict[str, Number] = {}
+    format: int = 1
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What makes it the row of one cell in one run; rows are sorted by it."""
+        return self.date, self.cell, self.machine
+
+
+class _Reading(msgspec.Struct):
+    value: Number
+
+
+class _Machine(msgspec.Struct):
+    identity: str
+    device: str
+
+
+class _Launch(msgspec.Struct):
+    date: Date
+
+
+class _Measurement(msgspec.Struct):
+    cell: Cell
+    outcome: str
+    machine: _Machine
+    versions: dict[str, str] = {}
+    readings: dict[str, _Reading] = {}
+    launches: list[_Launch] = []
+
+
+class _Prediction(msgspec.Struct):
+    cell: Cell
+    outcome: str
+    reason: str = ""
+    peak_bytes: int = 0
+    smallest_bytes: int = 0
+    versions: dict[str, str] = {}
+    readings: dict[str, _Reading] = {}
+
+
+class _Line(msgspec.Struct):
+    metric: str
+    status: str
+
+
+class _Verdict(msgspec.Struct):
+    status: str
+    headline: str
+    lines: list[_Line] = []
+    trial: list[str] = []
+
+
+class _Result(msgspec.Struct):
+    """What a row needs of a line of a report; the decoder skips the rest."""
+
+    verdict: _Verdict
+    measurement: _Measurement | None = None
+    prediction: _Prediction | None = None
+    updated: str = ""
+    date: Date | Literal[""] = ""
+    commit: str = ""
+    quarantined: str = ""
+
+
+_ROWS, _RESULT = msgspec.json.Decoder(Row), msgspec.json.Decoder(_Result)
+_ENCODER = msgspec.json.Encoder(order="deterministic")
+_QUIET = ("ok", "improved", "unheld")  # verdicts whose headline says nothing more
+
+
+def read_month(path: Path) -> list[Row]:
+    """The rows of a monthly file, in their order. Raises FileError, naming the line, for one that is no row."""
+    text = _read(path)
+    try:
+        return _ROWS.decode_lines(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return list(_by_line(path, text, _ROWS.decode))
+
+
+def read_report(path: Path) -> list[Row]:
+    """A row for each line of a report of ``pytest --perf-report``. Raises FileError as `read_month` does."""
+    results = list(_by_line(path, _read(path), _result))
+    dates = [date for one in results if (date := _date(one))]
+    if results and not dates:
+        raise FileError(f"{path} has no date: no cell of it was launched. Measure again with this perfsuite.")
+    return [_row(one, min(dates)) for one in results]
+
+
+def read(path: Path) -> list[Row]:
+    """The rows of a monthly file or of a report."""
+    return read_month(path) if MONTH.fullmatch(path.name) else read_report(path)
+
+
+def write_months(rows: Iterable[Row], folder: Path) -> list[Path]:
+    """Add the rows to the folder's monthly files, and return those that changed. A row replaces one with its key."""
+    months: dict[str, list[Row]] = {}
+    for row in rows:
+        months.setdefault(row.date[:7], []).append(row)
+    changed = []
+    for month, new in sorted(months.items()):
+        path = folder / f"{month}.jsonl"
+        old = read_month(path) if path.exists() else []
+        merged = {row.key: row for row in [*old, *new]}
+        text = b"".join(_ENCODER.encode(merged[key]) + b"\n" for key in sorted(merged))
+        if not path.exists() or text != path.read_bytes():
+            codec.write_bytes(path, text)
+            changed.append(path)
+    return changed
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+
+
+def _by_line(path: Path, text: bytes, decode: Callable[[bytes], T]) -> Iterator[T]:
+    """What each line holds. Raises FileError with the file and the line."""
+    for number, line in enumerate(text.splitlines(), 1):
+        try:
+            yield decode(line)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise FileError(f"{path}:{number} is no result of a run: {error}.") from error
+
+
+def _result(line: bytes) -> _Result:
+    result = _RESULT.decode(line)
+    if result.measurement is None and result.prediction is None:
+        raise msgspec.ValidationError("it has neither a measurement nor a prediction")
+    return result
+
+
+def _date(result: _Result) -> str:
+    launches = result.measurement.launches if result.measurement else []
+    return min((launch.date for launch in launches), default=result.date)
+
+
+def _row(result: _Result, earliest: str) -> Row:
+    verdict, measured, predicted = result.verdict, result.measurement, result.prediction
+    red = tuple(line.metric for line in verdict.lines if line.status in RED)
+    one = measured or predicted
+    assert one is not None
+    metrics = {name: _short(reading.value) for name, reading in one.readings.items() if is_number(reading.value)}
+    if predicted:
+        sizes = {"predicted_peak_bytes": predicted.peak_bytes, "predicted_smallest_bytes": predicted.smallest_bytes}
+        metrics |= {name: size for name, size in sizes.items() if size}
+    emulated = measured is not None and measured.machine.device.startswith(EMULATED)
+    note = predicted.reason if predicted else ""
+    if verdict.status not in _QUIET:
+        note = verdict.headline
+    return Row(
+        date=_date(result) or earliest,
+        cell=one.cell,
+        machine=measured.machine.identity if measured else PREDICTED,
+        device=measured.machine.device if measured else "",
+        kind="predicted" if predicted else "emulated" if emulated else "measured",
+        commit=result.commit,
+        outcome=one.outcome,
+        status=verdict.status,
+        accepted=bool(result.updated),
+        note=note,
+        red=red,
+        trial=tuple(verdict.trial),
+        quarantined=result.quarantined,
+        versions=one.versions,
+        metrics=metrics,
+    )
+
+
+def _short(value: Number) -> Number:
+    """Nine digits of a float are more than any of them means."""
+    return float(f"{value:.9g}") if isinstance(value, float) else value

@@ -1,0 +1,134 @@
+"use strict";
+const nights = JSON.parse(document.getElementById("nights").textContent);
+const WIDE = 360, HIGH = 150, LEFT = 44, RIGHT = 6, TOP = 16, BOTTOM = 18;
+const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const draw = (name, attributes, text) => {
+  const made = document.createElementNS("http://www.w3.org/2000/svg", name);
+  for (const [key, value] of Object.entries(attributes)) made.setAttribute(key, value);
+  if (text !== undefined) made.textContent = text;
+  return made;
+};
+for (const series of nights) {
+  let minutes = series.first;
+  series.times = [minutes, ...series.gaps.map((gap) => { minutes += gap; return minutes; })];
+  for (const metric of series.metrics) {
+    if (metric.runs) {
+      metric.values = [];
+      for (let at = 0; at < metric.runs.length; at += 2)
+        for (let count = 0; count < metric.runs[at + 1]; count += 1) metric.values.push(metric.runs[at]);
+    }
+    metric.values = metric.values.map((value) => (value === null ? null : value * metric.scale));
+  }
+}
+const round = (low, high, most) => {
+  if (!(high > low)) return [low];
+  const power = 10 ** Math.floor(Math.log10((high - low) / most));
+  const step = power * [1, 2, 2.5, 5, 10].find((nice) => power * nice * most >= high - low);
+  const found = [];
+  for (let tick = Math.ceil(low / step - 1e-9) * step; tick <= high + step * 1e-9; tick += step) found.push(tick);
+  return found;
+};
+const short = (value) => Number(value.toPrecision(6)).toLocaleString("en", { maximumSignificantDigits: 6 });
+const day = (minutes) => new Date(minutes * 60000).toISOString();
+const ranges = (metric) => {  // outliers are cut off at the top, so that the steps can be seen
+  const known = metric.values.filter((value) => value !== null).sort((a, b) => a - b);
+  if (!known.length) return [0, 1];
+  const at = (share) => known[Math.min(known.length - 1, Math.floor(share * known.length))];
+  let low = at(0.002), high = at(0.995);
+  for (const [night] of metric.steps) for (const near of metric.values.slice(Math.max(0, night - 3), night + 4))
+    if (near !== null) { low = Math.min(low, near); high = Math.max(high, near); }
+  const least = Math.abs(known[known.length >> 1]) * 0.02 || 1;
+  const room = Math.max(high - low, least) * 0.12;
+  return high - low < least ? [(low + high - least) / 2 - room, (low + high + least) / 2 + room] : [low - room, high + room];
+};
+const chart = (svg) => {
+  const series = nights[svg.dataset.series], metric = series.metrics[svg.dataset.metric], times = series.times;
+  const [low, high] = ranges(metric), first = times[0], last = times[times.length - 1];
+  const x = (night) => LEFT + (last > first ? (times[night] - first) / (last - first) : 0.5) * (WIDE - LEFT - RIGHT);
+  const y = (value) => TOP + (1 - (Math.min(high, Math.max(low, value)) - low) / (high - low)) * (HIGH - TOP - BOTTOM);
+  for (const tick of round(low, high, 4)) {
+    svg.append(draw("line", { x1: LEFT, x2: WIDE - RIGHT, y1: y(tick), y2: y(tick), class: "grid" }));
+    svg.append(draw("text", { x: LEFT - 4, y: y(tick) + 3.5, "text-anchor": "end", class: "t" }, short(tick)));
+  }
+  const months = [];
+  for (let date = new Date(first * 60000), month = date.getUTCFullYear() * 12 + date.getUTCMonth() + 1; ; month += 1) {
+    const begin = Date.UTC(Math.floor(month / 12), month % 12) / 60000;
+    if (begin > last) break;
+    months.push([begin, month]);
+  }
+  const every = Math.ceil(months.length / 6);
+  months.filter((_, index) => index % every === 0).forEach(([begin, month], index) => {
+    const place = LEFT + ((begin - first) / (last - first)) * (WIDE - LEFT - RIGHT);
+    if (place > WIDE - 26) return;
+    svg.append(draw("line", { x1: place, x2: place, y1: HIGH - BOTTOM, y2: HIGH - BOTTOM + 3, class: "edge" }));
+    const year = month % 12 === 0 || index === 0 || every > 6 ? ` ${Math.floor(month / 12)}` : "";
+    svg.append(draw("text", { x: place, y: HIGH - 5, class: "t" }, MONTHS[month % 12] + year));
+  });
+  if (!months.length) svg.append(draw("text", { x: LEFT, y: HIGH - 5, class: "t" }, day(first).slice(0, 10)));
+  for (const [night, text] of series.releases) {
+    const place = x(night), mark = draw("path", { d: `M${place - 3} ${TOP - 4}h6l-3 5z`, class: "release" });
+    mark.append(draw("title", {}, text));
+    svg.append(draw("line", { x1: place, x2: place, y1: TOP, y2: HIGH - BOTTOM, class: "rule faint" }), mark);
+  }
+  svg.append(draw("path", { d: line(metric.values, x, y), class: "curve l0" }));
+  for (const night of series.empty) {
+    svg.append(draw("path", { d: `M${x(night) - 2.5} ${HIGH - BOTTOM - 6}l5 5m0 -5l-5 5`, class: "limit none" }));
+  }
+  for (const night of metric.red) if (metric.values[night] !== null)
+    svg.append(draw("circle", { cx: x(night), cy: y(metric.values[night]), r: 2.6, class: "bad" }));
+  metric.steps.forEach(([night, text, confirmed, worse]) => {
+    const place = x(night), tone = worse === null ? "yellow" : worse ? "red" : "green", end = place > WIDE - 60;
+    svg.append(draw("line", { x1: place, x2: place, y1: TOP, y2: HIGH - BOTTOM, class: `step ${tone}` }));
+    svg.append(draw("path", { d: `M${place} ${TOP - 1}l4 4l-4 4l-4 -4z`, class: `step ${tone}${confirmed ? " sure" : ""}` }));
+    svg.append(draw("text", { x: place + (end ? -5 : 5), y: TOP - 5, "text-anchor": end ? "end" : "start", class: `word ${tone}` }, text));
+  });
+  const cursor = draw("line", { y1: TOP, y2: HIGH - BOTTOM, class: "edge", visibility: "hidden" });
+  svg.append(cursor);
+  watch(svg, series, metric, x, cursor);
+};
+const line = (values, x, y) => {  // of many nights, the lowest and the highest of each pixel
+  let path = "", pen = false, column = null, low = 0, high = 0;
+  const flush = () => { if (column !== null && high > low) path += `L${column} ${low.toFixed(1)}V${high.toFixed(1)}`; };
+  const dense = values.length > 2 * WIDE;
+  values.forEach((value, night) => {
+    if (value === null) { flush(); column = null; pen = false; return; }
+    const place = dense ? x(night).toFixed(0) : x(night).toFixed(1), height = y(value);
+    if (dense && pen && place === column) { low = Math.min(low, height); high = Math.max(high, height); return; }
+    flush();
+    path += `${pen ? "L" : "M"}${place} ${height.toFixed(1)}${pen ? "" : "h.1"}`;
+    pen = true; column = dense ? place : null; low = high = height;
+  });
+  flush();
+  return path;
+};
+const watch = (svg, series, metric, x, cursor) => {
+  const told = svg.parentElement.querySelector(".night");
+  let night = series.times.length - 1;
+  const show = () => {
+    cursor.setAttribute("x1", x(night)); cursor.setAttribute("x2", x(night)); cursor.setAttribute("visibility", "visible");
+    const value = metric.values[night], release = series.releases.find(([at]) => at === night);
+    told.textContent = [
+      day(series.times[night]).slice(0, 16).replace("T", " "), (series.commits[night] || "").slice(0, 12),
+      value === null ? "no value" : `${short(value)} ${metric.unit}`, series.notes[night], release && release[1],
+    ].filter(Boolean).join(" · ");
+  };
+  svg.addEventListener("pointermove", (event) => {
+    const box = svg.getBoundingClientRect(), at = ((event.clientX - box.left) / box.width) * WIDE;
+    let low = 0, high = series.times.length - 1;
+    while (high - low > 1) { const middle = (low + high) >> 1; if (x(middle) < at) low = middle; else high = middle; }
+    night = at - x(low) < x(high) - at ? low : high;
+    show();
+  });
+  svg.addEventListener("keydown", (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -30, PageDown: 30 }[event.key];
+    if (by === undefined) return;
+    event.preventDefault();
+    night = Math.min(series.times.length - 1, Math.max(0, night + by));
+    show();
+  });
+};
+const seen = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); chart(entry.target); }
+}, { rootMargin: "300px" });
+document.querySelectorAll("svg[data-series]").forEach((svg) => seen.observe(svg));
+addEventListener("beforeprint", () => document.querySelectorAll("svg[data-series]:empty").forEach(chart));
