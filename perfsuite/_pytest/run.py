@@ -18,6 +18,7 @@ import pytest
 from perfsuite._pytest.cells import catalog_of, cell_of
 from perfsuite._pytest.clock import give_clock, replay
 from perfsuite._pytest.options import Options
+from perfsuite._pytest.reports import Reports
 from perfsuite._pytest.results import is_told, leave, measured, predicted, without_measurement
 from perfsuite._pytest.settings import FIXTURE
 from perfsuite.catalog.definitions import PROCESSES, Metric
@@ -35,7 +36,6 @@ from perfsuite.measure.changes import lacks_code, listed
 from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
-from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.life import moved
@@ -110,13 +110,18 @@ class PerfRun:
         self.skipped: Counter[str] = Counter()
         self.cells = 1  # in this run: the error rates are for all of them together
         self.left_out: list[str] = []  # cells' tests that were deselected
-        self.unwritten = ""  # why the report was not written
+        self.ended = 0  # tests of cells
         self.live = LiveLine(self.options.settings.all_steps_of, quiet=self.verbose)
 
     @property
     def catalog(self) -> Catalog:
         """Built when the first cell is collected: by then every conftest has been read."""
         return catalog_of(self.config)
+
+    @functools.cached_property
+    def reports(self) -> Reports:
+        """The files of the results, written as they come."""
+        return Reports(self.options.report, self.options.html, lambda: self.catalog.all("metric").values())
 
     @functools.cached_property
     def gatekeeper(self) -> Gatekeeper | Against:
@@ -270,11 +275,15 @@ class PerfRun:
             return
         if report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
-        self.predicted += predicted(report)
+        self.ended += report.when == "teardown"
+        for one in predicted(report):
+            self.predicted.append(one)
+            self.reports.add(one, self.cells - self.ended - 1)
         result = measured(report)
         if result is None:
             return
         self.results.append(result)
+        self.reports.add(result, self.cells - self.ended - 1)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is not None and not self.verbose:
             reporter.write_line(line(result, self.catalog.all("metric").values()))
@@ -285,8 +294,8 @@ class PerfRun:
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """The table of all cells, every baseline that was written, and the report if it was not."""
-        if self.unwritten:
-            terminalreporter.write_line(self.unwritten, red=True)
+        if self.reports.unwritten:
+            terminalreporter.write_line(self.reports.unwritten, red=True)
         if self.results or self.skipped:
             terminalreporter.section("training performance")
         elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword:
@@ -323,17 +332,14 @@ class PerfRun:
         return list(dict.fromkeys(names))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End the rank servers; write the report completely or not at all. If nothing ran, the last report stays."""
+        """End the rank servers, and finish the reports."""
         self.live.clear()
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
-        lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
-        if not self.options.report or not lines or _is_worker(self.config):
+        if _is_worker(self.config):
             return
-        try:
-            codec.write_bytes(self.options.report, lines)
-        except OSError as error:
-            self.unwritten = f"perfsuite: the report {self.options.report} cannot be written: {error.strerror}."
+        self.reports.finish(self.cells - self.ended)
+        if self.reports.unwritten:
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 

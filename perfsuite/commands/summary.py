@@ -9,9 +9,11 @@ from perfsuite.commands._base import add_catalog, add_html, catalog_of
 from perfsuite.commands._reports import files_of, read_run
 from perfsuite.page.document import OPTION, check_html
 from perfsuite.page.run import write_run
+from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.markdown import SUCCESS, passes, render_markdown
 
+KILLED = "killed"
 HELP = "The verdicts of reports as Markdown; red ones fail."
 
 
@@ -31,12 +33,15 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = catalog_of(arguments)
     measured: list[Result] = []
     predicted: list[PredictedResult] = []
+    conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
+        if conclusion == SUCCESS and codec.is_cut(report):
+            conclusion = KILLED
         here, not_here = read_run(report)
         measured += here
         predicted += not_here
     metrics = catalog.all("metric").values()
     if arguments.html:
         write_run(arguments.html, [*measured, *predicted], metrics)
-    sys.stdout.write(render_markdown(measured, predicted, metrics, arguments.conclusion))
-    return 0 if passes(measured, predicted, arguments.conclusion) else 1
+    sys.stdout.write(render_markdown(measured, predicted, metrics, conclusion))
+    return 0 if passes(measured, predicted, conclusion) else 1

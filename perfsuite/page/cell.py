@@ -110,7 +110,7 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
     """The lines of the verdict, then what is measured without a limit."""
     new, old = result.measurement, result.baseline.measurement if result.baseline else None
     rows: list[Sequence[str | Entry]] = []
-    for line in result.verdict.lines:
+    for line in sorted(result.verdict.lines, key=lambda line: line.status in ("ok", NOT_HELD)):
         metric = metrics.get(line.metric)
         noise = noise_text(metric, noise_of(result, metric)) if metric else ""
         seen = f"detects +{line.detects}" if line.detects else ""

@@ -18,13 +18,13 @@ from perfsuite.report.summary import asides
 OPENED = 3  # causes that are unfolded at first
 
 
-def write_run(path: Path, results: Sequence[AnyResult], metrics: Iterable[Metric], expected: int = 0) -> None:
-    """Write the report of the cells that have finished, of ``expected`` ones."""
-    document.write(path, run_document(results, metrics, expected))
+def write_run(path: Path, results: Sequence[AnyResult], metrics: Iterable[Metric]) -> None:
+    """Write the report of a run that has ended. Raises FileError if it cannot be written."""
+    document.write(path, run_document(results, metrics))
 
 
-def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], expected: int = 0) -> Document:
-    """The page of a run."""
+def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], waiting: int = 0) -> Document:
+    """The page of the cells that have finished; ``waiting`` others have not."""
     known = names_of(metrics)
     found = causes(moved(results, known), results)
     bad = [one for one in found if one.is_red]
@@ -53,7 +53,7 @@ def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], expect
         sections.append(Section(heading=f"Green and unsupported cells: {told}", folded=True, inside=inside))
     return Document(
         title="Training performance",
-        verdict=verdict_of(results, expected),
+        verdict=verdict_of(results, waiting),
         facts=_facts(results),
         tone=_tone(results),
         sections=sections,
@@ -63,7 +63,7 @@ def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], expect
 _RANKED = "Red first, then by the effect over the noise of its own series. An exact metric has none: any change counts."
 
 
-def verdict_of(results: Sequence[AnyResult], expected: int = 0) -> str:
+def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
     """``14 of 60 cells are red. 1 is undecided, 44 are green, 1 is missing.``"""
     red = sum(map(is_red, results))
     statuses = [one.verdict.status for one in results]
@@ -76,8 +76,8 @@ def verdict_of(results: Sequence[AnyResult], expected: int = 0) -> str:
     without = [f"{missing} of the red {'has' if missing == 1 else 'have'} no baseline"] if missing else []
     first = f"{red or 'None'} of {len(results)} cells {'is' if red in (0, 1) else 'are'} red."
     rest = f" {', '.join([*told, *without])}." if told or without else ""
-    late = expected - len(results)
-    running = f" {late} of {expected} cells {'has' if late == 1 else 'have'} no result yet." if late > 0 else ""
+    late = f"{waiting} more cell{' has' if waiting == 1 else 's have'} no result yet"
+    running = f" {late}: the run goes on, or it was ended." if waiting > 0 else ""
     return f"{first}{rest}{running}" if results else f"No cell has a result.{running}"
 
 
@@ -116,6 +116,7 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], opened: bool) -> Section
         sentences.append("No version differs from the baselines.")
     if cause.common:
         sentences.append(cause.common)
+    sentences += [f"Trials: {told}." for told in cause.blamed]
     if cause.suspects:
         sentences.append(f"Suspects: {', '.join(cause.suspects)}.")
     for group in cause.also:
