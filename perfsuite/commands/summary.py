@@ -5,9 +5,8 @@ import itertools
 import sys
 from pathlib import Path
 
-from perfsuite.commands._base import add_catalog, add_html, catalog_of
+from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of
 from perfsuite.commands._reports import files_of, read_run
-from perfsuite.page.document import OPTION, check_html
 from perfsuite.page.run import write_run
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
@@ -29,7 +28,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 if the run failed, a cell is red or was not compared, or there is none."""
-    check_html(OPTION, arguments.html)
+    page = html_of(arguments)
     catalog = catalog_of(arguments)
     measured: list[Result] = []
     predicted: list[PredictedResult] = []
@@ -41,7 +40,7 @@ def run(arguments: argparse.Namespace) -> int:
         measured += here
         predicted += not_here
     metrics = catalog.all("metric").values()
-    if arguments.html:
-        write_run(arguments.html, [*measured, *predicted], metrics)
+    if page:
+        write_run(page, [*measured, *predicted], metrics)
     sys.stdout.write(render_markdown(measured, predicted, metrics, conclusion))
     return 0 if passes(measured, predicted, conclusion) else 1

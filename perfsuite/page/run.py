@@ -8,10 +8,11 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import NEED_A_REASON, OPEN
 from perfsuite.page import document
 from perfsuite.page.causes import Cause, causes, spread
-from perfsuite.page.cell import PEAK, REASON, STEP, anchor, cell_section, commands, memory_of, phases, steps
+from perfsuite.page.cell import REASON, SIDES, anchor, cell_section, commands
 from perfsuite.page.document import Command, Document, Entry, Section, Table, Tone
+from perfsuite.page.evidence import PEAK, STEP, anatomy, phases, steps
 from perfsuite.page.html import Html
-from perfsuite.page.moved import AnyResult, headline_of, is_red, kind_of, moved, names_of, tone_of
+from perfsuite.page.moved import AnyResult, headline_of, is_red, kind_of, moved, names_of, noise_of, tone_of
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.summary import asides
 
@@ -155,12 +156,15 @@ def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
     """The evidence of the cell that moved most: its memory, or its steps."""
     if not cause.moved or isinstance(cause.moved[0].result, PredictedResult):
         return []
-    result, title = cause.moved[0].result, cause.moved[0].cell if len(cause.cells) > 1 else ""
-    metric = metrics.get(cause.moved[0].line.metric)
-    if metric and metric.hold == "time":
-        return [chart for chart in (steps(result, metrics, title), phases(result, title)) if chart]
-    chart = memory_of(result, title) if cause.moved[0].line.metric == PEAK else None
-    return [chart] if chart else []
+    first, of = cause.moved[0], cause.moved[0].cell if len(cause.cells) > 1 else ""
+    result = cause.moved[0].result
+    new, old = result.measurement, result.baseline.measurement if result.baseline else None
+    if first.noise:
+        band = noise_of(result, metrics[STEP])
+        found = [steps(old, new, metrics, SIDES, band.band if band else None, of), phases(old, new, SIDES, of)]
+    else:
+        found = [anatomy(old, new, SIDES, of)] if first.line.metric == PEAK else []
+    return [chart for chart in found if chart]
 
 
 def _linked(cell: str) -> Entry:
