@@ -23,6 +23,7 @@ SETTINGS: tuple[tuple[str, type, str], ...] = (
         str,
         "Earlier reports, a file or a folder, for what cells cost and import; by default the baselines tell.",
     ),
+    ("html", str, "File for the results as a page for a browser."),
     ("snapshots", str, "Folder for the CUDA memory snapshots of red cells."),
     ("kernels", str, "Instruction sets of a CPU's kernels: portable (the same on every x86-64 machine) or native."),
     ("time_tolerance", float, "Smallest relative slow-down that must be detected (0.03 on CPUs, 0.02 elsewhere)."),

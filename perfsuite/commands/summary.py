@@ -5,13 +5,14 @@ import itertools
 import sys
 from pathlib import Path
 
-from perfsuite.commands._base import add_catalog, add_html, catalog_of
+from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of
 from perfsuite.commands._reports import files_of, read_run
-from perfsuite.page.document import OPTION, check_html
 from perfsuite.page.run import write_run
+from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.markdown import SUCCESS, passes, render_brief, render_markdown
 
+KILLED = "killed"
 HELP = "The verdicts of reports as Markdown; red ones fail."
 
 
@@ -28,20 +29,23 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 if the run failed, a cell is red or was not compared, or there is none."""
-    check_html(OPTION, arguments.html)
+    page = html_of(arguments)
     catalog = catalog_of(arguments)
     measured: list[Result] = []
     predicted: list[PredictedResult] = []
+    conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
+        if conclusion == SUCCESS and codec.is_cut(report):
+            conclusion = KILLED
         here, not_here = read_run(report)
         measured += here
         predicted += not_here
     metrics = catalog.all("metric").values()
-    if arguments.html:
-        write_run(arguments.html, [*measured, *predicted], metrics)
+    if page:
+        write_run(page, [*measured, *predicted], metrics)
     if arguments.brief:
-        text = render_brief(measured, predicted, arguments.conclusion)
+        text = render_brief(measured, predicted, conclusion)
     else:
-        text = render_markdown(measured, predicted, metrics, arguments.conclusion)
+        text = render_markdown(measured, predicted, metrics, conclusion)
     sys.stdout.write(text)
-    return 0 if passes(measured, predicted, arguments.conclusion) else 1
+    return 0 if passes(measured, predicted, conclusion) else 1

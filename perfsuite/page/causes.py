@@ -40,6 +40,12 @@ class Cause:
         return f"{line.title} {spread(self.moved)} in {count}"
 
     @property
+    def blamed(self) -> list[str]:
+        """What the trials of its cells say about the cause, each sentence once."""
+        told = [text for one in self.cells for text in one.verdict.trial if text.startswith("caused by")]
+        return [f"{text} ({count} trial{'s' * (count > 1)})" for text, count in Counter(told).most_common()]
+
+    @property
     def suspects(self) -> list[str]:
         """The operators that the evidence of most of its cells names, by how many do."""
         counts = Counter(name for one in self.moved for name in operators(one.line.note))
@@ -61,9 +67,7 @@ def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
         key = (one.line.metric, one.line.status, (one.change or 0) > 0, part_of(one.line.note), changed)
         groups[key].append(one)
     found = [sorted(group, key=lambda one: (-one.score, -abs(one.change or 0))) for group in groups.values()]
-    found.sort(
-        key=lambda group: (not is_red(group[0].result), -len(group), -group[0].score, -abs(group[0].change or 0))
-    )
+    found.sort(key=_order)
     taken: list[list[list[Moved]]] = []
     for group in found:
         home = next((other for other in taken if _inside(group, other[0])), None)
@@ -73,6 +77,13 @@ def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
             taken.append([group])
     made = [_cause(groups_, results) for groups_ in taken] + _without_numbers(results)
     return sorted(made, key=lambda one: one.rank)
+
+
+def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
+    """Red groups, then those of most cells, then the metrics that have a column, then the largest effects."""
+    first = group[0]
+    main = first.line.metric in ("peak_memory_bytes", "step_time_seconds")
+    return not is_red(first.result), -len(group), not main, -first.score, -abs(first.change or 0)
 
 
 def spread(moved: Sequence[Moved]) -> str:

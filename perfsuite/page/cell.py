@@ -7,14 +7,9 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import COMMAND, NEED_A_REASON, NOT_HELD
-from perfsuite.gate.machines import why_other_machine
-from perfsuite.page import memory
-from perfsuite.page.axes import SECONDS, Quantity
-from perfsuite.page.charts import Stack, stacked_bars
-from perfsuite.page.curves import Line as Curve
-from perfsuite.page.curves import lines
+from perfsuite.page import evidence, memory
 from perfsuite.page.document import Command, Entry, Section, Table
-from perfsuite.page.html import Html
+from perfsuite.page.evidence import PEAK, STEP
 from perfsuite.page.moved import (
     AnyResult,
     change_of,
@@ -27,14 +22,11 @@ from perfsuite.page.moved import (
 )
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.suspects import EXPOSED, PHASES
 from perfsuite.report.predicted import TITLES, entries
 from perfsuite.report.verdict import last_lines
 
 BASELINE, NOW = "baseline", "now"
 SIDES = (BASELINE, NOW)
-WAITING = "exposed communication"
-STEP, PEAK = "step_time_seconds", "peak_memory_bytes"
 REASON = ' --perf-reason="…"'
 
 
@@ -94,7 +86,8 @@ def commands(result: AnyResult) -> list[Command]:
 
 def _measured(result: Result, metrics: Mapping[str, Metric]) -> dict[str, Any]:
     new, old = result.measurement, result.baseline.measurement if result.baseline else None
-    charts = [chart for chart in (steps(result, metrics), memory_of(result), phases(result)) if chart]
+    noise = noise_of(result, metrics[STEP]) if STEP in metrics else None
+    charts = evidence.charts(old, new, metrics, SIDES, band=noise.band if noise else None)
     tables = [_metrics(result, metrics)] if new.readings else []
     inside = []
     if PEAK in new.readings and new.readings[PEAK].parts:
@@ -110,7 +103,7 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
     """The lines of the verdict, then what is measured without a limit."""
     new, old = result.measurement, result.baseline.measurement if result.baseline else None
     rows: list[Sequence[str | Entry]] = []
-    for line in result.verdict.lines:
+    for line in sorted(result.verdict.lines, key=lambda line: line.status in ("ok", NOT_HELD)):
         metric = metrics.get(line.metric)
         noise = noise_text(metric, noise_of(result, metric)) if metric else ""
         seen = f"detects +{line.detects}" if line.detects else ""
@@ -139,63 +132,6 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
     head = ["metric", BASELINE, NOW, "change", "allowed", "noise", "verdict", "evidence"]
     caption = "The metrics against the baseline; rows without a verdict have no limit"
     return Table(head=head, rows=rows, caption=caption, numbers=frozenset((1, 2, 3)))
-
-
-def steps(result: Result, metrics: Mapping[str, Metric], of: str = "") -> Html | None:
-    """The timed steps, launch by launch, within what is usual for the baseline. ``of`` is the cell, if not obvious."""
-    metric = metrics.get(STEP)
-    if metric is None or STEP not in result.measurement.readings:
-        return None
-    shown = []
-    old = result.baseline.measurement if result.baseline else None
-    if old and not why_other_machine(old.machine, result.measurement.machine):
-        shown += [Curve(name="the baseline's launches", points=_points(one), old=True) for one in old.by_launch(STEP)]
-    launches = result.measurement.by_launch(STEP)
-    for number, timed in enumerate(launches, 1):
-        name = f"launch {number}" if len(launches) > 1 else "this run"
-        shown.append(Curve(name=name, points=_points(timed)))
-    noise = noise_of(result, metric)
-    kind = kind_of(result)
-    return lines(
-        _title("Steps", of), shown, Quantity.of(metric), "timed step", band=noise.band if noise else None, kind=kind
-    )
-
-
-def _points(steps: Sequence[float]) -> list[tuple[float, float]]:
-    return [(float(number), seconds) for number, seconds in enumerate(steps, 1)]
-
-
-def memory_of(result: Result, of: str = "") -> Html | None:
-    """The anatomy of the peak, of the baseline and now."""
-    new, old = result.measurement, result.baseline.measurement if result.baseline else None
-    if PEAK not in new.readings or not new.readings[PEAK].parts:
-        return None
-    before = old.readings.get(PEAK) if old else None
-    return memory.anatomy(
-        _title("Memory at the peak, fullest rank", of), before, new.readings[PEAK], SIDES, kind_of(result)
-    )
-
-
-def phases(result: Result, of: str = "") -> Html | None:
-    """The seconds of a step by phase, and the wait for other ranks, of both sides if one machine measured them."""
-    new, old = result.measurement, result.baseline.measurement if result.baseline else None
-    shown, waiting = [], []
-    for label, one in ((BASELINE, old), (NOW, new)):
-        if one is None or why_other_machine(one.machine, new.machine):
-            continue
-        parts = {name: one.readings[f"{name}_seconds"].value for name in PHASES if f"{name}_seconds" in one.readings}
-        if parts:
-            shown.append(Stack(label=label, parts=parts, kind=kind_of(result)))
-        if EXPOSED in one.readings:
-            waited = {WAITING: one.readings[EXPOSED].value}
-            waiting.append(Stack(label=f"{label}, of it waiting for other ranks", parts=waited, kind=kind_of(result)))
-    if not shown:
-        return None
-    return stacked_bars(_title("A step by phase", of), [*shown, *waiting], SECONDS, colors=[*PHASES, WAITING])
-
-
-def _title(text: str, of: str) -> str:
-    return f"{text}: {of}" if of else text
 
 
 def _around(old: Measurement | None, new: Measurement) -> Section:

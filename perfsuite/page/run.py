@@ -8,23 +8,24 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import NEED_A_REASON, OPEN
 from perfsuite.page import document
 from perfsuite.page.causes import Cause, causes, spread
-from perfsuite.page.cell import PEAK, REASON, STEP, anchor, cell_section, commands, memory_of, phases, steps
+from perfsuite.page.cell import REASON, SIDES, anchor, cell_section, commands
 from perfsuite.page.document import Command, Document, Entry, Section, Table, Tone
+from perfsuite.page.evidence import PEAK, STEP, anatomy, phases, steps
 from perfsuite.page.html import Html
-from perfsuite.page.moved import AnyResult, headline_of, is_red, kind_of, moved, names_of, tone_of
+from perfsuite.page.moved import AnyResult, headline_of, is_red, kind_of, moved, names_of, noise_of, tone_of
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.summary import asides
 
 OPENED = 3  # causes that are unfolded at first
 
 
-def write_run(path: Path, results: Sequence[AnyResult], metrics: Iterable[Metric], expected: int = 0) -> None:
-    """Write the report of the cells that have finished, of ``expected`` ones."""
-    document.write(path, run_document(results, metrics, expected))
+def write_run(path: Path, results: Sequence[AnyResult], metrics: Iterable[Metric]) -> None:
+    """Write the report of a run that has ended. Raises FileError if it cannot be written."""
+    document.write(path, run_document(results, metrics))
 
 
-def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], expected: int = 0) -> Document:
-    """The page of a run."""
+def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], waiting: int = 0) -> Document:
+    """The page of the cells that have finished; ``waiting`` others have not."""
     known = names_of(metrics)
     found = causes(moved(results, known), results)
     bad = [one for one in found if one.is_red]
@@ -53,7 +54,7 @@ def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], expect
         sections.append(Section(heading=f"Green and unsupported cells: {told}", folded=True, inside=inside))
     return Document(
         title="Training performance",
-        verdict=verdict_of(results, expected),
+        verdict=verdict_of(results, waiting),
         facts=_facts(results),
         tone=_tone(results),
         sections=sections,
@@ -63,7 +64,7 @@ def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], expect
 _RANKED = "Red first, then by the effect over the noise of its own series. An exact metric has none: any change counts."
 
 
-def verdict_of(results: Sequence[AnyResult], expected: int = 0) -> str:
+def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
     """``14 of 60 cells are red. 1 is undecided, 44 are green, 1 is missing.``"""
     red = sum(map(is_red, results))
     statuses = [one.verdict.status for one in results]
@@ -76,8 +77,8 @@ def verdict_of(results: Sequence[AnyResult], expected: int = 0) -> str:
     without = [f"{missing} of the red {'has' if missing == 1 else 'have'} no baseline"] if missing else []
     first = f"{red or 'None'} of {len(results)} cells {'is' if red in (0, 1) else 'are'} red."
     rest = f" {', '.join([*told, *without])}." if told or without else ""
-    late = expected - len(results)
-    running = f" {late} of {expected} cells {'has' if late == 1 else 'have'} no result yet." if late > 0 else ""
+    late = f"{waiting} more cell{' has' if waiting == 1 else 's have'} no result yet"
+    running = f" {late}: the run goes on, or it was ended." if waiting > 0 else ""
     return f"{first}{rest}{running}" if results else f"No cell has a result.{running}"
 
 
@@ -116,6 +117,7 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], opened: bool) -> Section
         sentences.append("No version differs from the baselines.")
     if cause.common:
         sentences.append(cause.common)
+    sentences += [f"Trials: {told}." for told in cause.blamed]
     if cause.suspects:
         sentences.append(f"Suspects: {', '.join(cause.suspects)}.")
     for group in cause.also:
@@ -154,12 +156,15 @@ def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
     """The evidence of the cell that moved most: its memory, or its steps."""
     if not cause.moved or isinstance(cause.moved[0].result, PredictedResult):
         return []
-    result, title = cause.moved[0].result, cause.moved[0].cell if len(cause.cells) > 1 else ""
-    metric = metrics.get(cause.moved[0].line.metric)
-    if metric and metric.hold == "time":
-        return [chart for chart in (steps(result, metrics, title), phases(result, title)) if chart]
-    chart = memory_of(result, title) if cause.moved[0].line.metric == PEAK else None
-    return [chart] if chart else []
+    first, of = cause.moved[0], cause.moved[0].cell if len(cause.cells) > 1 else ""
+    result = cause.moved[0].result
+    new, old = result.measurement, result.baseline.measurement if result.baseline else None
+    if first.noise:
+        band = noise_of(result, metrics[STEP])
+        found = [steps(old, new, metrics, SIDES, band.band if band else None, of), phases(old, new, SIDES, of)]
+    else:
+        found = [anatomy(old, new, SIDES, of)] if first.line.metric == PEAK else []
+    return [chart for chart in found if chart]
 
 
 def _linked(cell: str) -> Entry:
