@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite._pytest.cells import setting
-from perfsuite._pytest.settings import LAUNCHERS, TRIALS
+from perfsuite._pytest.settings import LAUNCHERS, TRACES, TRIALS
 from perfsuite.errors import UsageError
 from perfsuite.gate.judge import NEED_A_REASON
 from perfsuite.gate.noise import LAUNCHES
@@ -22,7 +22,8 @@ from perfsuite.units import parse_bytes
 class Options:
     """``update`` is the consent to change baselines, None for none; ``report`` the file for results. ``tolerance`` is
     None for that of the hardware's class. ``against`` names the environment that cells are compared with instead of
-    their baselines. ``fail_open`` makes a cell fail if its time cannot be decided.
+    their baselines. ``fail_open`` makes a cell fail if its time cannot be decided. ``traces`` is the folder for traces
+    of ``trace`` cells: never, red or all.
     """
 
     settings: Settings
@@ -35,6 +36,8 @@ class Options:
     update: str | None
     reason: str
     launcher: str
+    trace: str
+    traces: Path
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -50,6 +53,8 @@ class Options:
             report=_report(config),
             update=config.getoption("--perf-update"),
             launcher=_one_of(config, "launcher", LAUNCHERS),
+            trace=_one_of(config, "trace", TRACES),
+            traces=Path(config.invocation_params.dir, setting(config, "trace_dir") or "perf-traces"),
             reason=" ".join(config.getoption("--perf-reason").split()),
         )
         options._check()
@@ -89,10 +94,9 @@ def _one_of(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
 def settings_of(config: pytest.Config) -> Settings:
     """How cells are measured. Raises UsageError for settings that cannot give a measurement."""
     given = {name: setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout", "kernels")}
-    capacity, snapshots = setting(config, "capacity"), setting(config, "snapshots")
+    capacity = setting(config, "capacity")
     settings = Settings(
         capacity_bytes=parse_bytes(capacity) if capacity else None,
-        snapshots=Path(config.invocation_params.dir, snapshots) if snapshots else None,
         **{name: value for name, value in given.items() if value is not None},
     )
     check_settings(settings)

@@ -32,6 +32,7 @@ from perfsuite.launch.machine import refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.changes import lacks_code, listed
+from perfsuite.measure.evidence import Tracer
 from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
@@ -123,8 +124,11 @@ class PerfRun:
         """Starts its rank servers when the first cell needs them."""
         options, root = self.options, self.config.rootpath
         trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, self.cells, self.say)
+        red = RED | (OPEN if options.fail_open else frozenset())
+        tracer = Tracer(options.traces, self.live.show, red if options.trace == "red" else None)
+        traced = None if options.trace == "never" else tracer
         if options.against:
-            return Against(trial, self.changes)
+            return Against(trial, self.changes, traced)
         return Gatekeeper(
             runner=Runner(self.catalog, options.settings, place=self.place),
             store=self.store,
@@ -136,6 +140,7 @@ class PerfRun:
             cells=self.cells,
             trial=None if options.trial == "never" else trial,
             always=options.trial == "always",
+            tracer=traced,
         )
 
     def say(self, text: str) -> None:

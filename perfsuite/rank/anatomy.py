@@ -121,7 +121,7 @@ def curve(
     Each of at most ``most_points`` stretches of the step is shown by its fullest moment.
     """
     events = list(events)
-    timeline = _changes(events, marks)
+    timeline = changes(events, marks)
     last = max(_batches(events, marks), default=0)
     totals = dict.fromkeys(CATEGORIES, 0)
     points: list[tuple[str, list[int]]] = []
@@ -139,9 +139,7 @@ def curve(
     return points
 
 
-def levels(
-    events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]
-) -> Iterator[tuple[int, dict[str, int]]]:
+def levels(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Iterator[tuple[int, dict[str, int]]]:
     """Live bytes by category from the first mark of phase "batch" on, as (index of the event, what it changes).
 
     The first has every category. The largest sum is the peak of ``dissect``.
@@ -150,7 +148,7 @@ def levels(
     first = min(_batches(events, marks), default=len(events))
     totals = dict.fromkeys(CATEGORIES, 0)
     begun = False
-    for one in _changes(events, marks):
+    for one in changes(events, marks):
         if one.index > first and not begun:
             yield first, dict(totals)
             begun = True
@@ -161,7 +159,7 @@ def levels(
 
 
 @dataclass(frozen=True)
-class _Change:
+class Change:
     """A block begins or ends to live: ``size`` is added to what is live."""
 
     index: int
@@ -170,9 +168,9 @@ class _Change:
     size: int
 
 
-def _changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> list[_Change]:
+def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> list[Change]:
     """All of them. The category of a block is known when its life is."""
-    changes: list[_Change] = []
+    found: list[Change] = []
     live: dict[int, _Block] = {}
     phase = "setup"
     for index, (address, size, operation) in enumerate(events):
@@ -181,12 +179,12 @@ def _changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) 
             _name(live, marks[size])
         elif size > 0:
             live[address] = _Block(size, operation, phase)
-            changes.append(_Change(index, phase, live[address], size))
+            found.append(Change(index, phase, live[address], size))
         elif size < 0 and address in live:
-            changes.append(_Change(index, phase, live[address], -live.pop(address).size))
+            found.append(Change(index, phase, live[address], -live.pop(address).size))
         elif address in live:
             live[address].communicated = True
-    return changes
+    return found
 
 
 def _batches(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Iterator[int]:

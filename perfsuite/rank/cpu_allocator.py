@@ -160,6 +160,10 @@ class CpuAllocator:
             for address, size, operator, module in rows
         ]
 
+    def snapshot(self) -> dict[str, Any] | None:
+        """None: torch makes none of a CPU."""
+        return None
+
     def times(self) -> list[int]:
         """When each event of the log happened, in nanoseconds since 1970."""
         return list(self._log()[FIELDS - 1 :: FIELDS])

@@ -89,7 +89,7 @@ def merge(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Event]:
         base = float(part.get("baseTimeNanoseconds", 0)) / 1e3
         for event in part["traceEvents"]:
             described = event.get("ph") == "M" and event.get("name") != "thread_name"
-            if described and event.get("name") != "thread_sort_index" or not isinstance(event.get("pid"), int):
+            if (described and event.get("name") != "thread_sort_index") or not isinstance(event.get("pid"), int):
                 continue
             one = {**event, "pid": process}
             if "ts" in one:
