@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 STEPS, MODULES = 10_000_001, 10_000_002  # threads of the trace: no real one has such a number
 PROFILED = {"traced": "memory recorded", "profiled": "as in training"}  # the kinds of steps with a profiler
+WRITTEN = ("traceEvents", "displayTimeUnit", "baseTimeNanoseconds")  # fields that are not torch's any more
 ALL = "all"  # the counter of the categories' sum
 
 
@@ -93,10 +94,11 @@ class Timeline(Meter):
             snapshot = source.snapshot() or make_snapshot(events, marks, source.times())
             write_bytes(Path(SNAPSHOT.format(prefix=prefix, rank=rank)), pickle.dumps(snapshot))
         recordings = [self._exported(kind) for kind in self.profiles]
-        base = int(recordings[0].get("baseTimeNanoseconds", 0))
-        told = [event for one in recordings for event in one["traceEvents"]]
-        whole = {name: value for name, value in recordings[0].items() if name not in ("traceEvents", "displayTimeUnit")}
-        chrome.write(Path(TRACE.format(prefix=prefix, rank=rank)), told + list(self._own(base)), **whole)
+        base = self.steps[0][1]
+        told = [event for number, one in enumerate(recordings) for event in chrome.moved(one, base, number)]
+        whole = {name: value for name, value in recordings[0].items() if name not in WRITTEN}
+        path = Path(TRACE.format(prefix=prefix, rank=rank))
+        chrome.write(path, told + list(self._own(base)), **whole, baseTimeNanoseconds=base)
         return {}
 
     def _exported(self, kind: str) -> dict[str, Any]:

@@ -5,7 +5,8 @@ counter of a process, "M" a name. torch's profiler writes the same.
 """
 
 import gzip
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ from perfsuite.records import codec
 
 MICRO = 1e6  # microseconds in a second
 GZIP = ".gz"  # of a file's name: Perfetto reads such files too
+DECODER = msgspec.json.Decoder(float_hook=Decimal)
+NAMES_PROCESS = ("process_name", "process_labels", "process_sort_index")
+MOST_ARROWS = 2**24  # of a recording
 Event = dict[str, Any]
 
 
@@ -58,7 +62,8 @@ def counter(process: int, name: str, at: float, values: Mapping[str, int]) -> Ev
 
 def write(path: Path, events: Sequence[Event], **fields: Any) -> None:
     """Write a trace, compressed if the name says so. Raises FileError."""
-    text = msgspec.json.encode({**fields, "traceEvents": events, "displayTimeUnit": "ms"})
+    content = {**fields, "traceEvents": events, "displayTimeUnit": "ms"}
+    text = msgspec.json.Encoder(decimal_format="number").encode(content)
     try:
         codec.write_bytes(path, gzip.compress(text, 6, mtime=0) if path.suffix == GZIP else text)
     except OSError as error:
@@ -66,39 +71,51 @@ def write(path: Path, events: Sequence[Event], **fields: Any) -> None:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """A trace that was written here or by torch. Raises FileError."""
+    """A trace that was written here or by torch, its first event at time 0: ``baseTimeNanoseconds`` says when that was.
+
+    torch's times need more digits than a float has, and Perfetto drops a slice that ends after the one around it, even
+    by a nanosecond. Raises FileError.
+    """
     try:
         data = path.read_bytes()
-        found = msgspec.json.decode(gzip.decompress(data) if path.suffix == GZIP else data)
+        found = DECODER.decode(gzip.decompress(data) if path.suffix == GZIP else data)
     except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
         raise FileError(f"{path} cannot be read as a Chrome trace: {error}.") from error
     if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
         raise FileError(f"{path} is not a Chrome trace.")
-    return found
+    timed = [event for event in found["traceEvents"] if "ts" in event]
+    first = min((event["ts"] for event in timed), default=0)
+    for event in timed:
+        event["ts"] = float(event["ts"] - first)
+    return {**found, "baseTimeNanoseconds": int(found.get("baseTimeNanoseconds", 0)) + int(first * 1000)}
 
 
-def merge(parts: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Event]:
-    """The events of several traces in one: each part is a process with its name, and the first event is at time 0.
+def merge(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Event]:
+    """The events of several traces in one: each part is a process with its name, and the first part begins at time 0.
 
     A part may have several processes, as torch's have one for the host and one for each device. Their threads become
     threads of the part's one process; torch's own summary of the recording is left out.
     """
     events: list[Event] = []
-    for process, (name, part) in enumerate(parts):
+    base = min((part["baseTimeNanoseconds"] for _, part in parts), default=0)
+    for process, (name, part) in enumerate(parts, 1):  # Perfetto's process 0 is idle
         events += name_process(process, name)
-        base = float(part.get("baseTimeNanoseconds", 0)) / 1e3
-        for event in part["traceEvents"]:
-            described = event.get("ph") == "M" and event.get("name") != "thread_name"
-            if (described and event.get("name") != "thread_sort_index") or not isinstance(event.get("pid"), int):
-                continue
-            one = {**event, "pid": process}
-            if "ts" in one:
-                one["ts"] = float(one["ts"]) + base
-            if "id" in one:  # arrows from a launch to its kernel, and from forward to backward
-                one["id"] = f"{process}/{one['id']}"
-            events.append(one)
-    first = min((event["ts"] for event in events if "ts" in event), default=0.0)
-    for event in events:
-        if "ts" in event:
-            event["ts"] = round(event["ts"] - first, 3)
+        for event in moved(part, base, process):
+            if isinstance(event.get("pid"), int) and event["name"] not in NAMES_PROCESS:
+                events.append({**event, "pid": process})
     return events
+
+
+def moved(trace: Mapping[str, Any], base: int, number: int) -> Iterator[Event]:
+    """The events of a trace that was read, for a trace whose time 0 is ``base``, in nanoseconds since 1970.
+
+    An arrow, from a launch to its kernel or from forward to backward, has an id. Traces with other numbers have others.
+    """
+    later = (trace["baseTimeNanoseconds"] - base) / 1e3
+    for event in trace["traceEvents"]:
+        one = dict(event)
+        if "ts" in one:
+            one["ts"] = round(one["ts"] + later, 3)
+        if isinstance(one.get("id"), int):
+            one["id"] += number * MOST_ARROWS
+        yield one
