@@ -2,6 +2,7 @@
 
 import argparse
 import dataclasses
+import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from perfsuite.commands._base import add_catalog, catalog_of, with_lengths
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.paths import check_output
-from perfsuite.predict.memory import attempt_each, predict, unsupported
+from perfsuite.predict.memory import attempt_each, predict, trace_snapshot, unsupported
 from perfsuite.predict.timeline import draw, draw_sweep
+from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import bar, explain, largest, parts, ranking
 from perfsuite.report.tables import print_table
@@ -75,6 +77,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     add_workload(parser)
     parser.add_argument("--explain", action="store_true", help="Explain the figure, from the usual estimate by hand.")
     parser.add_argument("--timeline", type=Path, metavar="FILE.html", help="Draw live memory over a step.")
+    text = "Write what the rank allocates, in torch's format, for docs.pytorch.org/memory_viz."
+    parser.add_argument("--snapshot", type=Path, metavar="FILE.pickle", help=text)
     parser.add_argument("--sweep", choices=("batch", "seq"), help="Predict the cell for several of these.")
     parser.add_argument("--plot", type=Path, metavar="FILE.html", help="Draw the sweep: needed memory, by category.")
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
@@ -106,6 +110,10 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.timeline:
         draw(prediction, arguments.timeline)
         print(f"\n{arguments.timeline} is drawn.")
+    if arguments.snapshot:
+        snapshot = trace_snapshot(cell, prediction.rank, catalog, not arguments.unpadded)
+        write_bytes(arguments.snapshot, pickle.dumps(snapshot))
+        print(f"\n{arguments.snapshot} is written: open it in https://docs.pytorch.org/memory_viz.")
     return 0 if prediction.outcome == "fits" else 1
 
 
@@ -116,8 +124,11 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"{arguments.model} is a whole cell's id, which includes strategy, hardware and workload (-b4-s512)."
         )
-    if arguments.sweep and (arguments.timeline or arguments.explain):
-        raise UsageError("--timeline and --explain are for one cell, --sweep is for several; --plot draws a sweep.")
+    if arguments.sweep and (arguments.timeline or arguments.explain or arguments.snapshot):
+        raise UsageError(
+            "--timeline, --explain and --snapshot are for one cell, --sweep is for several; --plot draws a sweep."
+        )
+    check_output("--snapshot", arguments.snapshot, ".pickle")
     check_output("--timeline", arguments.timeline, ".html")
     check_output("--plot", arguments.plot, ".html")
     if arguments.plot and not arguments.sweep:

@@ -15,6 +15,7 @@ import msgspec
 
 from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError
+from perfsuite.launch.launcher import CellFailed
 from perfsuite.measure.changes import Change, listed
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.measure.trial import Trial
@@ -76,10 +77,11 @@ class Tracer:
         try:
             samples = runner.trace(cell, self._prefix(cell), self.watch, faults)
         except (PerfsuiteError, OSError) as error:
-            return f"the traced launch failed: {error}"
+            again = isinstance(error, CellFailed) and error.failure.kind == measured.outcome == "oom"
+            return "" if again else f"the traced launch failed: {error}"
         found = [sample.readings[PEAK].value for sample in samples if PEAK in sample.readings]
-        expected = measured.readings[PEAK].ranks if PEAK in measured.readings else found
-        if found == expected:
+        expected = measured.readings[PEAK].ranks if PEAK in measured.readings else []
+        if not found or not expected or found == expected:
             return ""
         return f"the traced launch peaked at {show_bytes(max(found))}, not as measured: {show_bytes(max(expected))}"
 

@@ -19,6 +19,7 @@ from perfsuite.errors import RankError
 from perfsuite.rank.anatomy import Mark, dissect
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.oom import parts_at_refusal
+from perfsuite.rank.snapshot import keep_snapshot
 from perfsuite.rank.trainer import Trainer
 from perfsuite.rank.whereabouts import watch
 from perfsuite.records.suspects import fold
@@ -159,6 +160,8 @@ class Memory(Meter):
             return {}
         named = self._named()
         self.source.record(False)
+        if self.session.job.traces:
+            keep_snapshot(self.session)
         refused = self.source.refused(message)
         return parts_at_refusal(self.source.events(), self.marks, named, refused) if refused else {}
 

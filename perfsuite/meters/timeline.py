@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import os
-import pickle
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,17 +18,17 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import PROCESSES, Metric
 from perfsuite.rank.anatomy import CATEGORIES, levels
 from perfsuite.rank.meter import Meter
-from perfsuite.rank.snapshot import make_snapshot
+from perfsuite.rank.snapshot import keep_snapshot
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.rank.whereabouts import watch
 from perfsuite.records import chrome
-from perfsuite.records.codec import write_bytes
-from perfsuite.wire.job import SNAPSHOT, TRACE
+from perfsuite.wire.job import TRACE
 from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
 
+ARROWS = 2**24  # more than a step has
 STEPS, MODULES = 10_000_001, 10_000_002  # threads of the trace: no real one has such a number
 PROFILED = {"traced": "memory recorded", "profiled": "as in training"}  # the kinds of steps with a profiler
 WRITTEN = ("traceEvents", "displayTimeUnit", "baseTimeNanoseconds")  # fields that are not torch's any more
@@ -88,16 +87,12 @@ class Timeline(Meter):
 
     def readings(self) -> dict[str, Reading]:
         """None: it writes its files."""
-        prefix, rank, source = self.session.job.traces, self.session.rank, self.session.source
-        if self.session.recorded is not None:
-            events, marks = self.session.recorded()
-            snapshot = source.snapshot() or make_snapshot(events, marks, source.times())
-            write_bytes(Path(SNAPSHOT.format(prefix=prefix, rank=rank)), pickle.dumps(snapshot))
+        keep_snapshot(self.session)
         recordings = [self._exported(kind) for kind in self.profiles]
         base = self.steps[0][1]
-        told = [event for number, one in enumerate(recordings) for event in chrome.moved(one, base, number)]
+        told = [event for number, one in enumerate(recordings) for event in chrome.moved(one, base, number * ARROWS)]
         whole = {name: value for name, value in recordings[0].items() if name not in WRITTEN}
-        path = Path(TRACE.format(prefix=prefix, rank=rank))
+        path = Path(TRACE.format(prefix=self.session.job.traces, rank=self.session.rank))
         chrome.write(path, told + list(self._own(base)), **whole, baseTimeNanoseconds=base)
         return {}
 

@@ -5,16 +5,35 @@ It is a dict as torch.cuda.memory._snapshot() returns it, with one segment. Addr
 takes that of a released block of the same size, or the next one, so that the segment has no holes.
 """
 
+from __future__ import annotations
+
+import pickle
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from perfsuite.rank.anatomy import Mark, changes
+from perfsuite.records.codec import write_bytes
 from perfsuite.records.suspects import AT
+from perfsuite.wire.job import SNAPSHOT
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
 
 FIRST_ADDRESS = 2**21
 ALIGNMENT = 64  # bytes
 UNKNOWN = "unknown"  # memory_viz draws no categories unless an event has this one (MemoryViz.js, annotate_snapshot)
+
+
+def keep_snapshot(session: Session) -> None:
+    """Write that of a rank in a launch that is traced, if its memory is recorded."""
+    if session.recorded is None:
+        return
+    events, marks = session.recorded()
+    snapshot = session.source.snapshot() or make_snapshot(events, marks, session.source.times())
+    path = SNAPSHOT.format(prefix=session.job.traces, rank=session.rank)
+    write_bytes(Path(path), pickle.dumps(snapshot))
 
 
 def make_snapshot(

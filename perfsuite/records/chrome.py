@@ -19,7 +19,7 @@ MICRO = 1e6  # microseconds in a second
 GZIP = ".gz"  # of a file's name: Perfetto reads such files too
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
 NAMES_PROCESS = ("process_name", "process_labels", "process_sort_index")
-MOST_ARROWS = 2**24  # of a recording
+ARROWS = 2**32  # more than a part of a merged trace has
 Event = dict[str, Any]
 
 
@@ -100,16 +100,16 @@ def merge(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Event]:
     base = min((part["baseTimeNanoseconds"] for _, part in parts), default=0)
     for process, (name, part) in enumerate(parts, 1):  # Perfetto's process 0 is idle
         events += name_process(process, name)
-        for event in moved(part, base, process):
+        for event in moved(part, base, process * ARROWS):
             if isinstance(event.get("pid"), int) and event["name"] not in NAMES_PROCESS:
                 events.append({**event, "pid": process})
     return events
 
 
-def moved(trace: Mapping[str, Any], base: int, number: int) -> Iterator[Event]:
+def moved(trace: Mapping[str, Any], base: int, arrows: int) -> Iterator[Event]:
     """The events of a trace that was read, for a trace whose time 0 is ``base``, in nanoseconds since 1970.
 
-    An arrow, from a launch to its kernel or from forward to backward, has an id. Traces with other numbers have others.
+    An arrow, from a launch to its kernel or from forward to backward, has an id, to which ``arrows`` is added.
     """
     later = (trace["baseTimeNanoseconds"] - base) / 1e3
     for event in trace["traceEvents"]:
@@ -117,5 +117,5 @@ def moved(trace: Mapping[str, Any], base: int, number: int) -> Iterator[Event]:
         if "ts" in one:
             one["ts"] = round(one["ts"] + later, 3)
         if isinstance(one.get("id"), int):
-            one["id"] += number * MOST_ARROWS
+            one["id"] += arrows
         yield one
