@@ -54,6 +54,7 @@ def test_explain_begins_with_what_one_expects(capsys):
     assert "The caching allocator needs" in printed
 
 
+@pytest.mark.slow
 def test_the_snapshot_peaks_as_predicted(catalog, tmp_path, capsys):
     """--snapshot traces the rank and writes torch's own format, for memory_viz."""
     main([*TINY, "--snapshot", str(tmp_path / "step.pickle")])

@@ -1,5 +1,6 @@
 """Traces of cells as evidence: Chrome traces for Perfetto and memory snapshots for memory_viz."""
 
+import dataclasses
 import gzip
 import importlib.util
 import itertools
@@ -315,7 +316,7 @@ def test_a_trace_is_plain_json_if_its_name_says_so(tmp_path):
 
 
 @pytest.mark.slow
-def test_measured_numbers_are_the_same_with_and_without(pytester):
+def test_measured_numbers_are_the_same_with_and_without(pytester, catalog):
     """Every exact metric of a run with --perf-trace=all is that of a run without; its line names the trace."""
     cells = f'import pytest\n\n@pytest.mark.perf_cell("{DDP}")\ndef test_cell(perf_cell):\n    perf_cell.check()\n'
     pytester.makepyfile(test_one=cells)
@@ -325,7 +326,7 @@ def test_measured_numbers_are_the_same_with_and_without(pytester):
         pytester.runpytest_subprocess(*common, *options, f"--perf-report={name}.jsonl")
         lines.append(json.loads((pytester.path / f"{name}.jsonl").read_text()))
     without, traced = ({name: one["value"] for name, one in line["measurement"]["readings"].items()} for line in lines)
-    exact = [name for name in without if not name.endswith(("seconds", "per_second", "mfu", "flops_per_rank"))]
+    exact = [metric.name for metric in catalog.metrics("training") if metric.hold == "exact" and metric.name in without]
 
     assert len(exact) > 15
     assert {name: without[name] for name in exact} == {name: traced[name] for name in exact}
@@ -353,10 +354,8 @@ def test_the_baseline_s_side_is_beside(tmp_path, catalog, runner, measure):
 
 
 @pytest.mark.slow
-def test_a_cell_without_memory_to_keep_leaves_a_snapshot(tmp_path, catalog, runner):
+def test_a_cell_that_runs_out_of_memory_leaves_a_snapshot(tmp_path, catalog, runner):
     """What was alive when the traced launch, too, ran out of memory."""
-    import dataclasses
-
     cell = parse_cell("gpt2_tiny-single-cpu_x1", catalog)
     small = Runner(catalog, dataclasses.replace(runner.settings, capacity_bytes=5_000_000))
     try:
@@ -374,7 +373,6 @@ def test_a_cell_without_memory_to_keep_leaves_a_snapshot(tmp_path, catalog, runn
 
 
 @pytest.mark.network
-@pytest.mark.slow
 def test_perfetto_opens_the_trace(traced, measure, tmp_path):
     """Its own trace processor, by its Python package: no error, the step's phases, and the measured peaks.
 

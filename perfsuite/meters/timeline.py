@@ -29,10 +29,10 @@ if TYPE_CHECKING:
     from perfsuite.rank.session import Session
 
 ARROWS = 2**24  # more than a step has
-STEPS, MODULES = 10_000_001, 10_000_002  # threads of the trace: no real one has such a number
+STEPS, MODULES = chrome.FIRST_THREAD, chrome.FIRST_THREAD + 1  # threads of the trace
 PROFILED = {"traced": "memory recorded", "profiled": "as in training"}  # the kinds of steps with a profiler
 WRITTEN = ("traceEvents", "displayTimeUnit", "baseTimeNanoseconds")  # fields that are not torch's any more
-ALL = "all"  # the counter of the categories' sum
+COUNTER, ALL = "memory (bytes)", "all"  # the counters' name, and that of the categories' sum
 
 
 class Timeline(Meter):
@@ -122,13 +122,15 @@ class Timeline(Meter):
         if self.session.recorded is None:
             return
         times, live = self.session.source.times(), dict.fromkeys(CATEGORIES, 0)
-        for index, changed in levels(*self.session.recorded()):
+        told = [(index, dict(changed)) for index, changed in levels(*self.session.recorded())]
+        used = {name for _, changed in told for name, size in changed.items() if size}
+        for index, changed in told:
             live |= changed
-            values = {name.replace("_", " "): size for name, size in changed.items()} | {ALL: sum(live.values())}
-            yield chrome.counter(process, "memory (bytes)", (times[index] - base) / 1e3, values)
+            values = {name.replace("_", " "): size for name, size in changed.items() if name in used}
+            yield chrome.counter(process, COUNTER, (times[index] - base) / 1e3, values | {ALL: sum(live.values())})
         # Not known any more: the last value would look like a measurement.
-        over = dict.fromkeys([*(name.replace("_", " ") for name in CATEGORIES), ALL], 0)
-        yield chrome.counter(process, "memory (bytes)", (times[-1] - base) / 1e3, over)
+        over = dict.fromkeys([*(name.replace("_", " ") for name in CATEGORIES if name in used), ALL], 0)
+        yield chrome.counter(process, COUNTER, (times[-1] - base) / 1e3, over)
 
 
 def _slice(process: int, thread: int, name: str, begin: int, end: int, kind: str) -> chrome.Event:

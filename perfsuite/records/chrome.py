@@ -19,6 +19,7 @@ MICRO = 1e6  # microseconds in a second
 GZIP = ".gz"  # of a file's name: Perfetto reads such files too
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
 NAMES_PROCESS = ("process_name", "process_labels", "process_sort_index")
+FIRST_THREAD = 10_000_001  # of a part of a merged trace; no real thread has such a number
 ARROWS = 2**32  # more than a part of a merged trace has
 Event = dict[str, Any]
 
@@ -94,7 +95,8 @@ def merge(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Event]:
     """The events of several traces in one: each part is a process with its name, and the first part begins at time 0.
 
     A part may have several processes, as torch's have one for the host and one for each device. Their threads become
-    threads of the part's one process; torch's own summary of the recording is left out.
+    threads of the part's one process; torch's own summary of the recording is left out. Perfetto shows the thread with
+    the number of its process first, so FIRST_THREAD gets it.
     """
     events: list[Event] = []
     base = min((part["baseTimeNanoseconds"] for _, part in parts), default=0)
@@ -102,7 +104,8 @@ def merge(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Event]:
         events += name_process(process, name)
         for event in moved(part, base, process * ARROWS):
             if isinstance(event.get("pid"), int) and event["name"] not in NAMES_PROCESS:
-                events.append({**event, "pid": process})
+                thread = process if event.get("tid") == FIRST_THREAD else event.get("tid", 0)
+                events.append({**event, "pid": process, "tid": thread})
     return events
 
 
