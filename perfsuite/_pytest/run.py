@@ -309,6 +309,9 @@ class PerfRun:
         terminalreporter.write_line(render_summary(self.results, self.catalog.all("metric").values(), width))
         for told in asides(self.results):
             terminalreporter.write_line(told)
+        if traced := sum(bool(result.verdict.traces) for result in self.results):
+            cells = f"{traced} {'cell' if traced == 1 else 'cells'}"
+            terminalreporter.write_line(f"traces of {cells}: {os.path.relpath(self.options.traces)}")
         for result in self.results:
             for told in tell_update(result, self.catalog.all("metric").values()):
                 terminalreporter.write_line(told)

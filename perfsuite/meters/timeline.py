@@ -52,7 +52,7 @@ class Timeline(Meter):
         session.listeners.append(self._mark)
 
     def _mark(self, phase: str) -> None:
-        if phase == "batch":
+        if phase in ("batch", "compile"):
             self.phases.append([])
         if self.phases:
             self.phases[-1].append((phase, time.time_ns()))
