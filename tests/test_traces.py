@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import pickle
+import pickletools
 import shutil
 import subprocess
 import venv
@@ -24,12 +25,14 @@ from perfsuite.measure.changes import Change
 from perfsuite.measure.evidence import Tracer
 from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
+from perfsuite.predict import memory as prediction
 from perfsuite.rank.anatomy import Mark, dissect, levels
-from perfsuite.rank.snapshot import make_snapshot
+from perfsuite.rank.snapshot import make_snapshot, pickled
 from perfsuite.records import chrome
 from perfsuite.records.verdict import Verdict
 from perfsuite.report.verdict import render
 from perfsuite.wire.failure import Failure
+from perfsuite.wire.trace import HOST, Trace, TraceMark
 
 DDP = "gpt2_tiny-ddp-cpu_x2"
 PEAK = "peak_memory_bytes"
@@ -214,6 +217,37 @@ def test_categories_of_a_snapshot_are_those_of_the_anatomy():
         "temporaries",
     ]
     assert {one["category"] for one in trace if one["action"] != "alloc"} == {"unknown"}
+
+
+def test_memory_viz_can_read_the_pickle():
+    """It knows protocols up to 4 and these opcodes (MemoryViz.js, unpickle), whatever Python's default is."""
+    known = (
+        "APPEND APPENDS BINGET BININT BININT1 BININT2 EMPTY_DICT EMPTY_LIST FRAME LONG1 LONG_BINGET MARK MEMOIZE PROTO"
+    )
+    known += " SETITEMS SHORT_BINUNICODE STOP TUPLE2 NEWFALSE NEWTRUE BINUNICODE EMPTY_TUPLE NONE BINFLOAT TUPLE TUPLE1"
+    used = [(code.name, argument) for code, argument, _ in pickletools.genops(pickled(make_snapshot(LOG, MARKS)))]
+
+    assert ("PROTO", 4) in used
+    assert {name for name, _ in used} <= set(known.split())
+
+
+def test_a_trace_of_fake_tensors_becomes_a_snapshot(catalog, monkeypatch):
+    """Its labels name the operator and the module; what is in host memory is left out."""
+    labels = ["", "aten::mul\th.0"]
+    events = [(1, 64, 1, 0), (2, 99, 1, HOST), (-1, 0, 0, 0), (1, -64, 0, 0)]
+    marks = [TraceMark(phase="batch", named={1: "parameters"})]
+    trace = Trace(events=events, labels=labels, marks=marks, versions={}, seconds=0.0, rss_bytes=0)
+    monkeypatch.setattr(prediction, "trace_each", lambda jobs, processes: [(0, trace)])
+    snapshot = pickle.loads(prediction.trace_snapshot(parse_cell("gpt2_tiny-single-cpu_x1", catalog), 0, catalog, True))
+    (told,) = snapshot["device_traces"]
+
+    assert [(one["action"], one["size"]) for one in told] == [
+        ("alloc", 64),
+        ("free_requested", 64),
+        ("free_completed", 64),
+    ]
+    assert told[0]["frames"] == [{"filename": "h.0", "line": 0, "name": "aten::mul"}]
+    assert told[0]["category"] == "parameters"
 
 
 def test_levels_peak_as_the_anatomy_does():

@@ -2,7 +2,6 @@
 
 import argparse
 import dataclasses
-import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -112,7 +111,7 @@ def run(arguments: argparse.Namespace) -> int:
         print(f"\n{arguments.timeline} is drawn.")
     if arguments.snapshot:
         snapshot = trace_snapshot(cell, prediction.rank, catalog, not arguments.unpadded)
-        write_bytes(arguments.snapshot, pickle.dumps(snapshot))
+        write_bytes(arguments.snapshot, snapshot)
         print(f"\n{arguments.snapshot} is written: open it in https://docs.pytorch.org/memory_viz.")
     return 0 if prediction.outcome == "fits" else 1
 

@@ -8,7 +8,6 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import msgspec
 
@@ -21,7 +20,7 @@ from perfsuite.predict.overhead import overhead
 from perfsuite.predict.theory import model_state
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
-from perfsuite.rank.snapshot import make_snapshot
+from perfsuite.rank.snapshot import make_snapshot, pickled
 from perfsuite.records import codec
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Held, Prediction
@@ -218,14 +217,15 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
     )
 
 
-def trace_snapshot(cell: Cell, rank: int, catalog: Catalog, padded: bool) -> dict[str, Any]:
-    """What the rank would allocate, as a memory snapshot in torch's format. Raises TraceFailed."""
+def trace_snapshot(cell: Cell, rank: int, catalog: Catalog, padded: bool) -> bytes:
+    """What the rank would allocate, as a file with a memory snapshot in torch's format. Raises TraceFailed."""
     ((_, trace),) = trace_each([job_of(cell, rank, catalog, padded, counted=False)], 1)
     if isinstance(trace, Failure):
         raise TraceFailed(cell.id, trace)
     labels = [locate(*label.split("\t")) if "\t" in label else label for label in trace.labels]
     events = [(storage, size, labels[label]) for storage, size, label, stream in trace.events if stream != HOST]
-    return make_snapshot(events, {number: Mark(mark.phase, mark.named) for number, mark in enumerate(trace.marks)})
+    marks = {number: Mark(mark.phase, mark.named) for number, mark in enumerate(trace.marks)}
+    return pickled(make_snapshot(events, marks))
 
 
 def _peak(anatomy: Anatomy) -> Reading:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 FIRST_ADDRESS = 2**21
 ALIGNMENT = 64  # bytes
+PROTOCOL = 4  # of pickle: memory_viz knows no newer one (MemoryViz.js, unpickle)
 UNKNOWN = "unknown"  # memory_viz draws no categories unless an event has this one (MemoryViz.js, annotate_snapshot)
 
 
@@ -33,7 +34,12 @@ def keep_snapshot(session: Session) -> None:
     events, marks = session.recorded()
     snapshot = session.source.snapshot() or make_snapshot(events, marks, session.source.times())
     path = SNAPSHOT.format(prefix=session.job.traces, rank=session.rank)
-    write_bytes(Path(path), pickle.dumps(snapshot))
+    write_bytes(Path(path), pickled(snapshot))
+
+
+def pickled(snapshot: dict[str, Any]) -> bytes:
+    """The file's content."""
+    return pickle.dumps(snapshot, PROTOCOL)
 
 
 def make_snapshot(
