@@ -8,10 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.judge import judge
-from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Launch
@@ -191,14 +189,3 @@ def test_a_lone_rank_waits_for_nobody(measure):
 def test_a_baseline_without_phases_explains_no_time():
     """A phase that one side does not know did not grow."""
     assert explain_time(measurement(forward_seconds=Reading(value=0.1)), measurement()) == ""
-
-
-def test_snapshots_of_green_cells_are_forgotten(catalog, tmp_path):
-    """Every rank's is removed, and nothing of another cell."""
-    for name in ("gpt2_tiny-ddp-cpu_x2-rank0", "gpt2_tiny-ddp-cpu_x2-rank1", "gpt2_tiny-zero1-cpu_x2-rank0"):
-        (tmp_path / f"{name}.pickle").touch()
-    runner = Runner(catalog, Settings(snapshots=tmp_path))
-    runner.forget_snapshots(parse_cell("gpt2_tiny-ddp-cpu_x2", catalog))
-    runner.close()
-
-    assert [path.name for path in tmp_path.iterdir()] == ["gpt2_tiny-zero1-cpu_x2-rank0.pickle"]

@@ -28,9 +28,6 @@ class Told:
     def measure(self, cell, watch, faults):
         return measurement(step_time_seconds=times(*[next(self._seconds)] * 3))
 
-    def forget_snapshots(self, cell):
-        pass
-
 
 @pytest.fixture
 def record(tmp_path):

@@ -1,5 +1,7 @@
 """``perfsuite memory`` and ``perfsuite fit``: the printed texts, and the errors for impossible requests."""
 
+import itertools
+import pickle
 import re
 
 import pytest
@@ -50,6 +52,18 @@ def test_explain_begins_with_what_one_expects(capsys):
 
     assert "141,056 parameters at 16 bytes" in printed
     assert "The caching allocator needs" in printed
+
+
+@pytest.mark.slow
+def test_the_snapshot_peaks_as_predicted(catalog, tmp_path, capsys):
+    """--snapshot traces the rank and writes torch's own format, for memory_viz."""
+    main([*TINY, "--snapshot", str(tmp_path / "step.pickle")])
+    (predicted,) = predict([parse_cell("gpt2_tiny-single+bf16-rtx3090_x1", catalog)], catalog)
+    (trace,) = pickle.loads((tmp_path / "step.pickle").read_bytes())["device_traces"]
+    signs = {"alloc": 1, "free_completed": -1}
+
+    assert "step.pickle is written" in capsys.readouterr().out
+    assert max(itertools.accumulate(signs.get(one["action"], 0) * one["size"] for one in trace)) == predicted.peak_bytes
 
 
 def test_the_timeline_marks_the_peak(tmp_path, capsys):

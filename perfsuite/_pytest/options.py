@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite._pytest.cells import setting
-from perfsuite._pytest.settings import LAUNCHERS, TRIALS
+from perfsuite._pytest.settings import LAUNCHERS, TRACES, TRIALS
 from perfsuite.errors import UsageError
 from perfsuite.gate.judge import NEED_A_REASON
 from perfsuite.gate.noise import LAUNCHES
@@ -27,7 +27,7 @@ class Options:
     ``tolerance`` is None for that of the hardware's class. ``against`` names the environment that cells are compared
     with instead of their baselines. ``changed`` is a git revision, ``shard`` a number and how many there are,
     ``budget`` are seconds, and ``history`` the earlier reports. ``fail_open`` makes a cell fail if its time cannot be
-    decided.
+    decided. ``traces`` is the folder for traces of ``trace`` cells: never, red or all.
     """
 
     settings: Settings
@@ -45,6 +45,8 @@ class Options:
     update: str | None
     reason: str
     launcher: str
+    trace: str
+    traces: Path
 
     @classmethod
     def of(cls, config: pytest.Config) -> Options:
@@ -65,6 +67,8 @@ class Options:
             html=_output(config, "html", check_html),
             update=config.getoption("--perf-update"),
             launcher=_one_of(config, "launcher", LAUNCHERS),
+            trace=_one_of(config, "trace", TRACES),
+            traces=Path(config.invocation_params.dir, setting(config, "trace_dir") or "perf-traces"),
             reason=" ".join(config.getoption("--perf-reason").split()),
         )
         options._check()
@@ -104,10 +108,9 @@ def _one_of(config: pytest.Config, name: str, known: tuple[str, ...]) -> str:
 def settings_of(config: pytest.Config) -> Settings:
     """How cells are measured. Raises UsageError for settings that cannot give a measurement."""
     given = {name: setting(config, name) for name in ("steps", "warmup", "start_timeout", "step_timeout", "kernels")}
-    capacity, snapshots = setting(config, "capacity"), setting(config, "snapshots")
+    capacity = setting(config, "capacity")
     settings = Settings(
         capacity_bytes=parse_bytes(capacity) if capacity else None,
-        snapshots=Path(config.invocation_params.dir, snapshots) if snapshots else None,
         **{name: value for name, value in given.items() if value is not None},
     )
     check_settings(settings)

@@ -35,6 +35,7 @@ from perfsuite.launch.machine import refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.changes import lacks_code, listed
+from perfsuite.measure.evidence import Tracer
 from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.measure.past import History, read_history
 from perfsuite.measure.runner import Runner
@@ -144,8 +145,11 @@ class PerfRun:
         """Starts its rank servers when the first cell needs them."""
         options, root = self.options, self.config.rootpath
         trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, self.cells, self.say)
+        red = RED | (OPEN if options.fail_open else frozenset())
+        tracer = Tracer(options.traces, self.live.show, red if options.trace == "red" else None)
+        traced = None if options.trace == "never" else tracer
         if options.against:
-            return Against(trial, self.changes)
+            return Against(trial, self.changes, traced)
         return Gatekeeper(
             runner=Runner(self.catalog, options.settings, place=self.place),
             store=self.store,
@@ -157,6 +161,7 @@ class PerfRun:
             cells=self.cells,
             trial=None if options.trial == "never" else trial,
             always=options.trial == "always",
+            tracer=traced,
         )
 
     def say(self, text: str) -> None:
@@ -368,6 +373,9 @@ class PerfRun:
             near = hint(self.config.option.keyword, self.left_out) if self.left_out else ""  # none with xdist
             terminalreporter.write_line(f"-k selects no cell.{near}")
         write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
+        if traced := sum(bool(result.verdict.traces) for result in self.results):
+            cells = f"{traced} {'cell' if traced == 1 else 'cells'}"
+            terminalreporter.write_line(f"traces of {cells}: {os.path.relpath(self.options.traces)}")
         if names := self._uncommitted():
             write(terminalreporter, UNCOMMITTED.format(listed(names)), yellow=True)
 

@@ -2,6 +2,7 @@
 
 UPDATES = ("new", "regressed", "improved", "times", "all")
 TRIALS = ("auto", "always", "never")
+TRACES = ("never", "red", "all")
 LAUNCHERS = ("auto", "local", "slurm", "torchrun")
 FIXTURE = "perf_cell"
 SETTINGS: tuple[tuple[str, type, str], ...] = (
@@ -24,7 +25,12 @@ SETTINGS: tuple[tuple[str, type, str], ...] = (
         "Earlier reports, a file or a folder, for what cells cost and import; by default the baselines tell.",
     ),
     ("html", str, "File for the results as a page for a browser."),
-    ("snapshots", str, "Folder for the CUDA memory snapshots of red cells."),
+    (
+        "trace",
+        str,
+        "Cells that are launched once more for a trace and memory snapshots: never (default), red or all.",
+    ),
+    ("trace_dir", str, "Folder for these files (perf-traces)."),
     ("kernels", str, "Instruction sets of a CPU's kernels: portable (the same on every x86-64 machine) or native."),
     ("time_tolerance", float, "Smallest relative slow-down that must be detected (0.03 on CPUs, 0.02 elsewhere)."),
     ("start_timeout", float, "Seconds without progress that a rank may take before its first step (300)."),

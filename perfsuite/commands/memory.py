@@ -12,7 +12,9 @@ from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of,
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.page.predictions import cells_page, memory_page
-from perfsuite.predict.memory import attempt_each, predict, unsupported
+from perfsuite.paths import check_output
+from perfsuite.predict.memory import attempt_each, predict, trace_snapshot, unsupported
+from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import bar, explain, largest, parts, ranking
 from perfsuite.report.tables import print_table
@@ -73,6 +75,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hardware", metavar="H", help="Device and ranks, e.g. rtx3090_x2 (cpu_x1).")
     add_workload(parser)
     parser.add_argument("--explain", action="store_true", help="Explain the figure, from the usual estimate by hand.")
+    text = "Write what the rank allocates, in torch's format, for docs.pytorch.org/memory_viz."
+    parser.add_argument("--snapshot", type=Path, metavar="FILE.pickle", help=text)
     parser.add_argument("--sweep", choices=("batch", "seq"), help="Predict the cell for several of these.")
     add_html(parser)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
@@ -104,6 +108,10 @@ def run(arguments: argparse.Namespace) -> int:
         print()
         print("\n".join(told))
     write_html(page, memory_page(prediction, told))
+    if arguments.snapshot:
+        snapshot = trace_snapshot(cell, prediction.rank, catalog, not arguments.unpadded)
+        write_bytes(arguments.snapshot, snapshot)
+        print(f"\n{arguments.snapshot} is written: open it in https://docs.pytorch.org/memory_viz.")
     return 0 if prediction.outcome == "fits" else 1
 
 
@@ -114,8 +122,9 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"{arguments.model} is a whole cell's id, which includes strategy, hardware and workload (-b4-s512)."
         )
-    if arguments.sweep and arguments.explain:
-        raise UsageError("--explain is for one cell, --sweep is for several.")
+    if arguments.sweep and (arguments.explain or arguments.snapshot):
+        raise UsageError("--explain and --snapshot are for one cell, --sweep is for several.")
+    check_output("--snapshot", arguments.snapshot, ".pickle")
 
 
 def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:

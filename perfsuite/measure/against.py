@@ -5,6 +5,7 @@ REF is a git revision, releases (``transformers==5.22.0 torch==2.12.0``) or a fi
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +20,8 @@ from perfsuite.launch.environments import pinned, with_releases
 from perfsuite.launch.machine import version_of
 from perfsuite.measure.ab import REVISION
 from perfsuite.measure.changes import CODE, Change, listed, revision
+from perfsuite.measure.evidence import Tracer
+from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import OUTCOME, Trial, pairs_of, requirements
 from perfsuite.records.result import Result
 
@@ -31,6 +34,7 @@ class Against:
 
     trial: Trial
     changes: Sequence[Change]
+    tracer: Tracer | None = None
 
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Launch both sides in pairs and judge this one by the other. Raises UsageError if a side cannot be built."""
@@ -54,6 +58,9 @@ class Against:
         told = [f"against {listed(self.changes)}: {pairs_of(comparison)}"]
         told += [self.trial.blame(cell, self.changes, worse, comparison, faults)] if worse else []
         verdict = msgspec.structs.replace(verdict, changed=[], trial=told, accept="")
+        if self.tracer:
+            with closing(Runner(self.trial.catalog, self.trial.settings)) as runner:
+                verdict = self.tracer.attach(verdict, cell, runner, comparison.b, faults, self.trial, self.changes)
         return Result(measurement=comparison.b, baseline=baseline, verdict=verdict)
 
     def prepare(self) -> None:

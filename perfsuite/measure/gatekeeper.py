@@ -19,6 +19,7 @@ from perfsuite.gate.store import Store
 from perfsuite.gate.terms import terms_of
 from perfsuite.launch.machine import why_missing
 from perfsuite.measure.changes import COMPILED, UNCOMMITTED, code_change, git, own_code
+from perfsuite.measure.evidence import Tracer
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.measure.trial import Trial
 from perfsuite.records.baseline import Baseline
@@ -49,7 +50,7 @@ class Gatekeeper:
     commas, or nothing. ``reason`` is the ledger's for every accepted baseline. ``tolerance`` is the smallest slow-down
     that must be detected, that of the hardware's class if None. ``launches`` is the number of launches of a new
     baseline, ``cells`` the number of cells in the run. ``command`` collects the cell's test. ``trial`` runs trials if
-    needed, ``always`` for every cell; without one an alarm stays an alarm.
+    needed, ``always`` for every cell; without one an alarm stays an alarm. ``tracer`` writes the evidence.
     """
 
     runner: Runner
@@ -63,6 +64,7 @@ class Gatekeeper:
     cells: int = 1
     trial: Trial | None = None
     always: bool = False
+    tracer: Tracer | None = None
 
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Measure and judge a cell; accept it into its baseline if the user has asked for that.
@@ -80,19 +82,20 @@ class Gatekeeper:
             while measurements[0].outcome == "fits" and len(measurements) < self.launches:
                 measurements.append(self._launch(cell, faults))
             measurement, verdict = self._judge(cell, measurements, baseline)
-        timed = not measurement.machine.emulated
+        timed, reverted = not measurement.machine.emulated, []
         if timed and self.trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
             called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
             if called and self._consent(baseline, verdict) in ("", "times"):
                 verdict = self.trial.hold(cell, measurement, baseline, verdict, faults, self.command)
-        if verdict.status not in RED:
-            self.runner.forget_snapshots(cell)
+                reverted = [one for one in self.trial.changed(cell, measurement, baseline) if not one.fixed]
         updated = ""
         if consent := self._consent(baseline, verdict):
             try:
                 updated = self._accept(cell, consent, measurement, baseline, verdict)
             except FileError as error:
                 raise NotAccepted(str(error), measurement, baseline) from error
+        if self.tracer and not updated:
+            verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, self.trial, reverted)
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
 
     def close(self) -> None:

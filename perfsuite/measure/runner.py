@@ -6,7 +6,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -26,8 +25,9 @@ from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.wire.failure import Failure
-from perfsuite.wire.job import SNAPSHOT, Job, Turns
+from perfsuite.wire.job import Job, Turns
 from perfsuite.wire.progress import Progress
+from perfsuite.wire.sample import RankSample
 from perfsuite.wire.steps import TRACED_STEPS, block_size, last_kinds
 
 Watch = Callable[[Cell, list[Progress], float], None]
@@ -35,8 +35,8 @@ Watch = Callable[[Cell, list[Progress], float], None]
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """How every cell of a run is measured. Times in seconds. ``snapshots`` is a folder for CUDA memory snapshots,
-    ``kernels`` is "portable" or "native" (perfsuite/kernels.py).
+    """How every cell of a run is measured. Times in seconds. ``kernels`` is "portable" or "native"
+    (perfsuite/kernels.py).
     """
 
     steps: int = 10
@@ -44,7 +44,6 @@ class Settings:
     capacity_bytes: int | None = None
     start_timeout: float = 300.0
     step_timeout: float = 120.0
-    snapshots: Path | None = None
     kernels: str = PORTABLE
     import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
 
@@ -123,6 +122,16 @@ class Runner:
             wall_seconds = time.monotonic() - begin
             return failed(cell.id, failure, wall_seconds=wall_seconds, **common)
 
+    def trace(self, cell: Cell, prefix: str, watch: Watch, faults: Any = ()) -> list[RankSample]:
+        """Launch the cell once more, to write the traces of its ranks (TRACE and SNAPSHOT of wire/job.py) and measure
+        nothing but its memory. Raises CellFailed.
+        """
+        with self.lease(cell) as devices:
+            job = msgspec.structs.replace(self.job(cell, faults), traces=prefix)
+            return self._launcher.run(
+                job, cell.strategy, devices, lambda progress, seconds: watch(cell, progress, seconds)
+            )
+
     def job(self, cell: Cell, faults: Any = (), turns: Turns | None = None) -> Job:
         """The job that the cell's ranks receive."""
         device = cell.hardware.device
@@ -135,18 +144,11 @@ class Runner:
             warmup=self.settings.warmup,
             capacity_bytes=self.settings.capacity_bytes,
             dense_flops=dict(device.dense_flops) if device else {},
-            snapshots=str(self.settings.snapshots or ""),
             kernels="" if device else kernel_set(self.settings.kernels),
             model_flop=None if faults else self._model_flop.get(_counted(cell)),
             turns=turns,
             faults=list(faults),
         )
-
-    def forget_snapshots(self, cell: Cell) -> None:
-        """Remove the cell's files from the folder of snapshots: only those of red cells are kept."""
-        if self.settings.snapshots:
-            for rank in range(cell.hardware.world_size):
-                (self.settings.snapshots / SNAPSHOT.format(cell=cell.id, rank=rank)).unlink(missing_ok=True)
 
     def close(self) -> None:
         """End the rank servers, and give back the nodes that are held."""

@@ -76,8 +76,7 @@ class Trial:
         """The verdict after the trial of its open lines. ``command`` collects the cell's test."""
         metrics = self.catalog.metrics(cell.strategy.engine.process)
         since = runs_of(baseline, metrics)[-1]
-        code = code_change(since.commit, cell, self.catalog, self.repository)
-        changed = changes_since(since, measurement, code)
+        changed = self.changed(cell, measurement, baseline)
         fixed = [one for one in changed if one.fixed]
         answer = _Answer(measurement, baseline, verdict, metrics, command, fixed)
         tried = [one for one in changed if not one.fixed]
@@ -116,6 +115,11 @@ class Trial:
                 + "the machine or something that the baseline does not record"
             )
         return answer.with_lines({name: lines[name] for name in suspected if name in lines})
+
+    def changed(self, cell: Cell, measurement: Measurement, baseline: Baseline) -> list[Change]:
+        """Every difference between the baseline's environment and that of the measurement."""
+        since = runs_of(baseline, self.catalog.metrics(cell.strategy.engine.process))[-1]
+        return changes_since(since, measurement, code_change(since.commit, cell, self.catalog, self.repository))
 
     def compare(
         self,

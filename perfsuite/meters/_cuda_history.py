@@ -2,14 +2,11 @@
 
 import contextlib
 import functools
-import pickle
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from perfsuite.errors import RankError
 from perfsuite.rank.oom import REFUSED
-from perfsuite.records.codec import write_bytes
 
 PAGE = 2 * 2**20  # bytes
 SIGN = (509, 503)  # bytes of the two blocks that encode a mark: sizes that tensors hardly have
@@ -22,33 +19,34 @@ class CudaHistory:
     Collectives are not in the history, so their buffers cannot be distinguished from other blocks. cuBLAS' workspaces
     come from the same allocator, one for the thread of forward and one for that of backward. They are made before
     everything else and count nowhere, neither in the history nor in what is reserved nor in a capacity: they are not
-    tensors, and a prediction counts them separately. ``keep`` is the file into which the snapshot is written, with the
-    Python stack of every allocation.
+    tensors, and a prediction counts them separately. With ``stacks`` the snapshot has the Python stack of
+    every allocation.
     """
 
-    def __init__(self, keep: Path | None = None) -> None:
+    def __init__(self, stacks: bool = False) -> None:
         import torch
 
-        self._keep = keep
-
+        self._stacks = stacks
         self._cuda = torch.cuda
         self._marks: list[int] = []
         self._events: list[tuple[int, int, str]] = []
+        self._times: list[int] = []
+        self._snapshot: dict[str, Any] = {}
         self._before = 0  # bytes alive when the history begins
         self._workspaces = make_workspaces()
 
     def record(self, on: bool) -> None:
         if on:
             self._before = self._requested(self._cuda.memory._snapshot())
-            context = "all" if self._keep else None
+            context = "all" if self._stacks else None
             self._cuda.memory._record_memory_history(max_entries=10_000_000, stacks="python", context=context)
             return
         self._cuda.synchronize()
         device, snapshot = self._cuda.current_device(), self._cuda.memory._snapshot()
         self._cuda.memory._record_memory_history(enabled=None)
-        self._events = events_of_history(snapshot["device_traces"][device], self._marks)
-        if self._keep:
-            write_bytes(self._keep, pickle.dumps(snapshot))
+        trace = snapshot["device_traces"][device]
+        self._events, self._times = events_of_history(trace, self._marks), times_of_history(trace, self._marks)
+        self._snapshot = snapshot if self._stacks else {}
         told = sum(size for at, size, _ in self.events() if at != -1)
         there = self._requested(snapshot) - self._before
         if told != there:
@@ -124,6 +122,14 @@ class CudaHistory:
     def events(self) -> list[tuple[int, int, str]]:
         return [event for event in self._events if event[0] != REFUSED]
 
+    def times(self) -> list[int]:
+        """When each event happened on the host, in nanoseconds since 1970."""
+        return [at for at, event in zip(self._times, self._events, strict=True) if event[0] != REFUSED]
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """torch's own."""
+        return self._snapshot
+
     def refused(self, message: str) -> tuple[int, int] | None:
         """The index of the last event before the last allocation that was refused, and its bytes."""
         return last_refusal(self._events)
@@ -148,16 +154,26 @@ def events_of_history(trace: Iterable[Mapping[str, Any]], marks: Sequence[int]) 
 
     Raises RankError if the numbers of signs and marks differ.
     """
+    return [event for event, _ in _read(trace, marks)]
+
+
+def times_of_history(trace: Iterable[Mapping[str, Any]], marks: Sequence[int]) -> list[int]:
+    """When those events happened, in nanoseconds since 1970; 0 if the history has no times."""
+    return [1000 * at for _, at in _read(trace, marks)]
+
+
+def _read(trace: Iterable[Mapping[str, Any]], marks: Sequence[int]) -> list[tuple[tuple[int, int, str], int]]:
     signs = {"alloc": 1, "free_requested": -1}
-    events: list[tuple[int, int, str]] = []
+    events: list[tuple[tuple[int, int, str], int]] = []
     waiting = list(marks)
     for entry in trace:
+        at = entry.get("time_us", 0)
         if entry["action"] in signs:
-            events.append((entry["addr"], signs[entry["action"]] * entry["size"], ""))
+            events.append(((entry["addr"], signs[entry["action"]] * entry["size"], ""), at))
         elif entry["action"] == "oom":
-            events.append((REFUSED, entry["size"], ""))
-        if waiting and [size for _, size, _ in events[-4:]] == [*SIGN, *(-size for size in reversed(SIGN))]:
-            events[-4:] = [(-1, waiting.pop(0), "")]
+            events.append(((REFUSED, entry["size"], ""), at))
+        if waiting and [size for (_, size, _), _ in events[-4:]] == [*SIGN, *(-size for size in reversed(SIGN))]:
+            events[-4:] = [((-1, waiting.pop(0), ""), at)]
     if waiting:
         raise RankError(f"CUDA's memory history lacks {len(waiting)} of its {len(marks)} marks.")
     return events

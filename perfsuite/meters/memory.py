@@ -12,7 +12,6 @@ import contextlib
 import functools
 import gc
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from perfsuite.catalog.definitions import OF_STEPS, Metric
@@ -20,11 +19,11 @@ from perfsuite.errors import RankError
 from perfsuite.rank.anatomy import Mark, dissect
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.oom import parts_at_refusal
+from perfsuite.rank.snapshot import keep_snapshot
 from perfsuite.rank.trainer import Trainer
 from perfsuite.rank.whereabouts import watch
 from perfsuite.records.suspects import fold
 from perfsuite.units import show_bytes
-from perfsuite.wire.job import SNAPSHOT
 from perfsuite.wire.sample import Reading
 from perfsuite.wire.steps import TRACED_STEPS
 
@@ -53,6 +52,8 @@ class Source(Protocol):
     def settle(self) -> None: ...
     def settled(self) -> contextlib.AbstractContextManager[None]: ...
     def events(self) -> list[tuple[int, int, str]]: ...
+    def times(self) -> list[int]: ...
+    def snapshot(self) -> dict[str, Any] | None: ...
     def refused(self, message: str) -> tuple[int, int] | None: ...
 
 
@@ -63,9 +64,7 @@ def open_source(session: Session) -> Source:
 
     if session.job.device == "cpu":
         return CpuAllocator()
-    job = session.job
-    name = SNAPSHOT.format(cell=job.cell, rank=session.rank)
-    return CudaHistory(Path(job.snapshots, name) if job.snapshots else None)
+    return CudaHistory(stacks=bool(session.job.traces))
 
 
 def live_bytes(source: Source) -> int:
@@ -78,6 +77,7 @@ class Memory(Meter):
     """Begins to record before the model is built, so that every block's history is known."""
 
     processes = OF_STEPS
+    launches = ("measured", "traced")
     inner = 50
 
     def __init__(self, session: Session) -> None:
@@ -96,6 +96,7 @@ class Memory(Meter):
         session.listeners.append(self.mark)
         session.at_refusal = self.at_refusal
         session.recorded = lambda: (self.events, self.marks)
+        session.source = self.source
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
@@ -159,6 +160,8 @@ class Memory(Meter):
             return {}
         named = self._named()
         self.source.record(False)
+        if self.session.job.traces:
+            keep_snapshot(self.session)
         refused = self.source.refused(message)
         return parts_at_refusal(self.source.events(), self.marks, named, refused) if refused else {}
 

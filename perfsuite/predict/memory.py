@@ -20,6 +20,7 @@ from perfsuite.predict.overhead import overhead
 from perfsuite.predict.theory import model_state
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.anatomy import CATEGORIES, Anatomy, Mark, curve, dissect
+from perfsuite.rank.snapshot import make_snapshot, pickled
 from perfsuite.records import codec
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Held, Prediction
@@ -214,6 +215,17 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         seconds=trace.seconds,
         rss_bytes=trace.rss_bytes,
     )
+
+
+def trace_snapshot(cell: Cell, rank: int, catalog: Catalog, padded: bool) -> bytes:
+    """What the rank would allocate, as a file with a memory snapshot in torch's format. Raises TraceFailed."""
+    ((_, trace),) = trace_each([job_of(cell, rank, catalog, padded, counted=False)], 1)
+    if isinstance(trace, Failure):
+        raise TraceFailed(cell.id, trace)
+    labels = [locate(*label.split("\t")) if "\t" in label else label for label in trace.labels]
+    events = [(storage, size, labels[label]) for storage, size, label, stream in trace.events if stream != HOST]
+    marks = {number: Mark(mark.phase, mark.named) for number, mark in enumerate(trace.marks)}
+    return pickled(make_snapshot(events, marks))
 
 
 def _peak(anatomy: Anatomy) -> Reading:

@@ -12,7 +12,7 @@ A block's category is the first of these that applies:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 CATEGORIES = (
@@ -121,34 +121,75 @@ def curve(
     Each of at most ``most_points`` stretches of the step is shown by its fullest moment.
     """
     events = list(events)
-    timeline: list[tuple[str, _Block, int]] = []
-    live: dict[int, _Block] = {}
-    phase, begin = "setup", 0
-    for address, size, operation in events:
-        if address == -1:
-            phase = marks[size].phase
-            _name(live, marks[size])
-            begin = len(timeline) if phase == "batch" else begin
-        elif size > 0:
-            live[address] = _Block(size, operation, phase)
-            timeline.append((phase, live[address], size))
-        elif size < 0 and address in live:
-            timeline.append((phase, live[address], -live.pop(address).size))
-        elif address in live:
-            live[address].communicated = True
+    timeline = changes(events, marks)
+    last = max(_batches(events, marks), default=0)
     totals = dict.fromkeys(CATEGORIES, 0)
     points: list[tuple[str, list[int]]] = []
+    begin = sum(one.index < last for one in timeline)
     length = max(1, -(-(len(timeline) - begin) // most_points))
-    for number, (phase, block, size) in enumerate(timeline):
-        totals[block.kind()] += size
+    for number, one in enumerate(timeline):
+        totals[one.block.kind()] += one.size
         if number < begin:
             continue
-        point = (phase, list(totals.values()))
+        point = (one.phase, list(totals.values()))
         if (number - begin) % length == 0:
             points.append(point)
         elif sum(point[1]) > sum(points[-1][1]):
             points[-1] = point
     return points
+
+
+def levels(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Iterator[tuple[int, dict[str, int]]]:
+    """Live bytes by category from the first mark of phase "batch" on, as (index of the event, what it changes).
+
+    The first has every category. The largest sum is the peak of ``dissect``.
+    """
+    events = list(events)
+    first = min(_batches(events, marks), default=len(events))
+    totals = dict.fromkeys(CATEGORIES, 0)
+    begun = False
+    for one in changes(events, marks):
+        if one.index > first and not begun:
+            yield first, dict(totals)
+            begun = True
+        kind = one.block.kind()
+        totals[kind] += one.size
+        if begun:
+            yield one.index, {kind: totals[kind]}
+
+
+@dataclass(frozen=True)
+class Change:
+    """A block begins or ends to live: ``size`` is added to what is live."""
+
+    index: int
+    phase: str
+    block: _Block
+    size: int
+
+
+def changes(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> list[Change]:
+    """All of them. The category of a block is known when its life is."""
+    found: list[Change] = []
+    live: dict[int, _Block] = {}
+    phase = "setup"
+    for index, (address, size, operation) in enumerate(events):
+        if address == -1:
+            phase = marks[size].phase
+            _name(live, marks[size])
+        elif size > 0:
+            live[address] = _Block(size, operation, phase)
+            found.append(Change(index, phase, live[address], size))
+        elif size < 0 and address in live:
+            found.append(Change(index, phase, live[address], -live.pop(address).size))
+        elif address in live:
+            live[address].communicated = True
+    return found
+
+
+def _batches(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Iterator[int]:
+    """The indices of the marks with which steps begin."""
+    return (at for at, (address, size, _) in enumerate(events) if address == -1 and marks[size].phase == "batch")
 
 
 def _find_peak(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> tuple[int, int]:

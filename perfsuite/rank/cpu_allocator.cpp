@@ -29,13 +29,19 @@
 namespace {
 
 // bytes > 0: allocated; bytes < 0: released; bytes == 0: a collective touched the block at this address.
-// A mark has address -1 and its number in `bytes`.
+// A mark has address -1 and its number in `bytes`. `time` is nanoseconds since 1970, as in torch's profiler.
 struct Event {
   int64_t address;
   int64_t bytes;
   int64_t operation;
   int64_t module;
+  int64_t time;
 };
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
 
 std::mutex guard;
 std::unordered_map<void*, int64_t> blocks;
@@ -71,7 +77,7 @@ void release(void* block) {
     auto found = blocks.find(block);
     if (found != blocks.end()) {
       live -= found->second;
-      if (recording) events.push_back({(int64_t)block, -found->second, 0, 0});
+      if (recording) events.push_back({(int64_t)block, -found->second, 0, 0, now()});
       blocks.erase(found);
     }
   }
@@ -99,7 +105,7 @@ struct CountingAllocator final : c10::Allocator {
     if (!block) return {nullptr, nullptr, &release, c10::DeviceType::CPU};
     if (live > peak) peak = live;
     blocks[block] = bytes;
-    if (recording) events.push_back({(int64_t)block, bytes, operation, here()});
+    if (recording) events.push_back({(int64_t)block, bytes, operation, here(), now()});
     return {block, block, &release, c10::DeviceType::CPU};
   }
   c10::DeleterFnPtr raw_deleter() const override { return &release; }
@@ -107,7 +113,8 @@ struct CountingAllocator final : c10::Allocator {
 };
 
 void touch(const at::Tensor& tensor, int64_t collective) {
-  if (tensor.defined() && tensor.has_storage()) events.push_back({(int64_t)tensor.storage().data(), 0, collective, 0});
+  if (tensor.defined() && tensor.has_storage())
+    events.push_back({(int64_t)tensor.storage().data(), 0, collective, 0, now()});
 }
 
 // An accumulation of a gradient has no number of its own; it runs right behind the node whose gradient it takes.
@@ -249,7 +256,7 @@ void perfsuite_record(int on) {
 }
 void perfsuite_mark(int64_t number) {
   std::lock_guard<std::mutex> hold(guard);
-  if (recording) events.push_back({-1, number, 0, 0});
+  if (recording) events.push_back({-1, number, 0, 0, now()});
 }
 void perfsuite_phase(const char* name) {
   std::lock_guard<std::mutex> hold(guard);

@@ -20,7 +20,7 @@ from perfsuite.records.suspects import locate
 
 _SOURCE = Path(__file__).with_name("cpu_allocator.cpp")
 SETTLE_SECONDS = 30
-FIELDS = 4  # of an event: address, bytes, operator, module
+FIELDS = 5  # of an event: address, bytes, operator, module, time
 Event = tuple[int, int, str]  # address, bytes, "operator @ module": as the source file describes them
 
 
@@ -150,14 +150,25 @@ class CpuAllocator:
 
     def events(self) -> list[Event]:
         """The log so far, oldest first."""
-        count = self._library.perfsuite_event_count()
-        buffer = (ctypes.c_int64 * (FIELDS * count))()
-        self._library.perfsuite_copy_events(buffer)
+        buffer = self._log()
         texts: dict[int, str] = {}
         for number in {*buffer[2::FIELDS], *buffer[3::FIELDS]}:
             texts[number] = self._library.perfsuite_operation(ctypes.c_int64(number)).decode()
-        rows = zip(*(buffer[field::FIELDS] for field in range(FIELDS)), strict=True)
+        rows = zip(*(buffer[field::FIELDS] for field in range(FIELDS - 1)), strict=True)
         return [
             (address, size, locate(texts[operator], texts[module]) if size > 0 else texts[operator])
             for address, size, operator, module in rows
         ]
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """None: torch makes none of a CPU."""
+        return None
+
+    def times(self) -> list[int]:
+        """When each event of the log happened, in nanoseconds since 1970."""
+        return list(self._log()[FIELDS - 1 :: FIELDS])
+
+    def _log(self) -> Any:
+        buffer = (ctypes.c_int64 * (FIELDS * self._library.perfsuite_event_count()))()
+        self._library.perfsuite_copy_events(buffer)
+        return buffer

@@ -53,7 +53,8 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     """Train the cell and return this rank's measurements."""
     engine, progress = session.strategy.engine, list(session.listeners)
     kinds = [module.METER for module in session.catalog.modules("metric")]
-    kinds = [kind for kind in kinds if engine.process in kind.processes]
+    launch = "traced" if session.job.traces else "measured"
+    kinds = [kind for kind in kinds if engine.process in kind.processes and launch in kind.launches]
     meters = [kind(session) for kind in kinds if not kind.alone]
     meters.sort(key=lambda meter: meter.inner)
     skipped: list[bool] = []
@@ -70,7 +71,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         files=own_files(),
     )
     meters.clear()  # with them goes the trainer, whose memory another one needs
-    session.listeners[:], session.recorded, session.at_refusal = progress, None, None
+    session.listeners[:], session.recorded, session.source, session.at_refusal = progress, None, None, None
     gc.collect()
     with _timed("check", session, phases_seconds):
         for kind in kinds:
@@ -145,6 +146,9 @@ def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:
     else:
         raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS - recorded} of the first {MOST_TRACED_STEPS} steps.")
     job = session.job
+    if job.traces:
+        yield from ["warmup"] * job.warmup + ["profiled"]
+        return
     epoch = ["timed"] * job.steps + ["evaluation"] * (session.recipe.epochs > 1)
     yield from ["warmup"] * job.warmup + epoch * session.recipe.epochs
     yield from last_kinds(job.steps, session.strategy.engine.process, job.device, job.capacity_bytes is not None)

@@ -45,10 +45,11 @@ class Meter:
                ``stepped`` is called for each of its steps after the block
     "called"   one step whose Python calls are counted
     "counted"  one step under dispatch modes that count operators
-    "profiled" one step under torch's profiler, only on CUDA
+    "profiled" one step under torch's profiler, only on CUDA and in launches that are traced
     """
 
     processes: tuple[str, ...] = OF_MODELS  # the kinds of cells that it watches
+    launches: tuple[str, ...] = ("measured",)  # and the kinds of launches; those that are "traced" measure nothing
     alone = False  # made and read when all others are read and their trainer is released; it watches no step
     inner = 0  # meters with a larger number are entered later: the clock's is the largest
 

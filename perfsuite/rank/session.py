@@ -41,6 +41,7 @@ class Session:
     listeners: list[Listener] = field(default_factory=list)
     waits: Listener = lambda phase: None  # called from time to time while this rank waits, and does not hang
     recorded: Callable[[], Recorded] | None = None  # the allocations of the traced steps, after them
+    source: Any = None  # what records them, a Source of meters/memory.py
     runtime_calls: Any = None  # of CUDA in the profiled step, counted by meters/_cuda_runtime.py
     at_refusal: Callable[[str], dict[str, int]] | None = None  # live bytes when memory ran out
 

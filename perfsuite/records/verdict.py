@@ -41,7 +41,7 @@ class Line(Record, frozen=True, kw_only=True, gc=False):
 
 class Verdict(Record, frozen=True, kw_only=True, gc=False):
     """The judge's verdict on one cell: ``status`` is the worst of its lines, ``headroom`` the memory that is left.
-    ``trial`` says what was tried, and which change caused it.
+    ``trial`` says what was tried, and which change caused it; ``traces`` names the cell's traces and snapshots.
     """
 
     cell: str
@@ -50,5 +50,6 @@ class Verdict(Record, frozen=True, kw_only=True, gc=False):
     lines: list[Line] = []
     changed: list[str] = []
     trial: list[str] = []
+    traces: list[str] = []
     accept: str = ""
     headroom: str = ""

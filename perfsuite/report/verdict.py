@@ -24,6 +24,7 @@ def render(verdict: Verdict, failure: Failure | None = None) -> str:
     if verdict.changed:
         lines.append(f"changed since the baseline: {', '.join(verdict.changed)}")
     lines += [f"trial: {told}" for told in verdict.trial]
+    lines += [f"trace: {told}" for told in verdict.traces]
     if verdict.accept:
         reason = ' --perf-reason="…"' if verdict.accept.rpartition("=")[2] in NEED_A_REASON else ""
         lines.append(f"accept:  {verdict.accept}{reason}")

@@ -3,7 +3,8 @@
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.wire.record import Record
 
-SNAPSHOT = "{cell}-rank{rank}.pickle"  # a CUDA rank's memory snapshot, for docs.pytorch.org/memory_viz
+TRACE = "{prefix}rank{rank}.json.gz"  # of a launch that is traced: a rank's Chrome trace, for ui.perfetto.dev
+SNAPSHOT = "{prefix}rank{rank}.pickle"  # and its memory snapshot, for docs.pytorch.org/memory_viz
 SCRATCH = "scratch"  # in a cell's working folder: its ranks' files there are removed when the cell ends
 GONE = 255  # in a pipe of Turns: the other side has ended; any other byte is the number of a rank
 
@@ -21,11 +22,11 @@ class Turns(Record, frozen=True, kw_only=True):
 class Job(Record, frozen=True, kw_only=True):
     """One cell as a job for its ranks. Written once to ``job.json``; every rank of the cell reads the same file.
 
-    ``capacity_bytes`` limits the tensors of each rank. ``snapshots`` is the folder for CUDA ranks' memory snapshots,
-    empty for none. ``kernels`` is the set of a CPU's kernels (perfsuite/kernels.py), empty for any. ``model_flop`` is
-    an earlier launch's count for a replica. A rank runs ``warmup`` steps, then ``steps`` timed ones. ``faults`` are
-    ``"module:function"`` names, called with the rank's session after the engine is prepared: tests use them to break a
-    real cell on purpose.
+    ``capacity_bytes`` limits the tensors of each rank. ``traces`` is the ``prefix`` of TRACE and SNAPSHOT, files that a
+    launch writes which measures nothing; empty if it measures. ``kernels`` is the set of a CPU's kernels
+    (perfsuite/kernels.py), empty for any. ``model_flop`` is an earlier launch's count for a replica. A rank runs
+    ``warmup`` steps, then ``steps`` timed ones. ``faults`` are ``"module:function"`` names, called with the rank's
+    session after the engine is prepared: tests use them to break a real cell on purpose.
     """
 
     cell: str
@@ -42,7 +43,7 @@ class Job(Record, frozen=True, kw_only=True):
     dense_flops: dict[str, float] = {}  # the hardware's dense peak by dtype; empty for a CPU
     catalogs: list[str] = []
     import_path: list[str] = []
-    snapshots: str = ""
+    traces: str = ""
     kernels: str = ""
     model_flop: int | None = None
     turns: Turns | None = None

@@ -1,0 +1,148 @@
+"""What a rank does and keeps over time: a Chrome trace and a memory snapshot, only in launches that are traced.
+
+The trace has the phases of every step, the live bytes of the recorded steps by category, and what torch's profiler sees
+in two steps. In the last recorded step each operator is beside the bytes that it allocates, but recording makes the
+step slow, and its collectives end where they begin. The last step of all is as in training.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from perfsuite.catalog.definitions import PROCESSES, Metric
+from perfsuite.rank.anatomy import CATEGORIES, levels
+from perfsuite.rank.meter import Meter
+from perfsuite.rank.snapshot import keep_snapshot
+from perfsuite.rank.trainer import StepOutcome
+from perfsuite.rank.whereabouts import watch
+from perfsuite.records import chrome
+from perfsuite.wire.job import TRACE
+from perfsuite.wire.sample import Reading
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+ARROWS = 2**24  # more than a step has
+STEPS, MODULES = chrome.FIRST_THREAD, chrome.FIRST_THREAD + 1  # threads of the trace
+PROFILED = {"traced": "memory recorded", "profiled": "as in training"}  # the kinds of steps with a profiler
+WRITTEN = ("traceEvents", "displayTimeUnit", "baseTimeNanoseconds")  # fields that are not torch's any more
+COUNTER, ALL = "memory (bytes)", "all"  # the counters' name, and that of the categories' sum
+
+
+class Timeline(Meter):
+    """Its moments are in nanoseconds since 1970, as those of torch's profiler and of the allocators."""
+
+    processes = tuple(PROCESSES)
+    launches = ("traced",)
+    inner = 60  # within the memory meter, which waits before a recorded step
+
+    def __init__(self, session: Session) -> None:
+        super().__init__(session)
+        self.steps: list[tuple[str, int, int]] = []
+        self.phases: list[list[tuple[str, int]]] = []
+        self.modules: list[tuple[str, int]] = []
+        self.profiles: dict[str, Any] = {}  # of the last step of each kind
+        self.running: Any = None
+        session.listeners.append(self._mark)
+
+    def _mark(self, phase: str) -> None:
+        if phase in ("batch", "compile"):
+            self.phases.append([])
+        if self.phases:
+            self.phases[-1].append((phase, time.time_ns()))
+
+    @contextlib.contextmanager
+    def feed(self, kind: str) -> Iterator[None]:
+        if kind in PROFILED:
+            self.running = _profiler(self.session)
+            self.running.start()
+        yield
+
+    @contextlib.contextmanager
+    def step(self, kind: str) -> Iterator[None]:
+        if kind not in PROFILED:
+            yield
+            self._mark("")
+            return
+        with watch(self.trainer.model, self._enter):
+            yield
+        self.session.synchronize()
+        self._mark("")
+        self.running.stop()
+
+    def _enter(self, module: str) -> None:
+        self.modules.append((module, time.time_ns()))
+
+    def stepped(self, kind: str, outcome: StepOutcome) -> None:
+        if kind in PROFILED and not (kind in self.profiles and outcome.skipped):
+            self.profiles[kind] = self.running
+        moments = self.phases[-1]
+        self.steps.append((PROFILED.get(kind, kind), moments[0][1], moments[-1][1]))
+
+    def readings(self) -> dict[str, Reading]:
+        """None: it writes its files."""
+        keep_snapshot(self.session)
+        recordings = [self._exported(kind) for kind in self.profiles]
+        base = self.steps[0][1]
+        told = [event for number, one in enumerate(recordings) for event in chrome.moved(one, base, number * ARROWS)]
+        whole = {name: value for name, value in recordings[0].items() if name not in WRITTEN}
+        path = Path(TRACE.format(prefix=self.session.job.traces, rank=self.session.rank))
+        chrome.write(path, told + list(self._own(base)), **whole, baseTimeNanoseconds=base)
+        return {}
+
+    def _exported(self, kind: str) -> dict[str, Any]:
+        assert self.session.scratch
+        self.session.scratch.mkdir(exist_ok=True)
+        path = self.session.scratch / f"rank{self.session.rank}.{kind}.json"
+        self.profiles[kind].export_chrome_trace(str(path))
+        found = chrome.read(path)
+        path.unlink()
+        return found
+
+    def _own(self, base: int) -> Iterator[chrome.Event]:
+        """The events that torch's profiler does not have; ``base`` is its time 0."""
+        process = os.getpid()
+        yield from chrome.name_thread(process, STEPS, "steps", -2)
+        yield from chrome.name_thread(process, MODULES, "modules", -1)
+        for number, (kind, begin, end) in enumerate(self.steps, 1):
+            yield _slice(process, STEPS, f"step {number} ({kind})", begin - base, end - base, "step")
+        for moments in self.phases:
+            for (phase, begin), (_, end) in itertools.pairwise(moments):
+                if phase:
+                    yield _slice(process, STEPS, phase, begin - base, end - base, "phase")
+        for (module, begin), (_, end) in itertools.pairwise(self.modules):
+            if module:
+                yield _slice(process, MODULES, module, begin - base, end - base, "module")
+        if self.session.recorded is None:
+            return
+        times, live = self.session.source.times(), dict.fromkeys(CATEGORIES, 0)
+        told = [(index, dict(changed)) for index, changed in levels(*self.session.recorded())]
+        used = {name for _, changed in told for name, size in changed.items() if size}
+        for index, changed in told:
+            live |= changed
+            values = {name.replace("_", " "): size for name, size in changed.items() if name in used}
+            yield chrome.counter(process, COUNTER, (times[index] - base) / 1e3, values | {ALL: sum(live.values())})
+        # Not known any more: the last value would look like a measurement.
+        over = dict.fromkeys([*(name.replace("_", " ") for name in CATEGORIES if name in used), ALL], 0)
+        yield chrome.counter(process, COUNTER, (times[-1] - base) / 1e3, over)
+
+
+def _slice(process: int, thread: int, name: str, begin: int, end: int, kind: str) -> chrome.Event:
+    return chrome.span(process, thread, name, begin / 1e3, (end - begin) / 1e3, {}, kind)
+
+
+def _profiler(session: Session) -> Any:
+    from torch.profiler import ProfilerActivity, profile
+
+    activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if session.job.device == "cuda" else [])]
+    return profile(activities=activities, record_shapes=True)
+
+
+METER = Timeline
+METRICS: tuple[Metric, ...] = ()

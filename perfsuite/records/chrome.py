@@ -1,0 +1,124 @@
+"""Chrome traces, which Perfetto (ui.perfetto.dev) opens: the events, and the file.
+
+The format is the "Trace Event Format" of the Chromium project, times in microseconds: "X" is a slice of a thread, "C" a
+counter of a process, "M" a name. torch's profiler writes the same.
+"""
+
+import gzip
+from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfsuite.errors import FileError
+from perfsuite.records import codec
+
+MICRO = 1e6  # microseconds in a second
+GZIP = ".gz"  # of a file's name: Perfetto reads such files too
+DECODER = msgspec.json.Decoder(float_hook=Decimal)
+NAMES_PROCESS = ("process_name", "process_labels", "process_sort_index")
+FIRST_THREAD = 10_000_001  # of a part of a merged trace; no real thread has such a number
+ARROWS = 2**32  # more than a part of a merged trace has
+Event = dict[str, Any]
+
+
+def name_process(process: int, name: str) -> list[Event]:
+    """The process is shown under this name; processes are shown in the order of their numbers."""
+    return [
+        {"ph": "M", "name": "process_name", "pid": process, "tid": 0, "args": {"name": name}},
+        {"ph": "M", "name": "process_sort_index", "pid": process, "tid": 0, "args": {"sort_index": process}},
+    ]
+
+
+def name_thread(process: int, thread: int, name: str, order: int) -> list[Event]:
+    """The thread is shown under this name, those of a process by ``order``."""
+    return [
+        {"ph": "M", "name": "thread_name", "pid": process, "tid": thread, "args": {"name": name}},
+        {"ph": "M", "name": "thread_sort_index", "pid": process, "tid": thread, "args": {"sort_index": order}},
+    ]
+
+
+def span(
+    process: int, thread: int, name: str, begin: float, length: float, told: Mapping[str, Any], kind: str
+) -> Event:
+    """A slice of a thread; ``told`` is shown if one clicks on it."""
+    return {
+        "ph": "X",
+        "name": name,
+        "cat": kind,
+        "pid": process,
+        "tid": thread,
+        "ts": begin,
+        "dur": length,
+        "args": dict(told),
+    }
+
+
+def counter(process: int, name: str, at: float, values: Mapping[str, int]) -> Event:
+    """A counter's new values; one that is not named keeps its value."""
+    return {"ph": "C", "name": name, "pid": process, "tid": 0, "ts": at, "args": dict(values)}
+
+
+def write(path: Path, events: Sequence[Event], **fields: Any) -> None:
+    """Write a trace, compressed if the name says so. Raises FileError."""
+    content = {**fields, "traceEvents": events, "displayTimeUnit": "ms"}
+    text = msgspec.json.Encoder(decimal_format="number").encode(content)
+    try:
+        codec.write_bytes(path, gzip.compress(text, 6, mtime=0) if path.suffix == GZIP else text)
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def read(path: Path) -> dict[str, Any]:
+    """A trace that was written here or by torch, its first event at time 0: ``baseTimeNanoseconds`` says when that was.
+
+    torch's times need more digits than a float has, and Perfetto drops a slice that ends after the one around it, even
+    by a nanosecond. Raises FileError.
+    """
+    try:
+        data = path.read_bytes()
+        found = DECODER.decode(gzip.decompress(data) if path.suffix == GZIP else data)
+    except (OSError, EOFError, ValueError, msgspec.DecodeError) as error:
+        raise FileError(f"{path} cannot be read as a Chrome trace: {error}.") from error
+    if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
+        raise FileError(f"{path} is not a Chrome trace.")
+    timed = [event for event in found["traceEvents"] if "ts" in event]
+    first = min((event["ts"] for event in timed), default=0)
+    for event in timed:
+        event["ts"] = float(event["ts"] - first)
+    return {**found, "baseTimeNanoseconds": int(found.get("baseTimeNanoseconds", 0)) + int(first * 1000)}
+
+
+def merge(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Event]:
+    """The events of several traces in one: each part is a process with its name, and the first part begins at time 0.
+
+    A part may have several processes, as torch's have one for the host and one for each device. Their threads become
+    threads of the part's one process; torch's own summary of the recording is left out. Perfetto shows the thread with
+    the number of its process first, so FIRST_THREAD gets it.
+    """
+    events: list[Event] = []
+    base = min((part["baseTimeNanoseconds"] for _, part in parts), default=0)
+    for process, (name, part) in enumerate(parts, 1):  # Perfetto's process 0 is idle
+        events += name_process(process, name)
+        for event in moved(part, base, process * ARROWS):
+            if isinstance(event.get("pid"), int) and event["name"] not in NAMES_PROCESS:
+                thread = process if event.get("tid") == FIRST_THREAD else event.get("tid", 0)
+                events.append({**event, "pid": process, "tid": thread})
+    return events
+
+
+def moved(trace: Mapping[str, Any], base: int, arrows: int) -> Iterator[Event]:
+    """The events of a trace that was read, for a trace whose time 0 is ``base``, in nanoseconds since 1970.
+
+    An arrow, from a launch to its kernel or from forward to backward, has an id, to which ``arrows`` is added.
+    """
+    later = (trace["baseTimeNanoseconds"] - base) / 1e3
+    for event in trace["traceEvents"]:
+        one = dict(event)
+        if "ts" in one:
+            one["ts"] = round(one["ts"] + later, 3)
+        if isinstance(one.get("id"), int):
+            one["id"] += arrows
+        yield one
