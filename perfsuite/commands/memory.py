@@ -9,6 +9,7 @@ from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_cell, parse_cell, parse_hardware, taken, why_too_long
 from perfsuite.commands._base import add_catalog, catalog_of, with_lengths
+from perfsuite.commands._emulated import add_emulated, again, is_here, measure, show
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.paths import check_output
@@ -78,6 +79,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sweep", choices=("batch", "seq"), help="Predict the cell for several of these.")
     parser.add_argument("--plot", type=Path, metavar="FILE.html", help="Draw the sweep: needed memory, by category.")
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
+    add_emulated(parser, "Run the cell on emulated GPUs, too, and compare: `perfsuite emulate --help`.")
     add_catalog(parser)
 
 
@@ -88,7 +90,11 @@ def run(arguments: argparse.Namespace) -> int:
     cell = cell_of(arguments, catalog)
     if arguments.sweep:
         return _sweep(cell, arguments, catalog)
+    if arguments.emulated and not is_here():
+        return again(cell.hardware, arguments, "memory", cell.id)
     (prediction,) = predict([cell], catalog, padded=not arguments.unpadded, fresh=arguments.fresh)
+    if arguments.emulated:
+        return show(cell, prediction, measure([cell], catalog)[0])
     if prediction.outcome == "unsupported":
         raise Refused(f"{cell.id} cannot be predicted: {prediction.reason}")
     print(f"{cell.id}: predicted, not measured")
@@ -118,6 +124,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
         )
     if arguments.sweep and (arguments.timeline or arguments.explain):
         raise UsageError("--timeline and --explain are for one cell, --sweep is for several; --plot draws a sweep.")
+    if arguments.emulated and (arguments.sweep or arguments.timeline or arguments.explain or arguments.unpadded):
+        raise UsageError("--emulated is for one cell with padded batches: leave out the other options.")
     check_output("--timeline", arguments.timeline, ".html")
     check_output("--plot", arguments.plot, ".html")
     if arguments.plot and not arguments.sweep:
