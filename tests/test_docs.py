@@ -23,7 +23,7 @@ GENERATED = {
     "error_rates.md": "python benchmarks/error_rates.py",
     "memory_allocator.md": "python benchmarks/allocator_real.py",
     "memory_cpu.md": "python benchmarks/memory_cpu.py",
-    "memory_emulated.md": "perfsuite emulate --gpus h100:2 -- python benchmarks/memory_emulated.py",
+    "memory_emulated.md": "python benchmarks/memory_emulated.py",
     "memory_published.md": "python benchmarks/memory_published.py",
     "memory_seeds.md": "python benchmarks/memory_seeds.py",
     "memory_speed.md": "python benchmarks/memory_speed.py",

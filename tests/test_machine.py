@@ -167,6 +167,16 @@ FOUR = [replace(H200, uuid=f"GPU-aaaa-{number}", nvlinks={1 - number: 4} if numb
 ANCESTORS = {(0, 1): 40, (2, 3): 30, (0, 2): 50, (0, 3): 50, (1, 2): 50, (1, 3): 50}
 
 
+def test_another_kind_of_gpu_is_recorded_as_what_it_is(driver: Driver) -> None:
+    """A cell of an absent H200 can only have run on the T4 that is here; without a GPU, on the CPU."""
+    hardware = parse_hardware("h200_x1", CATALOG)
+    assert not describe(hardware, CATALOG).gpus
+    fake_driver.forget()
+    driver(T4)
+
+    assert describe(hardware, CATALOG).device == "Tesla T4"
+
+
 @pytest.mark.parametrize(
     ("devices", "links"),
     [

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from perfsuite.studies._plot import can_plot
 
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.catalog.registry import Catalog
@@ -22,7 +23,6 @@ from perfsuite.records import codec
 from perfsuite.records.measurement import Machine, Measurement
 from perfsuite.studies._cells import Bench, Workbench, plan
 from perfsuite.studies._code import _digest as digests
-from perfsuite.studies._plot import can_plot
 from perfsuite.studies._report import StudyReport, answers
 from perfsuite.studies._rows import Length, Results, Row, apart, ratio, time_to_train
 from perfsuite.studies._run import Order, run_study

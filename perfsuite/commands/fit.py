@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, make_cell, parse_hardware
-from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of, write_html
+from perfsuite.commands._base import add_catalog, add_html, catalog_of, given, html_of, write_html
+from perfsuite.commands._emulated import add_emulated, again, is_here, measure, sentence
 from perfsuite.commands.memory import add_workload, predict_each, workload_of
 from perfsuite.errors import Refused, UsageError
 from perfsuite.page.predictions import cells_page
@@ -67,6 +68,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategy", nargs="+", default=STRATEGIES, metavar="S", help=text)
     add_workload(parser)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
+    add_emulated(parser, "Run what cannot be traced on emulated GPUs: `perfsuite emulate --help`.")
     add_html(parser)
     add_catalog(parser)
 
@@ -80,6 +82,12 @@ def run(arguments: argparse.Namespace) -> int:
     hardware = parse_hardware(arguments.hardware, catalog)
     if hardware.device is None:
         raise UsageError("A CPU uses the machine's memory; name a device: --hardware rtx3090_x2.")
+    if arguments.emulated and not is_here():
+        if arguments.unpadded:
+            raise UsageError("--emulated runs padded batches: leave out --unpadded.")
+        lengths = given(arguments, "--micro-batch", "--sequence-length", "--target-length")
+        named = ["fit", model.name, "--hardware", hardware.name, *lengths, "--strategy", *arguments.strategy]
+        return again(hardware, arguments, *named)
     cells, refused = possible(model.name, arguments.strategy, hardware, catalog)
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
     times = {cell.id: time_of(cell) for cell in cells}
@@ -98,16 +106,20 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{model.name} on {hardware.name}: predicted, not measured")
     print()
     print_table(table)
-    for one in found:
-        if one.outcome == "unsupported":
-            print(f"{one.cell} is not predicted: {one.reason}")
+    untraced = [one for one in found if one.outcome == "unsupported"]
+    measured = measure([by_id[one.cell] for one in untraced], catalog) if arguments.emulated else []
+    for number, one in enumerate(untraced):
+        print(f"{one.cell} is not predicted: {one.reason}")
+        if arguments.emulated:
+            print(f"{one.cell}: {sentence(measured[number])}.")
     print("".join(f"{reason}\n" for reason in refused), end="")
     fitting = sum(one.outcome == "fits" for one in ranked)
     verdict = f"{fitting} of {len(ranked)} strategies fit {model.name} on {hardware.name}."
     write_html(
         page, cells_page(f"{model.name} on {hardware.name}", verdict, [one.cell for one in ranked], ranked, table)
     )
-    return 0 if fitting and not failed else 1
+    outcomes = [*(one.outcome for one in ranked), *(one.outcome for one in measured)]
+    return 0 if "fits" in outcomes and not failed else 1
 
 
 def rank(found: Sequence[Prediction], times: Mapping[str, PredictedTime]) -> list[Prediction]:

@@ -9,6 +9,7 @@ from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_cell, parse_cell, parse_hardware, taken, why_too_long
 from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of, with_lengths, write_html
+from perfsuite.commands._emulated import add_emulated, again, is_here, measure, show
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
 from perfsuite.page.predictions import cells_page, memory_page
@@ -80,6 +81,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sweep", choices=("batch", "seq"), help="Predict the cell for several of these.")
     add_html(parser)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
+    add_emulated(parser, "Run the cell on emulated GPUs, too, and compare: `perfsuite emulate --help`.")
     add_catalog(parser)
 
 
@@ -91,7 +93,11 @@ def run(arguments: argparse.Namespace) -> int:
     cell = cell_of(arguments, catalog)
     if arguments.sweep:
         return _sweep(cell, arguments, catalog, page)
+    if arguments.emulated and not is_here():
+        return again(cell.hardware, arguments, "memory", cell.id)
     (prediction,) = predict([cell], catalog, padded=not arguments.unpadded, fresh=arguments.fresh)
+    if arguments.emulated:
+        return show(cell, prediction, measure([cell], catalog)[0])
     if prediction.outcome == "unsupported":
         raise Refused(f"{cell.id} cannot be predicted: {prediction.reason}")
     print(f"{cell.id}: predicted, not measured")
@@ -124,6 +130,10 @@ def _check_options(arguments: argparse.Namespace) -> None:
         )
     if arguments.sweep and (arguments.explain or arguments.snapshot):
         raise UsageError("--explain and --snapshot are for one cell, --sweep is for several.")
+    if arguments.emulated and any(
+        (arguments.sweep, arguments.explain, arguments.snapshot, arguments.unpadded, arguments.html)
+    ):
+        raise UsageError("--emulated is for one cell with padded batches: leave out the other options.")
     check_output("--snapshot", arguments.snapshot, ".pickle")
 
 

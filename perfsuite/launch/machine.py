@@ -232,6 +232,8 @@ def describe(hardware: Hardware, catalog: Catalog, devices: Sequence[int] = ()) 
     """
     who = [cpu_name(), str(cores())]
     wanted = list(devices) or device_indices(hardware, catalog)[: hardware.ranks]
+    if hardware.device and not wanted:  # ranks that are started all the same see every GPU, which may be emulated
+        wanted = [gpu.index for gpu in gpus()][: hardware.ranks]
     mine = [gpu for gpu in gpus() if gpu.index in wanted]
     if mine:
         gpu, links = mine[-1], links_between(wanted)

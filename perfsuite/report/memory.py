@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from perfsuite.records.measurement import Measurement
 from perfsuite.records.prediction import Prediction
 from perfsuite.report.tables import bare_table
 from perfsuite.units import show_bytes, show_change
@@ -51,6 +52,27 @@ def parts(prediction: Prediction) -> Table:
         row("on the host", prediction.host_bytes, "offloaded to host memory, per rank")
     for name, size in prediction.overhead.items():
         row(name, size, "outside of tensors; a constant (perfsuite/predict/overhead.py)")
+    return table
+
+
+def beside(prediction: Prediction, measured: Measurement) -> Table:
+    """The peak on emulated GPUs by category, and how much more or less the prediction has."""
+    table = bare_table("", "emulated", "predicted", "difference", "meaning")
+    predicted = prediction.outcome != "unsupported"
+
+    def row(name: str, here: int, there: int, meaning: str) -> None:
+        apart = f"{there - here:+,} B" if there != here else "0"
+        others = (show_bytes(there), apart) if predicted else ("–", "–")
+        table.add_row(name.replace("_", " "), show_bytes(here), *others, meaning)
+
+    peak = measured.readings["peak_memory_bytes"]
+    for name, (_, meaning) in CATEGORIES.items():
+        here, there = peak.parts.get(name, 0), prediction.parts.get(name, 0)
+        if here or there:
+            row(name, here, there, meaning)
+    row("live tensors", int(peak.value), prediction.peak_bytes, "peak of the fullest rank")
+    reserved = int(measured.readings["reserved_memory_bytes"].value)
+    row("reserved", reserved, prediction.reserved_bytes, "by the caching allocator")
     return table
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 
 from perfsuite.rank.session import Session
 
@@ -27,12 +28,17 @@ def on_host(tensor: torch.Tensor) -> bool:
 
 
 def literals_reach_the_device(recorder: Any) -> AbstractContextManager[Any]:
-    """``torch.tensor`` makes a real tensor and passes it to the fake mode, which finds it on "cpu"."""
+    """``torch.tensor`` makes a real tensor and passes it to the fake mode, which finds it on "cpu". The mode remembers
+    the value of a single number, and computes with it where it is, so it must be forgotten on the way to the device.
+    """
     plain: Any = torch.tensor
 
     def tensor(*arguments: Any, device: Any = None, **options: Any) -> torch.Tensor:
         made: torch.Tensor = plain(*arguments, device=device, **options)
-        return made.to(torch.device(device) if device is not None else torch.get_default_device())
+        wanted = torch.device(device) if device is not None else torch.get_default_device()
+        if wanted == DEVICE and isinstance(made, FakeTensor):
+            made.constant = None
+        return made.to(wanted)
 
     return mock.patch.object(torch, "tensor", tensor)
 

@@ -72,7 +72,7 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
         yield from PIPELINES
     if session.recipe.loss_scaling:
         yield values.scales_do_not_overflow
-    if job.job.device != "cpu" and engine.name != "pp_naive":  # which mixes the two in its trace: not mended yet
+    if job.job.device != "cpu":
         yield from host.PATCHES
     yield from CPU if job.job.device == "cpu" else CUDA
     if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them

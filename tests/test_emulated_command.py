@@ -1,0 +1,149 @@
+"""``--emulated`` of ``perfsuite memory`` and ``fit``: how it starts, what it prints, what it refuses."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+from gate_samples import CELL, MACHINE, PARTS, measurement
+from rich.console import Console
+
+from perfsuite import cli
+from perfsuite.commands import _emulated
+from perfsuite.commands._emulated import sentence
+from perfsuite.launch import machine
+from perfsuite.launch.machine import Gpu
+from perfsuite.predict.memory import unsupported
+from perfsuite.records.formats import FORMAT
+from perfsuite.records.prediction import Prediction
+from perfsuite.report.memory import beside
+from perfsuite.wire.sample import Reading
+
+GIB = 2**30
+RESERVED = {"reserved_memory_bytes": Reading(value=21 * GIB), "free_memory_bytes": Reading(value=3 * GIB)}
+
+
+@pytest.fixture
+def started(monkeypatch):
+    """The command that would run on emulated GPUs; its exit code is 7."""
+    commands = []
+
+    def run(command, **options):
+        commands.append(command)
+        return subprocess.CompletedProcess(command, 7)
+
+    monkeypatch.setattr(_emulated, "gpus", lambda: ())
+    monkeypatch.setattr(_emulated.subprocess, "run", run)
+    return commands
+
+
+def test_memory_runs_itself_on_the_cells_devices(started):
+    """The cell's id holds all other options; the exit code is passed on."""
+    words = ["gpt2_tiny", "--strategy", "fsdp2+bf16", "--hardware", "h100_x2", "-b", "3", "--emulated", "--fresh"]
+
+    assert cli.main(["memory", *words]) == 7
+    [command] = started
+    assert command[3:6] == ["emulate", "--gpus", "h100:2"]
+    at = command.index("--")
+    assert command[at + 4 :] == ["memory", "gpt2_tiny-fsdp2+bf16-h100_x2-b3", "--fresh", "--emulated"]
+
+
+def test_fit_runs_itself_on_the_devices(started):
+    words = ["gpt2_tiny", "--hardware", "a100_80g_x2", "--strategy", "single+compile", "ddp+bf16", "-s", "64"]
+
+    assert cli.main(["fit", *words, "--emulated"]) == 7
+    [command] = started
+    at = command.index("--")
+    assert command[5:at] == ["a100_80g:2"]
+    lengths = ["--sequence-length", "64"]
+    strategies = ["--strategy", "single+compile", "ddp+bf16"]
+    assert command[at + 4 :] == [
+        *["fit", "gpt2_tiny", "--hardware", "a100_80g_x2"],
+        *[*lengths, *strategies, "--emulated"],
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["memory", "gpt2_tiny"], "a CPU is no such device"),
+        (["memory", "gpt2_tiny", "--strategy", "ddp", "--hardware", "h100_x8n2"], "h100_x8n2 has 2"),
+        (["memory", "gpt2_tiny", "--hardware", "h100_x1", "--sweep", "seq"], "leave out the other options"),
+        (["memory", "gpt2_tiny", "--hardware", "h100_x1", "--unpadded"], "leave out the other options"),
+        (["fit", "gpt2_tiny", "--hardware", "h100_x1", "--unpadded"], "leave out --unpadded"),
+    ],
+)
+def test_what_cannot_be_emulated_is_refused(started, capsys, words, reason):
+    assert cli.main([*words, "--emulated"]) == cli.BAD_INPUT
+    assert reason in capsys.readouterr().err
+    assert started == []
+
+
+def test_other_emulated_devices_are_refused(monkeypatch, capsys):
+    """Within an emulation of another device, the cell would run on that one."""
+    gpu = Gpu(0, "emulated Tesla T4", 15 * GIB, "emulated", "GPU-0")
+    monkeypatch.setattr(machine, "gpus", lambda: (gpu,))
+    monkeypatch.setattr(_emulated, "gpus", lambda: (gpu,))
+
+    assert cli.main(["memory", "gpt2_tiny-single+compile-h100_x1", "--emulated"]) == cli.BAD_INPUT
+    assert "h100_x1 is not here: this machine has emulated Tesla T4" in capsys.readouterr().err
+
+
+def text_of(table) -> list[str]:
+    console = Console(width=150)
+    with console.capture() as captured:
+        console.print(table)
+    return [" ".join(line.split()) for line in captured.get().splitlines()]
+
+
+def test_the_table_has_the_difference_by_category():
+    """Equal: 0. Otherwise the prediction's bytes less the emulated ones."""
+    name, size = next(iter(PARTS.items()))
+    parts = {**PARTS, name: size + 512}
+    predicted = Prediction(
+        format=FORMAT,
+        cell=CELL,
+        outcome="fits",
+        world_size=2,
+        peak_bytes=20 * GIB + 512,
+        parts=parts,
+        reserved_bytes=21 * GIB,
+    )
+    lines = text_of(beside(predicted, measurement(**RESERVED)))
+
+    assert any(line.startswith(name.replace("_", " ")) and "+512 B" in line for line in lines)
+    assert any(line.startswith("live tensors 20.00 GiB 20.00 GiB +512 B") for line in lines)
+    assert any(line.startswith("reserved 21.00 GiB 21.00 GiB 0 ") for line in lines)
+
+
+def test_without_a_prediction_only_the_emulated_bytes_are_in_the_table(catalog):
+    cell = type("Cell", (), {"id": CELL, "hardware": type("Hardware", (), {"world_size": 2})})
+    lines = text_of(beside(unsupported(cell, "it cannot be traced."), measurement(**RESERVED)))
+
+    assert any(line.startswith("live tensors 20.00 GiB – –") for line in lines)
+
+
+def test_every_ending_says_emulated():
+    """What is left, what was missing, or why it failed."""
+    assert sentence(measurement(machine=MACHINE, **RESERVED)) == "emulated, it fits: 3.00 GiB are left"
+    assert sentence(measurement("oom")).startswith("emulated, it runs out of memory: ")
+    assert sentence(measurement("failed")).startswith("emulated, it fails: ")
+
+
+@pytest.mark.emulated
+def test_a_prediction_equals_its_emulated_run():
+    """On the device of EMULATED; no category has a difference. What cannot be traced is measured alone."""
+    device = os.environ.get("EMULATED", "h100")
+    words = [sys.executable, "-m", "perfsuite.cli"]
+    tiny = [*words, "memory", f"gpt2_tiny-single+bf16-{device}_x1", "--emulated"]
+    equal = subprocess.run(tiny, capture_output=True, text=True, timeout=900, check=False)
+    fit = [*words, "fit", "gpt2_tiny", "--hardware", f"{device}_x1", "--strategy", "single+fp16+hf_trainer"]
+    untraced = subprocess.run([*fit, "--emulated"], capture_output=True, text=True, timeout=900, check=False)
+
+    assert equal.returncode == 0, equal.stderr
+    assert "on emulated GPUs, no real one, beside the prediction" in equal.stdout
+    rows = [line.split() for line in equal.stdout.splitlines() if "iB" in line and "left" not in line]
+    assert len(rows) >= 6
+    assert [row for row in rows if "+" in " ".join(row) or " 0 " not in " ".join(row)] == []
+    assert untraced.returncode == 0, untraced.stderr
+    assert "hf_trainer-" in untraced.stdout and ": emulated, it fits: " in untraced.stdout
