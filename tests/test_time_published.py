@@ -11,7 +11,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.time import fitted
 from perfsuite.predict.time.communication import Group, collective
 from perfsuite.predict.time.constants import constants_of, machine_of
-from perfsuite.predict.time.step import Rates
+from perfsuite.predict.time.layer import Rates
 
 CATALOG = Catalog(())
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"

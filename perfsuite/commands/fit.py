@@ -9,15 +9,19 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, make_cell, parse_hardware
 from perfsuite.commands._base import add_catalog, add_html, catalog_of, given, html_of, write_html
 from perfsuite.commands._emulated import add_emulated, again, is_here, measure, sentence
-from perfsuite.commands.memory import add_workload, predict_each, workload_of
+from perfsuite.commands.memory import add_workload, workload_of
 from perfsuite.errors import Refused, UsageError
+from perfsuite.launch.machine import cores
 from perfsuite.page.predictions import cells_page
+from perfsuite.predict.memory import unsupported
+from perfsuite.predict.sizes import Size, sizes_each
 from perfsuite.predict.time.cells import time_of
-from perfsuite.records.prediction import PredictedTime, Prediction
+from perfsuite.records.prediction import Estimate, PredictedTime, Prediction
 from perfsuite.report.memory import headroom
 from perfsuite.report.predicted import TITLES, entries
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes
+from perfsuite.wire.failure import Failure
 
 HELP = "Which strategies fit into a device's memory, the fastest first."
 STARTS_PROCESSES = True
@@ -67,6 +71,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = f"Strategies to try ({', '.join(STRATEGIES)})."
     parser.add_argument("--strategy", nargs="+", default=STRATEGIES, metavar="S", help=text)
     add_workload(parser)
+    text = "Trace every strategy's whole model; by default only what decides."
+    parser.add_argument("--whole", action="store_true", help=text)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
     add_emulated(parser, "Run what cannot be traced on emulated GPUs: `perfsuite emulate --help`.")
     add_html(parser)
@@ -92,21 +98,25 @@ def run(arguments: argparse.Namespace) -> int:
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
     times = {cell.id: time_of(cell) for cell in cells}
     cells.sort(key=lambda cell: -times[cell.id].predicted_tokens_per_second)  # the most interesting are traced first
-    found, failed = predict_each(cells, arguments, catalog, tell)
+    found, failed = sizes_of(cells, arguments, catalog)
     by_id = {cell.id: cell for cell in cells}
     ranked = rank([one for one in found if one.outcome != "unsupported"], times)
     table = bare_table("strategy", "ranks", "needs", "left", "", *TITLES[:-1], "costs")
     for one in ranked:
         cell = by_id[one.cell]
         left = headroom(one) or 0
-        sizes = show_bytes(one.needed_bytes), show_bytes(left), "fits" if left >= 0 else "out of memory"
+        sizes = f"{_about(one)}{show_bytes(one.needed_bytes)}", f"{_about(one)}{show_bytes(left)}"
         step, *speed, _ = entries(times[one.cell])
         step = f"– ({times[one.cell].untimed})" if times[one.cell].untimed else step
-        table.add_row(cell.strategy.name, str(one.world_size), *sizes, step, *speed, costs(cell, one))
+        fits = "fits" if left >= 0 else "out of memory"
+        table.add_row(cell.strategy.name, str(one.world_size), *sizes, fits, step, *speed, costs(cell, one))
     print(f"{model.name} on {hardware.name}: predicted, not measured")
     print()
     print_table(table)
-    untraced = [one for one in found if one.outcome == "unsupported"]
+    if depths := next((one.layers for one in ranked if isinstance(one, Estimate)), None):
+        print()
+        print(f"≈ is estimated from models of {depths[0]} and {depths[1]} layers. --whole traces all layers.")
+    untraced = [one for one in found if isinstance(one, Prediction) and one.outcome == "unsupported"]
     measured = measure([by_id[one.cell] for one in untraced], catalog) if arguments.emulated else []
     for number, one in enumerate(untraced):
         print(f"{one.cell} is not predicted: {one.reason}")
@@ -115,25 +125,43 @@ def run(arguments: argparse.Namespace) -> int:
     print("".join(f"{reason}\n" for reason in refused), end="")
     fitting = sum(one.outcome == "fits" for one in ranked)
     verdict = f"{fitting} of {len(ranked)} strategies fit {model.name} on {hardware.name}."
-    write_html(
-        page, cells_page(f"{model.name} on {hardware.name}", verdict, [one.cell for one in ranked], ranked, table)
-    )
+    traced = [one for one in ranked if isinstance(one, Prediction)]
+    names = [one.cell for one in traced]
+    write_html(page, cells_page(f"{model.name} on {hardware.name}", verdict, names, traced, table))
     outcomes = [*(one.outcome for one in ranked), *(one.outcome for one in measured)]
     return 0 if "fits" in outcomes and not failed else 1
 
 
-def rank(found: Sequence[Prediction], times: Mapping[str, PredictedTime]) -> list[Prediction]:
+def sizes_of(cells: Sequence[Cell], arguments: argparse.Namespace, catalog: Catalog) -> tuple[list[Size], bool]:
+    """The memory of every cell, and whether a trace failed. ``cells`` are in the order of their speed."""
+    options = {"padded": not arguments.unpadded, "fresh": arguments.fresh, "whole": arguments.whole}
+    found: dict[int, Size] = {}
+    failed = False
+    for number, one in sizes_each(cells, catalog, cores(), **options):
+        failed |= isinstance(one, Failure)
+        reason = f"its trace failed: {one.message}" if isinstance(one, Failure) else ""
+        found[number] = unsupported(cells[number], reason) if isinstance(one, Failure) else one
+        tell(len(found), len(cells), found[number])
+    return [found[number] for number in range(len(cells))], failed
+
+
+def _about(one: Size) -> str:
+    return "≈ " if isinstance(one, Estimate) else ""
+
+
+def rank(found: Sequence[Size], times: Mapping[str, PredictedTime]) -> list[Size]:
     """Those that fit before those that do not; by tokens per second if they have a time, else by the bytes needed."""
 
-    def key(one: Prediction) -> tuple[bool, float, int]:
+    def key(one: Size) -> tuple[bool, float, int]:
         return one.outcome != "fits", -times[one.cell].predicted_tokens_per_second, one.needed_bytes
 
     return sorted(found, key=key)
 
 
-def tell(number: int, all_: int, one: Prediction) -> None:
-    """A line on stderr for every cell as soon as it is predicted."""
-    text = "not predicted" if one.outcome == "unsupported" else f"{show_bytes(one.needed_bytes)}, {one.outcome}"
+def tell(number: int, all_: int, one: Size) -> None:
+    """A line on stderr for every cell as soon as it is estimated or predicted."""
+    size = f"{_about(one)}{show_bytes(one.needed_bytes)}, {one.outcome}"
+    text = "not predicted" if one.outcome == "unsupported" else size
     print(f"[{number}/{all_}] {one.cell}: {text}", file=sys.stderr, flush=True)
 
 
@@ -157,7 +185,7 @@ def possible(
     return cells, refused
 
 
-def costs(cell: Cell, prediction: Prediction) -> str:
+def costs(cell: Cell, prediction: Size) -> str:
     """What the strategy costs in addition to memory; unknown costs are named as such."""
     engine = cell.strategy.engine.name
     names = [choice.technique.name for choice in cell.strategy.choices if not choice.technique.default]

@@ -25,7 +25,7 @@ from perfsuite.records import codec
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Held, Prediction
 from perfsuite.records.suspects import fold, locate
-from perfsuite.trace.tracing import TraceFailed, job_of, kept_at, trace_each
+from perfsuite.trace.tracing import TraceFailed, Tracer, job_of, kept_at, trace_each
 from perfsuite.wire.failure import Failure
 from perfsuite.wire.sample import Reading
 from perfsuite.wire.trace import HOST, Trace, TraceJob
@@ -69,11 +69,19 @@ def attempt(
 
 
 def attempt_each(
-    cells: Sequence[Cell], catalog: Catalog, *, processes: int, padded: bool, counted: bool, fresh: bool
+    cells: Sequence[Cell],
+    catalog: Catalog,
+    *,
+    processes: int,
+    padded: bool,
+    counted: bool,
+    fresh: bool,
+    tracer: Tracer | None = None,
 ) -> Iterator[tuple[int, Prediction | Failure]]:
     """Like attempt, but the number of every cell with its prediction as soon as it is known.
 
     Each rank's prediction is cached when its trace ends, so that an interruption loses only what was running.
+    ``tracer`` is a process that already traces.
     """
     known: dict[int, dict[int, Prediction | Failure]] = defaultdict(dict)
     waiting: list[_Waiting] = []
@@ -110,7 +118,7 @@ def attempt_each(
     unlike = []
     first = [one.job if one.like is None else msgspec.structs.replace(one.job, steps=0) for one in waiting]
     probes: list[tuple[_Waiting, str]] = []
-    for index, result in trace_each(first, processes) if first else ():
+    for index, result in trace_each(first, processes, tracer) if first else ():
         one = waiting[index]
         if isinstance(result, Trace) and one.like is not None:
             probes.append((one, result.setup))
@@ -125,9 +133,15 @@ def attempt_each(
             yield from done(one, msgspec.structs.replace(alike, rank=one.job.rank, ranks=peaks, seconds=0.0))
         else:
             unlike.append(one)
-    for index, result in trace_each([one.job for one in unlike], processes) if unlike else ():
+    for index, result in trace_each([one.job for one in unlike], processes, tracer) if unlike else ():
         one = unlike[index]
         yield from done(one, _predicted(cells[one.number], one.job.rank, result))
+
+
+def is_kept(cell: Cell, catalog: Catalog, padded: bool) -> bool:
+    """Whether the predictions of all ranks to trace are in the cache."""
+    paths = [kept_at(job_of(cell, rank, catalog, padded)) for rank in ranks_of(cell)]
+    return all(path and path.exists() for path in paths)
 
 
 @dataclass

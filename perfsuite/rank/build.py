@@ -91,9 +91,12 @@ def without_weights(definition: Model) -> torch.nn.Module:
 
 
 def check_parameters(definition: Model, model: torch.nn.Module) -> None:
-    """Raise RankError unless the model has exactly the number of parameters of its definition."""
+    """Raise RankError unless the model has exactly the number of parameters of its definition.
+
+    Only the shallow models of an estimate (predict/shallow.py) have none: 0.
+    """
     built = sum(parameter.numel() for parameter in model.parameters())
-    if built != definition.parameters:
+    if definition.parameters and built != definition.parameters:
         raise RankError(
             f"{definition.name} was built with {built:,} parameters, but its definition says {definition.parameters:,}."
         )

@@ -63,6 +63,23 @@ class Prediction(Record, frozen=True, kw_only=True):
         return (self.smallest_bytes or self.peak_bytes) + sum(self.overhead.values())
 
 
+class Estimate(Record, frozen=True, kw_only=True):
+    """The memory of a cell that was not traced whole: from traces of two shallow models. Never a Prediction.
+
+    ``layers`` are those of the two. ``needed_bytes`` is what a device must have, ``host_bytes`` what a rank offloads to
+    host memory. ``seconds`` are the processor's, of both traces.
+    """
+
+    cell: str
+    outcome: Literal["fits", "oom"]
+    world_size: int
+    needed_bytes: int
+    capacity_bytes: int
+    host_bytes: int = 0
+    layers: tuple[int, int]
+    seconds: float = 0.0
+
+
 class PredictedTime(Record, frozen=True, kw_only=True):
     """The predicted step of a cell, from closed forms. Never a Measurement. The fields are those of PlannedLayout.
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.table import Table
 
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.prediction import Prediction
+from perfsuite.records.prediction import Estimate, Prediction
 from perfsuite.report.tables import bare_table
 from perfsuite.units import show_bytes, show_change
 
@@ -24,7 +24,7 @@ CATEGORIES = {  # the letter in the bar, and the meaning
 }
 
 
-def headroom(prediction: Prediction) -> int | None:
+def headroom(prediction: Prediction | Estimate) -> int | None:
     """Bytes of the device that are left, negative if some are missing; None without a capacity."""
     return None if prediction.capacity_bytes is None else prediction.capacity_bytes - prediction.needed_bytes
 

@@ -1,18 +1,21 @@
 """Traces ranks, each in a process of its own:
 
-    python -m perfsuite.trace PROCESSES JOB.json OUT.json [JOB.json OUT.json …]
+    python -m perfsuite.trace PROCESSES
 
-A JOB is a TraceJob; its OUT becomes a Trace, or a Failure if there is none. The libraries are imported once, and every
-trace runs in a fork, so its changes to them end with it. At most PROCESSES run at once. The number of every job that
+Every line of the standard input is a round: ``JOB.json OUT.json JOB.json OUT.json …``, tab-separated. A JOB is a
+TraceJob; its OUT becomes a Trace, or a Failure if there is none. The libraries are imported once, and every trace runs
+in a fork, so its changes to them end with it. At most PROCESSES run at once. The number of every job of a round that
 has ended, from 0 on, is a line of the standard output.
 """
 
 import contextlib
+import gc
 import importlib
 import os
 import sys
 import traceback
 from pathlib import Path
+from typing import TextIO
 
 from perfsuite.errors import RankError, Unsupported
 from perfsuite.rank.compat import lacking
@@ -61,22 +64,20 @@ def _import(job: TraceJob) -> None:
         strategy.engine.prepare()
 
 
-def main() -> None:
-    """Fork a process per job."""
-    end_with_parent()
-    ended = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what libraries print goes with the errors
-    most, *paths = sys.argv[1:]
+def trace_round(paths: list[str], most: int, ended: TextIO) -> None:
+    """Fork a process per job, and tell which have ended."""
     pairs = [(Path(paths[i]), Path(paths[i + 1])) for i in range(0, len(paths), 2)]
     jobs = [codec.read(path, TraceJob) for path, _ in pairs]
     preload(jobs)
+    gc.collect()
+    gc.freeze()  # a fork's collections need not visit what the libraries have made
     running: dict[int, int] = {}
 
     def wait() -> None:
         print(running.pop(os.wait()[0]), file=ended, flush=True)
 
     for number, (job, (_, out)) in enumerate(zip(jobs, pairs, strict=True)):
-        if len(running) == int(most):
+        if len(running) == most:
             wait()
         pid = os.fork()
         if not pid:
@@ -89,6 +90,15 @@ def main() -> None:
         running[pid] = number
     while running:
         wait()
+
+
+def main() -> None:
+    """Trace one round after the other, until there are no more."""
+    end_with_parent()
+    ended = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # what libraries print goes with the errors
+    for line in sys.stdin:
+        trace_round(line.rstrip("\n").split("\t"), int(sys.argv[1]), ended)
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import hashlib
 import os
 import subprocess
@@ -71,10 +73,18 @@ def _key(job: TraceJob, origins: Mapping[str, Mapping[str, Any]]) -> str:
     whole = [msgspec.structs.replace(job, job=alike), sys.version, versions, origins]
     # The order of a set differs between processes.
     digest = hashlib.sha256(msgspec.json.encode(whole, order="deterministic"))
+    digest.update(_code())
+    return digest.hexdigest()[:20]
+
+
+@functools.cache
+def _code() -> bytes:
+    """A digest of perfsuite's own files."""
+    digest = hashlib.sha256()
     for path in sorted(PERFSUITE.rglob("*")):
         if path.is_file() and "__pycache__" not in path.parts:
             digest.update(f"{path.relative_to(PERFSUITE)} {path.stat().st_size}\n".encode() + path.read_bytes())
-    return digest.hexdigest()[:20]
+    return digest.digest()
 
 
 def _origin(name: str) -> dict[str, Any]:
@@ -92,43 +102,76 @@ def trace(jobs: Sequence[TraceJob], processes: int = 1) -> list[Trace | Failure]
     return [found[number] for number in range(len(jobs))]
 
 
-def trace_each(jobs: Sequence[TraceJob], processes: int = 1) -> Iterator[tuple[int, Trace | Failure]]:
+def trace_each(
+    jobs: Sequence[TraceJob], processes: int = 1, tracer: Tracer | None = None
+) -> Iterator[tuple[int, Trace | Failure]]:
     """The number of every job with its trace, or with why it has none, in the order in which they end.
 
-    Each has its own process, at most so many at once.
+    Each has its own process, at most so many at once; forks of ``tracer``, which has imported the libraries already.
     """
-    environment = pinned(os.environ, PORTABLE)
-    environment |= {
-        "CUDA_VISIBLE_DEVICES": "",
-        "DS_ACCELERATOR": "cpu",
-        "HF_HUB_OFFLINE": "1",
-        "OMP_NUM_THREADS": "1",
-        "PYTHONSAFEPATH": "1",
-        "PYTHONWARNINGS": "ignore",
-        "TOKENIZERS_PARALLELISM": "false",
-        "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
-    }
-    with tempfile.TemporaryDirectory(prefix="perfsuite-trace-") as name:
-        folder = Path(name)
+    with contextlib.nullcontext(tracer) if tracer else Tracer(processes) as one:
+        yield from one.round(jobs)
+
+
+class Tracer:
+    """The process whose forks trace, for one round of jobs after the other. It starts with the first round.
+
+    ``processes`` is how many forks it may have at once.
+    """
+
+    def __init__(self, processes: int) -> None:
+        self.processes = processes
+        self._stack = contextlib.ExitStack()
+        self._process: subprocess.Popen[str] | None = None
+        self._folder = Path()
+
+    def __enter__(self) -> Tracer:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._process is not None:
+            self._process.terminate()
+        self._stack.close()
+
+    def round(self, jobs: Sequence[TraceJob]) -> Iterator[tuple[int, Trace | Failure]]:
+        """Trace the jobs, as trace_each says."""
+        if self._process is None:
+            self._process = self._start()
         pairs: list[str] = []
         for number, job in enumerate(jobs):
-            codec.write(folder / f"{number}.json", job)
-            pairs += [str(folder / f"{number}.json"), str(folder / f"{number}.trace")]
-        command = [sys.executable, "-m", "perfsuite.trace", str(processes), *pairs]
+            codec.write(self._folder / f"{number}.json", job)
+            pairs += [str(self._folder / f"{number}.json"), str(self._folder / f"{number}.trace")]
         left = dict(enumerate(jobs))
-        with (
-            (folder / "log").open("wb") as log,
-            subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=log, text=True) as process,
-        ):
-            try:
-                assert process.stdout is not None
-                for line in process.stdout:
-                    number = int(line)
-                    yield number, _read(folder / f"{number}.trace", left.pop(number), folder / "log")
-            finally:
-                process.terminate()
-        for number, job in left.items():  # the process itself has ended
-            yield number, _read(folder / f"{number}.trace", job, folder / "log")
+        with contextlib.suppress(BrokenPipeError):  # it has died, and so has no results
+            assert self._process.stdin is not None
+            print(*pairs, sep="\t", file=self._process.stdin, flush=True)
+        assert self._process.stdout is not None
+        while left and (line := self._process.stdout.readline()):
+            number = int(line)
+            yield number, _read(self._folder / f"{number}.trace", left.pop(number), self._folder / "log")
+        for number, job in left.items():
+            yield number, _read(self._folder / f"{number}.trace", job, self._folder / "log")
+
+    def _start(self) -> subprocess.Popen[str]:
+        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="perfsuite-trace-")))
+        environment = pinned(os.environ, PORTABLE)
+        environment |= {
+            "CUDA_VISIBLE_DEVICES": "",
+            "DS_ACCELERATOR": "cpu",
+            "HF_HUB_OFFLINE": "1",
+            "LOCAL_SIZE": "1",  # otherwise DeepSpeed runs numactl for every parameter to count the devices
+            "OMP_NUM_THREADS": "1",
+            "PYTHONSAFEPATH": "1",
+            "PYTHONWARNINGS": "ignore",
+            "TOKENIZERS_PARALLELISM": "false",
+            "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
+        }
+        log = self._stack.enter_context((self._folder / "log").open("wb"))
+        command = [sys.executable, "-m", "perfsuite.trace", str(self.processes)]
+        pipe = subprocess.PIPE
+        return self._stack.enter_context(
+            subprocess.Popen(command, env=environment, stdin=pipe, stdout=pipe, stderr=log, text=True)
+        )
 
 
 def _read(path: Path, job: TraceJob, log: Path) -> Trace | Failure:
