@@ -348,7 +348,7 @@ class PerfRun:
             self.pace.done(report.nodeid)
         self.results += [result] if result else []
         self.predicted += [prediction] if prediction else []
-        for one in filter(None, (result, prediction)):
+        if one := result or prediction:
             self.reports.add(one, self.cells - self.ended - 1)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.verbose:

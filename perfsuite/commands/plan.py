@@ -9,17 +9,20 @@ from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware, parse_hardware
 from perfsuite.commands._base import add_catalog, add_html, catalog_of, check_counts, html_of, with_lengths, write_html
+from perfsuite.commands._reports import read_run
 from perfsuite.errors import Refused, UsageError
 from perfsuite.page.predictions import plan_page
 from perfsuite.paths import check_output
 from perfsuite.predict.plan.answer import Wish, plan, spans_of_best
+from perfsuite.predict.plan.network import Network, network_of
 from perfsuite.predict.time import fitted
 from perfsuite.predict.time.chrome import write_trace
+from perfsuite.predict.time.constants import NETWORK
 from perfsuite.records import codec
 from perfsuite.records.prediction import Plan
 from perfsuite.report.plan import breakdown, choices, scaling, summary
 from perfsuite.report.tables import print_table
-from perfsuite.units import parse_bytes, parse_days, parse_network
+from perfsuite.units import parse_bytes, parse_days, parse_network, show_rate
 
 HELP = "Which layout trains fastest, for how long."
 
@@ -32,7 +35,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--batch", type=int, metavar="N", help="Samples of a global batch (4 Mi tokens).")
     parser.add_argument("-s", "--sequence-length", type=int, metavar="N", help="Tokens per sample (the model's own).")
     parser.add_argument("-t", "--target-length", type=int, metavar="N", help="Tokens that a decoder generates.")
-    parser.add_argument("--network", metavar="RATE", help="Of a whole node, e.g. 400Gbit/s (usual for the device).")
+    text = "Of a whole node, e.g. 400Gbit/s, or a report.jsonl of wire cells on several nodes (usual for the device)."
+    parser.add_argument("--network", metavar="RATE", help=text)
     text = "Memory of a node's host, for offload (1TiB)."
     parser.add_argument("--host-memory", default="1TiB", metavar="SIZE", help=text)
     text = f"Software whose constants apply ({', '.join(fitted.STACKS)}; default megatron)."
@@ -57,7 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
     page = html_of(arguments)
     model = catalog.get("model", arguments.model)
     hardware = parse_hardware(arguments.hardware, catalog)
-    wish = wish_of(arguments)
+    wish = wish_of(arguments, hardware, catalog)
     if arguments.max_model:
         model = _largest(model, hardware, wish, catalog)
     found = [plan(workload_of(arguments, model), one, wish) for one in _sizes(hardware, arguments)]
@@ -84,7 +88,7 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if chosen.layouts and not late else 1
 
 
-def wish_of(arguments: argparse.Namespace) -> Wish:
+def wish_of(arguments: argparse.Namespace, hardware: Hardware, catalog: Catalog) -> Wish:
     """The options that every size of the hardware shares. Raises UsageError for an invalid one."""
     for name, number in (("--tokens", arguments.tokens), ("--batch", arguments.batch), ("--price", arguments.price)):
         if number is not None and not 0 < number < math.inf:
@@ -92,15 +96,30 @@ def wish_of(arguments: argparse.Namespace) -> Wish:
     check_counts(arguments, "top")
     if arguments.min_nodes and arguments.deadline:
         raise UsageError("--min-nodes and --deadline both choose the number of nodes: give one of them.")
+    network = network_from(arguments.network, hardware, arguments.stack, catalog)
     return Wish(
         tokens=int(arguments.tokens),
         samples=arguments.batch,
-        node_network=parse_network(arguments.network) if arguments.network else None,
+        node_network=network.rate if network else None,
+        latency=network.latency if network else 1.0,
         stack=arguments.stack,
         price=arguments.price,
         host_memory=parse_bytes(arguments.host_memory),
         count=arguments.top,
     )
+
+
+def network_from(text: str | None, hardware: Hardware, stack: str, catalog: Catalog) -> Network | None:
+    """The rate, or what a report has measured. Raises UsageError."""
+    if not text:
+        return None
+    if not text.endswith(".jsonl"):
+        return Network(rate=parse_network(text), latency=1.0, cell="")
+    results, _ = read_run(Path(text))
+    found = network_of((one.measurement for one in results), hardware, stack, catalog, text)
+    told = f"reaches {show_rate(NETWORK * found.rate)} per node, with {found.latency:.3g} times NCCL's usual latency"
+    print(f"The network, as {found.cell} measured it, {told}.\n")
+    return found
 
 
 def workload_of(arguments: argparse.Namespace, model: Model) -> Model:

@@ -14,12 +14,14 @@ DAY, HOUR = 86400.0, 3600.0
 
 @dataclass(frozen=True, kw_only=True)
 class Wish:
-    """What is asked of every hardware alike. ``node_network`` is a node's rate in bytes per second,
-    ``host_memory`` its bytes."""
+    """What is asked of every hardware alike. ``node_network`` is a node's rate in bytes per second, ``latency`` a
+    factor of NCCL's latencies between nodes, and ``host_memory`` a node's bytes.
+    """
 
     tokens: int
     samples: int | None = None
     node_network: float | None = None
+    latency: float = 1.0
     stack: str = "megatron"
     price: float | None = None
     host_memory: float = HOST_MEMORY
@@ -70,4 +72,4 @@ def _question(model: Model, hardware: Hardware, wish: Wish) -> Question:
     """What is planned. Raises Refused for a model or a device without a closed form."""
     samples = samples_of(wish.samples, model.workload.sequence_length, hardware.world_size)
     network = wish.node_network / hardware.ranks if wish.node_network else None
-    return question_of(model, hardware, samples, wish.stack, network, wish.host_memory)
+    return question_of(model, hardware, samples, wish.stack, network, wish.host_memory, wish.latency)

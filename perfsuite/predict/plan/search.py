@@ -61,10 +61,12 @@ def question_of(
     stack: str,
     network: float | None = None,
     host_memory: float = HOST_MEMORY,
+    latency: float = 1.0,
 ) -> Question:
     """The question of a catalog's model and its lengths. Raises Refused if it has no closed form there.
 
-    ``network`` is a device's share in bytes per second, ``host_memory`` a node's bytes.
+    ``network`` is a device's share in bytes per second, ``latency`` a factor of NCCL's latencies between nodes,
+    ``host_memory`` a node's bytes.
     """
     if hardware.device is None:
         raise Refused("No time is predicted for a CPU: name a device and its nodes, e.g. --hardware a100_80g_x8n16.")
@@ -72,7 +74,7 @@ def question_of(
     return Question(
         shape=shape_of(model),
         device=hardware.device,
-        machine=machine_of(hardware.device, network, node=hardware.ranks),
+        machine=machine_of(hardware.device, network, hardware.ranks, latency),
         constants=constants_of(hardware.device, stack),
         ranks=hardware.world_size,
         sequence=model.workload.sequence_length,

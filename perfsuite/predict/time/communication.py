@@ -20,7 +20,8 @@ PASSES = {"all_reduce": 2, "all_gather": 1, "reduce_scatter": 1}
 class Links:
     """What a device reaches, in bytes per second and one direction: inside its node, and its share of the network.
 
-    ``start`` are the seconds of any message, ``hop`` those of a step inside the node.
+    ``start`` are the seconds of any message, ``hop`` those of a step inside the node. ``latency`` multiplies the
+    latency of messages between nodes: 1 is NCCL's table.
     """
 
     link: float
@@ -28,6 +29,7 @@ class Links:
     node: int
     start: float
     hop: float
+    latency: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -73,12 +75,13 @@ def collective(kind: str, size: float, group: Group, links: Links) -> float:
     sent = wire_bytes(kind, size, group.ranks) / bandwidth
     between = PASSES[kind] * (nodes - 1)
     steps = PASSES[kind] * (group.ranks - 1) - between
-    ring = links.start + steps * links.hop + between * STEP_NETWORK + sent
+    slower = links.latency if nodes > 1 else 1.0
+    ring = slower * (links.start + steps * links.hop + between * STEP_NETWORK) + sent
     if kind != "all_reduce" or nodes == 1:  # NCCL builds trees between nodes alone
         return ring
     inside = math.ceil(group.ranks / nodes)
     levels = 2 * ((inside - 1) * TREE_LINK + math.ceil(math.log2(nodes)) * TREE_NETWORK)
-    return min(ring, TREE_BASE + levels + sent / TREE_SHARE)
+    return min(ring, slower * (TREE_BASE + levels) + sent / TREE_SHARE)
 
 
 def point_to_point(size: float, group: Group, links: Links) -> float:
@@ -90,7 +93,7 @@ def point_to_point(size: float, group: Group, links: Links) -> float:
         return 0.0
     if group.nodes(links.node) == 1:
         return links.start + links.hop + size / (links.link * (1 - FEW_RANKS / 2))
-    return links.start + STEP_NETWORK + size / links.network
+    return links.latency * (links.start + STEP_NETWORK) + size / links.network
 
 
 def exposed(compute: float, message: float, overlap: float) -> float:

@@ -70,8 +70,9 @@ def generation_of(device: Device) -> str:
     return generation
 
 
-def machine_of(device: Device, network: float | None = None, node: int = 8) -> Machine:
-    """The machine of a device; ``network`` is its share of the node's network in bytes per second.
+def machine_of(device: Device, network: float | None = None, node: int = 8, latency: float = 1.0) -> Machine:
+    """The machine of a device; ``network`` is its share of the node's network in bytes per second, ``latency`` the
+    factor of the latency between nodes.
 
     Raises Refused for a device without constants.
     """
@@ -88,6 +89,7 @@ def machine_of(device: Device, network: float | None = None, node: int = 8) -> M
         host_bandwidth=device.host_bandwidth,
         multiprocessors=MULTIPROCESSORS[device.name],
         node=node,
+        network_latency=latency,
     )
 
 

@@ -67,6 +67,7 @@ class Rates:
                 node=machine.node,
                 start=constants.start,
                 hop=constants.hop,
+                latency=machine.network_latency,
             ),
             multiprocessors=machine.multiprocessors,
         )

@@ -72,7 +72,8 @@ class Machine:
     """Devices and their links: FLOP/s (dense), bytes and bytes per second, in one direction and per device.
 
     ``matmul_flops`` is the best matmul that anyone measured. ``network_bandwidth`` is the device's share of its node's
-    network. ``multiprocessors`` compute one tile of a matmul each.
+    network, and ``network_latency`` the factor of its messages' latencies. ``multiprocessors`` compute one tile of a
+    matmul each.
     """
 
     name: str
@@ -85,3 +86,4 @@ class Machine:
     host_bandwidth: float
     multiprocessors: int
     node: int = 8
+    network_latency: float = 1.0
