@@ -70,7 +70,7 @@ def test_what_tells_nothing_is_refused(one: Measurement, has: str) -> None:
 def test_the_command_says_what_the_network_reaches(tmp_path, capsys) -> None:
     """The rate and the latency stand above the plan."""
     report = tmp_path / "night.jsonl"
-    verdict = Verdict(cell=CELL, status="held", headline="")
+    verdict = Verdict(cell=CELL, status="ok", headline="")
     codec.append_line(report, Result(measurement=measured(), baseline=None, verdict=verdict), first=True)
     code = cli.main(
         ["plan", "llama_1b", "--hardware", "h100_x8n2", "--tokens", "1e9", "--network", str(report), "--top", "1"]
