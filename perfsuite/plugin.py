@@ -51,8 +51,8 @@ _AGAINST_HELP = (
     "'transformers==5.22.0', or a file of constraints."
 )
 _CHANGED_HELP = (
-    "Run only the cells that a change since a git revision (HEAD) can reach, through their imports, definitions and "
-    "tests, or whose libraries have other releases. A cell without a record of its imports runs."
+    "Run only the cells that a change since a git revision (HEAD) can reach: by their imports, definitions, tests or "
+    "libraries. A cell without a record of its imports runs."
 )
 _SHARD_HELP = "Run one share of the cells, e.g. 2/8; the shares cost about the same by the recorded times."
 _BUDGET_HELP = "Run the most informative cells per minute, by their history, until a time is used up, e.g. 20min."
