@@ -51,11 +51,11 @@ _AGAINST_HELP = (
     "'transformers==5.22.0', or a file of constraints."
 )
 _CHANGED_HELP = (
-    "Run only the cells that a change since the git revision (HEAD) can reach: in a file that they import, their "
-    "definitions, their tests, or a library's release. A cell without a record of its imports runs."
+    "Run only the cells that a change since a git revision (HEAD) can reach: by their imports, definitions, tests or "
+    "libraries. A cell without a record of its imports runs."
 )
 _SHARD_HELP = "Run one share of the cells, e.g. 2/8; the shares cost about the same by the recorded times."
-_BUDGET_HELP = "Run the cells that tell most per minute, by their history, until a time is used up, e.g. 20min."
+_BUDGET_HELP = "Run the most informative cells per minute, by their history, until a time is used up, e.g. 20min."
 _REASON_HELP = (
     "Why the baselines change, for the ledger (ledger.jsonl next to them). --perf-update=regressed and all need it, "
     "since they may lower the bar. times needs it if the environment differs from that of the stored times."

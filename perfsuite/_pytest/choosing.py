@@ -44,7 +44,7 @@ def choose(
         by_id = {item.nodeid: item for item in kept}
         note = f"--perf-budget={show_rough(options.budget)}: {len(first)} of {_cells(len(kept))}, {_cost(costs, first)}"
         kept = [by_id[name] for name in first]
-        notes.append(f"{note} of {_cost(costs, costs)}; what tells most per minute comes first")
+        notes.append(f"{note} of {_cost(costs, costs)}; the most informative per minute come first")
     return kept, notes
 
 

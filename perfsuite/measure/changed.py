@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-import perfsuite
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.measure.changes import git
@@ -78,6 +77,6 @@ def _other_libraries(measurement: Measurement, root: Path) -> str:
         here = releases({name: sys.version.split()[0] if name == "python" else version_of(name)})[name]
         if here != recorded:
             return f"{name} {recorded} -> {here or 'none'}"
-    package = Path(perfsuite.__file__).resolve().parent
+    package = Path(__file__).resolve().parents[1]
     inside = package.is_relative_to(root)  # then its files are in the record
     return "" if inside or measurement.flags.get(OWN_CODE) == own_code() else "perfsuite's code changed"
