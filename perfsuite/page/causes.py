@@ -167,7 +167,8 @@ def common(cells: Sequence[AnyResult], results: Sequence[AnyResult]) -> str:
     few = [word for word in best if outside[word] < len(results) - len(cells)]
     if not few:
         return ""
-    return f"All have {' and '.join(few[:3])}; {outside[first]} other cells with {first} did not move."
+    others = f"{outside[first]} other cell{'s' * (outside[first] > 1)}"
+    return f"All have {' and '.join(few[:3])}; {others} with {first} did not move."
 
 
 def words_of(cell: str) -> list[str]:

@@ -64,10 +64,14 @@ def cells_page(
 
 def plan_page(chosen: Plan, plans: Sequence[Plan]) -> Document:
     """The best layouts of a training, where the best one's step goes, and how it scales."""
-    title, question, *answer = texts.summary(chosen)
+    title, question, *answer = (line.strip() for line in texts.summary(chosen))
+    verdict, facts = " ".join(answer), []
+    if chosen.layouts:
+        best, cost, speed = answer[-3:]
+        verdict, facts = f"{best[0].upper()}{best[1:]}, {cost}.", [f"{speed}."]
     sections = []
     if chosen.layouts:
-        best = chosen.layouts[0]
+        first = chosen.layouts[0]
         layouts = [
             Bar(
                 label=one.layout,
@@ -79,7 +83,9 @@ def plan_page(chosen: Plan, plans: Sequence[Plan]) -> Document:
             for one in chosen.layouts
         ]
         causes = Stack(
-            label=best.layout, parts={name: size for name, size in best.predicted_parts.items() if size}, kind=PREDICTED
+            label=first.layout,
+            parts={name: size for name, size in first.predicted_parts.items() if size},
+            kind=PREDICTED,
         )
         sections = [
             Section(
@@ -102,8 +108,8 @@ def plan_page(chosen: Plan, plans: Sequence[Plan]) -> Document:
         )
     return Document(
         title=title.partition(":")[0],
-        verdict=" ".join(" ".join(answer).split()),
-        facts=[f"{question}."],
+        verdict=verdict,
+        facts=[f"{question}.", *facts],
         tone="green" if chosen.layouts else "red",
         kind=PREDICTED,
         sections=sections,
