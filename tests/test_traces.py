@@ -47,6 +47,7 @@ LOG = [
     (4, 7, "MulBackward0 @ h.0"),
     (2, -30, ""),
 ]
+SENDS = [("send", 0, 10), ("gloo:send", 5, 20), ("add", 10, 2), ("gloo:recv", 11, 20), ("mul", 20, 1)]
 MARKS = {0: Mark("batch", {1: "parameters"}), 1: Mark("backward", {})}
 
 
@@ -317,6 +318,14 @@ def test_files_of_an_earlier_run_are_removed(tmp_path, catalog):
     assert not old.exists()
 
 
+def test_a_message_that_outlives_its_call_gets_a_thread_of_its_own():
+    """torch's profiler puts it into the thread that sent it, where Perfetto would drop it."""
+    spans = [chrome.span(1, 5, name, begin, length, {}, "") for name, begin, length in SENDS]
+    threads = {one["name"]: one["tid"] for one in chrome.side_by_side(spans, 90) if one["ph"] == "X"}
+
+    assert threads == {"send": 5, "gloo:send": 90, "add": 5, "gloo:recv": 91, "mul": 5}
+
+
 def test_a_torn_trace_is_refused(tmp_path):
     """With its name."""
     path = tmp_path / "torn.json.gz"
@@ -362,7 +371,7 @@ def test_measured_numbers_are_the_same_with_and_without(pytester, catalog):
     without, traced = ({name: one["value"] for name, one in line["measurement"]["readings"].items()} for line in lines)
     exact = [metric.name for metric in catalog.metrics("training") if metric.hold == "exact" and metric.name in without]
 
-    assert len(exact) > 15
+    assert len(exact) > 10
     assert {name: without[name] for name in exact} == {name: traced[name] for name in exact}
     assert not lines[0]["verdict"].get("traces")
     assert lines[1]["verdict"]["traces"][0] == f"perf-traces/{DDP}.json.gz: open it in https://ui.perfetto.dev"

@@ -83,7 +83,8 @@ class Timeline(Meter):
         if kind in PROFILED and not (kind in self.profiles and outcome.skipped):
             self.profiles[kind] = self.running
         moments = self.phases[-1]
-        self.steps.append((PROFILED.get(kind, kind), moments[0][1], moments[-1][1]))
+        known = PROFILED.get(kind, kind) if kind != "traced" or self.session.recorded else "profiled"
+        self.steps.append((known, moments[0][1], moments[-1][1]))
 
     def readings(self) -> dict[str, Reading]:
         """None: it writes its files."""
@@ -93,7 +94,8 @@ class Timeline(Meter):
         told = [event for number, one in enumerate(recordings) for event in chrome.moved(one, base, number * ARROWS)]
         whole = {name: value for name, value in recordings[0].items() if name not in WRITTEN}
         path = Path(TRACE.format(prefix=self.session.job.traces, rank=self.session.rank))
-        chrome.write(path, told + list(self._own(base)), **whole, baseTimeNanoseconds=base)
+        events = chrome.side_by_side([*told, *self._own(base)], MODULES + 1)
+        chrome.write(path, events, **whole, baseTimeNanoseconds=base)
         return {}
 
     def _exported(self, kind: str) -> dict[str, Any]:

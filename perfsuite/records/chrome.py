@@ -5,6 +5,7 @@ counter of a process, "M" a name. torch's profiler writes the same.
 """
 
 import gzip
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
@@ -122,3 +123,41 @@ def moved(trace: Mapping[str, Any], base: int, arrows: int) -> Iterator[Event]:
         if isinstance(one.get("id"), int):
             one["id"] += arrows
         yield one
+
+
+def side_by_side(events: Sequence[Event], free: int) -> list[Event]:
+    """The events without slices of a thread that overlap by a part, which Perfetto would drop.
+
+    Such a slice is asynchronous, as a message is that ends after the call that sends it. It gets a further thread, with
+    a number from ``free`` on.
+    """
+    stacks: defaultdict[tuple[int, int], list[list[int]]] = defaultdict(list)  # ends of open slices, by lane
+    lanes: dict[tuple[int, int, int], int] = {}
+    moved_to: dict[int, int] = {}
+    slices = [
+        (round(event["ts"] * 1000), -round(float(event["dur"]) * 1000), number)
+        for number, event in enumerate(events)
+        if event["ph"] == "X" and isinstance(event["pid"], int)
+    ]
+    for begin, length, number in sorted(slices):
+        place = events[number]["pid"], events[number]["tid"]
+        stack = stacks[place]
+        lane = next((at for at, ends in enumerate(stack) if _fits(ends, begin, begin - length)), len(stack))
+        if lane == len(stack):
+            stack.append([])
+        stack[lane].append(begin - length)
+        if lane:
+            moved_to[number] = lanes.setdefault((*place, lane), free + len(lanes))
+    named = [
+        one
+        for (process, thread, _), lane in lanes.items()
+        for one in name_thread(process, lane, f"asynchronous (thread {thread})", thread)
+    ]
+    return named + [{**one, "tid": moved_to.get(number, one.get("tid"))} for number, one in enumerate(events)]
+
+
+def _fits(ends: list[int], begin: int, end: int) -> bool:
+    """Whether a slice is within all that are open when it begins. Those that have ended are removed."""
+    while ends and ends[-1] <= begin:
+        ends.pop()
+    return not ends or end <= ends[-1]
