@@ -10,7 +10,7 @@ import shlex
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import pytest
@@ -29,6 +29,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.gate.judge import OPEN, RED
+from perfsuite.gate.project import read_project, today
 from perfsuite.gate.store import Store
 from perfsuite.kernels import kernels_key
 from perfsuite.launch.machine import refuse_emulated, why_missing
@@ -36,10 +37,11 @@ from perfsuite.launch.places import place_of
 from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.changes import lacks_code, listed
 from perfsuite.measure.evidence import Tracer
-from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
+from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted, commit_of
 from perfsuite.measure.past import History, read_history
 from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
+from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.live import LiveLine
@@ -51,6 +53,9 @@ from perfsuite.units import show_rough
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
 )
+
+
+Marked = TypeVar("Marked", Result, PredictedResult)
 
 
 class PerfVerdict(Exception):
@@ -79,13 +84,12 @@ class PerfCell:
         A cell that cannot run on this machine or with these versions is skipped with the reason. If the test also uses
         the ``benchmark`` fixture, the steps' times are in pytest-benchmark's report.
         """
-        result = self.session.measure(self.cell, self.request)
+        result = self.session.marked(self.session.measure(self.cell, self.request))
         leave(self.request.node, result, self.session.metrics)
         measurement, verdict = result.measurement, result.verdict
         if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
             replay(self.request, measurement)
-        red = verdict.status in RED or (verdict.status in OPEN and self.session.options.fail_open)
-        if red and not result.updated:
+        if self.session.fails(result) and not result.updated and not result.quarantined:
             raise PerfVerdict(render(verdict, measurement.failure))
         if verdict.status == "unsupported":
             pytest.skip(verdict.headline)
@@ -107,6 +111,7 @@ class PerfRun:
             against = self.options.against
             self.changes = changes_to(against, config.rootpath) if against else []
             self.place = place_of(self.options.launcher, config.rootpath)
+            self.project = read_project(config.rootpath)
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
         self.verbose = config.getoption("verbose", 0) > 0
@@ -211,11 +216,30 @@ class PerfRun:
             result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
         except PerfsuiteError as error:
             result = without_prediction(cell, f"{cell.id}: {error}")
+        result = self.marked(result)
         leave(request.node, result)
-        if result.verdict.status in RED and not result.updated:
+        if self.fails(result) and not result.updated and not result.quarantined:
             raise PerfVerdict(render(result.verdict, None))
         if result.verdict.status == "unsupported":
             pytest.skip(result.verdict.headline)
+
+    def fails(self, result: Result | PredictedResult) -> bool:
+        """Whether its verdict fails a test, unless it is accepted or the cell is in quarantine."""
+        status = result.verdict.status
+        return status in RED or (status in OPEN and self.options.fail_open)
+
+    def marked(self, result: Marked) -> Marked:
+        """The result with its date and commit, and with the cell's quarantine if it fails."""
+        verdict, until = result.verdict, ""
+        entry = self.project.quarantine_of(verdict.cell)
+        if entry and self.fails(result):
+            if entry.holds(today()):
+                until = str(entry.until)
+            else:
+                headline = f"{verdict.headline}; its quarantine ended on {entry.until}"
+                verdict = msgspec.structs.replace(verdict, headline=headline)
+        date, commit = timestamp(), commit_of(self.store.root)
+        return msgspec.structs.replace(result, verdict=verdict, date=date, commit=commit, quarantined=until)
 
     def _collects(self, request: pytest.FixtureRequest) -> str:
         """The command that collects the cell's test: its file may be in no default, its hardware from an option."""
@@ -310,7 +334,8 @@ class PerfRun:
         if cell is not None and error is not None:
             crash = error.exconly(tryshort=True).partition("\n")[0]
             sentence = report.longrepr if verdict else f"{cell.id}: {crash}"
-            leave(item, without_measurement(cell, self.catalog, sentence))
+            result = without_measurement(cell, self.catalog, sentence)
+            leave(item, msgspec.structs.replace(result, date=timestamp()))
             attach(item, report)
         return report
 
@@ -322,8 +347,8 @@ class PerfRun:
         if report.when not in ("setup", "call"):  # a collection has no result
             return None
         result = measured(report) or predicted(report)
-        if result and report.passed and result.verdict.status in OPEN:
-            status = result.verdict.status
+        if result and report.passed and (result.verdict.status in OPEN or result.quarantined):
+            status = "quarantined" if result.quarantined else result.verdict.status
             return status, "", (status.upper(), {"yellow": True})
         if result and not self.verbose:
             outcome = "error" if report.when == "setup" else report.outcome  # a setup has a result only if it failed

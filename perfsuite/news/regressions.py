@@ -62,7 +62,8 @@ class News:
         verdict = result.verdict
         cell, outcome = verdict.cell, f"{verdict.cell} {OUTCOME}"
         accepted = bool(result.updated)
-        lines = [line for line in verdict.lines if line.status in BAD and not accepted]
+        passes = accepted or bool(result.quarantined)
+        lines = [line for line in verdict.lines if line.status in BAD and not passes]
         self.good |= {f"{cell} {line.metric}" for line in verdict.lines if accepted or line.status in GOOD}
         if verdict.lines or accepted:
             self.good.add(outcome)
@@ -70,7 +71,7 @@ class News:
         for line in lines:
             key, what = f"{cell} {line.metric}", " ".join(filter(None, (line.title, line.change)))
             self._add(key, f"{cell}: {what} ({line.status})", text)
-        if verdict.status in BAD and not lines and not accepted:
+        if verdict.status in BAD and not lines and not passes:
             self._add(outcome, f"{cell}: {verdict.status}", text)
 
     def _add_finding(self, finding: Finding) -> None:

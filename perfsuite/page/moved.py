@@ -65,8 +65,8 @@ def kind_of(result: AnyResult) -> Kind:
 
 
 def is_red(result: AnyResult) -> bool:
-    """Whether the gate rejects it. An accepted result passes."""
-    return result.verdict.status in RED and not result.updated
+    """Whether the gate rejects it. An accepted result passes, and one in quarantine."""
+    return result.verdict.status in RED and not result.updated and not result.quarantined
 
 
 def tone_of(status: str) -> Tone:

@@ -10,7 +10,9 @@ from perfsuite.wire.record import Record
 
 class Result(Record, frozen=True, kw_only=True):
     """One cell of a run: a line of the report. ``baseline`` is the one that the verdict used, ``updated`` the file into
-    which the measurement was accepted. ``seconds`` is the cost of the cell: of all its launches and its trial.
+    which the measurement was accepted. ``seconds`` is the cost of the cell: of all its launches and its trial. ``date``
+    and ``commit`` are when it ended, and what was measured. A red one is not red up to the day ``quarantined``, which
+    is empty otherwise.
     """
 
     format: int = FORMAT
@@ -19,11 +21,14 @@ class Result(Record, frozen=True, kw_only=True):
     verdict: Verdict
     updated: str = ""
     seconds: float = 0.0
+    date: str = ""
+    commit: str = ""
+    quarantined: str = ""
 
 
 class PredictedResult(Record, frozen=True, kw_only=True):
     """One predicted cell of a run: a line of the report, distinguished from a Result by its ``prediction``. ``updated``
-    is the file into which it was accepted. ``time`` is judged by nothing: it has an interval, and no baseline.
+    is the file into which it was accepted; the last three are a Result's. ``time`` is judged by nothing: it has an interval, and no baseline.
     """
 
     format: int = FORMAT
@@ -31,3 +36,6 @@ class PredictedResult(Record, frozen=True, kw_only=True):
     verdict: Verdict
     time: PredictedTime | None = None
     updated: str = ""
+    date: str = ""
+    commit: str = ""
+    quarantined: str = ""

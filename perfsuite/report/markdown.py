@@ -22,8 +22,8 @@ SUCCESS = "success"  # GitHub's word for a job that succeeded
 
 
 def is_red(result: Result | PredictedResult) -> bool:
-    """Whether the gate must reject it. An accepted result passes."""
-    return result.verdict.status in RED and not result.updated
+    """Whether the gate must reject it. An accepted result passes, and one in quarantine."""
+    return result.verdict.status in RED and not result.updated and not result.quarantined
 
 
 def passes(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> bool:

@@ -61,6 +61,8 @@ def status(result: Result) -> str:
         verdict = f"{EMULATED}{verdict}"
     if result.updated:
         verdict = f"{verdict}, accepted" if result.baseline else "new"
+    elif result.quarantined:
+        verdict = f"{verdict}, quarantined"
     return verdict if outcome in ("fits", verdict) else f"{outcome}, {verdict}"
 
 
@@ -158,6 +160,9 @@ def asides(results: Sequence[Result]) -> list[str]:
     for status, meaning in OPEN_MEANS.items():
         if count := sum(result.verdict.status == status for result in results):
             lines.append(f"{status}: {_cells(count)} {meaning}")
+    for result in results:
+        if result.quarantined and not result.updated:
+            lines.append(f"{result.verdict.cell}: {result.verdict.status}, but quarantined until {result.quarantined}")
     return lines
 
 

@@ -1,0 +1,100 @@
+"""A cell in quarantine runs and is shown, but does not fail a run until its date has passed."""
+
+import datetime
+import json
+
+import pytest
+from gate_samples import measurement
+
+from perfsuite.errors import FileError
+from perfsuite.gate.project import read_project
+from perfsuite.news.regressions import News
+from perfsuite.records.result import Result
+from perfsuite.records.verdict import Line, Verdict
+from perfsuite.report.markdown import passes
+from perfsuite.report.summary import asides, status
+
+CELL = "gpt2_tiny-single-cpu_x1"
+TABLE = '[tool.perfsuite.quarantine]\n"gpt2_*" = {{ until = {}, reason = "issue 31" }}\n'
+TEST = f"import pytest\n\n@pytest.mark.perf_cell({CELL!r})\ndef test_cell(perf_cell): perf_cell.check()\n"
+
+
+def day(days):
+    return datetime.datetime.now(datetime.UTC).date() + datetime.timedelta(days=days)
+
+
+def missing(pytester, days):
+    """Run a cell that has no baseline, which is red, with a quarantine that ends so many days from now."""
+    pytester.makepyfile(test_perf=TEST)
+    pytester.makepyprojecttoml(TABLE.format(day(days)))
+    few = ("--perf-steps=3", "--perf-warmup=1", "--perf-launches=1", "--perf-report=run.jsonl")
+    return pytester.runpytest_inprocess("--perf", *few, "-p", "no:cacheprovider")
+
+
+def red(**fields):
+    line = Line(metric="loss", title="loss", status="regressed", old="1", new="2", change="+100 %", allowed="±2 %")
+    verdict = Verdict(cell=CELL, status="regressed", headline=f"{CELL}: 1 of 1 metrics regressed", lines=[line])
+    return Result(measurement=measurement(), baseline=None, verdict=verdict, **fields)
+
+
+def test_a_cell_in_quarantine_passes_and_is_counted(pytester):
+    """Up to and including its last day; the summary says until when, and the report too."""
+    result = missing(pytester, 0)
+
+    assert result.ret == 0
+    result.stdout.fnmatch_lines([f"*{CELL}: missing, but quarantined until {day(0)}*", "*1 quarantined*"])
+    (line,) = (pytester.path / "run.jsonl").read_text().splitlines()
+    assert json.loads(line)["quarantined"] == str(day(0))
+    assert json.loads(line)["date"][:10] == str(day(0))
+
+
+def test_a_quarantine_that_ended_fails_again(pytester):
+    """On the day after, with a sentence that says so."""
+    result = missing(pytester, -1)
+
+    assert result.ret == 1
+    result.stdout.fnmatch_lines([f"*its quarantine ended on {day(-1)}*"])
+
+
+def test_reports_do_not_count_it_as_red():
+    """The summary of a job passes, and no issue is opened; without quarantine both are red."""
+    inside, outside = red(quarantined="2026-12-24"), red()
+    news = News()
+    news.add_run([inside])
+
+    assert passes([inside], [])
+    assert not passes([outside], [])
+    assert news.red == {}
+    assert not news.is_gone(f"{CELL} loss")
+    assert status(inside) == "regressed, quarantined"
+    assert asides([inside]) == [f"{CELL}: regressed, but quarantined until 2026-12-24"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("[tool.perfsuite.quarantine]\na = { until = 2026-12-24 }", "missing required field `reason`"),
+        ('[tool.perfsuite.quarantine]\na = { until = "soon", reason = "x" }', "Invalid RFC3339"),
+        ("[tool.perfsuite.quarantin]", "unknown field `quarantin`"),
+        ("[tool.perfsuite", "cannot be read"),
+    ],
+)
+def test_an_invalid_table_is_refused(tmp_path, text, says):
+    """With the file and what is wrong: a quarantine that is mistyped must not be silently empty."""
+    (tmp_path / "pyproject.toml").write_text(text)
+
+    with pytest.raises(FileError, match=r"pyproject\.toml") as refused:
+        read_project(tmp_path)
+    assert says in str(refused.value)
+
+
+def test_the_last_pattern_owns_a_cell(tmp_path):
+    """As in CODEOWNERS; a cell that no pattern names has no owner."""
+    (tmp_path / "pyproject.toml").write_text('[tool.perfsuite.owners]\n"t5_*" = "@ana"\n"*-zero3*" = "@ben"\n')
+    project = read_project(tmp_path)
+
+    assert [project.owner(f"{name}-cpu_x2") for name in ("t5_tiny-ddp", "t5_tiny-zero3", "gpt2_tiny-ddp")] == [
+        "@ana",
+        "@ben",
+        "",
+    ]
