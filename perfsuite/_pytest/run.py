@@ -17,7 +17,7 @@ import pytest
 
 from perfsuite._pytest.cells import catalog_of, cell_of
 from perfsuite._pytest.choosing import choose
-from perfsuite._pytest.clock import give_clock, replay
+from perfsuite._pytest.clock import give_clock, leave_out_table, replay
 from perfsuite._pytest.options import Options
 from perfsuite._pytest.results import attach, leave, measured, predicted, without_measurement
 from perfsuite._pytest.settings import FIXTURE
@@ -98,6 +98,7 @@ class PerfRun:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        leave_out_table(config)
         try:
             self.options = Options.of(config)
             for name in ("update", "against"):

@@ -68,8 +68,9 @@ def line(result: Result, metrics: Iterable[Metric], width: int = WIDTH) -> str:
     """One cell on one line, for a log that has no table yet: as many columns as fit into ``width``."""
     start = f"{result.measurement.cell}  {status(result)}"
     if not result.measurement.readings:
-        room = max(width - len(start) - len(GAP), LEAST)
-        return f"{start}{GAP}{textwrap.shorten(reason(result), room, placeholder=' …')}".rstrip()
+        room = width - len(start) - len(GAP)
+        why = textwrap.shorten(reason(result), room, placeholder=" …") if room >= LEAST else ""
+        return f"{start}{GAP}{why}".rstrip()
     text = start
     for title, entry in entries(result, metrics).items():
         longer = f"{text}{GAP}{title} {entry}"
