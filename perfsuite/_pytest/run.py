@@ -360,6 +360,8 @@ class PerfRun:
         elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword and not self.emptied:
             near = hint(self.config.option.keyword, self.left_out) if self.left_out else ""  # none with xdist
             terminalreporter.write_line(f"-k selects no cell.{near}")
+        if not (self.results or self.predicted or self.skipped):
+            return
         write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
         if names := self._uncommitted():
             write(terminalreporter, UNCOMMITTED.format(listed(names)), yellow=True)
