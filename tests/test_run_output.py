@@ -175,6 +175,16 @@ def test_shards_share_the_cells(repository):
     result.stdout.fnmatch_lines(["--perf-shard=9/9: 0 of 5 cells, *"])
 
 
+def test_a_choice_is_told_with_xdist_too(repository):
+    """Once, although every worker makes it; and an empty one passes."""
+    pytester = repository(CELLS[:2])
+    pytester.makeconftest(COLORED)
+    result = perf(pytester, "-n2", "--perf-shard=1/2")
+    result.assert_outcomes(passed=1)
+    assert result.stdout.str().count("--perf-shard=1/2: 1 of 2 cells, ") == 1
+    assert perf(pytester, "-n1", "--perf-shard=9/9").ret == 0
+
+
 def history(pytester, **seconds):
     """A report of these cells, each of which took so long; the second and each later one was red."""
     metrics = ()

@@ -50,6 +50,7 @@ from perfsuite.units import show_rough
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
 )
+CHOSEN = "perfsuite chosen"
 
 
 class PerfVerdict(Exception):
@@ -268,8 +269,13 @@ class PerfRun:
         items[:] = kept
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """What was left out, and why."""
+        """What was left out, and why. With pytest-xdist only the workers know: the summary shows it."""
         return self.notes
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A worker of pytest-xdist has ended: all of them have chosen the same cells."""
+        self.notes, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, (self.notes, self.emptied))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count what is ahead. Build the environment of --perf-against before any cell: if it cannot be built, none can
@@ -353,6 +359,9 @@ class PerfRun:
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """The table of all cells, every baseline that was written, and the report if it was not."""
+        if self.config.pluginmanager.hasplugin("dsession"):
+            for note in self.notes:
+                terminalreporter.write_line(note)
         if self.unwritten:
             terminalreporter.write_line(self.unwritten, red=True)
         if self.results or self.predicted or self.skipped:
@@ -383,6 +392,8 @@ class PerfRun:
         self.live.clear()
         if self.emptied and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.OK  # that there is nothing to run is an answer
+        if _is_worker(self.config):
+            self.config.workeroutput[CHOSEN] = self.notes, self.emptied  # type: ignore[attr-defined]
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
         lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
