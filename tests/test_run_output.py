@@ -1,5 +1,6 @@
 """What a whole run prints and writes, with results that are made up: nothing is trained."""
 
+import io
 import os
 import pty
 import re
@@ -14,12 +15,16 @@ from gate_samples import GIB, LAUNCH, baseline, measurement, memory
 
 from perfsuite._pytest.run import PerfRun
 from perfsuite._pytest.terminal import Pace
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_cell
 from perfsuite.gate.judge import judge
 from perfsuite.measure.imports import hash_of, pack
 from perfsuite.rank.flags import own_code
 from perfsuite.records import codec
 from perfsuite.records.measurement import OWN_CODE
 from perfsuite.records.result import Result
+from perfsuite.report.live import LiveLine
+from perfsuite.wire.progress import Progress
 
 CELLS = [
     f"{model}-{strategy}-cpu_x{ranks}"
@@ -285,3 +290,15 @@ def test_without_records_the_first_test_gives_the_pace():
     pace.done("a")
     assert pace.seconds_left(5.0) == 10.0
     assert str(Pace({})) == ""
+
+
+def test_the_live_line_says_what_is_left(monkeypatch):
+    """Before the cell and its step; a narrow terminal cuts the end, and the next cell writes over it."""
+    terminal = io.StringIO()
+    monkeypatch.setattr("perfsuite.report.live._open_terminal", lambda: terminal)
+    live = LiveLine(lambda cell: 19, lambda: "3/11, about 2 min left")
+    cell = parse_cell(CELLS[0], Catalog())
+    live.show(cell, [Progress(marks=9, step=7, phase="forward"), Progress(marks=8, step=6, phase="forward")], 3.2)
+    assert terminal.getvalue().strip() == f"3/11, about 2 min left  {CELLS[0]}  step 6/19  3.2 s"
+    live.close()
+    assert terminal.getvalue().endswith("\b")
