@@ -1,5 +1,6 @@
 """``perfsuite summary``: what GitHub shows of a run. A red gate is red, and a stranger's text is only text."""
 
+import re
 import shutil
 
 import msgspec
@@ -17,7 +18,7 @@ from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import Verdict
-from perfsuite.report.markdown import ROOM, code, fence, passes, render_markdown
+from perfsuite.report.markdown import ROOM, code, fence, passes, render_brief, render_markdown
 from perfsuite.report.verdict import render
 
 BASELINE = baseline()
@@ -230,3 +231,27 @@ def test_baseline_diff_leaves_predictions_alone(report, capsys, tmp_path):
 
     assert status == 0
     assert ABSENT not in capsys.readouterr().out
+
+
+def test_a_brief_summary_says_what_is_worst():
+    """The heading and a line per red cell, with the metrics that are red or the reason; nothing of green ones."""
+    assert render_brief([FATTER, FAILED, result()], [predicted()]) == (
+        "## Training performance: 2 of 4 cells red\n\n"
+        f"- `{CELL}` `peak memory +10.0 % (regressed)`\n"
+        f"- `{CELL}` `failed: Rank 1 was killed by SIGKILL.`\n"
+    )
+    assert render_brief([result()], []) == "## Training performance: 1 of 1 cells as good as their baselines\n"
+
+
+def test_a_brief_summary_is_brief():
+    """At most 20 lines, each of them short, and a stranger's text is only text."""
+    verdict = Verdict(cell=CELL, status="regressed", headline=HOSTILE * 20, changed=[HOSTILE])
+    hostile = msgspec.structs.replace(FATTER, verdict=verdict)
+    lines = render_brief([hostile] * 60, [], "failure").splitlines()
+
+    assert len(lines) <= 20
+    assert "- … and 46 more" in lines
+    assert max(map(len, lines)) < 300
+    assert [
+        line for line in lines if re.sub("`[^`]*`", "", line).strip(" -") and "octocat" in re.sub("`[^`]*`", "", line)
+    ] == []

@@ -490,7 +490,7 @@ def test_absent_hardware_that_was_asked_for_is_red(repository):
     result.stdout.fnmatch_lines(
         [
             "gpt2_tiny-single-h200_x1: h200_x1 is not here: this machine has *--perf-hardware=h200_x1 needs it*",
-            "gpt2_tiny-single-h200_x1  failed",
+            "gpt2_tiny-single-h200_x1  failed  h200_x1 is not here: this machine has *",
         ]
     )
     result.stdout.no_fnmatch_line("Egpt2_tiny*")  # pytest's letter for an error
@@ -664,7 +664,7 @@ def test_a_users_own_model_is_a_cell(repository):
     result = perf(pytester, "--perf-update=new")
 
     result.assert_outcomes(passed=1)
-    result.stdout.fnmatch_lines(["The code of my_model is not committed,*Commit it, then record again."])
+    result.stdout.fnmatch_lines(["The code of my_model is not committed,*"])
     assert baseline_of(pytester, cell).exists()
 
 

@@ -31,6 +31,14 @@ class StepClock:
             self._seconds += self._steps.pop(0)
 
 
+def leave_out_table(config: pytest.Config) -> None:
+    """pytest-benchmark's table has 200 columns and repeats the summary's times. It is shown to those who give one of
+    its options.
+    """
+    if not any(word.startswith("--benchmark") for word in config.invocation_params.args):
+        config.option.benchmark_quiet = True
+
+
 def give_clock(item: pytest.Item) -> None:
     """Give the test its own clock, which pytest-benchmark will read."""
     item.stash[_CLOCK] = clock = StepClock()

@@ -17,7 +17,7 @@ import pytest
 
 from perfsuite._pytest.cells import catalog_of, cell_of
 from perfsuite._pytest.choosing import choose
-from perfsuite._pytest.clock import give_clock, replay
+from perfsuite._pytest.clock import give_clock, leave_out_table, replay
 from perfsuite._pytest.options import Options
 from perfsuite._pytest.reports import Reports
 from perfsuite._pytest.results import attach, leave, measured, predicted, without_measurement
@@ -53,6 +53,7 @@ from perfsuite.units import show_rough
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
 )
+CHOSEN = "perfsuite chosen"
 
 
 Marked = TypeVar("Marked", Result, PredictedResult)
@@ -103,6 +104,7 @@ class PerfRun:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
+        leave_out_table(config)
         try:
             self.options = Options.of(config)
             for name in ("update", "against"):
@@ -301,8 +303,13 @@ class PerfRun:
         items[:] = kept
 
     def pytest_report_collectionfinish(self) -> list[str]:
-        """What was left out, and why."""
+        """What was left out, and why. With pytest-xdist only the workers know: the summary shows it."""
         return self.notes
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A worker of pytest-xdist has ended: all of them have chosen the same cells."""
+        self.notes, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, (self.notes, self.emptied))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count what is ahead. Build the environment of --perf-against before any cell: if it cannot be built, none can
@@ -390,6 +397,9 @@ class PerfRun:
 
     def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
         """The table of all cells, every baseline that was written, and the report if it was not."""
+        if self.config.pluginmanager.hasplugin("dsession"):
+            for note in self.notes:
+                terminalreporter.write_line(note)
         if self.reports.unwritten:
             terminalreporter.write_line(self.reports.unwritten, red=True)
         if self.results or self.predicted or self.skipped:
@@ -397,6 +407,8 @@ class PerfRun:
         elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword and not self.emptied:
             near = hint(self.config.option.keyword, self.left_out) if self.left_out else ""  # none with xdist
             terminalreporter.write_line(f"-k selects no cell.{near}")
+        if not (self.results or self.predicted or self.skipped):
+            return
         write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
         if traced := sum(bool(result.verdict.traces) for result in self.results):
             cells = f"{traced} {'cell' if traced == 1 else 'cells'}"
@@ -421,6 +433,8 @@ class PerfRun:
         self.live.clear()
         if self.emptied and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.OK  # that there is nothing to run is an answer
+        if _is_worker(self.config):
+            self.config.workeroutput[CHOSEN] = self.notes, self.emptied  # type: ignore[attr-defined]
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
         if _is_worker(self.config):

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import PredictedResult
-from perfsuite.report.tables import Body, fitted, text_of, without
+from perfsuite.report.tables import Body, fitted, headed, text_of, without
 from perfsuite.units import show_bytes, show_ratio, show_seconds, show_whole
 
 TITLES = ("predicted step (90 %)", "tokens/s", "MFU", "regime")
@@ -27,7 +27,7 @@ def entries(time: PredictedTime | None) -> tuple[str, str, str, str]:
 
 def render_predicted(results: Sequence[PredictedResult], width: int) -> str:
     """One row per predicted cell of a run: its verdict, whether it fits, what it needs, and its predicted step. Columns
-    that do not fit into ``width`` are left out, the last ones first.
+    that do not fit into ``width`` are left out, or each cell has two lines.
     """
     body = [["predicted cell", "status", "outcome", "needs", *TITLES]]
     body += [[result.prediction.cell, *entry_of(result).values()] for result in results]
@@ -56,6 +56,10 @@ def status(result: PredictedResult) -> str:
 
 def _layouts(body: Body) -> Iterator[tuple[Body, tuple[str, ...]]]:
     yield body, ()
-    for title in ("tokens/s", "MFU", "regime", "needs", TITLES[0]):
-        body = without(body, title)
-        yield body, ()
+    fewer = body
+    for title in ("tokens/s", "MFU"):
+        fewer = without(fewer, title)
+        yield fewer, ()
+    for title in ("", "tokens/s", "MFU", "regime", "needs", TITLES[0]):
+        body = without(body, title) if title else body
+        yield headed(body), ()

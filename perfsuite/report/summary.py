@@ -15,7 +15,7 @@ from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.timing import NO_TIMES
 from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import Result
-from perfsuite.report.tables import GAP, Body, fitted, text_of, without
+from perfsuite.report.tables import GAP, Body, fitted, headed, text_of, without
 from perfsuite.units import show_bytes, show_change
 
 ABSENT = "–"
@@ -70,8 +70,9 @@ def line(result: Result, metrics: Iterable[Metric], width: int = WIDTH) -> str:
     """One cell on one line, for a log that has no table yet: as many columns as fit into ``width``."""
     start = f"{result.measurement.cell}  {status(result)}"
     if not result.measurement.readings:
-        room = max(width - len(start) - len(GAP), LEAST)
-        return f"{start}{GAP}{textwrap.shorten(reason(result), room, placeholder=' …')}".rstrip()
+        room = width - len(start) - len(GAP)
+        why = textwrap.shorten(reason(result), room, placeholder=" …") if room >= LEAST else ""
+        return f"{start}{GAP}{why}".rstrip()
     text = start
     for title, entry in entries(result, metrics).items():
         longer = f"{text}{GAP}{title} {entry}"
@@ -208,12 +209,6 @@ def _headroom(result: Result) -> str:
     return ABSENT if left is None else f"{'-' if left < 0 else ''}{show_bytes(abs(left))}"
 
 
-def _headed(body: Body) -> Body:
-    """Each cell has two lines: its id with its status, and its numbers."""
-    (_, _, *titles), *cells = body
-    return [["", *titles], *(row for cell, state, *told in cells for row in ([f"{cell}{GAP}{state}"], ["", *told]))]
-
-
 def _stacked(body: Body, broken: bool = False) -> Body:
     """One column: a cell with its status, then a line per metric; ``broken``: as narrow as possible."""
     (_, _, *titles), *cells = body
@@ -237,6 +232,6 @@ def layouts(body: Body) -> Iterator[tuple[Body, Sequence[str]]]:
         fewer, gone = narrower[-1]
         narrower.append((without(fewer, title), (title, *gone)))
     yield from narrower
-    yield from ((_headed(fewer), gone) for fewer, gone in narrower)
+    yield from ((headed(fewer), gone) for fewer, gone in narrower)
     yield _stacked(body), ()
     yield _stacked(body, broken=True), ()

@@ -61,6 +61,12 @@ def without(body: Body, title: str) -> Body:
     return [[*row[:at], *row[at + 1 :]] for row in body]
 
 
+def headed(body: Body) -> Body:
+    """Each cell has two lines: its id with its status, and the rest."""
+    (_, _, *titles), *cells = body
+    return [["", *titles], *(row for cell, state, *rest in cells for row in ([f"{cell}{GAP}{state}"], ["", *rest]))]
+
+
 def fitted(layouts: Iterable[tuple[Body, Sequence[str]]], width: int) -> tuple[Body, Sequence[str]]:
     """The first of these (table, titles that it lacks) that fits into ``width`` columns, or else the last."""
     for layout in layouts:
