@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perfsuite.errors import RankError, Unsupported
+from perfsuite.rank.anatomy import CATEGORIES, curve
 from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.build import build_model, prepare, seed_steps
 from perfsuite.rank.compat import lacking
@@ -33,6 +34,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import Trainer
 from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
+from perfsuite.records.curves import POINTS, pack
 from perfsuite.wire.failure import Failure, FailureKind
 from perfsuite.wire.job import SCRATCH, Job
 from perfsuite.wire.progress import ProgressWriter
@@ -66,6 +68,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         versions=versions(session),
         flags=flags(session.job.device),
         phases_seconds=phases_seconds,
+        memory_curve=pack(curve(*session.recorded(), POINTS), CATEGORIES) if session.recorded else {},
     )
     meters.clear()  # with them goes the trainer, whose memory another one needs
     session.listeners[:], session.recorded, session.at_refusal = progress, None, None

@@ -46,7 +46,8 @@ class Measurement(Record, frozen=True, kw_only=True):
     """A cell measured on real hardware.
 
     The samples of a time are those of all ``launches``, concatenated, equally many of each. ``flags`` are a
-    RankSample's; old records have none.
+    RankSample's; old records have none. ``memory_curve`` is live memory over a step of the fullest rank, in the format
+    of records/curves.py; empty before format 4 and without steps.
     """
 
     cell: str
@@ -62,6 +63,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     capacity_bytes: int | None = None
     failure: Failure | None = None
     launches: list[Launch] = []
+    memory_curve: dict[str, str] = {}
 
     def by_launch(self, metric: str) -> list[list[float]]:
         """A timed metric's samples, launch by launch; empty if it was not measured."""

@@ -23,7 +23,8 @@ class Reading(Record, frozen=True, kw_only=True):
 
 class RankSample(Record, frozen=True, kw_only=True):
     """The measurement of one rank. ``engine`` is the evidence that the engine is the one that the cell names, ``flags``
-    the switches and variables that affect speed, as rank/flags.py finds them after the steps.
+    the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``memory_curve`` is in
+    the format of records/curves.py.
     """
 
     rank: int
@@ -32,6 +33,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     versions: dict[str, str]
     flags: dict[str, str] = {}
     phases_seconds: dict[str, float]
+    memory_curve: dict[str, str] = {}
 
 
 def is_number(value: object) -> bool:
