@@ -17,6 +17,7 @@ from perfsuite.gate.pool import run_of
 from perfsuite.measure.trial import _Answer
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
+from perfsuite.records.curves import pack, unpack
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.result import Result
 from perfsuite.wire.sample import Reading
@@ -70,10 +71,36 @@ def _tried(line, noisy, dice):
 
 
 def _before(stored: Baseline) -> Baseline:
+    """As it was with the older release; baselines from before format 4 get a curve that leads to their peak."""
     versions = stored.measurement.versions
     if LIBRARY in versions:
         versions = versions | {LIBRARY: BEFORE}
-    return msgspec.structs.replace(stored, measurement=msgspec.structs.replace(stored.measurement, versions=versions))
+    curve = stored.measurement.memory_curve or _curve(stored.measurement.readings["peak_memory_bytes"].parts)
+    measured = msgspec.structs.replace(stored.measurement, versions=versions, memory_curve=curve)
+    return msgspec.structs.replace(stored, measurement=measured)
+
+
+def _curve(parts: dict[str, int]) -> dict[str, str]:
+    """A step of 10 moments of forward, 10 of backward and 4 of the optimizer, whose 11th is the peak."""
+    phases = ["forward"] * 10 + ["backward"] * 10 + ["optimizer"] * 4
+    rise = [*range(1, 11), 10, *range(9, 0, -1), 0, 0, 0, 0]
+    moving = {"activations", "communication", "gradients"}
+    points = []
+    for moment, part in enumerate(rise):
+        shares = {name: part / 10 if name in moving else float(moment == 10) for name in parts}
+        still = ("parameters", "master_parameters", "optimizer_state", "batch")
+        points.append((phases[moment], [int(parts[name] * (1 if name in still else shares[name])) for name in parts]))
+    return pack(points, list(parts))
+
+
+def _fatter_curve(curve: dict[str, str], more: int) -> dict[str, str]:
+    """More is alive throughout the backward."""
+    phases, sizes = unpack(curve)
+    names = list(dict.fromkeys([*sizes, "communication"]))
+    rows = [[sizes.get(name, [0] * len(phases))[at] for name in names] for at in range(len(phases))]
+    for at, phase in enumerate(phases):
+        rows[at][names.index("communication")] += more if phase == "backward" else 0
+    return pack(list(zip(phases, rows, strict=True)), names)
 
 
 def _with_runs(baseline: Baseline, metrics: Iterable, dice: random.Random) -> Baseline:
@@ -94,12 +121,14 @@ def _tonight(old: Measurement, number: int, dice: random.Random) -> Measurement:
         name: _time(reading, slower, dice) if name.endswith("_seconds") else reading
         for name, reading in old.readings.items()
     }
+    curve = old.memory_curve
     if "zero3" in old.cell:
         readings |= _fatter(readings)
+        curve = _fatter_curve(curve, readings["peak_memory_bytes"].value - old.readings["peak_memory_bytes"].value)
     launch = Launch(
         date=DATE.format(number % 60), conditions={"load_1min": round(2 + dice.random(), 2), "busy_share": 0.81}
     )
-    return msgspec.structs.replace(old, versions=versions, readings=readings, launches=[launch])
+    return msgspec.structs.replace(old, versions=versions, readings=readings, launches=[launch], memory_curve=curve)
 
 
 def _time(reading: Reading, factor: float, dice: random.Random) -> Reading:

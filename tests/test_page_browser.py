@@ -162,7 +162,7 @@ def test_a_phone_does_not_scroll_sideways(visit, report):
     assert len(sizes) > 24 and min(sizes) > 9
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (390, "dark")])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), pytest.param(390, "dark", marks=pytest.mark.slow)])
 def test_axe_finds_nothing_serious(visit, small, width, scheme):
     """Contrast, names, roles and order, with everything unfolded."""
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")

@@ -69,6 +69,15 @@ class Plane:
     def path(self, points: Sequence[tuple[float, float]]) -> str:
         return "M" + "L".join(f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in points)
 
+    def stairs(self, heights: Sequence[float], begin: int = 0) -> str:
+        """Each height is held for one unit: to the right from 0 on, or to the left from ``begin`` on."""
+        way, at = -1 if begin else 1, begin
+        path = f"M{self.x(at):.0f} {self.y(heights[0]):.1f}"
+        for height, some in itertools.groupby(heights):
+            at += way * len(list(some))
+            path += f"V{self.y(height):.1f}H{self.x(at):.1f}"
+        return path
+
     def phases(self, phases: Sequence[tuple[str, float, float]]) -> list[Html]:
         """A line where each phase begins, and its name if there is room."""
         pieces = []
@@ -147,14 +156,14 @@ def areas(
         if not any(heights):
             continue
         above = [low + height for low, height in zip(below, heights, strict=True)]
-        path = f"{plane.path(_steps(above))}L{plane.path(_steps(below)[::-1])[1:]}Z"
-        pieces.append(tag("path", d=path, class_=f"area f{number % COLORS}"))
+        back = plane.stairs(below[::-1], len(points)).replace("M", "L", 1)
+        pieces.append(tag("path", d=f"{plane.stairs(above)}{back}Z", class_=f"area f{number % COLORS}"))
         used.append((number, words(name)))
         below = above
     notes = []
     if other:
         stretched = [other[1][index * len(other[1]) // len(points)] for index in range(len(points))]
-        pieces.append(tag("path", d=plane.path(_steps(stretched)), class_="curve whisker"))
+        pieces.append(tag("path", d=plane.stairs(stretched), class_="curve whisker"))
         notes.append(f"line: {other[0]}, at most {quantity.show(max(other[1]))}")
     pieces += plane.phases(phases)
     if limit and near:
@@ -191,8 +200,3 @@ def sparkline(told: str, values: Sequence[float | None], band: Band | None = Non
     if (last := places[-1]) is not None:
         pieces.append(tag("circle", cx=last[0], cy=last[1], r=2.2, class_="f0"))
     return Html(svg(told, 24, pieces, width=120).replace("<svg ", '<svg class="spark" ', 1))
-
-
-def _steps(heights: Sequence[float]) -> list[tuple[float, float]]:
-    """Each height holds until the next begins."""
-    return [(index + end, height) for index, height in enumerate(heights) for end in (0, 1)]

@@ -28,7 +28,12 @@ def charts(
     of: str = "",
 ) -> list[Html]:
     """All that were measured. ``band`` is where step times usually are; ``of`` is the cell, if it is not obvious."""
-    found = (steps(old, new, metrics, names, band, of), anatomy(old, new, names, of), phases(old, new, names, of))
+    found = (
+        steps(old, new, metrics, names, band, of),
+        anatomy(old, new, names, of),
+        curve(old, new, names, of),
+        phases(old, new, names, of),
+    )
     return [one for one in found if one]
 
 
@@ -67,6 +72,15 @@ def anatomy(old: Measurement | None, new: Measurement, names: Sides, of: str = "
     before = old.readings.get(PEAK) if old else None
     title = _title("Memory at the peak, fullest rank", of)
     return memory.anatomy(title, before, new.readings[PEAK], names, kind_of(new))
+
+
+def curve(old: Measurement | None, new: Measurement, names: Sides, of: str = "") -> Html | None:
+    """Live memory over a step; none if both sides have the same peak by category, where it would show nothing."""
+    before, after = (one.readings.get(PEAK) if one else None for one in (old, new))
+    if before and after and before.parts == after.parts:
+        return None
+    title = _title("Live memory over a step", of)
+    return memory.over_a_step(title, old.memory_curve if old else {}, new.memory_curve, names, kind_of(new))
 
 
 def phases(old: Measurement | None, new: Measurement, names: Sides, of: str = "") -> Html | None:

@@ -9,6 +9,7 @@ from perfsuite.page.charts import MEASURED, Stack, stacked_bars
 from perfsuite.page.curves import areas
 from perfsuite.page.document import Entry, Section, Table
 from perfsuite.page.html import Html
+from perfsuite.records.curves import unpack
 from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import CATEGORIES
 from perfsuite.units import show_bytes, show_change
@@ -27,6 +28,22 @@ def anatomy(title: str, old: Reading | None, new: Reading, names: tuple[str, str
     elif old and old.parts:
         stacks = [Stack(label=f"{names[1]} = {names[0]}", parts=new.parts, kind=kind)]
     return stacked_bars(title, stacks, BYTES, colors=COLORS)
+
+
+def over_a_step(
+    title: str, old: Mapping[str, str], new: Mapping[str, str], names: tuple[str, str], kind: str
+) -> Html | None:
+    """Live memory over a step: the new side by category, and the old side's sum as a line. Curves of records/curves.py;
+    None without a new one.
+    """
+    phases, sizes = unpack(new)
+    if not phases:
+        return None
+    points = list(zip(*(sizes.get(name, [0] * len(phases)) for name in CATEGORIES), strict=True))
+    _, before = unpack(old)
+    other = (names[0], [sum(point) for point in zip(*before.values(), strict=True)]) if before else None
+    title = f"{title}, {names[1]}" if other else f"{title}, {names[1]} (no curve of the {names[0]})"
+    return areas(title, points, list(CATEGORIES), BYTES, EVENTS, phases=spans(phases), other=other, kind=kind)
 
 
 def difference(old: Reading | None, new: Reading, names: tuple[str, str]) -> Table:

@@ -10,7 +10,7 @@ from perfsuite.page import document
 from perfsuite.page.causes import Cause, causes, spread
 from perfsuite.page.cell import REASON, SIDES, anchor, cell_section, commands
 from perfsuite.page.document import Command, Document, Entry, Section, Table, Tone
-from perfsuite.page.evidence import PEAK, STEP, anatomy, phases, steps
+from perfsuite.page.evidence import PEAK, STEP, anatomy, curve, phases, steps
 from perfsuite.page.html import Html
 from perfsuite.page.moved import AnyResult, headline_of, is_red, kind_of, moved, names_of, noise_of, tone_of
 from perfsuite.records.result import PredictedResult, Result
@@ -163,7 +163,7 @@ def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
         band = noise_of(result, metrics[STEP])
         found = [steps(old, new, metrics, SIDES, band.band if band else None, of), phases(old, new, SIDES, of)]
     else:
-        found = [anatomy(old, new, SIDES, of)] if first.line.metric == PEAK else []
+        found = [anatomy(old, new, SIDES, of), curve(old, new, SIDES, of)] if first.line.metric == PEAK else []
     return [chart for chart in found if chart]
 
 
