@@ -10,6 +10,7 @@ import pickle
 import pickletools
 import shutil
 import subprocess
+import sys
 import venv
 from collections import defaultdict
 from pathlib import Path
@@ -339,12 +340,12 @@ def test_times_keep_their_nanoseconds(tmp_path):
     """torch writes microseconds since some day with three decimals, which is more than a float has."""
     path = tmp_path / "torch.json"
     path.write_text(
-        '{"baseTimeNanoseconds": 1000, "traceEvents": [{"ph": "X", "name": "a", "ts": 4583145765428.601, "dur": 1.5},'
+        '{"baseTimeNanoseconds": 1000, "traceEvents": [{"ph": "M", "name": "thread_name", "ts": 0.5}, {"ph": "X", "name": "a", "ts": 4583145765428.601, "dur": 1.5},'
         ' {"ph": "X", "name": "b", "ts": 4583145765428.602, "dur": 0.001}]}'
     )
     found = chrome.read(path)
 
-    assert [event["ts"] for event in found["traceEvents"]] == [0.0, 0.001]
+    assert [event["ts"] for event in found["traceEvents"][1:]] == [0.0, 0.001]
     assert found["baseTimeNanoseconds"] == 4583145765428601 + 1000
 
 
@@ -413,6 +414,27 @@ def test_a_cell_that_runs_out_of_memory_leaves_a_snapshot(tmp_path, catalog, run
         f"{os.path.relpath(tmp_path / cell.id)}/*.pickle: open them in https://docs.pytorch.org/memory_viz"
     ]
     assert 2_500_000 < peak_of(snapshot) <= 5_000_000
+
+
+@pytest.mark.emulated
+def test_ranks_on_emulated_gpus_are_traced(tmp_path):
+    """Their processes say so; the counters peak as measured, runtime calls are there, and the snapshot is torch's."""
+    gpus = f"{os.environ.get('EMULATED', 'h100')}:1"
+    report, options = tmp_path / "run.jsonl", ["--perf-steps=2", "--perf-warmup=1", "--perf-trace=all"]
+    tests = ["benchmarks/test_emulated_cells.py", "-k", "llama_tiny and single+bf16 and not trainer", *options]
+    command = [sys.executable, "-m", "perfsuite.cli", "emulate", "--gpus", gpus, "--", sys.executable, "-m", "pytest"]
+    command += ["--perf", *tests, f"--perf-trace-dir={tmp_path}", f"--perf-report={report}"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 5), done.stdout[-2000:]
+    (line,) = map(json.loads, report.read_text().splitlines())
+    cell, peak = line["measurement"]["cell"], line["measurement"]["readings"][PEAK]["value"]
+    told = chrome.read(tmp_path / f"{cell}.json.gz")["traceEvents"]
+    snapshot = pickle.loads((tmp_path / cell / "rank0.pickle").read_bytes())
+
+    assert [one["args"]["name"] for one in told if one["name"] == "process_name"] == ["rank 0 (emulated GPU)"]
+    assert max(one["args"]["all"] for one in told if one["ph"] == "C") == peak
+    assert any(one["name"] == "cudaLaunchKernel" for one in told)
+    assert any(frame["filename"].endswith(".py") for one in snapshot["device_traces"][0] for frame in one["frames"])
 
 
 @pytest.mark.network
