@@ -340,7 +340,8 @@ def test_times_keep_their_nanoseconds(tmp_path):
     """torch writes microseconds since some day with three decimals, which is more than a float has."""
     path = tmp_path / "torch.json"
     path.write_text(
-        '{"baseTimeNanoseconds": 1000, "traceEvents": [{"ph": "M", "name": "thread_name", "ts": 0.5}, {"ph": "X", "name": "a", "ts": 4583145765428.601, "dur": 1.5},'
+        '{"baseTimeNanoseconds": 1000, "traceEvents": [{"ph": "M", "name": "thread_name", "ts": 0.5},'
+        ' {"ph": "X", "name": "a", "ts": 4583145765428.601, "dur": 1.5},'
         ' {"ph": "X", "name": "b", "ts": 4583145765428.602, "dur": 0.001}]}'
     )
     found = chrome.read(path)
