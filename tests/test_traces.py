@@ -310,13 +310,23 @@ def test_a_cell_that_runs_out_of_memory_again_is_as_expected(tmp_path, catalog):
 
 
 def test_files_of_an_earlier_run_are_removed(tmp_path, catalog):
-    """Otherwise its baseline's trace would be merged with the new one."""
-    old = tmp_path / CELL / "baseline-rank0.json.gz"
-    old.parent.mkdir()
-    old.write_bytes(b"")
-    attached(tmp_path, catalog, None, "ok")
+    """Also if the cell is green now: otherwise they would look like this run's."""
+    old = [tmp_path / f"{CELL}.json.gz", tmp_path / CELL / "baseline-rank0.json.gz"]
+    other = tmp_path / f"{CELL}-b4.json.gz"
+    old[1].parent.mkdir()
+    for path in (*old, other):
+        path.write_bytes(b"")
+    attached(tmp_path, catalog, {"regressed"}, "ok")
 
-    assert not old.exists()
+    assert [path.exists() for path in (*old, other)] == [False, False, True]
+
+
+def test_a_file_is_no_folder_for_traces(pytester):
+    """That is said before any cell is trained."""
+    pytester.makefile(".txt", traces="")
+    done = pytester.runpytest("--perf", "--perf-trace=red", "--perf-trace-dir=traces.txt")
+
+    done.stderr.fnmatch_lines(["*--perf-trace-dir names */traces.txt, which is not a folder."])
 
 
 def test_a_message_that_outlives_its_call_gets_a_thread_of_its_own():
