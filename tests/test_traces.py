@@ -10,6 +10,7 @@ import pickle
 import pickletools
 import shutil
 import subprocess
+import sys
 import venv
 from collections import defaultdict
 from pathlib import Path
@@ -309,13 +310,23 @@ def test_a_cell_that_runs_out_of_memory_again_is_as_expected(tmp_path, catalog):
 
 
 def test_files_of_an_earlier_run_are_removed(tmp_path, catalog):
-    """Otherwise its baseline's trace would be merged with the new one."""
-    old = tmp_path / CELL / "baseline-rank0.json.gz"
-    old.parent.mkdir()
-    old.write_bytes(b"")
-    attached(tmp_path, catalog, None, "ok")
+    """Also if the cell is green now: otherwise they would look like this run's."""
+    old = [tmp_path / f"{CELL}.json.gz", tmp_path / CELL / "baseline-rank0.json.gz"]
+    other = tmp_path / f"{CELL}-b4.json.gz"
+    old[1].parent.mkdir()
+    for path in (*old, other):
+        path.write_bytes(b"")
+    attached(tmp_path, catalog, {"regressed"}, "ok")
 
-    assert not old.exists()
+    assert [path.exists() for path in (*old, other)] == [False, False, True]
+
+
+def test_a_file_is_no_folder_for_traces(pytester):
+    """That is said before any cell is trained."""
+    pytester.makefile(".txt", traces="")
+    done = pytester.runpytest("--perf", "--perf-trace=red", "--perf-trace-dir=traces.txt")
+
+    done.stderr.fnmatch_lines(["*--perf-trace-dir names */traces.txt, which is not a folder."])
 
 
 def test_a_message_that_outlives_its_call_gets_a_thread_of_its_own():
@@ -339,12 +350,13 @@ def test_times_keep_their_nanoseconds(tmp_path):
     """torch writes microseconds since some day with three decimals, which is more than a float has."""
     path = tmp_path / "torch.json"
     path.write_text(
-        '{"baseTimeNanoseconds": 1000, "traceEvents": [{"ph": "X", "name": "a", "ts": 4583145765428.601, "dur": 1.5},'
+        '{"baseTimeNanoseconds": 1000, "traceEvents": [{"ph": "M", "name": "thread_name", "ts": 0.5},'
+        ' {"ph": "X", "name": "a", "ts": 4583145765428.601, "dur": 1.5},'
         ' {"ph": "X", "name": "b", "ts": 4583145765428.602, "dur": 0.001}]}'
     )
     found = chrome.read(path)
 
-    assert [event["ts"] for event in found["traceEvents"]] == [0.0, 0.001]
+    assert [event["ts"] for event in found["traceEvents"][1:]] == [0.0, 0.001]
     assert found["baseTimeNanoseconds"] == 4583145765428601 + 1000
 
 
@@ -413,6 +425,27 @@ def test_a_cell_that_runs_out_of_memory_leaves_a_snapshot(tmp_path, catalog, run
         f"{os.path.relpath(tmp_path / cell.id)}/*.pickle: open them in https://docs.pytorch.org/memory_viz"
     ]
     assert 2_500_000 < peak_of(snapshot) <= 5_000_000
+
+
+@pytest.mark.emulated
+def test_ranks_on_emulated_gpus_are_traced(tmp_path):
+    """Their processes say so; the counters peak as measured, runtime calls are there, and the snapshot is torch's."""
+    gpus = f"{os.environ.get('EMULATED', 'h100')}:1"
+    report, options = tmp_path / "run.jsonl", ["--perf-steps=2", "--perf-warmup=1", "--perf-trace=all"]
+    tests = ["benchmarks/test_emulated_cells.py", "-k", "llama_tiny and single+bf16 and not trainer", *options]
+    command = [sys.executable, "-m", "perfsuite.cli", "emulate", "--gpus", gpus, "--", sys.executable, "-m", "pytest"]
+    command += ["--perf", *tests, f"--perf-trace-dir={tmp_path}", f"--perf-report={report}"]
+    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 5), done.stdout[-2000:]
+    (line,) = map(json.loads, report.read_text().splitlines())
+    cell, peak = line["measurement"]["cell"], line["measurement"]["readings"][PEAK]["value"]
+    told = chrome.read(tmp_path / f"{cell}.json.gz")["traceEvents"]
+    snapshot = pickle.loads((tmp_path / cell / "rank0.pickle").read_bytes())
+
+    assert [one["args"]["name"] for one in told if one["name"] == "process_name"] == ["rank 0 (emulated GPU)"]
+    assert max(one["args"]["all"] for one in told if one["ph"] == "C") == peak
+    assert any(one["name"] == "cudaLaunchKernel" for one in told)
+    assert any(frame["filename"].endswith(".py") for one in snapshot["device_traces"][0] for frame in one["frames"])
 
 
 @pytest.mark.network

@@ -83,6 +83,8 @@ class Options:
             raise UsageError("--perf-update with --perf-against: such cells are not compared with baselines.")
         if self.against and self.settings.capacity_bytes is not None:
             raise UsageError("--perf-capacity with --perf-against: times are not compared under a cap.")
+        if self.traces.exists() and not self.traces.is_dir():
+            raise UsageError(f"--perf-trace-dir names {self.traces}, which is not a folder.")
         if self.launches < 1:
             raise UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
         if self.update and self.settings.capacity_bytes is not None:

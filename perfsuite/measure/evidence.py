@@ -52,15 +52,15 @@ class Tracer:
         """The verdict with the name of the cell's trace, or why there is none. With a trial, the side without its
         ``reverted`` changes is traced too.
         """
+        path = self.folder / f"{cell.id}.json.gz"
+        for old in (path, *(self.folder / cell.id).glob("*rank*")):  # of an earlier run
+            old.unlink(missing_ok=True)
         if measured.outcome not in RUN or not (self.statuses is None or verdict.status in self.statuses):
             return verdict
-        for path in (self.folder / cell.id).glob("*rank*"):  # of an earlier run
-            path.unlink()
         problems = [self._launch(cell, runner, measured, faults)]
         if trial and reverted:
             problems.append(self._launch_baseline(cell, trial, reverted))
         told = [problem for problem in problems if problem]
-        path = self.folder / f"{cell.id}.json.gz"
         try:
             parts = [(name, chrome.read(part)) for name, part in self._parts(cell, measured, reverted)]
             if parts:

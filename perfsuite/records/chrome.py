@@ -85,7 +85,7 @@ def read(path: Path) -> dict[str, Any]:
         raise FileError(f"{path} cannot be read as a Chrome trace: {error}.") from error
     if not isinstance(found, dict) or not isinstance(found.get("traceEvents"), list):
         raise FileError(f"{path} is not a Chrome trace.")
-    timed = [event for event in found["traceEvents"] if "ts" in event]
+    timed = [event for event in found["traceEvents"] if "ts" in event and event["ph"] != "M"]
     first = min((event["ts"] for event in timed), default=0)
     for event in timed:
         event["ts"] = float(event["ts"] - first)
@@ -118,7 +118,9 @@ def moved(trace: Mapping[str, Any], base: int, arrows: int) -> Iterator[Event]:
     later = (trace["baseTimeNanoseconds"] - base) / 1e3
     for event in trace["traceEvents"]:
         one = dict(event)
-        if "ts" in one:
+        if one["ph"] == "M":
+            one.pop("ts", None)  # of a name; torch's are 0 at times
+        elif "ts" in one:
             one["ts"] = round(one["ts"] + later, 3)
         if isinstance(one.get("id"), int):
             one["id"] += arrows
