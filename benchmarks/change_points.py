@@ -148,12 +148,13 @@ def otava(python: str, series: Sequence[Night]) -> list[list[int]]:
     return json.loads(done.stdout)
 
 
-def one(task: tuple[int, Noise, str]) -> dict[str, Score]:
+def one(task: tuple[int, Noise, str, bool]) -> dict[str, Score]:
     """The scores of all methods on one simulation."""
-    seed, noise, python = task
+    seed, noise, python, alone = task
     times, sizes = simulate(seed, noise)
-    scores = {name: Score() for name in METHODS}
-    for name, method in METHODS.items():
+    methods = {"perfsuite": ours} if alone else METHODS
+    scores = {name: Score() for name in methods}
+    for name, method in methods.items():
         for night in times:
             scores[name].add(night, method(night.values))
     if python:
@@ -166,13 +167,13 @@ def one(task: tuple[int, Noise, str]) -> dict[str, Score]:
     return scores
 
 
-def table(seeds: int, python: str, workers: int) -> str:
+def table(seeds: int, python: str, workers: int, alone: bool = False) -> str:
     """The page's table; every simulation's flags are added up."""
     lines = ["| noise of a night | method | at the right commit | within two | false flags |", "|---|---|---|---|---|"]
-    tasks = [(seed, noise, python) for noise in NOISES for seed in range(seeds)]
+    tasks = [(seed, noise, python, alone) for noise in NOISES for seed in range(seeds)]
     totals: dict[tuple[str, str], Score] = {}
     with ProcessPoolExecutor(workers) as pool:
-        for (_, noise, _), scores in zip(tasks, pool.map(one, tasks), strict=True):
+        for (_, noise, *_), scores in zip(tasks, pool.map(one, tasks), strict=True):
             for name, score in scores.items():
                 total = totals.setdefault((noise.name, name), Score())
                 for field in vars(score):
@@ -191,7 +192,7 @@ def main() -> None:
     parser.add_argument("--otava", default="", metavar="PYTHON", help="A Python that has apache-otava.")
     parser.add_argument("--write", action="store_true", help="Put the table into docs/site.md.")
     arguments = parser.parse_args()
-    text = table(arguments.seeds, arguments.otava, arguments.workers)
+    text = table(arguments.seeds, arguments.otava, arguments.workers, arguments.alone)
     print(text)
     if arguments.write:
         before, rest = PAGE.read_text().split(BEGIN)

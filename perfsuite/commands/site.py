@@ -31,7 +31,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write it, and print the first page."""
     if missing := [name for name in NEEDS if find_spec(name) is None]:
         raise UsageError(f'perfsuite site needs {", ".join(missing)}: pip install "perfsuite[site]".')
-    from perfsuite.nights.site import write_site
+    from perfsuite.nights.site import Site
 
     output: Path = arguments.output
     if output.exists() and not output.is_dir():
@@ -39,7 +39,15 @@ def run(arguments: argparse.Namespace) -> int:
     files = list(itertools.chain.from_iterable(map(files_of, arguments.runs)))
     ladders = dict(map(_ladder, arguments.ladder))
     project = read_project(ini_of(Path.cwd()).folder)
-    print(write_site(files, output, catalog_of(arguments).all("metric"), project, ladders, _with_baselines(arguments)))
+    site = Site(
+        files=files,
+        output=output,
+        metrics=catalog_of(arguments).all("metric"),
+        project=project,
+        ladders=ladders,
+        baselines=_with_baselines(arguments),
+    )
+    print(site.write())
     return 0
 
 

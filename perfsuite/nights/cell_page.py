@@ -17,6 +17,7 @@ NIGHTS = 30  # rows of the table of the last nights
 RELEASES = 50  # rows of the table of releases
 RECENT = 60  # nights of a small chart
 TIME = "step_time_seconds"
+CONFIRMED = "by a trial"
 
 
 def cell_page(several: Sequence[Series], dashboard: Dashboard) -> tuple[Document, list[Summary]]:
@@ -68,7 +69,7 @@ def _section(number: int, series: Series, metrics: list[Metric], found: list[Cha
 def _figure(number: int, at: int, series: Series, metric: Metric, found: list[Change]) -> Html:
     """A chart that the page's script draws; its label says in words what it shows."""
     _, numbers = series.numbers(metric.name)
-    low, high = min(numbers, default=0.0), max(numbers, default=0.0)
+    low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
     steps = [one for one in found if one.metric == metric.name]
     told = f"{metric.title} over {len(numbers)} nights, {metric.show(low)} to {metric.show(high)}"
     told += "".join(f"; {show_change(one.old, one.new)} on {one.date[:10]}" for one in steps[-5:])
@@ -108,7 +109,7 @@ def change_entries(change: Change, dashboard: Dashboard) -> list[str | Entry]:
         Entry(metric.show(change.new), sort=change.new),
         Entry(show_change(change.old, change.new), sort=min(share, 1e9), tone=tone_of(change.worse)),
         Entry("", chart=_moved(change.moved, dashboard)),
-        "by a trial" if change.confirmed else "",
+        CONFIRMED if change.confirmed else "",
     ]
 
 

@@ -1,10 +1,12 @@
 """What a series did: where it stepped, and how far it is from where it was a week ago."""
 
+import bisect
 import datetime
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import RED
@@ -80,8 +82,7 @@ def changes(series: Series, metrics: Sequence[Metric]) -> list[Change]:
             continue
         nights, numbers = series.numbers(metric.name)
         for step in _steps(metric, numbers):
-            night = nights[step.at]
-            since = nights[step.at - 1] + 1
+            night, since = int(nights[step.at]), int(nights[step.at - 1]) + 1
             found.append(
                 Change(
                     cell=series.cell,
@@ -102,15 +103,14 @@ def changes(series: Series, metrics: Sequence[Metric]) -> list[Change]:
 
 def movers(series: Series, metrics: Sequence[Metric], until: datetime.datetime) -> list[Mover]:
     """The held metrics whose median of the week before ``until`` differs from the four weeks before."""
-    ends = [(until - age).isoformat() for age in (WEEK, BEFORE + WEEK)]
+    begin, middle = (bisect.bisect_right(series.dates, (until - age).isoformat()) for age in (BEFORE + WEEK, WEEK))
     found = []
     for metric in metrics:
         if metric.hold not in HELD:
             continue
         nights, numbers = series.numbers(metric.name)
-        dates = [series.dates[night] for night in nights]
-        now = [number for date, number in zip(dates, numbers, strict=True) if date > ends[0]]
-        past = [number for date, number in zip(dates, numbers, strict=True) if ends[1] < date <= ends[0]]
+        first, second = nights.searchsorted([begin, middle])
+        past, now = numbers[first:second].tolist(), numbers[second:].tolist()
         if not now or len(past) < LEAST:
             continue
         mover = _mover(series, metric, past, now)
@@ -119,9 +119,11 @@ def movers(series: Series, metrics: Sequence[Metric], until: datetime.datetime) 
     return found
 
 
-def _steps(metric: Metric, numbers: Sequence[float]) -> list[Step]:
+def _steps(metric: Metric, numbers: Any) -> list[Step]:
+    if not len(numbers):
+        return []
     if metric.hold == "time":
-        return noisy_steps(numbers) if min(numbers, default=0) > 0 else []
+        return noisy_steps(numbers.tolist()) if numbers.min() > 0 else []
     steps = exact_steps(numbers)
     if metric.hold == "close":
         steps = [step for step in steps if not math.isclose(step.old, step.new, rel_tol=metric.bound)]

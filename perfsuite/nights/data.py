@@ -6,7 +6,6 @@ repeats itself is stored as runs of equal numbers.
 
 import itertools
 import math
-import statistics
 from typing import Any
 
 import msgspec
@@ -20,6 +19,8 @@ from perfsuite.page.html import Html
 from perfsuite.units import show_change
 
 DIGITS = 5
+GAP = 2.0**1000  # a night without a number
+HUGE = 2.0**62
 RUNS = 4  # a metric has so many nights per run of equal numbers if runs are shorter
 
 
@@ -44,11 +45,14 @@ def of_series(series: Series, metrics: list[Metric], changes: list[Change], dash
 
 
 def _of_metric(series: Series, metric: Metric, changes: list[Change]) -> dict[str, Any]:
-    _, known = series.numbers(metric.name)
-    unit, size = Quantity.of(metric).unit(max(map(abs, known), default=0.0))
+    import numpy
+
+    nights, known = series.numbers(metric.name)
+    unit, size = Quantity.of(metric).unit(float(numpy.abs(known).max(initial=0.0)))
     scale = _scale(known)
-    values = [None if value != value else round(value / scale) for value in series.columns[metric.name]]
-    runs = _runs(values)
+    numbers = numpy.full(len(series.dates), GAP)
+    numbers[nights] = numpy.rint(known / scale)
+    values, runs = _listed(numbers), _runs(numbers)
     steps = [one for one in changes if one.metric == metric.name]
     return {
         "title": metric.title,
@@ -60,25 +64,37 @@ def _of_metric(series: Series, metric: Metric, changes: list[Change]) -> dict[st
     }
 
 
-def _scale(numbers: list[float]) -> float:
+def _scale(numbers: Any) -> float:
     """1 for whole numbers."""
-    if all(number.is_integer() for number in numbers):
+    import numpy
+
+    sizes = numpy.abs(numbers)
+    if not len(sizes) or (numbers == numpy.rint(numbers)).all():
         return 1.0
-    usual = statistics.median(map(abs, numbers)) or max(map(abs, numbers))
+    usual = float(numpy.median(sizes)) or float(sizes.max())
     return float(10.0 ** (math.floor(math.log10(usual)) - DIGITS + 1))
 
 
-def _runs(values: list[int | None]) -> list[int | None]:
-    """Each value, and how often it follows itself; for a metric that hardly ever repeats, more than a page needs."""
-    runs: list[Any] = []
-    last: Any = ""
-    for value in values:
-        if value == last:
-            runs[-1] += 1
-        else:
-            runs += [value, 1]
-            last = value
-    return runs
+def _runs(numbers: Any) -> list[int | None]:
+    """Each number, and how often it follows itself."""
+    import numpy
+
+    starts = numpy.flatnonzero(numpy.concatenate([[True], numbers[1:] != numbers[:-1]]))
+    lengths = numpy.diff(numpy.append(starts, len(numbers)))
+    return [one for pair in zip(_listed(numbers[starts]), lengths.tolist(), strict=True) for one in pair]
+
+
+def _listed(numbers: Any) -> list[int | None]:
+    """Whole numbers, and None for a gap."""
+    import numpy
+
+    gaps = numpy.flatnonzero(numbers == GAP)
+    known = numpy.where(numbers == GAP, 0.0, numbers)
+    whole = numpy.abs(known).max() < HUGE
+    values: list[int | None] = known.astype("int64").tolist() if whole else [int(one) for one in known]
+    for gap in gaps:
+        values[gap] = None
+    return values
 
 
 def _releases(moved: dict[str, tuple[str, str]]) -> str:

@@ -2,19 +2,21 @@
 
 import datetime
 from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from perfsuite.gate.judge import RED
-from perfsuite.nights.cell_page import TIME, change_entries, tone_of
-from perfsuite.nights.changes import Mover
+from perfsuite.nights.cell_page import CONFIRMED, TIME, change_entries, tone_of
+from perfsuite.nights.changes import Change, Mover
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, machine_name, page_of
 from perfsuite.page.curves import sparkline
 from perfsuite.page.document import Document, Entry, Section, Table
-from perfsuite.page.html import tag
+from perfsuite.page.html import Html, tag
 from perfsuite.units import show_change
 
 RECENT = datetime.timedelta(days=60)  # changes that the first page shows
 MOST = 200  # rows of changes and of movers
 PEAK = "peak_memory_bytes"
+Move = TypeVar("Move", Change, Mover)
 
 
 def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Iterable[str]) -> Document:
@@ -65,16 +67,17 @@ def _red(red: Sequence[Summary], dashboard: Dashboard) -> Section | None:
 
 def _movers(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     """The largest moves of the week. Moves of noisy metrics count in multiples of their noise."""
-    found = sorted((mover for one in summaries for mover in one.movers), key=_weight, reverse=True)
+    found = _groups([mover for one in summaries for mover in one.movers], dashboard)
+    found.sort(key=lambda group: _weight(group[0]), reverse=True)
     rows: list[list[str | Entry]] = []
-    for one in found[:MOST]:
+    for one, *others in found[:MOST]:
         metric = dashboard.metric(one.metric)
         noise = Entry("exact", sort=1e9) if one.noise is None else Entry(f"{one.noise:.1f} ×", sort=one.noise)
         rows.append(
             [
                 _link(one.cell),
                 _owner(one.cell, dashboard),
-                metric.title,
+                _titles(one, others, dashboard),
                 Entry(metric.show(one.before), sort=one.before),
                 Entry(metric.show(one.now), sort=one.now),
                 Entry(show_change(one.before, one.now), sort=min(abs(one.share), 1e9), tone=tone_of(one.worse)),
@@ -99,11 +102,14 @@ def _weight(mover: Mover) -> tuple[bool, float]:
 def _changes(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     """The change points of the last weeks, newest first."""
     since = (dashboard.until - RECENT).isoformat()
-    found = sorted((one for each in summaries for one in each.changes if one.date >= since), key=lambda one: one.date)
-    rows = [
-        [_link(one.cell), _owner(one.cell, dashboard), *change_entries(one, dashboard)]
-        for one in reversed(found[-MOST:])
-    ]
+    found = _groups([one for each in summaries for one in each.changes if one.date >= since], dashboard)
+    found.sort(key=lambda group: group[0].date)
+    rows = []
+    for one, *others in reversed(found[-MOST:]):
+        entries = change_entries(one, dashboard)
+        entries[2] = _titles(one, others, dashboard)
+        entries[-1] = CONFIRMED if any(each.confirmed for each in (one, *others)) else ""
+        rows.append([_link(one.cell), _owner(one.cell, dashboard), *entries])
     head = ["cell", "owner", "date", "commit", "metric", "from", "to", "change", "changed with it", "confirmed"]
     table = Table(head=head, rows=rows, name="changes", choose=1, numbers=frozenset({5, 6, 7}))
     return Section(
@@ -111,6 +117,26 @@ def _changes(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
         sentences=_left(found) if rows else ["No metric stepped."],
         tables=[table] if rows else [],
     )
+
+
+def _groups(found: Sequence[Move], dashboard: Dashboard) -> list[list[Move]]:
+    """Times of one cell and night are one row, as are its other metrics: the main metric first, then the larger."""
+    groups: dict[tuple[str, str, str, bool], list[Move]] = {}
+    for one in found:
+        timed = dashboard.metric(one.metric).hold == "time"
+        groups.setdefault((one.cell, one.machine, getattr(one, "date", ""), timed), []).append(one)
+
+    def place(one: Move) -> tuple[bool, bool, float]:
+        return dashboard.metric(one.metric).column is None, not one.worse, -abs(one.share)
+
+    return [sorted(group, key=place) for group in groups.values()]
+
+
+def _titles(one: Move, others: Sequence[Move], dashboard: Dashboard) -> Entry:
+    """The metric, and how many others moved with it; their names are in a tip."""
+    title, names = dashboard.metric(one.metric).title, [dashboard.metric(other.metric).title for other in others]
+    more = tag("span", f" and {len(names)} more", title=", ".join(names), class_="note") if names else Html()
+    return Entry(title, chart=more)
 
 
 def _left(found: Sequence[object]) -> list[str]:

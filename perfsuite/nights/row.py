@@ -20,14 +20,16 @@ from perfsuite.wire.sample import is_number
 MONTH = re.compile(r"\d{4}-\d{2}\.jsonl")
 PREDICTED = "predicted"  # the machine of what was not measured
 Number = int | float
-Date = Annotated[str, msgspec.Meta(pattern=r"^\d{4}-[01]\d-[0-3]\dT[\d:.+Z-]+$")]  # a file's name begins with it
+_DATE = r"\d{4}-[01]\d-[0-3]\dT[\d:.+Z-]+"
+Date = Annotated[str, msgspec.Meta(pattern=f"^{_DATE}$")]  # a file's name begins with it
 Cell = Annotated[str, msgspec.Meta(pattern=r"^[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*$", max_length=300)]
 T = TypeVar("T")
 
 
-class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
-    """``date`` is the first launch's, or the result's if there is none. ``red`` are the metrics whose lines are red,
-    ``trial`` what a trial said, ``note`` the headline of a cell that is not green. ``quarantined`` is a last day.
+class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """A row without its numbers. ``date`` is the first launch's, or the result's if there is none. ``red`` are the
+    metrics whose lines are red, ``trial`` what a trial said, ``note`` the headline of a cell that is not green.
+    ``quarantined`` is a last day.
 
     Format history: 1, 2026-11, first.
     """
@@ -45,14 +47,26 @@ class Row(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_
     red: tuple[str, ...] = ()
     trial: tuple[str, ...] = ()
     quarantined: str = ""
-    versions: dict[str, str] = {}
-    metrics: dict[str, Number] = {}
     format: int = 1
 
     @property
     def key(self) -> tuple[str, str, str]:
         """What makes it the row of one cell in one run; rows are sorted by it."""
         return self.date, self.cell, self.machine
+
+
+class Row(Head, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
+    """A row with its numbers."""
+
+    versions: dict[str, str] = {}
+    metrics: dict[str, Number] = {}
+
+
+class RawRow(Head, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=False):
+    """A row whose versions and numbers are still text: most readers want those of some cells only."""
+
+    versions: msgspec.Raw = msgspec.Raw(b"{}")
+    metrics: msgspec.Raw = msgspec.Raw(b"{}")
 
 
 class _Reading(msgspec.Struct):
@@ -106,23 +120,26 @@ class _Result(msgspec.Struct):
     measurement: _Measurement | None = None
     prediction: _Prediction | None = None
     updated: str = ""
-    date: Date | Literal[""] = ""
+    date: Annotated[str, msgspec.Meta(pattern=f"^({_DATE})?$")] = ""
     commit: str = ""
     quarantined: str = ""
 
 
-_ROWS, _RESULT = msgspec.json.Decoder(Row), msgspec.json.Decoder(_Result)
+_ROWS, _RAW, _RESULT = msgspec.json.Decoder(Row), msgspec.json.Decoder(RawRow), msgspec.json.Decoder(_Result)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _QUIET = ("ok", "improved", "unheld")  # verdicts whose headline says nothing more
 
 
 def read_month(path: Path) -> list[Row]:
     """The rows of a monthly file, in their order. Raises FileError, naming the line, for one that is no row."""
-    text = _read(path)
-    try:
-        return _ROWS.decode_lines(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return list(_by_line(path, text, _ROWS.decode))
+    return _lines(path, _ROWS)
+
+
+def read_raw(path: Path) -> list[RawRow]:
+    """The rows of a monthly file or of a report, quickly."""
+    if MONTH.fullmatch(path.name):
+        return _lines(path, _RAW)
+    return [_RAW.decode(_ENCODER.encode(row)) for row in read_report(path)]
 
 
 def read_report(path: Path) -> list[Row]:
@@ -154,6 +171,14 @@ def write_months(rows: Iterable[Row], folder: Path) -> list[Path]:
             codec.write_bytes(path, text)
             changed.append(path)
     return changed
+
+
+def _lines(path: Path, decoder: "msgspec.json.Decoder[T]") -> list[T]:
+    text = _read(path)
+    try:
+        return decoder.decode_lines(text)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return list(_by_line(path, text, decoder.decode))
 
 
 def _read(path: Path) -> bytes:

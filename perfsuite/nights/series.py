@@ -1,16 +1,22 @@
 """The rows of many runs as columns: one series for each cell and machine."""
 
+import functools
 import gc
 import math
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from perfsuite.nights.row import Row, read
+import msgspec
+
+from perfsuite.errors import FileError
+from perfsuite.nights.row import RawRow, Row, read_raw
 from perfsuite.records.measurement import releases
 
 MISSING = math.nan
+_NUMBERS, _VERSIONS = msgspec.json.Decoder(dict[str, float]), msgspec.json.Decoder(dict[str, str])
 
 
 @dataclass
@@ -31,30 +37,40 @@ class Series:
     rare: dict[int, Row] = field(default_factory=dict)
     environments: list[tuple[int, dict[str, str]]] = field(default_factory=list)
     last: Row | None = None
+    _versions: bytes = b""
 
-    def add(self, row: Row) -> None:
-        """Append a night. Nights must come in order; of two rows of one date the first counts."""
+    def add(self, row: RawRow) -> None:
+        """Append a night. Raises _OutOfOrder unless it is later than the last; of two rows of one date the first
+        counts.
+        """
         night = len(self.dates)
         if night and row.date <= self.dates[-1]:
             if row.date == self.dates[-1]:
                 return
-            raise ValueError("nights are out of order")
+            raise _OutOfOrder
         self.dates.append(row.date)
         self.commits.append(row.commit)
-        for name, number in row.metrics.items():
-            column = self.columns.get(name)
+        numbers, columns = _NUMBERS.decode(row.metrics), self.columns
+        for name, number in numbers.items():
+            column = columns.get(name)
             if column is None:
-                column = self.columns[name] = array("d", [MISSING]) * night
+                column = columns[name] = array("d", [MISSING]) * night
             column.append(number)
-        if len(row.metrics) < len(self.columns):
-            for column in self.columns.values():
+        if len(numbers) < len(columns):
+            for column in columns.values():
                 if len(column) == night:
                     column.append(MISSING)
-        if row.versions and (not self.environments or self.environments[-1][1] != row.versions):
-            self.environments.append((night, row.versions))
-        if row.note or row.red or row.trial or row.quarantined or row.status not in ("ok", "improved"):
-            self.rare[night] = row
-        self.last, self.device, self.kind = row, row.device or self.device, row.kind
+        versions = bytes(row.versions)
+        if versions != self._versions:
+            self._versions = versions
+            if known := _VERSIONS.decode(versions):
+                self.environments.append((night, known))
+        if row.status != "ok" or row.note or row.red or row.trial or row.quarantined:
+            self.rare[night] = _whole(row)
+
+    def end(self, row: RawRow) -> None:
+        """Keep the last row whole."""
+        self.last, self.device, self.kind = _whole(row), row.device or self.device, row.kind
 
     def releases(self) -> list[tuple[int, dict[str, tuple[str, str]]]]:
         """The nights with other releases than the night before: (night, library -> old and new)."""
@@ -71,34 +87,73 @@ class Series:
             known = new
         return found
 
-    def numbers(self, metric: str) -> tuple[list[int], list[float]]:
-        """The nights that have a number, and the numbers."""
-        column = self.columns[metric]
-        nights = [night for night, number in enumerate(column) if number == number]  # NaN differs from itself
-        return nights, column.tolist() if len(nights) == len(column) else [column[night] for night in nights]
+    @functools.cached_property
+    def _known(self) -> dict[str, tuple[Any, Any]]:
+        return {}
+
+    def numbers(self, metric: str) -> tuple[Any, Any]:
+        """The nights that have a number, and the numbers, as numpy's arrays."""
+        import numpy
+
+        if metric not in self._known:
+            column = numpy.frombuffer(self.columns[metric])
+            nights = numpy.flatnonzero(~numpy.isnan(column))
+            self._known[metric] = nights, column if len(nights) == len(column) else column[nights]
+        return self._known[metric]
 
 
-def collect(files: Sequence[Path]) -> list[Series]:
-    """All series of these files, by cell and machine. Raises FileError for a file that cannot be read."""
-    found: dict[tuple[str, str], Series] = {}
+@dataclass
+class Collected:
+    """The series of some cells, by cell and machine, and the newest date of every machine, also of other cells."""
+
+    series: list[Series]
+    last: dict[str, str]
+
+
+class _OutOfOrder(Exception):
+    """The files overlap."""
+
+
+def collect(files: Sequence[Path], mine: Callable[[str], bool] = lambda cell: True) -> Collected:
+    """The series of the cells that are ``mine``. Raises FileError for a file that cannot be read."""
     collecting = gc.isenabled()
     gc.disable()  # rows form no circles, and there are many
     try:
-        for path in sorted(files, key=lambda path: path.name):
-            _add(found, read(path))
-    except ValueError:  # files overlap: all rows must be sorted
-        found.clear()
-        _add(found, sorted((row for path in files for row in read(path)), key=lambda row: row.key))
+        return _collect(map(read_raw, sorted(files, key=lambda path: path.name)), mine)
+    except _OutOfOrder:  # files overlap: all rows must be sorted
+        return _collect([sorted((row for path in files for row in read_raw(path)), key=lambda row: row.key)], mine)
+    except msgspec.DecodeError as error:
+        raise FileError(f"A line of these files has metrics or versions of another kind: {error}.") from error
     finally:
         if collecting:
             gc.enable()
-    return [found[key] for key in sorted(found)]
 
 
-def _add(found: dict[tuple[str, str], Series], rows: Iterable[Row]) -> None:
-    for row in rows:
-        key = row.cell, row.machine
-        series = found.get(key)
-        if series is None:
-            series = found[key] = Series(row.cell, row.machine)
-        series.add(row)
+def _collect(several: Iterable[Sequence[RawRow]], mine: Callable[[str], bool]) -> Collected:
+    found: dict[tuple[str, str], Series] = {}
+    last: dict[str, str] = {}
+    others: dict[str, bool] = {}
+    for rows in several:
+        ends: dict[tuple[str, str], RawRow] = {}
+        for row in rows:
+            if row.date > last.get(row.machine, ""):
+                last[row.machine] = row.date
+            if (wanted := others.get(row.cell)) is None:
+                wanted = others[row.cell] = mine(row.cell)
+            if not wanted:
+                continue
+            key = row.cell, row.machine
+            series = found.get(key)
+            if series is None:
+                series = found[key] = Series(row.cell, row.machine)
+            series.add(row)
+            ends[key] = row
+        for key, row in ends.items():  # not the text of a whole month for each
+            found[key].end(row)
+    return Collected([found[key] for key in sorted(found)], last)
+
+
+def _whole(row: RawRow) -> Row:
+    """The row with its numbers."""
+    fields = {name: getattr(row, name) for name in row.__struct_fields__}
+    return Row(**fields | {"versions": _VERSIONS.decode(row.versions), "metrics": _NUMBERS.decode(row.metrics)})

@@ -4,7 +4,9 @@ import itertools
 import multiprocessing
 import os
 import sys
+import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
 
@@ -14,68 +16,80 @@ from perfsuite.gate.project import Project
 from perfsuite.nights.cell_page import cell_page
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, moment, page_of
 from perfsuite.nights.overview import overview
-from perfsuite.nights.series import Series, collect
+from perfsuite.nights.series import collect
 from perfsuite.page.document import fill
 from perfsuite.records.codec import write_bytes
 
-FEW = 8  # cells that are not worth a second process
+SMALL = 10_000_000  # bytes of results that are not worth a second process
 
 
-def write_site(
-    files: Sequence[Path],
-    output: Path,
-    metrics: Mapping[str, Metric],
-    project: Project,
-    ladders: Mapping[str, str],
-    baselines: Iterable[str] = (),
-) -> Path:
-    """Write the dashboard of these monthly files and reports, and return its first page.
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A dashboard to write: of these monthly files and reports, into the folder ``output``.
 
-    ``baselines`` are cells that have one. Raises UsageError if the files have no results, FileError for a bad file.
+    ``ladders`` are the addresses of asv's sites by library, ``baselines`` the cells that have one.
     """
-    series = collect(files)
-    if not series:
-        raise UsageError(f"{len(files)} files, and no result in them: nothing to show.")
-    last: dict[str, str] = {}
-    for one in series:
-        last[one.machine] = max(last.get(one.machine, ""), one.dates[-1])
-    until = max(moment(date) for date in last.values())
-    dashboard = Dashboard(metrics=metrics, project=project, ladders=ladders, until=until, last=last)
-    (output / CELLS).mkdir(parents=True, exist_ok=True)
-    cells = [list(several) for _, several in itertools.groupby(series, key=lambda one: one.cell)]
-    summaries = _cells(cells, dashboard, output)
-    known = {one.cell for one in series}
-    page = overview(summaries, dashboard, sorted(set(baselines) - known))
-    write_bytes(output / "index.html", fill("sections.html", title=page.title, page=page))
-    return output / "index.html"
+
+    files: Sequence[Path]
+    output: Path
+    metrics: Mapping[str, Metric]
+    project: Project = field(default_factory=Project)
+    ladders: Mapping[str, str] = field(default_factory=dict)
+    baselines: Iterable[str] = ()
+
+    def write(self) -> Path:
+        """Write all pages and return the first. Raises UsageError without any result, FileError for a bad file."""
+        (self.output / CELLS).mkdir(parents=True, exist_ok=True)
+        size = sum(path.stat().st_size for path in self.files)
+        workers = len(os.sched_getaffinity(0)) if sys.platform == "linux" and size > SMALL else 1
+        done = [self._share(0, 1)] if workers == 1 else _forked(self, workers)
+        summaries = sorted((one for each, _ in done for one in each), key=lambda one: (one.cell, one.machine))
+        if not summaries:
+            raise UsageError(f"{len(self.files)} files, and no result in them: nothing to show.")
+        unmeasured = sorted(set(self.baselines) - {one.cell for one in summaries})
+        page = overview(summaries, self._dashboard(done[0][1]), unmeasured)
+        write_bytes(self.output / "index.html", fill("sections.html", title=page.title, page=page))
+        return self.output / "index.html"
+
+    def _share(self, number: int, workers: int) -> tuple[list[Summary], dict[str, str]]:
+        """Write the pages of every so many cells. All workers read all files: that is faster than to share rows."""
+        collected = collect(self.files, lambda cell: zlib.crc32(cell.encode()) % workers == number)
+        if not collected.last:
+            return [], {}
+        dashboard, script, summaries = self._dashboard(collected.last), _script(), []
+        for cell, several in itertools.groupby(collected.series, key=lambda one: one.cell):
+            document, found = cell_page(list(several), dashboard)
+            page = fill("sections.html", title=document.title, page=document, scripts=[script])
+            path = self.output / CELLS / page_of(cell)
+            path.write_bytes(page)  # not atomically: thousands of synchronized files would take minutes
+            summaries += found
+        return summaries, collected.last
+
+    def _dashboard(self, last: Mapping[str, str]) -> Dashboard:
+        return Dashboard(
+            metrics=self.metrics,
+            project=self.project,
+            ladders=self.ladders,
+            until=max(map(moment, last.values())),
+            last=last,
+        )
 
 
-_WORK: tuple[list[list[Series]], Dashboard, Path]  # of forked workers, which inherit it
+_SITE: Site  # of forked workers, which inherit it: metrics are functions, which cannot be sent
 
 
-def _cells(cells: list[list[Series]], dashboard: Dashboard, output: Path) -> list[Summary]:
-    """Write every cell's page, in several processes where they can be forked."""
-    global _WORK
-    _WORK = cells, dashboard, output
-    workers = min(len(os.sched_getaffinity(0)), len(cells)) if sys.platform == "linux" else 1
-    if len(cells) < FEW or workers == 1:
-        found = list(map(_write, range(len(cells))))
-    else:
-        with multiprocessing.get_context("fork").Pool(workers) as pool:
-            found = pool.map(_write, range(len(cells)), chunksize=1)
-    return [summary for several in found for summary in several]
+def _forked(site: Site, workers: int) -> list[tuple[list[Summary], dict[str, str]]]:
+    """What all workers return."""
+    global _SITE
+    _SITE = site
+    with multiprocessing.get_context("fork").Pool(workers) as pool:
+        return pool.starmap(_work, [(number, workers) for number in range(workers)], chunksize=1)
 
 
-def _write(number: int) -> list[Summary]:
-    """One cell's page."""
-    cells, dashboard, output = _WORK
-    document, summaries = cell_page(cells[number], dashboard)
-    path = output / CELLS / page_of(cells[number][0].cell)
-    page = fill("sections.html", title=document.title, page=document, scripts=[script()])
-    path.write_bytes(page)  # not atomically: thousands of synchronized files would take minutes
-    return summaries
+def _work(number: int, workers: int) -> tuple[list[Summary], dict[str, str]]:
+    return _SITE._share(number, workers)
 
 
-def script() -> str:
+def _script() -> str:
     """What draws the charts of a cell's page."""
     return (resources.files("perfsuite.nights") / "templates" / "nights.js").read_text()

@@ -39,7 +39,11 @@ class Step:
 
 def exact_steps(numbers: Sequence[float]) -> list[Step]:
     """Every change of a metric that repeats itself."""
-    return [Step(at, numbers[at - 1], numbers[at]) for at in range(1, len(numbers)) if numbers[at] != numbers[at - 1]]
+    import numpy
+
+    values = numpy.asarray(numbers, dtype=float)
+    moved = numpy.flatnonzero(values[1:] != values[:-1]) + 1
+    return [Step(int(at), float(values[at - 1]), float(values[at])) for at in moved]
 
 
 def noisy_steps(numbers: Sequence[float]) -> list[Step]:

@@ -28,7 +28,8 @@ class Result(Record, frozen=True, kw_only=True):
 
 class PredictedResult(Record, frozen=True, kw_only=True):
     """One predicted cell of a run: a line of the report, distinguished from a Result by its ``prediction``. ``updated``
-    is the file into which it was accepted; the last three are a Result's. ``time`` is judged by nothing: it has an interval, and no baseline.
+    is the file into which it was accepted. ``time`` is judged by nothing: it has an interval, and no baseline. The last
+    three fields are a Result's.
     """
 
     format: int = FORMAT

@@ -75,10 +75,8 @@ def _view(files: list[Path]) -> str:
     every = (
         f"SELECT {empty}, NULL AS metrics WHERE false UNION ALL BY NAME SELECT * EXCLUDE (date), date::VARCHAR AS date"
     )
-    return (
-        f"CREATE VIEW {TABLE} AS SELECT * EXCLUDE (metrics) REPLACE ({filled}, date[:19]::TIMESTAMP AS date), metrics.* "
-        f"FROM ({every} FROM {lines})"
-    )
+    columns = f"* EXCLUDE (metrics) REPLACE ({filled}, date[:19]::TIMESTAMP AS date), metrics.*"
+    return f"CREATE VIEW {TABLE} AS SELECT {columns} FROM ({every} FROM {lines})"
 
 
 def _type(field: Any) -> str:

@@ -1,0 +1,168 @@
+"""The dashboard: what its first page says, and that a stranger's text stays text."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+import simulated_nights as nights
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli import main
+from perfsuite.errors import UsageError
+from perfsuite.gate.project import Project, Quarantine
+from perfsuite.nights.dashboard import page_of
+from perfsuite.nights.row import write_months
+from perfsuite.nights.site import Site
+
+METRICS = Catalog().all("metric")
+NASTY = "<script>alert(1)</script>"
+
+
+@pytest.fixture
+def build(tmp_path):
+    """``build(rows, …)`` writes the dashboard of these rows and returns its folder."""
+
+    def build(rows, **fields):
+        write_months(rows, tmp_path / "results")
+        files = sorted((tmp_path / "results").iterdir())
+        return Site(files=files, output=tmp_path / "site", metrics=METRICS, **fields).write().parent
+
+    return build
+
+
+def text_of(page):
+    """A page as plain text, one blank between words."""
+    return re.sub(r"\s+", " ", re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", page.read_text(), flags=re.DOTALL))
+
+
+def section(text, heading, until):
+    return text[text.index(heading) : text.index(until)]
+
+
+def test_the_first_page_says_what_is_wrong(build):
+    """The failed cell is red, and has no result; the steps have their release; the week has no movers."""
+    project = Project(owners={"*": "@ana", "*zero2*": "@ben"})
+    text = text_of(build(nights.rows(), project=project) / "index.html")
+
+    assert "1 of 4 cells are red in the last run." in text
+    assert f"{nights.FAILING} @ben failed rank 1 died AMD EPYC" in text
+    assert "Nothing moved." in text
+    changed = section(text, "Change points of", "Cells without")
+    assert re.search(
+        rf"{nights.SLOWER} @ana 2026-10-11 {nights.STEP:012x} step time .* \+[78]\.\d % transformers", changed
+    )
+    assert re.search(
+        rf"{nights.LARGER} @ana 2026-10-11 .* peak memory .* \+10\.0 % transformers 5\.22\.0 → 5\.23\.0", changed
+    )
+    assert nights.CALM not in changed
+    assert "3 of 4 cells have a result in the last run of their machine." in text
+    assert f"{nights.FAILING} @ben failed: rank 1 died" in section(text, "Cells without", "Machines")
+
+
+def test_the_week_of_a_step_has_its_mover(build):
+    """The worse one is named, with its noise; an exact metric has none."""
+    rows = [row for row in nights.rows() if row.date < nights.date(nights.STEP + 6)]
+    text = section(text_of(build(rows) / "index.html"), "Largest movers", "Change points")
+
+    assert re.search(rf"{nights.LARGER} nobody peak memory 2\.86 MiB 3\.15 MiB \+10\.0 % exact", text)
+    assert re.search(rf"{nights.SLOWER} nobody step time 1\d\d ms 1\d\d ms \+[78]\.\d % [\d.]+ ×", text)
+
+
+def test_quarantine_is_shown_and_ends(build):
+    """Before its last day the cell is not red; after it, it is, and the page says so."""
+    held, ended = ({nights.FAILING: Quarantine(until=nights.moment(60 + days), reason="issue 31")} for days in (1, -5))
+    before = text_of(build(nights.rows(), project=Project(quarantine=held)) / "index.html")
+    after = text_of(build(nights.rows(), project=Project(quarantine=ended)) / "index.html")
+
+    assert "No cell is red in the last run." in before
+    assert f"failed, quarantined until {nights.moment(61)}" in before
+    assert f"in quarantine {nights.moment(61)} failed issue 31" in before
+    assert "1 of 4 cells are red in the last run." in after
+    assert f"ended {nights.moment(55)} failed issue 31" in after
+
+
+def test_coverage_names_cells_that_nobody_measures(build):
+    """One that has left the runs, and one that has only a baseline."""
+    rows = [row for row in nights.rows() if row.cell != nights.CALM or row.date < nights.date(50)]
+    text = text_of(build(rows, baselines=["t5_tiny-ddp-cpu_x2", nights.SLOWER]) / "index.html")
+    missing = section(text, "Cells without", "Machines")
+
+    assert f"{nights.CALM} nobody not in the last run; last measured 2026-10-20" in missing
+    assert "t5_tiny-ddp-cpu_x2 nobody has a baseline, but no run here measured it" in missing
+    assert nights.SLOWER not in missing
+
+
+def test_a_cell_has_a_page_with_links_to_ladders(build):
+    """The release that changed leads to its place on the library's site."""
+    page = (
+        build(nights.rows(), ladders={"transformers": "https://lab.example/ladder/"}) / "cells" / page_of(nights.SLOWER)
+    )
+
+    assert 'href="https://lab.example/ladder/index.html#5.23.0"' in page.read_text()
+    assert "60 nights, 2026-09-01 to 2026-10-30." in text_of(page)
+    assert "by a trial" in text_of(page)
+
+
+def test_text_of_a_stranger_stays_text(build):
+    """In names, notes, versions, commits and metrics; the data inside a page cannot end its element."""
+    cell = f"{NASTY.replace(' ', '')}-a-b"
+    rows = [
+        nights.row(
+            night, cell, machine=NASTY, device=NASTY, commit=NASTY, status="failed", note=NASTY,
+            versions={NASTY: f"{NASTY}{night}"}, metrics={NASTY: night},
+        )
+        for night in range(12)
+    ]  # fmt: skip
+    folder = build(rows)
+    pages = [folder / "index.html", *(folder / "cells").iterdir()]
+
+    assert [page.name for page in pages[1:]] == [page_of(cell)]
+    assert re.fullmatch(r"[\w+.-]+\.html", page_of(cell))
+    for page in pages:
+        assert NASTY not in page.read_text()
+        assert "&lt;script&gt;alert(1)" in page.read_text()
+
+
+def test_two_processes_write_the_same_pages(build, monkeypatch, tmp_path):
+    """As many as this machine has, each with a share of the cells."""
+    alone = {page.name: text_of(page) for page in build(nights.rows()).rglob("*.html")}
+    monkeypatch.setattr("perfsuite.nights.site.SMALL", 0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
+    together = {page.name: text_of(page) for page in build(nights.rows()).rglob("*.html")}
+
+    assert alone.keys() == together.keys() and len(alone) == 5
+    stamp = r"\d{4}-\d\d-\d\d \d\d:\d\d UTC"
+    assert all(re.sub(stamp, "", alone[name]) == re.sub(stamp, "", together[name]) for name in alone)
+
+
+def test_the_command(tmp_path, capsys, monkeypatch):
+    """It reads a folder of months, and prints the first page; a bad address of a ladder is refused."""
+    monkeypatch.chdir(tmp_path)
+    write_months(nights.rows(), tmp_path / "results")
+    (tmp_path / "pyproject.toml").write_text('[tool.perfsuite.owners]\n"*" = "@ana"\n')
+    command = ["site", "results", "--output", "page"]
+
+    assert main(command) == 0
+    assert capsys.readouterr().out == "page/index.html\n"
+    assert "@ana" in (tmp_path / "page" / "index.html").read_text()
+    assert main([*command, "--ladder", "transformers"]) == 2
+    assert "--ladder takes LIBRARY=URL" in capsys.readouterr().err
+
+
+def test_no_result_is_refused(tmp_path):
+    """Rather than an empty page that looks green."""
+    (tmp_path / "2026-09.jsonl").write_text("")
+
+    with pytest.raises(UsageError, match="no result in them"):
+        Site(files=[tmp_path / "2026-09.jsonl"], output=tmp_path / "site", metrics=METRICS).write()
+
+
+def test_the_command_says_what_it_needs(tmp_path):
+    """Without the extra, in one sentence."""
+    code = "import perfsuite.commands.site as s; s.find_spec = lambda name: None; from perfsuite.cli import main; "
+    code += f"raise SystemExit(main(['site', '.', '--output', {str(tmp_path)!r}]))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.returncode == 2
+    assert 'perfsuite site needs asv, jinja2, numpy: pip install "perfsuite[site]"' in done.stderr

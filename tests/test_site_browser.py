@@ -1,0 +1,141 @@
+"""The dashboard in a real browser: owners, sorting, a cell's charts, a phone, and what axe-core says of it."""
+
+import shutil
+
+import pytest
+import simulated_nights as nights
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.gate.project import Project
+from perfsuite.nights.dashboard import page_of
+from perfsuite.nights.row import write_months
+from perfsuite.nights.site import Site
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+NASTY = "<img/src=x/onerror=alert(1)>"
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One for all tests of this file."""
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The dashboard of the nights up to the week of the steps, with one cell of a hostile branch."""
+    folder = tmp_path_factory.mktemp("nights")
+    rows = [row for row in nights.rows() if row.date < nights.date(nights.STEP + 6)]
+    odd = {"machine": NASTY, "device": NASTY, "commit": NASTY, "note": NASTY, "status": "failed", "metrics": {NASTY: 3}}
+    rows += [nights.row(night, f"{NASTY}-a-b", versions={NASTY: f"{NASTY}{night}"}, **odd) for night in range(46)]
+    write_months(rows, folder / "results")
+    files, owners = sorted((folder / "results").iterdir()), {"*": "@ana", "*zero1*": "@ben"}
+    site = Site(files=files, output=folder / "site", metrics=Catalog().all("metric"), project=Project(owners=owners))
+    return site.write().parent
+
+
+@pytest.fixture
+def visit(browser):
+    """``visit(path, width, scheme)`` opens a page; an error of its script or a request fails the test."""
+    contexts, wrong = [], []
+
+    def visit(path, width=1280, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        contexts.append(context)
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("dialog", lambda dialog: wrong.append(dialog.message))
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith("file:") else None)
+        page.goto(path.as_uri())
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def test_the_cells_of_an_owner(visit, site):
+    """The list of owners leaves only theirs."""
+    page = visit(site / "index.html")
+    page.locator('[data-filters="cells"]').get_by_label("owner").select_option("@ben")
+
+    assert page.locator("#cells tbody tr:visible td:first-child").all_inner_texts() == [nights.LARGER]
+    assert page.locator('[data-filters="cells"] output').inner_text() == "1 of 5"
+
+
+def test_movers_by_size(visit, site):
+    """Sorted by their change, in both directions."""
+    page = visit(site / "index.html")
+    button = page.locator("#movers th", has_text="change").get_by_role("button")
+    button.click()
+    assert page.locator("#movers tbody td:first-child").all_inner_texts() == [nights.LARGER, nights.SLOWER]
+    button.click()
+
+    assert page.locator("#movers tbody td:first-child").all_inner_texts() == [nights.SLOWER, nights.LARGER]
+
+
+def test_a_cell_opens_with_its_charts(visit, site):
+    """A click on its name leads there; the chart has the line, the release and the confirmed step, and tells a night."""
+    page = visit(site / "index.html")
+    page.locator("#cells").get_by_role("link", name=nights.SLOWER, exact=True).click()
+    page.wait_for_selector("figure svg path.curve")
+    figure = page.locator("figure", has=page.locator("figcaption", has_text="step time"))
+    assert figure.locator("path.release").count() == 1
+    assert figure.locator("path.step.red.sure").count() == 1
+    assert figure.locator("circle.bad").count() == 1
+    assert "% on 2026-10-11" in figure.locator("svg").get_attribute("aria-label")
+    figure.locator("svg").focus()
+    for _ in range(45 - nights.STEP):
+        page.keyboard.press("ArrowLeft")
+
+    told = figure.locator(".night").inner_text()
+    assert told.startswith(f"2026-10-11 02:17 · {nights.STEP:012x} · ")
+    assert told.endswith(" ms · regressed · transformers 5.22.0 → 5.23.0")
+
+
+def test_the_way_back(visit, site):
+    """A cell's page leads to all cells."""
+    page = visit(site / "cells" / page_of(nights.CALM))
+    page.get_by_role("link", name="all cells").click()
+
+    assert page.title() == "Training performance over time"
+
+
+@pytest.mark.parametrize("name", ["index.html", f"cells/{page_of(nights.SLOWER)}"])
+def test_a_phone_does_not_scroll_sideways(visit, site, name):
+    """At 390 pixels, with everything unfolded."""
+    page = visit(site / name, width=390)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+
+
+@pytest.mark.parametrize("name", ["index.html", f"cells/{page_of(nights.SLOWER)}"])
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), pytest.param(390, "dark", marks=pytest.mark.slow)])
+def test_axe_finds_nothing_serious(visit, site, name, width, scheme):
+    """Contrast, names, roles and order, with everything unfolded."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = visit(site / name, width=width, scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    page.wait_for_timeout(200)
+    found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+
+    assert [(one["id"], one["impact"], [node["html"] for node in one["nodes"][:3]]) for one in found] == []
+
+
+def test_text_of_a_stranger_does_nothing(visit, site):
+    """Its image is not fetched and its script does not run, also not from a chart's data."""
+    for page in (visit(site / "index.html"), visit(site / "cells" / page_of(f"{NASTY}-a-b"))):
+        page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+        page.wait_for_timeout(200)
+
+        assert page.locator("img").count() == 0
+        assert page.get_by_text(NASTY).count() >= 3
