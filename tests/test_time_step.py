@@ -191,7 +191,7 @@ def test_constants_are_physical(generation):
     ],
 )
 def test_the_regime_of_a_prediction(device, stack, nodes, host, wanted):
-    """Rows of the same device and software on one node, or not; waiting for the host, or not. Its interval has the prediction."""
+    """Rows of the same device and software on one node, or not; waiting for the host, or not. Each interval fits."""
     found = regime(CATALOG.get("device", device), stack, nodes, host)
     low, high = interval(1.0, found)
 

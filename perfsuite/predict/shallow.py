@@ -153,7 +153,7 @@ def _estimated(cell: Cell, rank: int, traces: Mapping[int, Trace]) -> Estimate:
     growth = (depth_of(cell.model) - low) / (high - low)
     live = peak_at(growth, phases_of(traces[low]), phases_of(traces[high]))
     # The allocator's losses are a share of what is alive.
-    needed = round(live * many.smallest_bytes / many.allocated_bytes) + sum(many.overhead.values())
+    needed = round(live * many.smallest_bytes / max(1, many.allocated_bytes)) + sum(many.overhead.values())
     assert many.capacity_bytes is not None, cell.id
     return Estimate(
         cell=cell.id,

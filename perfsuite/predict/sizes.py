@@ -27,34 +27,42 @@ def sizes_each(
     result, their prediction.
     """
 
-    def deep(cell: Cell) -> bool:
-        return not (whole or why_not_traced(cell)) and bool(shallow(cell)) and (fresh or not kept(cell))
+    options = {"padded": padded, "counted": False, "fresh": fresh}
 
-    def kept(cell: Cell) -> bool:
-        return is_kept(cell, catalog, padded)
+    def deep(cell: Cell) -> bool:
+        known = not fresh and is_kept(cell, catalog, padded)
+        return not (whole or known or why_not_traced(cell)) and bool(shallow(cell))
+
+    def trace(numbers: Sequence[int]) -> Iterator[tuple[int, Size | Failure]]:
+        chosen = [cells[number] for number in numbers]
+        for index, one in attempt_each(chosen, catalog, processes=processes, tracer=tracer, **options):
+            yield numbers[index], one
 
     estimated = [number for number, cell in enumerate(cells) if deep(cell)]
-    traced = [number for number in range(len(cells)) if number not in estimated]
-    found: dict[int, Estimate] = {}
+    found: dict[int, Size] = {}
+    failed = []
     with Tracer(processes) as tracer:
-        for index, one in estimate_each([cells[number] for number in estimated], catalog, tracer, padded, fresh):
-            if isinstance(one, Estimate):
+        for number, size in trace([number for number in range(len(cells)) if number not in estimated]):
+            if not isinstance(size, Failure):
+                found[number] = size
+            yield number, size
+        chosen = [cells[number] for number in estimated]
+        for index, one in estimate_each(chosen, catalog, tracer, padded, fresh):
+            if isinstance(one, Failure):
+                failed.append(estimated[index])  # a whole trace may say more
+            else:
                 found[estimated[index]] = one
                 yield estimated[index], one
-            else:
-                traced.append(estimated[index])  # a whole trace may say more
-        traced += deciding(found)
-        options = {"padded": padded, "counted": False, "fresh": fresh}
-        for index, size in attempt_each(
-            [cells[number] for number in traced], catalog, processes=processes, tracer=tracer, **options
-        ):
-            yield traced[index], size
+        yield from trace([*failed, *deciding(found)])
 
 
-def deciding(found: Mapping[int, Estimate]) -> list[int]:
-    """The first that fit, and all that are so close to the capacity that only a trace decides."""
+def deciding(found: Mapping[int, Size]) -> list[int]:
+    """The estimated ones of the first that fit, and all that are so close to the capacity that only a trace decides."""
+    estimates = {number: one for number, one in sorted(found.items()) if isinstance(one, Estimate)}
+    fit = [number for number in sorted(found) if found[number].outcome == "fits"][:CONFIRMED]
     close = [
-        number for number, one in found.items() if abs(one.capacity_bytes - one.needed_bytes) < CLOSE * one.needed_bytes
+        number
+        for number, one in estimates.items()
+        if abs(one.capacity_bytes - one.needed_bytes) < CLOSE * one.needed_bytes
     ]
-    fit = [number for number in sorted(found) if found[number].outcome == "fits"]
-    return list(dict.fromkeys((*fit[:CONFIRMED], *close)))
+    return list(dict.fromkeys(number for number in (*fit, *close) if number in estimates))
