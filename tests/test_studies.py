@@ -12,7 +12,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from perfsuite.studies._plot import can_plot
 
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.catalog.registry import Catalog
