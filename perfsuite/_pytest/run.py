@@ -347,7 +347,7 @@ class PerfRun:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.verbose:
             return
-        ahead = f"  ({self.pace})" if self.pace and not reporter.isatty else ""
+        ahead = f"  ({self.pace})" if self.pace and (os.environ.get("CI") or not reporter.isatty) else ""
         if result:
             reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
         elif prediction:
