@@ -53,7 +53,7 @@ class Changed:
         if measurement is None or not measurement.imports:
             return "no record of what it imports"
         record = unpack(measurement.imports)
-        # What a file has begun to import since the record counts too; and what a conftest imports: it may define models.
+        # What a file has begun to import since the record counts too, and what a conftest imports: it may define models
         stale = [path for path, found in record.items() if self.hashes.get(path) != found]
         watched = set(watched)
         mine = {*record, *watched, *reached([*stale, *watched], self._modules, self.root)}
