@@ -180,9 +180,21 @@ def test_a_report_reads_back(report):
 def test_a_torn_report_is_named(report):
     """File and line; nothing is guessed."""
     path = report(FATTER, predicted())
-    path.write_bytes(path.read_bytes()[:-20])
-    with pytest.raises(FileError, match=r"run\.jsonl:2 is not a"):
+    path.write_bytes(path.read_bytes()[20:])
+    with pytest.raises(FileError, match=r"run\.jsonl:1 is not a"):
         codec.read_report(path)
+
+
+def test_a_killed_run_keeps_what_it_had(report, capsys):
+    """A line that is cut off is the last that a killed run wrote: the others are shown, and the run is red."""
+    path = report(result(), predicted())
+    path.write_bytes(path.read_bytes()[:-20])
+
+    assert main(["summary", str(path)]) == 1
+    told = capsys.readouterr()
+    assert "run ended with `killed`" in told.out
+    assert "measured cells: 1<" in told.out
+    assert told.err == f"perfsuite: {path} ends in the middle of a line: its run was killed.\n"
 
 
 def test_the_command_prints_and_fails(report, capsys):

@@ -53,22 +53,23 @@ def test_explain_begins_with_what_one_expects(capsys):
 
 
 def test_the_timeline_marks_the_peak(tmp_path, capsys):
-    """--timeline draws a page that needs no network."""
-    main([*TINY, "--timeline", str(tmp_path / "step.html")])
+    """--html draws the step, whose highest point is the peak of the table."""
+    main([*TINY, "--html", str(tmp_path / "step.html")])
     page = (tmp_path / "step.html").read_text()
+    peak = re.search(r"live tensors +([\d.]+ MiB)", capsys.readouterr().out)[1]
 
-    assert "peak " in page and "predicted live tensors" in page
+    assert f"Predicted live tensors over a step, rank 0: at most {peak}" in page
 
 
 @pytest.mark.slow
 def test_a_sweep_is_a_table_and_bars(tmp_path, capsys):
-    """--sweep batch doubles the micro-batch from the model's own on; --plot draws what each needs."""
-    status = main([*TINY, "--sweep", "batch", "--plot", str(tmp_path / "sweep.html")])
+    """--sweep batch doubles the micro-batch from the model's own on; --html draws what each needs."""
+    status = main([*TINY, "--sweep", "batch", "--html", str(tmp_path / "sweep.html")])
     printed, page = capsys.readouterr().out, (tmp_path / "sweep.html").read_text()
 
     assert status == 0
     assert [line.split()[0] for line in printed.splitlines() if "█" in line] == ["b2", "b4", "b8", "b16", "b32", "b64"]
-    assert "by batch: predicted, not measured" in page and "b64" in page
+    assert "6 of 6 fit by batch, from b2 to b64." in page and ">b64</text>" in page
 
 
 @pytest.mark.slow
@@ -102,10 +103,9 @@ def test_offload_is_shown_apart(capsys):
         (["memory", "gpt2_tinny"], "Did you mean 'gpt2_tiny'?"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "-b", "4"], "a whole cell's id"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),
-        ([*TINY, "--sweep", "batch", "--timeline", "x.html"], "--plot draws a sweep"),
-        ([*TINY, "--plot", "x.html"], "add --sweep"),
-        ([*TINY, "--timeline", "step.png"], "--timeline names step.png: it must be a file *.html"),
-        ([*TINY, "--timeline", "no/where.html"], "in an existing folder"),
+        ([*TINY, "--sweep", "batch", "--explain"], "--explain is for one cell"),
+        ([*TINY, "--html", "step.png"], "--html names step.png: it must be a file *.html"),
+        ([*TINY, "--html", "no/where.html"], "in an existing folder"),
         ([*TINY, "-b", "1000000000"], "A forward of 64,000,000,000 tokens exceeds every device"),
         (["memory", "gpt2-tiny", "--hardware", "rtx3090_x1"], "Did you mean 'gpt2_tiny'?"),
         (["memory", "gpt2_tiny", "--hardware", "rtx3090_x0"], "needs a number of ranks of 1 or more"),

@@ -22,7 +22,6 @@ from perfsuite.records import codec
 from perfsuite.records.measurement import Machine, Measurement
 from perfsuite.studies._cells import Bench, Workbench, plan
 from perfsuite.studies._code import _digest as digests
-from perfsuite.studies._plot import can_plot
 from perfsuite.studies._report import StudyReport, answers
 from perfsuite.studies._rows import Length, Results, Row, apart, ratio, time_to_train
 from perfsuite.studies._run import Order, run_study
@@ -129,13 +128,13 @@ def test_ratios_are_to_the_reference(fake, catalog, tmp_path):
 
 
 def test_the_answer_is_computed(fake, catalog, tmp_path, capsys):
-    """The sentence has the ratio of the numbers, on the terminal, in the JSON and in the picture."""
-    run_study(STUDY, order(tmp_path), catalog)
+    """The sentence has the ratio of the numbers, on the terminal, in the JSON and on the page."""
+    run_study(STUDY, order(tmp_path, html=tmp_path / "fake.html"), catalog)
     report = json.loads((tmp_path / "fake.json").read_text())
 
     assert re.fullmatch(r"double has 2\.00× \(1\.\d\d–2\.\d\d\) the step time of plain\.", report["answers"][0])
     assert f"• {report['answers'][0]}" in capsys.readouterr().out
-    assert not can_plot() or report["answers"][0] in (tmp_path / "fake.html").read_text()
+    assert report["answers"][0] in (tmp_path / "fake.html").read_text()
 
 
 def test_the_time_to_train_is_the_sum_of_the_steps(fake, catalog, tmp_path):
@@ -147,15 +146,15 @@ def test_the_time_to_train_is_the_sum_of_the_steps(fake, catalog, tmp_path):
     assert 0 < float(row["train_uncertainty_seconds"]) < 110
 
 
-def test_without_plotly(fake, catalog, tmp_path, capsys, monkeypatch):
-    """Everything but the picture is written, an old picture is removed, and it is said before the first cell."""
-    (tmp_path / "fake.html").write_text("old")
-    monkeypatch.setattr("perfsuite.studies._run.can_plot", lambda: False)
-    run_study(STUDY, order(tmp_path), catalog)
-    printed = capsys.readouterr().out
+def test_the_page_draws_every_row(fake, catalog, tmp_path):
+    """Bars of memory and step time; a cell that is out of memory has no bar, but its outcome."""
+    page = tmp_path / "page.html"
+    run_study(STUDY, order(tmp_path, html=page), catalog)
+    text = page.read_text()
 
-    assert printed.index("plotly is not installed") < printed.index("[1/")
-    assert {path.name for path in tmp_path.iterdir()} == {"cells", "fake.json", "fake.csv"}
+    assert {path.name for path in tmp_path.iterdir()} == {"cells", "fake.json", "fake.csv", "page.html"}
+    assert text.count("<figure>") == 2 and text.count(">oom</text>") == 2 and text.count('class="bar') == 2 * 2
+    assert "[1] Rank 0: too full" in text
 
 
 def test_what_is_kept_is_not_measured_again(fake, catalog, tmp_path):
@@ -396,7 +395,7 @@ STUDIES = (
 
 
 def test_a_real_study(tmp_path):
-    """A study of the user's own, in one file, trains, answers, and leaves finite numbers and a picture."""
+    """A study of the user's own, in one file, trains, answers, and leaves finite numbers."""
     (tmp_path / "studies").mkdir()
     (tmp_path / "studies" / "own.py").write_text(OWN)
     mine = Catalog((tmp_path,))
@@ -412,4 +411,3 @@ def test_a_real_study(tmp_path):
     assert [row.outcome for row in rows] == ["fits", "fits"]
     assert all(row["train_seconds"] > 0 and row["train_steps"] > 1 for row in report.rows)
     assert re.fullmatch(r"bf16 has \d\.\d\d× the p of plain\.", report.answers[0])
-    assert (tmp_path / "out" / "own.html").exists() == can_plot()

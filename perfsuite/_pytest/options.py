@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,16 +16,18 @@ from perfsuite.gate.judge import NEED_A_REASON
 from perfsuite.gate.noise import LAUNCHES
 from perfsuite.measure.choice import parse_shard
 from perfsuite.measure.runner import Settings, check_settings
+from perfsuite.page.document import check_html
 from perfsuite.paths import check_output
 from perfsuite.units import parse_bytes, parse_duration
 
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """``update`` is the consent to change baselines, None for none; ``report`` the file for results. ``tolerance`` is
-    None for that of the hardware's class. ``against`` names the environment that cells are compared with instead of
-    their baselines. ``changed`` is a git revision, ``shard`` a number and how many there are, ``budget`` are seconds,
-    and ``history`` the earlier reports. ``fail_open`` makes a cell fail if its time cannot be decided.
+    """``update`` is the consent to change baselines, None for none; ``report`` and ``html`` are the files for results.
+    ``tolerance`` is None for that of the hardware's class. ``against`` names the environment that cells are compared
+    with instead of their baselines. ``changed`` is a git revision, ``shard`` a number and how many there are,
+    ``budget`` are seconds, and ``history`` the earlier reports. ``fail_open`` makes a cell fail if its time cannot be
+    decided.
     """
 
     settings: Settings
@@ -38,6 +41,7 @@ class Options:
     fail_open: bool
     launches: int
     report: Path | None
+    html: Path | None
     update: str | None
     reason: str
     launcher: str
@@ -57,7 +61,8 @@ class Options:
             history=_history(config),
             fail_open=_one_of(config, "open", ("pass", "fail")) == "fail",
             launches=LAUNCHES if launches is None else launches,
-            report=_report(config),
+            report=_output(config, "report", check_output),
+            html=_output(config, "html", check_html),
             update=config.getoption("--perf-update"),
             launcher=_one_of(config, "launcher", LAUNCHERS),
             reason=" ".join(config.getoption("--perf-reason").split()),
@@ -120,8 +125,9 @@ def _history(config: pytest.Config) -> list[Path]:
     return sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
 
 
-def _report(config: pytest.Config) -> Path | None:
-    name = setting(config, "report")
+def _output(config: pytest.Config, option: str, check: Callable[[str, Path | None], None]) -> Path | None:
+    """The file of the setting. Raises UsageError if it cannot be written."""
+    name = setting(config, option)
     path = Path(config.invocation_params.dir, name) if name else None
-    check_output("--perf-report", path)
+    check(f"--perf-{option}", path)
     return path

@@ -19,6 +19,7 @@ from perfsuite._pytest.cells import catalog_of, cell_of
 from perfsuite._pytest.choosing import choose
 from perfsuite._pytest.clock import give_clock, leave_out_table, replay
 from perfsuite._pytest.options import Options
+from perfsuite._pytest.reports import Reports
 from perfsuite._pytest.results import attach, leave, measured, predicted, without_measurement
 from perfsuite._pytest.settings import FIXTURE
 from perfsuite._pytest.terminal import Pace, width_of, write, write_summary
@@ -38,7 +39,6 @@ from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted
 from perfsuite.measure.past import History, read_history
 from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
-from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.live import LiveLine
@@ -118,7 +118,7 @@ class PerfRun:
         self.skipped: Counter[str] = Counter()
         self.cells = 1  # in this run: the error rates are for all of them together
         self.left_out: list[str] = []  # cells' tests that were deselected
-        self.unwritten = ""  # why the report was not written
+        self.ended = 0  # tests of cells
         self.history = History()
         self.pace = Pace({})
         self.notes: list[str] = []  # what was not chosen, and why
@@ -135,6 +135,11 @@ class PerfRun:
     def metrics(self) -> list[Metric]:
         """Those of every process."""
         return list(self.catalog.all("metric").values())
+
+    @functools.cached_property
+    def reports(self) -> Reports:
+        """The files of the results, written as they come."""
+        return Reports(self.options.report, self.options.html, lambda: self.catalog.all("metric").values())
 
     @functools.cached_property
     def gatekeeper(self) -> Gatekeeper | Against:
@@ -339,11 +344,14 @@ class PerfRun:
             return
         if report.skipped and isinstance(report.longrepr, tuple):
             self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
+        self.ended += report.when == "teardown"
         result, prediction = measured(report), predicted(report)
         if result or prediction or report.when == "teardown":
             self.pace.done(report.nodeid)
         self.results += [result] if result else []
         self.predicted += [prediction] if prediction else []
+        if one := result or prediction:
+            self.reports.add(one, self.cells - self.ended - 1)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.verbose:
             return
@@ -362,8 +370,8 @@ class PerfRun:
         if self.config.pluginmanager.hasplugin("dsession"):
             for note in self.notes:
                 terminalreporter.write_line(note)
-        if self.unwritten:
-            terminalreporter.write_line(self.unwritten, red=True)
+        if self.reports.unwritten:
+            terminalreporter.write_line(self.reports.unwritten, red=True)
         if self.results or self.predicted or self.skipped:
             terminalreporter.section("training performance")
         elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword and not self.emptied:
@@ -388,21 +396,17 @@ class PerfRun:
         return list(dict.fromkeys(names))
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End the rank servers; write the report completely or not at all. If nothing ran, the last report stays."""
+        """End the rank servers, and finish the reports."""
         self.live.clear()
         if self.emptied and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.OK  # that there is nothing to run is an answer
-        if _is_worker(self.config):
-            self.config.workeroutput[CHOSEN] = self.notes, self.emptied  # type: ignore[attr-defined]
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
-        lines = b"".join(codec.encode_line(one).encode() + b"\n" for one in [*self.results, *self.predicted])
-        if not self.options.report or not lines or _is_worker(self.config):
+        if _is_worker(self.config):
+            self.config.workeroutput[CHOSEN] = self.notes, self.emptied  # type: ignore[attr-defined]
             return
-        try:
-            codec.write_bytes(self.options.report, lines)
-        except OSError as error:
-            self.unwritten = f"perfsuite: the report {self.options.report} cannot be written: {error.strerror}."
+        self.reports.finish(self.cells - self.ended)
+        if self.reports.unwritten:
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 

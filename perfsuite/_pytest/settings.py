@@ -18,6 +18,7 @@ SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("warmup", int, "Warm-up steps before the timed steps (5)."),
     ("capacity", str, "Memory that each rank's tensors may occupy, e.g. 24GiB; exceeding it is an out-of-memory."),
     ("report", str, "File for the results, one line of JSON each."),
+    ("html", str, "File for the results as a page for a browser."),
     ("snapshots", str, "Folder for the CUDA memory snapshots of red cells."),
     ("kernels", str, "Instruction sets of a CPU's kernels: portable (the same on every x86-64 machine) or native."),
     ("time_tolerance", float, "Smallest relative slow-down that must be detected (0.03 on CPUs, 0.02 elsewhere)."),

@@ -15,6 +15,7 @@ from perfsuite.gate.store import Store
 from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.kernels import CHOICES, PORTABLE, kernels_key
 from perfsuite.measure.runner import Settings, check_settings
+from perfsuite.page.document import OPTION, Document, check_html, write
 from perfsuite.studies._rows import Length
 from perfsuite.units import parse_bytes
 
@@ -34,6 +35,25 @@ def catalog_of(arguments: argparse.Namespace) -> Catalog:
         if not folder.is_dir():
             raise UsageError(f"{named} names {folder}, which is not a folder.")
     return Catalog(tuple(folder.absolute() for folder in folders))
+
+
+def add_html(parser: argparse.ArgumentParser) -> None:
+    """``--html``."""
+    parser.add_argument(OPTION, type=Path, metavar="FILE.html", help="Write a page for a browser too.")
+
+
+def html_of(arguments: argparse.Namespace) -> Path | None:
+    """The file of ``--html``. Raises UsageError for one that cannot be written, before any work."""
+    check_html(OPTION, arguments.html)
+    path: Path | None = arguments.html
+    return path
+
+
+def write_html(path: Path | None, document: Document) -> None:
+    """Write the page, if there is to be one, and say so."""
+    if path is not None:
+        write(path, document)
+        print(f"\n{path} is written: open it in a browser.")
 
 
 def add_baselines(parser: argparse.ArgumentParser) -> None:

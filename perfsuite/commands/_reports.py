@@ -1,6 +1,7 @@
 """Reports on the command line, also those of strangers."""
 
 import re
+import sys
 from pathlib import Path
 
 from perfsuite.errors import FileError
@@ -22,6 +23,8 @@ def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
 def read_run(report: Path) -> tuple[list[Result], list[PredictedResult]]:
     """The measured and the predicted cells of a report of pytest. Raises FileError if a name is no cell's."""
     measured, predicted = codec.read_report(report)
+    if codec.is_cut(report):
+        print(f"perfsuite: {report} ends in the middle of a line: its run was killed.", file=sys.stderr)
     for name in [*(one.measurement.cell for one in measured), *(one.prediction.cell for one in predicted)]:
         if not _CELL.fullmatch(name):  # the model may be in a conftest that is not here, but the form must be right
             raise FileError(f"{report} has a cell named {name[:80]!r}: write model-strategy-hardware.")

@@ -12,7 +12,7 @@ from pathlib import Path
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cell import make_cell, parse_cell
-from perfsuite.commands._base import add_catalog, add_settings, catalog_of, settings_of
+from perfsuite.commands._base import add_catalog, add_html, add_settings, catalog_of, html_of, settings_of
 from perfsuite.commands._cells import add_cells, cells_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
@@ -20,6 +20,8 @@ from perfsuite.gate.paired import LOOKS, MOST_PAIRS
 from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.launch.machine import refuse_emulated, why_absent
 from perfsuite.measure.ab import Experiment, Side, kind_of, sides
+from perfsuite.page.comparisons import comparisons_page
+from perfsuite.page.document import write
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -56,6 +58,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
     parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, including raw samples, as JSON.")
     add_settings(parser, steps=20, warmup=3)
+    add_html(parser)
     add_catalog(parser)
 
 
@@ -84,6 +87,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.tolerance is not None and not 0 < arguments.tolerance < 1:
         raise UsageError(f"--tolerance must be above 0 and below 1, 0.02 for 2 %, not {arguments.tolerance}.")
     check_output("--report", arguments.report)
+    page = html_of(arguments)
     cells = _cells(arguments, catalog)
     hardware = [parse_cell(cell, catalog).hardware for cell in cells]
     if absent := next(filter(None, (why_absent(one, catalog) for one in hardware)), ""):
@@ -111,6 +115,8 @@ def run(arguments: argparse.Namespace) -> int:
                     comparisons=found,
                 )
                 codec.write(arguments.report, report)
+            if page:
+                write(page, comparisons_page(arguments.a, arguments.b, found, catalog.all("metric").values()))
     counts = Counter(one.verdict.status for one in found)
     told = ", ".join(f"{count} {status}" for status, count in counts.items())
     print(f"\n{len(found)} {'cell' if len(found) == 1 else 'cells'}: {told}")

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware, make_cell, parse_hardware
-from perfsuite.commands._base import add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of, write_html
 from perfsuite.commands.memory import add_workload, predict_each, workload_of
 from perfsuite.errors import Refused, UsageError
+from perfsuite.page.predictions import cells_page
 from perfsuite.predict.time.cells import time_of
 from perfsuite.records.prediction import PredictedTime, Prediction
 from perfsuite.report.memory import headroom
@@ -66,6 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--strategy", nargs="+", default=STRATEGIES, metavar="S", help=text)
     add_workload(parser)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
+    add_html(parser)
     add_catalog(parser)
 
 
@@ -73,7 +75,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Rank the strategies: those that fit first, the fastest of them on top, then those without a predicted time by the
     bytes that are left. Exit code 1 if none fits or one failed.
     """
-    catalog = catalog_of(arguments)
+    page, catalog = html_of(arguments), catalog_of(arguments)
     model = catalog.get("model", arguments.model)
     hardware = parse_hardware(arguments.hardware, catalog)
     if hardware.device is None:
@@ -100,7 +102,12 @@ def run(arguments: argparse.Namespace) -> int:
         if one.outcome == "unsupported":
             print(f"{one.cell} is not predicted: {one.reason}")
     print("".join(f"{reason}\n" for reason in refused), end="")
-    return 0 if any(one.outcome == "fits" for one in ranked) and not failed else 1
+    fitting = sum(one.outcome == "fits" for one in ranked)
+    verdict = f"{fitting} of {len(ranked)} strategies fit {model.name} on {hardware.name}."
+    write_html(
+        page, cells_page(f"{model.name} on {hardware.name}", verdict, [one.cell for one in ranked], ranked, table)
+    )
+    return 0 if fitting and not failed else 1
 
 
 def rank(found: Sequence[Prediction], times: Mapping[str, PredictedTime]) -> list[Prediction]:

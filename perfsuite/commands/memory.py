@@ -8,12 +8,11 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_cell, parse_cell, parse_hardware, taken, why_too_long
-from perfsuite.commands._base import add_catalog, catalog_of, with_lengths
+from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of, with_lengths, write_html
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
-from perfsuite.paths import check_output
+from perfsuite.page.predictions import cells_page, memory_page
 from perfsuite.predict.memory import attempt_each, predict, unsupported
-from perfsuite.predict.timeline import draw, draw_sweep
 from perfsuite.records.prediction import Prediction
 from perfsuite.report.memory import bar, explain, largest, parts, ranking
 from perfsuite.report.tables import print_table
@@ -74,9 +73,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hardware", metavar="H", help="Device and ranks, e.g. rtx3090_x2 (cpu_x1).")
     add_workload(parser)
     parser.add_argument("--explain", action="store_true", help="Explain the figure, from the usual estimate by hand.")
-    parser.add_argument("--timeline", type=Path, metavar="FILE.html", help="Draw live memory over a step.")
     parser.add_argument("--sweep", choices=("batch", "seq"), help="Predict the cell for several of these.")
-    parser.add_argument("--plot", type=Path, metavar="FILE.html", help="Draw the sweep: needed memory, by category.")
+    add_html(parser)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
     add_catalog(parser)
 
@@ -85,9 +83,10 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the prediction. Exit code 1 if it does not fit or cannot be predicted."""
     catalog = catalog_of(arguments)
     _check_options(arguments)
+    page = html_of(arguments)
     cell = cell_of(arguments, catalog)
     if arguments.sweep:
-        return _sweep(cell, arguments, catalog)
+        return _sweep(cell, arguments, catalog, page)
     (prediction,) = predict([cell], catalog, padded=not arguments.unpadded, fresh=arguments.fresh)
     if prediction.outcome == "unsupported":
         raise Refused(f"{cell.id} cannot be predicted: {prediction.reason}")
@@ -100,12 +99,11 @@ def run(arguments: argparse.Namespace) -> int:
     print("\n".join(bar(prediction)))
     print()
     print_table(largest(prediction))
+    told = explain(prediction, cell.model.parameters)
     if arguments.explain:
         print()
-        print("\n".join(explain(prediction, cell.model.parameters)))
-    if arguments.timeline:
-        draw(prediction, arguments.timeline)
-        print(f"\n{arguments.timeline} is drawn.")
+        print("\n".join(told))
+    write_html(page, memory_page(prediction, told))
     return 0 if prediction.outcome == "fits" else 1
 
 
@@ -116,12 +114,8 @@ def _check_options(arguments: argparse.Namespace) -> None:
         raise UsageError(
             f"{arguments.model} is a whole cell's id, which includes strategy, hardware and workload (-b4-s512)."
         )
-    if arguments.sweep and (arguments.timeline or arguments.explain):
-        raise UsageError("--timeline and --explain are for one cell, --sweep is for several; --plot draws a sweep.")
-    check_output("--timeline", arguments.timeline, ".html")
-    check_output("--plot", arguments.plot, ".html")
-    if arguments.plot and not arguments.sweep:
-        raise UsageError("--plot draws a sweep: add --sweep batch or seq. --timeline draws one cell.")
+    if arguments.sweep and arguments.explain:
+        raise UsageError("--explain is for one cell, --sweep is for several.")
 
 
 def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
@@ -136,12 +130,13 @@ def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
     return dataclasses.replace(cell, workload=workload_of(arguments, cell.model))
 
 
-def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
+def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog, page: Path | None) -> int:
     cells, names = _variants(cell, arguments)
     found, failed = predict_each(cells, arguments, catalog)
     print(f"{cell.id} by {arguments.sweep}: predicted, not measured")
     print()
-    print_table(ranking(found, names))
+    table = ranking(found, names)
+    print_table(table)
     if arguments.sweep == "seq" and len(cells) < DOUBLINGS:
         print(f"\n{cell.model.name} has learned {cell.model.positions:,} positions, so no sequence can be longer.")
     print()
@@ -152,9 +147,9 @@ def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog) -> int:
             print(
                 f"{name:{width}}  {'█' * max(1, round(BAR * one.needed_bytes / most))} {show_bytes(one.needed_bytes)}"
             )
-    if arguments.plot:
-        draw_sweep(f"{cell.id} by {arguments.sweep}", names, found, arguments.plot)
-        print(f"\n{arguments.plot} is drawn.")
+    fitting = sum(one.outcome == "fits" for one in found)
+    verdict = f"{fitting} of {len(found)} fit by {arguments.sweep}, from {names[0]} to {names[-1]}."
+    write_html(page, cells_page(f"{cell.id} by {arguments.sweep}", verdict, names, found, table))
     return int(failed)
 
 

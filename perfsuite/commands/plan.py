@@ -8,8 +8,9 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware, parse_hardware
-from perfsuite.commands._base import add_catalog, catalog_of, check_counts, with_lengths
+from perfsuite.commands._base import add_catalog, add_html, catalog_of, check_counts, html_of, with_lengths, write_html
 from perfsuite.errors import Refused, UsageError
+from perfsuite.page.predictions import plan_page
 from perfsuite.paths import check_output
 from perfsuite.predict.plan.answer import Wish, plan, spans_of_best
 from perfsuite.predict.time import fitted
@@ -44,6 +45,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = "Write the best layout's step for Perfetto to this file."
     parser.add_argument("--trace", type=Path, metavar="FILE.json", help=text)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the plan to this file too.")
+    add_html(parser)
     add_catalog(parser)
 
 
@@ -52,6 +54,7 @@ def run(arguments: argparse.Namespace) -> int:
     catalog = catalog_of(arguments)
     check_output("--json", arguments.json, ".json")
     check_output("--trace", arguments.trace, ".json")
+    page = html_of(arguments)
     model = catalog.get("model", arguments.model)
     hardware = parse_hardware(arguments.hardware, catalog)
     wish = wish_of(arguments)
@@ -76,6 +79,7 @@ def run(arguments: argparse.Namespace) -> int:
         title = f"{chosen.model} on {chosen.hardware}, {chosen.layouts[0].layout}: predicted, not measured"
         write_trace(arguments.trace, title, found_spans)
         print(f"\n{arguments.trace} is written: open it in https://ui.perfetto.dev.")
+    write_html(page, plan_page(chosen, found))
     late = arguments.deadline is not None and not _in_time(chosen, parse_days(arguments.deadline))
     return 0 if chosen.layouts and not late else 1
 

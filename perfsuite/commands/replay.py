@@ -4,16 +4,19 @@ Exit code 1 if one is missed, caught falsely or fails.
 """
 
 import argparse
+import dataclasses
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
+from rich.table import Table as TextTable
 from rich.text import Text
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.commands._base import add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of, write_html
 from perfsuite.launch.machine import refuse_emulated
 from perfsuite.measure.runner import Watch
+from perfsuite.page.document import Command, Document, Section, Table, Tone
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
@@ -36,6 +39,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--list", action="store_true", help="Say which there are and what is known, and run nothing.")
     parser.add_argument("--fresh", action="store_true", help="Run them again, whatever the file has.")
     parser.add_argument("--file", type=Path, default=FILE, metavar="JSONL", help=_FILE)
+    add_html(parser)
     add_catalog(parser)
 
 
@@ -47,6 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
     refuse_emulated("perfsuite replay")
     catalog, chosen = catalog_of(arguments), named(arguments.names)
     check_output("--file", arguments.file)
+    page = html_of(arguments)
     records = load(arguments.file)
     if not arguments.list:
         with closing(LiveLine(SETTINGS.all_steps_of)) as live:
@@ -54,6 +59,7 @@ def run(arguments: argparse.Namespace) -> int:
         codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
     outcomes = {one.name: outcome_of(one, records) for one in chosen}
     _print(chosen, outcomes)
+    write_html(page, replay_page(chosen, outcomes))
     return 1 if any(outcome.state in BAD for outcome in outcomes.values()) else 0
 
 
@@ -80,12 +86,47 @@ def replay(
     return records
 
 
+def replay_page(chosen: list[Regression], outcomes: dict[str, Outcome]) -> Document:
+    """The page: what is not caught first, each with its source and the commands that repeat it."""
+    order = sorted(chosen, key=lambda one: outcomes[one.name].state not in BAD)
+    sections = [Section(heading="All", tables=[dataclasses.replace(Table.of(_table(chosen, outcomes)), name="all")])]
+    for one in order:
+        outcome = outcomes[one.name]
+        tone: Tone = "red" if outcome.state in BAD else "green" if outcome.state == "caught" else "muted"
+        moved = outcome.moved
+        told = [f"{moved.title} {moved.old} → {moved.new} ({moved.change})."] if moved else []
+        told += [outcome.reason] if outcome.reason else []
+        sections.append(
+            Section(
+                heading=one.name,
+                sentences=[one.saw, *told, f"Source: {one.source}."],
+                commands=[Command(what="run it again", text=one.command(pair)) for pair in one.comparisons],
+                badges=[(outcome.state, tone)],
+                tone=tone,
+                card=True,
+                folded=outcome.state not in BAD,
+            )
+        )
+    bad = any(outcomes[one.name].state in BAD for one in chosen)
+    return Document(
+        title="Real regressions, replayed",
+        verdict=summary(list(outcomes.values())),
+        tone="red" if bad else "green",
+        kind="measured",
+        sections=sections,
+    )
+
+
 def _print(chosen: list[Regression], outcomes: dict[str, Outcome]) -> None:
+    print_table(_table(chosen, outcomes))
+    print(summary(list(outcomes.values())))
+
+
+def _table(chosen: list[Regression], outcomes: dict[str, Outcome]) -> TextTable:
     shown = bare_table("regression", "good", "bad", "caught", "by", "good neighbours")
     for one in chosen:
         outcome = outcomes[one.name]
         moved = outcome.moved
         by = f"{moved.title} {moved.change}" if moved else outcome.reason
         shown.add_row(*map(Text, (one.name, one.good, one.bad, SYMBOLS[outcome.state], by, QUIET[outcome.quiet])))
-    print_table(shown)
-    print(summary(list(outcomes.values())))
+    return shown

@@ -4,6 +4,7 @@ Each exact fault must be caught every time. Faults in time are counted: k of n t
 """
 
 import argparse
+import dataclasses
 import sys
 import time
 from contextlib import closing
@@ -12,9 +13,13 @@ from pathlib import Path
 from rich.table import Table
 from rich.text import Text
 
-from perfsuite.commands._base import add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of, write_html
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import refuse_emulated
+from perfsuite.page.axes import Quantity
+from perfsuite.page.charts import Bar, bars
+from perfsuite.page.document import Document, Section
+from perfsuite.page.document import Table as PageTable
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
@@ -24,6 +29,7 @@ from perfsuite.selftest.cases import CASES, Case
 from perfsuite.selftest.proof import SETTINGS, Bench, chosen, prove_all
 from perfsuite.selftest.rows import Row
 from perfsuite.selftest.trials import TIME_FAULTS, TimeFault
+from perfsuite.units import show_ratio
 from perfsuite.wire.record import Record
 
 HELP = "Inject faults, and show that the gate detects them."
@@ -45,6 +51,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--all", action="store_true", help="Every fault, not only the quick ones; so does -k.")
     parser.add_argument("--list", action="store_true", help="List the faults, and measure nothing.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the rows to this file too.")
+    add_html(parser)
     add_catalog(parser)
 
 
@@ -64,10 +71,12 @@ def run(arguments: argparse.Namespace) -> int:
     if not (arguments.all or arguments.k):
         cases = [case for case in cases if case.quick]
     check_output("--json", arguments.json)
+    page = html_of(arguments)
     begin, catalog = time.monotonic(), catalog_of(arguments)
     with closing(LiveLine(SETTINGS.all_steps_of)) as live, closing(Bench(catalog, live.show)) as bench:
         rows = list(prove_all(cases, bench))
     print_table(table(rows))
+    write_html(page, selftest_page(rows))
     if arguments.json:
         codec.write(arguments.json, Report(date=timestamp(), rows=rows))
     return tell(rows, time.monotonic() - begin)
@@ -87,6 +96,37 @@ def tell(rows: list[Row], seconds: float) -> int:
         text = f"{row.cell} {what}. The verdict was {row.status}: {row.said} Expected {row.expected}"
         print(f"perfsuite: {text}", file=sys.stderr)
     return 1 if wrong else 0
+
+
+def selftest_page(rows: list[Row]) -> Document:
+    """The page: what passed although it must not, then every fault; shares of trials with their intervals."""
+    exact = [row for row in rows if row.kind not in ("control", "time")]
+    wrong = [row for row in rows if not row.caught]
+    trials = [
+        Bar(
+            label=f"{row.name}, {row.where}",
+            value=row.red / row.trials,
+            low=row.low,
+            high=row.high,
+            text=f"{row.red} of {row.trials}",
+        )
+        for row in rows
+        if row.trials
+    ]
+    sections = [Section(heading="Not as expected", tables=[PageTable.of(table(wrong))])] if wrong else []
+    if trials:
+        chart = bars("Trials that found a slow-down, and the interval of 95 %", trials, Quantity("share", show_ratio))
+        sections.append(Section(heading="Faults in time", charts=[chart]))
+    sections.append(
+        Section(heading="Every fault", tables=[dataclasses.replace(PageTable.of(table(rows)), name="faults")])
+    )
+    return Document(
+        title="Selftest: faults that the gate must find",
+        verdict=f"{sum(row.caught for row in exact)} of {len(exact)} exact faults are caught for the right reason.",
+        tone="red" if wrong else "green",
+        kind="measured",
+        sections=sections,
+    )
 
 
 def table(rows: list[Row]) -> Table:

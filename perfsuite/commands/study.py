@@ -6,10 +6,12 @@ from pathlib import Path
 
 from perfsuite.commands._base import (
     add_catalog,
+    add_html,
     add_length,
     add_settings,
     catalog_of,
     check_counts,
+    html_of,
     length_of,
     settings_of,
 )
@@ -36,6 +38,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"Trainings of each cell ({ROUNDS}).")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="Folder for the results (perf-studies/NAME).")
     parser.add_argument("--fresh", action="store_true", help="Measure everything, even if earlier results are kept.")
+    add_html(parser)
     add_catalog(parser)
 
 
@@ -58,6 +61,7 @@ def run(arguments: argparse.Namespace) -> int:
         folder=arguments.out or Path("perf-studies", study.name),
         rounds=arguments.rounds,
         fresh=arguments.fresh,
+        html=html_of(arguments),
     )
     failure = first_failure(run_study(study, order, catalog))
     if failure:

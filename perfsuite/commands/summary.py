@@ -5,11 +5,14 @@ import itertools
 import sys
 from pathlib import Path
 
-from perfsuite.commands._base import add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of
 from perfsuite.commands._reports import files_of, read_run
+from perfsuite.page.run import write_run
+from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.markdown import SUCCESS, passes, render_brief, render_markdown
 
+KILLED = "killed"
 HELP = "The verdicts of reports as Markdown; red ones fail."
 
 
@@ -20,21 +23,29 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red, whatever the reports say."
     parser.add_argument("--conclusion", default=SUCCESS, metavar="WORD", help=text)
     parser.add_argument("--brief", action="store_true", help="At most 20 lines: what is red, and by how much.")
+    add_html(parser)
     add_catalog(parser)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Print it; 1 if the run failed, a cell is red or was not compared, or there is none."""
+    page = html_of(arguments)
     catalog = catalog_of(arguments)
     measured: list[Result] = []
     predicted: list[PredictedResult] = []
+    conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
+        if conclusion == SUCCESS and codec.is_cut(report):
+            conclusion = KILLED
         here, not_here = read_run(report)
         measured += here
         predicted += not_here
+    metrics = catalog.all("metric").values()
+    if page:
+        write_run(page, [*measured, *predicted], metrics)
     if arguments.brief:
-        text = render_brief(measured, predicted, arguments.conclusion)
+        text = render_brief(measured, predicted, conclusion)
     else:
-        text = render_markdown(measured, predicted, catalog.all("metric").values(), arguments.conclusion)
+        text = render_markdown(measured, predicted, metrics, conclusion)
     sys.stdout.write(text)
-    return 0 if passes(measured, predicted, arguments.conclusion) else 1
+    return 0 if passes(measured, predicted, conclusion) else 1

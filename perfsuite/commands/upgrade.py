@@ -18,13 +18,16 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.commands._base import (
     add_catalog,
+    add_html,
     add_kernels,
     add_select,
     add_tolerance,
     catalog_of,
     given,
+    html_of,
     kernels_of,
     tolerance_of,
+    write_html,
 )
 from perfsuite.commands._cells import collect, selected
 from perfsuite.errors import UsageError
@@ -40,6 +43,7 @@ from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_cost, show_ratio
 from perfsuite.upgrade.effects import ALONE, OUTCOME, Finding, Kept
 from perfsuite.upgrade.outcome import UpgradeReport, attempts, judge
+from perfsuite.upgrade.page import upgrade_page
 from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
 from perfsuite.upgrade.trying import Bench
 
@@ -63,6 +67,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the result to this file too.")
     add_tolerance(parser)
     add_kernels(parser)
+    add_html(parser)
     add_catalog(parser)
 
 
@@ -80,6 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
     if not 0 <= arguments.minutes < float("inf"):
         raise UsageError(f"--minutes must be 0 or more, not {arguments.minutes}.")
     check_output("--json", arguments.json)
+    page = html_of(arguments)
     begin, collected = time.monotonic(), collect()
     catalog = Catalog(catalog_of(arguments).folders, collected.models)
     cells = selected(arguments.expression, catalog, collected)
@@ -102,7 +108,9 @@ def run(arguments: argparse.Namespace) -> int:
         report = judge(bench, cells, arguments.minutes * 60)
     if arguments.json:
         codec.write(arguments.json, report)
-    _print(report, bench, arguments, {one.name for one in collected.models})
+    own = {one.name for one in collected.models}
+    _print(report, bench, arguments, own)
+    write_html(page, upgrade_page(report, _next(report.findings, bench, arguments, own)[0]))
     print(f"{_count(len(cells))}, {report.launches} new launches, {show_cost(time.monotonic() - begin)}")
     return 1 if report.is_worse or len(report.failed) == len(cells) else 0
 
@@ -157,7 +165,11 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
         print_table(_table(shown, len(report.cells)))
         for number, one in enumerate(shown, 1):
             _print_details(number, one, arguments.all)
-        _print_next(shown, bench, arguments, own)
+        commands, halves = _next(shown, bench, arguments, own)
+        for text, numbers in commands.items():
+            print(f"to see {', '.join(map(str, numbers))}: {text}")
+        for text in halves:
+            print(f"to bisect: {text}")
     if not report.is_worse and len(report.failed) < len(report.cells):
         print(f"Nothing got worse by {show_ratio(FLOOR)} or more.")
     if small and not arguments.all:
@@ -207,8 +219,12 @@ def _print_details(number: int, one: Finding, every: bool) -> None:
         print(f"   {why if every or len(why) <= WHY else why[: WHY - 2] + ' …'}")
 
 
-def _print_next(shown: Sequence[Finding], bench: Bench, arguments: argparse.Namespace, own: set[str]) -> None:
-    """The commands that show the lines that got worse, each once, and for each library one that narrows them down."""
+def _next(
+    shown: Sequence[Finding], bench: Bench, arguments: argparse.Namespace, own: set[str]
+) -> tuple[dict[str, list[int]], list[str]]:
+    """The commands that show the lines that got worse, with their numbers, and one per library that narrows them
+    down.
+    """
     commands: dict[str, list[int]] = {}
     halves: dict[str, str] = {}
     options = given(arguments, "--catalog", "--kernels")
@@ -230,10 +246,7 @@ def _print_next(shown: Sequence[Finding], bench: Bench, arguments: argparse.Name
             halves[kept[0].name] = (
                 f"{shlex.join(['perfsuite', 'upgrade', middle, *since, *options, '-k', cell])}   # {releases}"
             )
-    for text, numbers in commands.items():
-        print(f"to see {', '.join(map(str, numbers))}: {text}")
-    for text in halves.values():
-        print(f"to bisect: {text}")
+    return commands, list(halves.values())
 
 
 def _some(cells: Sequence[str], every: bool) -> str:

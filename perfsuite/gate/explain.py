@@ -34,7 +34,7 @@ def _explain_part(metric: Metric, part: str, sign: int, move: int, new: Reading,
     note = f"{part.replace('_', ' ')} {_signed(metric, move)}"
     if not new.suspects or not old.suspects:
         return note
-    moved = [(suspect, sign * size) for suspect, size in _moved(part, new, old).items()]
+    moved = [(suspect, sign * size) for suspect, size in moves(part, new, old).items()]
     moved.sort(key=lambda item: (-item[1], item[0]))
     if not moved or moved[0][1] <= 0:
         return note
@@ -63,7 +63,7 @@ def explain_time(new: Measurement, old: Measurement) -> str:
     return note + (f", exposed communication +{show_seconds(waited)}" if waited > grown[name] / 2 else "")
 
 
-def _moved(part: str, new: Reading, old: Reading) -> dict[str, int]:
+def moves(part: str, new: Reading, old: Reading) -> dict[str, int]:
     """How much each "operator @ module" in the part moved; layers that moved alike are one.
 
     A baseline from before modules were recorded is compared by operators alone. If a side keeps only its largest

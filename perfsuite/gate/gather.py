@@ -12,6 +12,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import PerfsuiteError
+from perfsuite.gate.capacity import PEAK
 from perfsuite.gate.rules import Summary, rule_of
 from perfsuite.records.measurement import Machine, Measurement
 from perfsuite.wire.failure import Failure
@@ -63,7 +64,13 @@ def gather(
         phases_seconds={} if machine.emulated else _slowest_phases(ranks),
         wall_seconds=wall_seconds,
         capacity_bytes=capacity_bytes,
+        memory_curve=_fullest(ranks).memory_curve,
     )
+
+
+def _fullest(ranks: Sequence[RankSample]) -> RankSample:
+    """The rank with the highest peak, the first if some are equal."""
+    return max(ranks, key=lambda one: one.readings[PEAK].value if PEAK in one.readings else 0)
 
 
 def believed(metric: Metric, machine: Machine) -> bool:

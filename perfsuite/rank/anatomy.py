@@ -12,7 +12,7 @@ A block's category is the first of these that applies:
 """
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 CATEGORIES = (
@@ -149,6 +149,12 @@ def curve(
         elif sum(point[1]) > sum(points[-1][1]):
             points[-1] = point
     return points
+
+
+def whole_steps(events: Sequence[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Sequence[tuple[int, int, str]]:
+    """The events without those of a step whose batch alone was recorded."""
+    at = [index for index, (address, _, _) in enumerate(events) if address == -1]
+    return events[: at[-1]] if at and marks[events[at[-1]][1]].phase == "batch" else events
 
 
 def _find_peak(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> tuple[int, int]:

@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perfsuite.errors import RankError, Unsupported
+from perfsuite.rank.anatomy import CATEGORIES, curve, whole_steps
 from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.build import build_model, prepare, seed_steps
 from perfsuite.rank.compat import lacking
@@ -34,6 +35,7 @@ from perfsuite.rank.session import Session
 from perfsuite.rank.trainer import Trainer
 from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
+from perfsuite.records.curves import POINTS, pack
 from perfsuite.wire.failure import Failure, FailureKind
 from perfsuite.wire.job import SCRATCH, Job
 from perfsuite.wire.progress import ProgressWriter
@@ -68,6 +70,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         flags=flags(session.job.device),
         phases_seconds=phases_seconds,
         files=own_files(),
+        memory_curve=memory_curve(session),
     )
     meters.clear()  # with them goes the trainer, whose memory another one needs
     session.listeners[:], session.recorded, session.at_refusal = progress, None, None
@@ -130,6 +133,14 @@ def _feed(session: Session, trainer: Trainer, meters: Iterable[Meter], kind: str
         for meter in meters:
             around.enter_context(meter.feed(kind))
         return trainer.batch(number)
+
+
+def memory_curve(session: Session) -> dict[str, str]:
+    """Live memory over the last recorded step, in the format of records/curves.py; nothing without steps."""
+    if session.recorded is None:
+        return {}
+    events, marks = session.recorded()
+    return pack(curve(whole_steps(events, marks), marks, POINTS), CATEGORIES)
 
 
 def _kinds(session: Session, skipped: Sequence[bool]) -> Iterator[str]:

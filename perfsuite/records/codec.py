@@ -84,14 +84,31 @@ def _is_predicted(line: bytes) -> bool:
 
 
 def read_report(path: Path) -> tuple[list[Result], list[PredictedResult]]:
-    """The measured and the predicted cells of a report. Raises FileError as read_lines does."""
+    """The measured and the predicted cells of a report. Raises FileError as read_lines does, but a last line that is
+    cut off is left out: its run was killed while it wrote (is_cut).
+    """
     measured, predicted = [], []
-    for where, line in _lines(path, FORMAT):
+    lines = list(_lines(path, FORMAT))
+    if is_cut(path):
+        lines.pop()
+    for where, line in lines:
         if _is_predicted(line):
             predicted.append(decode(line, PredictedResult, where))
         else:
             measured.append(decode(line, Result, where))
     return measured, predicted
+
+
+def is_cut(path: Path) -> bool:
+    """Whether the report's last line has no end, so its run was killed. False for a file that cannot be read."""
+    try:
+        last = path.read_bytes().rpartition(b"\n")[2]
+        msgspec.json.decode(last or b"0", type=msgspec.Raw)
+    except OSError:
+        return False
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return True
+    return False
 
 
 def read(path: Path, kind: type[T]) -> T:
@@ -107,6 +124,16 @@ def encode_line(record: Record) -> str:
     """The record as one line of JSON."""
     _refuse_non_finite(msgspec.to_builtins(record), type(record).__name__)
     return msgspec.json.encode(record).decode()
+
+
+def append_line(path: Path, record: Record, first: bool) -> None:
+    """Write the record as the next line, or as the ``first`` one of a new file. A kill leaves the lines before it."""
+    line = encode_line(record).encode() + b"\n"
+    if first:
+        write_bytes(path, line)
+        return
+    with path.open("ab", buffering=0) as file:
+        file.write(line)
 
 
 def write(path: Path, record: Record) -> None:

@@ -1,6 +1,8 @@
 """The formats of stored records, and the format of their dates. Raw samples are kept for ever.
 
 Format history of Baseline and of the report's lines
+    4   2026-11   a measurement keeps the curve of live memory over a step, and what its ranks imported; a result keeps
+                its cost
     3   2026-11   a baseline keeps the times of several runs in addition to its measurement
     2   2026-11   a measurement may have several launches, whose timed samples are concatenated; the control; what was
                 alive when memory ran out
@@ -9,8 +11,8 @@ Format history of Baseline and of the report's lines
 
 import datetime
 
-FORMAT = 3
-FORMATS = (1, 2, 3)  # readable ones
+FORMAT = 4
+FORMATS = (1, 2, 3, 4)  # readable ones
 
 
 def timestamp() -> str:

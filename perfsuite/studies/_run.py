@@ -11,19 +11,19 @@ from perfsuite.catalog.definitions import Metric, Study
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import FileError, UsageError
 from perfsuite.measure.runner import Runner, Settings
+from perfsuite.page.document import write
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import print_fitting
 from perfsuite.studies._cells import CELLS, Bench, Planned, Tell, Workbench, measure_all, plan
-from perfsuite.studies._plot import MISSING, can_plot, plot
+from perfsuite.studies._page import study_page
 from perfsuite.studies._report import FORMAT, StudyReport, answers, flat, results_of, to_csv
 from perfsuite.studies._rows import Length, Row
 from perfsuite.studies._table import study_table
 from perfsuite.units import show_seconds
 
-PLOTTED = ("peak_memory_bytes", "step_time_seconds")
 Print = Callable[[str], None]
 say_now: Print = functools.partial(print, flush=True)  # a log shows each cell when it is done, not all at the end
 
@@ -38,6 +38,7 @@ class Order:
     folder: Path
     rounds: int = 1
     fresh: bool = False
+    html: Path | None = None
 
 
 def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now) -> list[Row]:
@@ -47,8 +48,6 @@ def run_study(study: Study, order: Order, catalog: Catalog, say: Print = say_now
     check_folder(order.folder)
     say(f"{study.name}: {study.question}")
     say(f"asked by {study.asked}")
-    if not can_plot():
-        say(MISSING)
     live = LiveLine(order.settings.all_steps_of)
     with closing(Runner(catalog, order.settings)) as runner:
         try:
@@ -84,7 +83,7 @@ def _teller(planned: Sequence[Planned], rounds: int, live: LiveLine, say: Print)
 
 
 def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], say: Print) -> StudyReport:
-    """Print the tables and the answer, and write NAME.json, NAME.csv and NAME.html."""
+    """Print the tables and the answer, and write NAME.json, NAME.csv and the page."""
     by_model = results_of(study, rows)
     for model, results in by_model.items():
         say("")
@@ -115,21 +114,17 @@ def leave(study: Study, order: Order, rows: list[Row], metrics: list[Metric], sa
         answers=sentences,
         rows=lines,
     )
-    files = [order.folder / f"{study.name}.{kind}" for kind in ("json", "csv", "html")]
+    files = [order.folder / f"{study.name}.{kind}" for kind in ("json", "csv")]
     try:
         codec.write(files[0], report)
         codec.write_bytes(files[1], to_csv(lines))
-        if can_plot():
-            plotted = [metric for metric in metrics if metric.name in PLOTTED]
-            plot(files[2], study, by_model, plotted, sentences)
-        else:
-            files.pop().unlink(missing_ok=True)  # a file of an earlier run would show other numbers
     except OSError as error:
         raise FileError(f"The study's files cannot be written to {order.folder}: {error.strerror}.") from error
+    if order.html:
+        write(order.html, study_page(study, by_model, metrics, order.length, sentences))
+        files.append(order.html)
     say("")
     say("written: " + ", ".join(map(str, files)))
-    if not can_plot():
-        say(MISSING)
     return report
 
 

@@ -1,0 +1,54 @@
+"""The files of a run, written as its cells finish: a killed run keeps what it had."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.records import codec
+from perfsuite.records.result import PredictedResult, Result
+
+SHARE = 1 / 30  # of a run's time may be spent on the page
+
+
+class Reports:
+    """The report's lines, of which every finished cell has one at once, and the page, which may be some cells behind.
+
+    ``metrics`` are asked for when a page is written: the catalog may have a mistake, which is told elsewhere.
+    ``unwritten`` says why a file could not be written; the run goes on.
+    """
+
+    def __init__(self, lines: Path | None, page: Path | None, metrics: Callable[[], Iterable[Metric]]) -> None:
+        self.lines, self.page, self.metrics = lines, page, metrics
+        self.results: list[Result | PredictedResult] = []
+        self.unwritten = ""
+        self._written = 0  # results that the page has
+        self._next = 0.0  # when the page may be written again
+
+    def add(self, result: Result | PredictedResult, waiting: int) -> None:
+        """A cell has finished, and ``waiting`` others have not."""
+        self.results.append(result)
+        if self.lines and not self.unwritten:
+            try:
+                codec.append_line(self.lines, result, first=len(self.results) == 1)
+            except OSError as error:
+                self.unwritten = f"perfsuite: the report {self.lines} cannot be written: {error.strerror}."
+        if time.monotonic() >= self._next:
+            self.finish(waiting)
+
+    def finish(self, waiting: int) -> None:
+        """Write the page if it lacks a cell. If nothing ran, the last page stays."""
+        if not self.page or self._written == len(self.results) or self.unwritten:
+            return
+        from perfsuite.page.document import render
+        from perfsuite.page.run import run_document
+
+        begin = time.monotonic()
+        try:
+            codec.write_bytes(self.page, render(run_document(self.results, self.metrics(), waiting)))
+        except OSError as error:
+            self.unwritten = f"perfsuite: the page {self.page} cannot be written: {error.strerror}."
+        self._written, now = len(self.results), time.monotonic()
+        self._next = now + (now - begin) / SHARE

@@ -1,0 +1,1 @@
+"""HTML documents for people: their parts, their charts, and the report of a run."""

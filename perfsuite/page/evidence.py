@@ -1,0 +1,109 @@
+"""The charts of one cell, of an old side and a new one: steps and launches, memory at the peak, phases of a step."""
+
+from collections.abc import Mapping, Sequence
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.machines import why_other_machine
+from perfsuite.page import memory
+from perfsuite.page.axes import SECONDS, Quantity
+from perfsuite.page.charts import Stack, stacked_bars
+from perfsuite.page.curves import Band, Line, lines
+from perfsuite.page.document import Kind
+from perfsuite.page.html import Html
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.suspects import EXPOSED, PHASES
+
+STEP, PEAK = "step_time_seconds", "peak_memory_bytes"
+WAITING = "exposed communication"
+Sides = tuple[str, str]  # the names of the old side and the new one
+
+
+def charts(
+    old: Measurement | None,
+    new: Measurement,
+    metrics: Mapping[str, Metric],
+    names: Sides,
+    *,
+    band: Band | None = None,
+    of: str = "",
+) -> list[Html]:
+    """All that were measured. ``band`` is where step times usually are; ``of`` is the cell, if it is not obvious."""
+    found = (
+        steps(old, new, metrics, names, band, of),
+        anatomy(old, new, names, of),
+        curve(old, new, names, of),
+        phases(old, new, names, of),
+    )
+    return [one for one in found if one]
+
+
+def steps(
+    old: Measurement | None,
+    new: Measurement,
+    metrics: Mapping[str, Metric],
+    names: Sides,
+    band: Band | None = None,
+    of: str = "",
+) -> Html | None:
+    """The timed steps, launch by launch, of both sides if one machine measured them."""
+    if STEP not in metrics or STEP not in new.readings:
+        return None
+    shown = []
+    if old and not why_other_machine(old.machine, new.machine):
+        launches = old.by_launch(STEP)
+        name = f"{names[0]}, {len(launches)} launches" if len(launches) > 1 else names[0]
+        shown += [Line(name=name, points=_points(timed), old=True) for timed in launches]
+    launches = new.by_launch(STEP)
+    for number, timed in enumerate(launches, 1):
+        name = f"{names[1]}, launch {number}" if len(launches) > 1 else names[1]
+        shown.append(Line(name=name, points=_points(timed)))
+    title = _title("Steps", of)
+    return lines(title, shown, Quantity.of(metrics[STEP]), "timed step", band=band, kind=kind_of(new))
+
+
+def _points(timed: Sequence[float]) -> list[tuple[float, float]]:
+    return [(float(number), seconds) for number, seconds in enumerate(timed, 1)]
+
+
+def anatomy(old: Measurement | None, new: Measurement, names: Sides, of: str = "") -> Html | None:
+    """The memory at the peak by category, of both sides."""
+    if PEAK not in new.readings or not new.readings[PEAK].parts:
+        return None
+    before = old.readings.get(PEAK) if old else None
+    title = _title("Memory at the peak, fullest rank", of)
+    return memory.anatomy(title, before, new.readings[PEAK], names, kind_of(new))
+
+
+def curve(old: Measurement | None, new: Measurement, names: Sides, of: str = "") -> Html | None:
+    """Live memory over a step; none if both sides have the same peak by category, where it would show nothing."""
+    before, after = (one.readings.get(PEAK) if one else None for one in (old, new))
+    if before and after and before.parts == after.parts:
+        return None
+    title = _title("Live memory over a step", of)
+    return memory.over_a_step(title, old.memory_curve if old else {}, new.memory_curve, names, kind_of(new))
+
+
+def phases(old: Measurement | None, new: Measurement, names: Sides, of: str = "") -> Html | None:
+    """The seconds of a step by phase, and the wait for other ranks, of both sides if one machine measured them."""
+    shown, waiting = [], []
+    for label, one in zip(names, (old, new), strict=True):
+        if one is None or why_other_machine(one.machine, new.machine):
+            continue
+        parts = {name: one.readings[f"{name}_seconds"].value for name in PHASES if f"{name}_seconds" in one.readings}
+        if parts:
+            shown.append(Stack(label=label, parts=parts, kind=kind_of(one)))
+        if EXPOSED in one.readings:
+            waited = {WAITING: one.readings[EXPOSED].value}
+            waiting.append(Stack(label=f"{label}, of it waiting for other ranks", parts=waited, kind=kind_of(one)))
+    if not shown:
+        return None
+    return stacked_bars(_title("A step by phase", of), [*shown, *waiting], SECONDS, colors=[*PHASES, WAITING])
+
+
+def kind_of(measurement: Measurement) -> Kind:
+    """Whether its device was real."""
+    return "emulated" if measurement.machine.emulated else "measured"
+
+
+def _title(text: str, of: str) -> str:
+    return f"{text}: {of}" if of else text

@@ -1,0 +1,37 @@
+"""Text that is HTML already, and the one way to make it: every value is escaped."""
+
+import html
+from collections.abc import Iterable
+
+
+class Html(str):
+    """A piece of HTML, which a template inserts as it is; it escapes every other text."""
+
+    __slots__ = ()
+
+    def __html__(self) -> str:
+        return self
+
+
+def tag(name: str, *inside: str, **attributes: object) -> Html:
+    """``<name attributes>inside</name>``; a text that is not Html is escaped.
+
+    An attribute's ``_`` stands for ``-``, and one at its end is dropped: ``class_``, ``stroke_width``. Attributes that
+    are None are left out.
+    """
+    written = "".join(
+        f' {key.rstrip("_").replace("_", "-")}="{html.escape(_number(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    return Html(f"<{name}{written}>{join(inside)}</{name}>")
+
+
+def join(pieces: Iterable[str]) -> Html:
+    """The pieces one after the other; those that are not Html are escaped."""
+    return Html("".join(one if isinstance(one, Html) else html.escape(one) for one in pieces))
+
+
+def _number(value: object) -> str:
+    """Coordinates to a tenth of a pixel: more would only make the file larger."""
+    return f"{value:.1f}".removesuffix(".0") if isinstance(value, float) else str(value)

@@ -1,0 +1,322 @@
+"""Pages for a browser: what they say of a run, charts, and text of a stranger that stays text."""
+
+import html
+import re
+import subprocess
+import sys
+
+import msgspec
+import pytest
+from gate_samples import GIB, KILLED, METRICS, VERSIONS, baseline, measurement, memory, times
+from red_night import GROWTH, NOISY, red_night
+from rich.table import Table as TextTable
+from test_markdown import HOSTILE, predicted, result
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli import main
+from perfsuite.page.axes import BYTES, SECONDS, Quantity, ticks
+from perfsuite.page.causes import causes, common, operators
+from perfsuite.page.charts import Bar, Stack, bars, stacked_bars
+from perfsuite.page.curves import Band, Line, areas, lines, sparkline
+from perfsuite.page.document import Document, Section, Table, fill, render
+from perfsuite.page.html import Html, join, tag
+from perfsuite.page.moved import moved, names_of
+from perfsuite.page.run import run_document, verdict_of
+from perfsuite.rank.anatomy import Mark, whole_steps
+from perfsuite.records import codec
+from perfsuite.records.curves import pack, unpack
+from perfsuite.records.result import Result
+from perfsuite.records.verdict import Verdict
+
+NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
+SMALLEST = 1 << 21  # 2 MiB for 100 cells
+
+
+@pytest.fixture(scope="module")
+def night() -> list[Result]:
+    return red_night()
+
+
+@pytest.fixture(scope="module")
+def all_metrics():
+    return list(Catalog().all("metric").values())
+
+
+def page_of(results, metrics=METRICS, waiting=0) -> str:
+    return render(run_document(results, metrics, waiting)).decode()
+
+
+def test_the_verdict_is_one_sentence_and_a_count():
+    """Red, undecided, green, without a baseline, and what has not finished."""
+    fatter = result(measurement(peak_memory_bytes=memory(22 * GIB)))
+    alarm = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status="alarm", headline=""))
+    cells = [fatter, result(), alarm, result(old=None), predicted()]
+
+    assert verdict_of(cells) == ("2 of 5 cells are red. 1 is undecided, 2 are green, 1 of the red has no baseline.")
+    assert verdict_of([result()], 99).endswith("99 more cells have no result yet: the run goes on, or it was ended.")
+    assert verdict_of([]) == "No cell has a result."
+
+
+def test_an_accepted_cell_is_not_red():
+    """As in the job's summary."""
+    assert verdict_of([result(old=None, updated="baselines/x.json")]) == "None of 1 cells is red. 1 is green."
+
+
+def test_one_cause_over_many_cells_is_one(night, all_metrics):
+    """The upgrade of the prepared night is one cause, with all ZeRO-3 cells and what else moved in them."""
+    first, second = causes(moved(night, names_of(all_metrics)), night)
+    zero3 = [one.verdict.cell for one in night if "zero3" in one.verdict.cell]
+
+    assert [one.verdict.cell for one in first.cells] and {one.verdict.cell for one in first.cells} == set(zero3)
+    assert first.title == f"peak memory +{GROWTH * 100:.1f} % in {len(zero3)} cells"
+    assert first.changed == ("deepspeed 0.19.8 -> 0.20.0",)
+    assert first.common == f"All {len(zero3)} cells with zero3, and no other of 60."
+    assert first.suspects == ["aten::empty_like"]
+    assert [group[0].line.title for group in first.also] == ["allocations/step"]
+    assert [one.verdict.cell for one in second.cells] == [NOISY]
+
+
+def test_an_effect_is_told_over_its_own_noise(night, all_metrics):
+    """Exact metrics have none; a time's effect is a multiple of the spread of its baseline's runs."""
+    found = moved(night, names_of(all_metrics))
+    told = {one.line.metric: one.told for one in found}
+
+    assert told["peak_memory_bytes"] == "exact"
+    assert re.fullmatch(r"[1-9]\.\d × its noise", told["step_time_seconds"])
+
+
+def test_red_is_before_undecided_and_green_is_folded(night, all_metrics):
+    """The order of the page."""
+    document = run_document(night, all_metrics)
+    moved_, table, loud, quiet = document.sections
+    head = [[one.badges[0][0] for one in section.inside] for section in (moved_, loud)]
+
+    assert head[0] == ["regressed", "undecided"]
+    assert head[1] == ["regressed"] * 12 + ["undecided"]
+    assert (table.heading, quiet.folded, len(quiet.inside)) == ("All cells", True, 47)
+
+
+def test_a_hundred_cells_fit_into_two_mebibytes(night, all_metrics):
+    """The promised size, with measurements of real cells."""
+    size = len(render(run_document((night * 2)[:100], all_metrics)))
+
+    assert size < SMALLEST
+
+
+def test_the_page_needs_nothing_else(night, all_metrics):
+    """No address is fetched: no link, script or image outside of the file, and the browser is told so."""
+    page = page_of(night[:3], all_metrics)
+
+    assert not re.search(r'(?:src|href|url)\s*[=(]\s*["\']?(?:https?:)?//', page)
+    assert "default-src 'none'" in html.unescape(page)
+
+
+def test_a_stranger_s_text_stays_text():
+    """Headlines, notes, versions, tails, commands: escaped, and no script runs that the page does not name."""
+    line = msgspec.structs.replace(
+        result(measurement(step_time_seconds=times(0.9, 0.9))).verdict.lines[0], status="regressed"
+    )
+    line = msgspec.structs.replace(line, title=NASTY, note=f"activations +1 B: {NASTY} in x", old=NASTY, change=NASTY)
+    verdict = Verdict(
+        cell="t5_tiny-zero3-cpu_x2",
+        status="regressed",
+        headline=NASTY,
+        lines=[line],
+        changed=[NASTY],
+        trial=[NASTY],
+        accept=NASTY,
+    )
+    failure = msgspec.structs.replace(KILLED, tail=NASTY)
+    versions = VERSIONS | {"transformers": NASTY, NASTY: HOSTILE}
+    measured = msgspec.structs.replace(measurement(), failure=failure, versions=versions)
+    page = page_of([Result(measurement=measured, baseline=baseline(), verdict=verdict, updated=NASTY)])
+
+    assert NASTY not in page
+    assert "<img" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert page.count("<script") == 1
+
+
+def test_a_hostile_cell_is_no_attribute():
+    """A name that would end its attribute: reports refuse it, and the page does not depend on that."""
+    one = msgspec.structs.replace(result(), verdict=Verdict(cell=NASTY, status="failed", headline="x"))
+    page = page_of([one])
+
+    assert NASTY not in page and "<img" not in page and page.count("<script") == 1
+
+
+@pytest.mark.parametrize("inside", [(NASTY,), (tag("b", NASTY),), (Html("<i>"), NASTY)])
+def test_only_html_is_html(inside):
+    """What a template gets as it is has been escaped where it was made."""
+    assert NASTY not in join(inside)
+    assert NASTY not in tag("p", *inside, class_=NASTY)
+
+
+def test_measured_and_predicted_are_never_alike():
+    """The word and another form, for each cell."""
+    page = page_of([result(), predicted()])
+
+    assert page.count('<span class="badge measured">measured</span>') == 1
+    assert page.count('<span class="badge predicted">predicted</span>') == 1
+    assert 'class="card green predicted"' in page and 'class="card green measured"' in page
+
+
+def test_a_bar_is_as_long_as_its_value():
+    """Half the value is half the length; parts follow each other."""
+    drawn = stacked_bars("t", [Stack(label="a", parts={"x": 2, "y": 2}), Stack(label="b", parts={"x": 2})], BYTES)
+    widths = [float(width) for width in re.findall(r'<rect x="[\d.]+" y="[\d.]+" width="([\d.]+)"', drawn)]
+
+    assert widths == [174.0, 174.0, 174.0]
+    assert 'aria-label="t: a 4 B; b 2 B"' in drawn
+
+
+def test_a_capacity_far_above_is_a_sentence():
+    """Nothing could be seen of bars that are a hundredth of the axis."""
+    stacks = [Stack(label="a", parts={"x": 10})]
+
+    assert "limit" not in stacked_bars("t", stacks, BYTES, limit=("capacity", 1000))
+    assert "at most 1 % is used" in stacked_bars("t", stacks, BYTES, limit=("capacity", 1000))
+    assert 'class="limit"' in stacked_bars("t", stacks, BYTES, limit=("capacity", 20))
+
+
+def test_a_missing_bar_says_why():
+    """An out-of-memory is no zero."""
+    drawn = bars("t", [Bar(label="a", value=None, text="oom"), Bar(label="b", value=1.0, low=0.9, high=1.1)], SECONDS)
+
+    assert drawn.count('class="bar') == 1 and "oom" in drawn and drawn.count("whisker") == 1
+
+
+def test_lines_have_titles_with_units_and_a_band():
+    """The axes say what they are, the text for screen readers what the chart shows."""
+    shown = [Line(name="now", points=[(1, 0.1), (2, 0.2)]), Line(name="before", points=[(1, 0.1)], old=True)]
+    drawn = lines(
+        "Steps", shown, Quantity("step time", SECONDS.show), "timed step", band=Band(name="usual", low=0.1, high=0.15)
+    )
+
+    assert ">step time, ms<" in drawn and ">timed step<" in drawn and 'class="band"' in drawn
+    assert "now from 100 ms to 200 ms" in drawn and "dashed: before" in drawn
+
+
+def test_areas_are_stacked():
+    """The highest edge is the sum; another side is a line over it."""
+    drawn = areas(
+        "t", [(1, 1), (2, 2)], ["a", "b"], BYTES, "order", phases=[("forward", 0, 2)], other=("before", [3, 5])
+    )
+
+    assert drawn.count("area f") == 2
+    assert "t: at most 4 B; line: before, at most 5 B" in drawn
+
+
+def test_a_sparkline_keeps_its_gaps():
+    """Two runs of values are two lines; nothing is nothing."""
+    assert sparkline("t", [1, 2, None, 3]).count("curve") == 2
+    assert sparkline("t", [None]) == ""
+
+
+@pytest.mark.parametrize(("low", "high", "expected"), [(0, 10, [0, 2.5, 5, 7.5, 10]), (3, 3, [3]), (0.98, 1.02, 5)])
+def test_ticks_are_round(low, high, expected):
+    """Few, and inside."""
+    found = ticks(low, high)
+
+    assert found == expected if isinstance(expected, list) else len(found) <= expected
+    assert all(low <= at <= high + 1e-9 for at in found)
+
+
+def test_a_terminal_s_table_is_the_page_s():
+    """Same texts; columns of numbers are aligned right."""
+    shown = TextTable("cell", "change")
+    shown.add_row("a", "+1 %")
+
+    assert Table.of(shown).rows == [("a", "+1 %")] and Table.of(shown).numbers == {1}
+
+
+def test_what_cells_share_is_named():
+    """An engine that others have too is not the whole answer; nothing shared is said."""
+    cells = [
+        msgspec.structs.replace(one, verdict=Verdict(cell=name, status="ok", headline=""))
+        for one, name in zip([result()] * 4, ("a-zero3-x", "b-zero3-x", "c-zero3-x", "d-ddp-x"), strict=True)
+    ]
+
+    assert common(cells[:3], cells) == "All 3 cells with zero3, and no other of 4."
+    assert common(cells[:2], cells) == "All have zero3; 1 other cell with zero3 did not move."
+    assert common(cells, cells) == "Every cell of the run."
+
+
+def test_operators_are_read_from_the_evidence():
+    """Without modules and sizes."""
+    note = "activations +1.94 GiB: aten::mul in h.0-3.mlp +1.00 GiB, aten::add in h.1 +0.94 GiB"
+
+    assert operators(note) == ["aten::mul", "aten::add"]
+
+
+def test_nothing_is_drawn_of_a_cell_that_failed():
+    """The last lines of its rank are shown instead."""
+    failed = result(measurement("failed"))
+    page = page_of([failed])
+
+    assert "the last lines of rank 1" in page and "<svg viewBox" not in page
+
+
+def test_summary_writes_the_page(tmp_path, capsys):
+    """From lines of JSON, as the Markdown."""
+    (tmp_path / "run.jsonl").write_text(f"{codec.encode_line(result())}\n{codec.encode_line(predicted())}\n")
+    status = main(["summary", str(tmp_path / "run.jsonl"), "--html", str(tmp_path / "run.html")])
+
+    assert status == 0
+    assert "None of 2 cells is red. 2 are green." in (tmp_path / "run.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"), [("run.png", "must be a file *.html"), ("no/x.html", "in an existing folder")]
+)
+def test_a_page_that_cannot_be_written_is_told_at_once(name, reason, tmp_path, capsys):
+    """Before any work."""
+    status = main(["summary", "--html", str(tmp_path / name)])
+
+    assert status == 2 and reason in capsys.readouterr().err
+
+
+def test_a_page_needs_jinja2(tmp_path, monkeypatch, capsys):
+    """One sentence with what to install."""
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+
+    assert main(["summary", "--html", str(tmp_path / "x.html")]) == 2
+    assert capsys.readouterr().err == "perfsuite: --html needs jinja2: pip install 'perfsuite[report]'.\n"
+
+
+def test_jinja2_is_imported_when_a_page_is_written():
+    """Plain pytest and other commands do not wait for it."""
+    code = "import perfsuite.page.run, perfsuite.plugin, sys; print('jinja2' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+
+    assert done.stdout == "False\n"
+
+
+def test_other_pages_share_the_parts():
+    """A page of another command has the same style, its own sections, and only scripts that it names."""
+    document = Document(title="t", verdict="v", sections=[Section(heading="h", sentences=["<b>"], text="<i>")])
+    own = fill("sections.html", title="t", scripts=["let x = 1;"], page=document).decode()
+
+    assert (
+        "&lt;b&gt;" in own
+        and "&lt;i&gt;" in own
+        and own.count("<script>") == 2 == own.split("script-src")[1].split('"')[0].count("sha256")
+    )
+
+
+def test_a_curve_is_kept_as_text():
+    """A line per category that is ever alive, and back; a damaged one is none."""
+    points = [("forward", [1, 0, 2]), ("backward", [1, 0, 0])]
+    kept = pack(points, ["parameters", "batch", "activations"])
+
+    assert kept == {"phases": "forward backward", "parameters": "1 1", "activations": "2 0"}
+    assert unpack(kept) == (["forward", "backward"], {"parameters": [1, 1], "activations": [2, 0]})
+    assert unpack(kept | {"activations": "2"}) == unpack(kept | {"activations": "2 x"}) == unpack({}) == ([], {})
+
+
+def test_a_step_that_only_began_is_no_step():
+    """The recording ends with the next batch; the curve is of the step before it."""
+    marks = {0: Mark("batch"), 1: Mark("forward"), 2: Mark("end"), 3: Mark("batch")}
+    step = [(-1, 0, ""), (1, 8, "a"), (-1, 1, ""), (2, 4, "b"), (-1, 2, ""), (2, -4, "")]
+
+    assert whole_steps([*step, (-1, 3, ""), (3, 2, "c")], marks) == step == whole_steps(step, marks)

@@ -1,0 +1,194 @@
+"""The report of a prepared night in a real browser: clicks, keys, themes, a phone, and what axe-core says of it."""
+
+import shutil
+
+import pytest
+from red_night import GROWTH, NOISY, red_night
+from test_markdown import predicted
+from test_page import NASTY
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.page.document import Command, Document, Entry, Section, Table, write
+from perfsuite.page.run import write_run
+
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+RED = "gpt2_tiny-zero3+bf16-cpu_x2"
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """One for all tests of this file."""
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed")
+    with playwright.sync_playwright() as started:
+        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory):
+    """The page of 24 cells: all that are not green, and some that are."""
+    path = tmp_path_factory.mktemp("page") / "red.html"
+    write_run(path, red_night(24), Catalog().all("metric").values())
+    return path
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """The page of one red cell, the noisy one, a green one and a predicted one: axe-core takes seconds per cell."""
+    path = tmp_path_factory.mktemp("small") / "red.html"
+    night = red_night(14)
+    chosen = [next(one for one in night if one.verdict.status == status) for status in ("regressed", "undecided", "ok")]
+    write_run(path, [*chosen, predicted(held=False)], Catalog().all("metric").values())
+    return path
+
+
+@pytest.fixture
+def visit(browser):
+    """``visit(path, width, scheme)`` opens a page; an error of its script or a request fails the test."""
+    contexts, wrong = [], []
+
+    def visit(path, width=1280, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
+        contexts.append(context)
+        context.grant_permissions(["clipboard-read", "clipboard-write"])
+        page = context.new_page()
+        page.on("pageerror", lambda error: wrong.append(str(error)))
+        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
+        page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith("file:") else None)
+        page.goto(path.as_uri())
+        return page
+
+    yield visit
+    for context in contexts:
+        context.close()
+    assert wrong == []
+
+
+def test_the_culprit_is_on_the_first_screen(visit, report):
+    """The verdict, the cause and the engine that it hits are seen without a click or a scroll."""
+    page = visit(report)
+    seen = page.evaluate(
+        "[...document.querySelectorAll('main p, main summary')]"
+        ".filter((one) => one.getBoundingClientRect().bottom < innerHeight).map((one) => one.textContent).join(' ')"
+    )
+
+    assert "12 of 24 cells are red. 1 is undecided, 11 are green." in seen
+    assert f"peak memory +{GROWTH * 100:.1f} % in 12 cells" in seen
+    assert "deepspeed 0.19.8 -> 0.20.0" in seen and "All 12 cells with zero3" in seen and "aten::empty_like" in seen
+
+
+def test_folding(visit, report):
+    """A click and a key open a cell; a link opens the cell that it leads to; green cells are closed at first."""
+    page = visit(report)
+    green = page.locator("main > section > details")
+    cell = page.locator(f'[id="cell-{RED}"]')
+    assert green.get_attribute("open") is None and cell.get_attribute("open") is None
+    green.locator("summary").first.click()
+    cell.locator("summary").first.focus()
+    page.keyboard.press("Enter")
+    assert green.get_attribute("open") == "" == cell.get_attribute("open")
+    page.reload()
+    page.locator("#cells").get_by_role("link", name=RED, exact=True).click()
+
+    assert cell.get_attribute("open") == "" and cell.locator("figure").first.is_visible()
+
+
+def test_filtering(visit, report):
+    """By words and by status, with the number of rows that are left."""
+    page = visit(report)
+    tools, rows = page.locator('[data-filters="cells"]'), page.locator("#cells tbody tr:visible")
+    assert rows.count() == 24
+    tools.get_by_label("Filter").fill("zero3 gpt2")
+    assert set(rows.locator("td:first-child").all_inner_texts()) == {
+        "gpt2_tiny-zero3+bf16-cpu_x2",
+        "gpt2_tiny-zero3+quickstart-cpu_x2",
+        "gpt2_tiny-zero3-cpu_x2",
+    }
+    assert tools.locator("output").inner_text() == "3 of 24"
+    tools.get_by_label("Filter").fill("")
+    tools.get_by_label("status").select_option("undecided")
+
+    assert rows.locator("td:first-child").all_inner_texts() == [NOISY]
+
+
+def test_sorting(visit, report):
+    """Numbers by their size, not by their text; a second click turns the order around, and readers are told."""
+    page = visit(report)
+    head = page.locator("#cells th", has_text="peak memory")
+    values = "[...document.querySelectorAll('#cells tbody tr')].map((row) => Number(row.cells[3].dataset.v ?? -1))"
+    head.get_by_role("button").click()
+    down = page.evaluate(values)
+    assert down == sorted(down, reverse=True) and head.get_attribute("aria-sort") == "descending"
+    head.get_by_role("button").click()
+
+    assert page.evaluate(values) == sorted(down) and head.get_attribute("aria-sort") == "ascending"
+
+
+def test_copying_a_command(visit, report):
+    """The button copies the whole command, and says so to the eye and to a screen reader."""
+    page = visit(report)
+    card = page.locator("main > section").first.locator("details").first
+    card.get_by_role("button", name="Copy the command: accept all 12").click()
+    page.wait_for_function("document.querySelector('#told').textContent !== ''")
+    copied = page.evaluate("navigator.clipboard.readText()")
+
+    assert copied.startswith("pytest --perf benchmarks/test_cells.py -k 'bloom_tiny-zero3+bf16-cpu_x2 or ")
+    assert copied.endswith('--perf-update=regressed --perf-reason="…"')
+    assert card.get_by_role("button").filter(has_text="copied").count() == 1
+
+
+def test_the_theme_is_the_readers_choice(visit, report):
+    """Light or dark by the system, and by the button, also after a reload."""
+    page = visit(report, scheme="dark")
+    background = "getComputedStyle(document.body).backgroundColor"
+    dark = page.evaluate(background)
+    page.get_by_role("button", name="Switch between dark and light").click()
+    light = page.evaluate(background)
+    page.reload()
+
+    assert (dark, light, page.evaluate(background)) == ("rgb(20, 23, 27)", "rgb(255, 255, 255)", "rgb(255, 255, 255)")
+
+
+def test_a_phone_does_not_scroll_sideways(visit, report):
+    """At 390 pixels, with everything unfolded; wide tables scroll in their own frame, and charts' text is readable."""
+    page = visit(report, width=390)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+
+    assert page.evaluate("document.documentElement.scrollWidth") == 390
+    sizes = page.evaluate("[...document.querySelectorAll('figure svg')].map((one) => one.getScreenCTM().a * 11)")
+    assert len(sizes) > 24 and min(sizes) > 9
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), pytest.param(390, "dark", marks=pytest.mark.slow)])
+def test_axe_finds_nothing_serious(visit, small, width, scheme):
+    """Contrast, names, roles and order, with everything unfolded."""
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
+    page = visit(small, width=width, scheme=scheme)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+    found = axe.Axe().run(page, options={"resultTypes": ["violations"]}).response["violations"]
+
+    assert [(one["id"], one["impact"], [node["html"] for node in one["nodes"][:3]]) for one in found] == []
+
+
+def test_text_of_a_stranger_does_nothing(visit, tmp_path):
+    """In every place of a section: no script of it runs, no image of it is fetched, and its text is seen."""
+    table = Table(head=[NASTY], rows=[[NASTY], [Entry(NASTY, link=NASTY)]], caption=NASTY, name=NASTY, choose=0)
+    section = Section(
+        heading=NASTY,
+        sentences=[NASTY],
+        tables=[table],
+        commands=[Command(what=NASTY, text=NASTY)],
+        text=NASTY,
+        anchor=f"{NASTY} 2",
+        badges=[(NASTY, "red")],
+    )
+    write(tmp_path / "x.html", Document(title=NASTY, verdict=NASTY, facts=[NASTY], sections=[section]))
+    page = visit(tmp_path / "x.html")
+    page.on("dialog", lambda dialog: pytest.fail("a script ran"))
+
+    assert page.title() == NASTY
+    assert page.locator("main img, main script").count() == 0
+    assert page.get_by_text(NASTY, exact=True).count() >= 7

@@ -1,0 +1,145 @@
+"""The pages of the commands: the same parts, filled with what each command found."""
+
+import msgspec
+from gate_samples import GIB, Reading, memory, times
+from rich.table import Table as TextTable
+from test_ab import compared, launched
+from test_predicted_gate import PREDICTION
+from test_replay import NORM, ONE, seen
+
+from perfsuite.cli import main
+from perfsuite.commands.replay import replay_page
+from perfsuite.commands.selftest import selftest_page
+from perfsuite.page.comparisons import comparisons_page
+from perfsuite.page.document import Document, render
+from perfsuite.page.predictions import cells_page, memory_page
+from perfsuite.records.prediction import Held
+from perfsuite.replay.outcome import outcome_of
+from perfsuite.selftest.rows import Row
+from perfsuite.upgrade.effects import ALONE, Effect, Finding
+from perfsuite.upgrade.outcome import UpgradeReport
+from perfsuite.upgrade.page import upgrade_page
+
+
+def page_of(document: Document) -> str:
+    return render(document).decode()
+
+
+def with_suspects(size: int, **suspects: int) -> Reading:
+    named = {f"activations: {name} @ h.0": bytes_ for name, bytes_ in suspects.items()}
+    return msgspec.structs.replace(memory(size, activations=8 * GIB + size - 20 * GIB), suspects=named)
+
+
+def test_an_ab_shows_both_sides(catalog):
+    """The sentence counts the cells; memory differs by category and operator; steps of both sides are one chart."""
+    fat = with_suspects(21 * GIB, softmax=2 * GIB)
+    slow = times(*(1.05 * seconds for seconds in (0.40, 0.41, 0.42, 0.41)))
+    found = compared(
+        launched(8, peak_memory_bytes=with_suspects(20 * GIB, softmax=GIB)),
+        launched(8, peak_memory_bytes=fat, step_time_seconds=slow),
+    )
+    page = page_of(comparisons_page("torch==1", "here", [found], catalog.all("metric").values()))
+
+    assert "B against A in 1 cell: 1 regressed." in page
+    assert '<p class="muted">A: torch==1</p>' in page
+    assert "softmax in h.0" in page and "+1.00 GiB (+5.0 %)" in page
+    assert page.count("<figcaption>") == 2
+
+
+def test_a_predicted_cell_is_drawn_as_predicted():
+    """Its need, its step and its tensors; nothing looks measured."""
+    curve = [("forward", [1000, 0]), ("forward", [1000, 2000]), ("backward", [1000, 500])]
+    held = [Held(category="activations", operator="aten.mul", module="h.0", count=2, bytes=2000)]
+    names = ["parameters", "activations"]
+    one = msgspec.structs.replace(PREDICTION, curve=curve, categories=names, held=held, capacity_bytes=4 * 2**20)
+    page = page_of(memory_page(one, ["As follows."]))
+
+    assert '<span class="badge predicted">' in page and "badge measured" not in page
+    assert page.count('class="predicted"') == 2 and ">forward<" in page
+    assert "As follows." in page and "aten.mul" in page and "2.00 MiB of 4.00 MiB: fits, 2.00 MiB left." in page
+
+
+def test_several_cells_are_bars_and_the_terminal_s_table():
+    """A sweep and the strategies of `fit`."""
+    shown = TextTable("strategy", "needs")
+    shown.add_row("single", "2.00 MiB")
+    lost = msgspec.structs.replace(PREDICTION, outcome="unsupported", reason="no", parts={})
+    page = page_of(cells_page("t", "1 of 2 fit.", ["b2", "b4"], [PREDICTION, lost], shown))
+
+    assert "1 of 2 fit." in page and "<td>single</td>" in page and ">b2</text>" in page and ">b4</text>" not in page
+
+
+def test_a_plan_is_written(tmp_path, capsys):
+    """The best layout in the first sentence, and a bar with an interval for each."""
+    file = tmp_path / "plan.html"
+    status = main(["plan", "gpt_1b7", "--hardware=a100_80g_x8", "--tokens=1e9", "--top=3", f"--html={file}"])
+    page = file.read_text()
+
+    assert status == 0 and f"{file} is written" in capsys.readouterr().out
+    assert '<p class="verdict green">Best: ' in page and page.count("whisker") == 3 + 1  # and one in the style
+    assert "days" in page and "interval of 90 %" in page
+
+
+def test_a_plan_that_fits_nowhere_says_so(tmp_path):
+    """No chart of nothing."""
+    file = tmp_path / "plan.html"
+    main(["plan", "gpt_1t", "--hardware=rtx3090_x1", "--tokens=1e9", f"--html={file}"])
+
+    assert "No layout fits: the smallest needs" in file.read_text() and "<figure>" not in file.read_text()
+
+
+def row(**fields) -> Row:
+    given = {
+        "name": "fault", "kind": "exact", "cell": "c", "where": "w", "status": "regressed", "said": "s", "caught": True,
+        "expected": "e",
+    }  # fmt: skip
+    return Row(**given | fields)
+
+
+def test_a_selftest_shows_what_passed_first():
+    """Faults in time are shares with intervals."""
+    rows = [row(), row(name="lost", caught=False), row(name="slow", kind="time", red=2, trials=3, low=0.1, high=0.99)]
+    document = selftest_page(rows)
+    page = page_of(document)
+
+    assert document.verdict == "1 of 2 exact faults are caught for the right reason."
+    assert [one.heading for one in document.sections] == ["Not as expected", "Faults in time", "Every fault"]
+    assert "2 of 3" in page and document.tone == "red"
+
+
+def test_a_replay_shows_each_regression():
+    """With its source, its numbers and its commands; what is caught is folded."""
+    outcome = outcome_of(ONE, [seen("lib==2", "lib==3", NORM), seen("lib==1", "lib==2")])
+    document = replay_page([ONE], {"one": outcome})
+    page = page_of(document)
+
+    assert document.verdict == "1 caught." and document.sections[1].folded
+    assert "gradient norm 3.58 → 1.97" in page and "perfsuite ab --a &#39;lib==2&#39;" in page
+
+
+def test_an_upgrade_names_the_cause_of_each_effect():
+    """What gets worse is open, what gets better is folded, and the commands are where they belong."""
+    worse = Effect(
+        cell="c",
+        metric="peak_memory_bytes",
+        title="peak memory",
+        kind="worse",
+        old="1",
+        new="2",
+        change="+100.0 %",
+        share=1.0,
+    )
+    better = msgspec.structs.replace(worse, kind="better", change="-50.0 %", share=-0.5)
+    findings = [
+        Finding(libraries=["lib"], releases=["lib 1 -> 2"], how=ALONE, effects=[one]) for one in (worse, better)
+    ]
+    report = UpgradeReport(
+        date="2026-11-23", base="lib 1", changes=["lib 1 -> 2"], cells=["c", "d"], findings=findings,
+        failed={}, undecided=[], untimed=["d"], launches=4,
+    )  # fmt: skip
+    document = upgrade_page(report, {"perfsuite ab …": [1]})
+
+    assert document.verdict == "1 effect in 2 cells got worse, 1 got better."
+    assert [one.folded for one in document.sections] == [False, True, True]
+    assert [[command.text for command in one.commands] for one in document.sections[:2]] == [["perfsuite ab …"], []]
+    assert "Caused by lib 1 -&gt; 2 (alone)." in page_of(document)
