@@ -19,7 +19,7 @@ from perfsuite.gate.store import Store
 from perfsuite.launch.machine import version_of
 from perfsuite.measure.changed import Changed
 from perfsuite.measure.choice import parse_shard, shard, with_usual, within
-from perfsuite.measure.imports import hash_of, pack, reached, recorded, unpack
+from perfsuite.measure.imports import by_module, hash_of, pack, reached, recorded, unpack
 from perfsuite.measure.past import Past, read_history
 from perfsuite.rank.flags import own_code
 from perfsuite.records import codec
@@ -212,6 +212,17 @@ def test_a_record_older_than_the_revision_is_followed(repository):
     assert why(repository, measured) == "other/model.py changed"
 
 
+def test_what_a_conftest_imports_counts(repository):
+    """It may define the model, although no rank imports it."""
+    (repository / "tests/conftest.py").write_text("from other.model import MODELS\n")
+    commit(repository)
+    measured = record(repository)
+    (repository / "other/model.py").write_text("MODELS = []\n")
+
+    assert why(repository, measured, watched=("tests/conftest.py",)) == "other/model.py changed"
+    assert why(repository, measured, watched=()) == ""
+
+
 def test_the_branch_counts_from_where_it_left(repository):
     """What the target branch got meanwhile is not a change of this one."""
     measured = record(repository)
@@ -239,7 +250,7 @@ def test_imports_are_read_from_the_text(tmp_path):
         (tmp_path / name).write_text("")
 
     known = ["a.py", "b.py", "pkg/__init__.py", "pkg/c.py", "pkg/d.py"]
-    assert reached(["a.py"], known, tmp_path) - {"pkg/__init__.py"} == {"b.py", "pkg/c.py"}
+    assert reached(["a.py"], by_module(known), tmp_path) - {"pkg/__init__.py"} == {"b.py", "pkg/c.py"}
 
 
 def test_other_cells_definitions_are_left_out():

@@ -22,7 +22,9 @@ from perfsuite.page.document import Document, Section, Table, fill, render
 from perfsuite.page.html import Html, join, tag
 from perfsuite.page.moved import moved, names_of
 from perfsuite.page.run import run_document, verdict_of
+from perfsuite.rank.anatomy import Mark, whole_steps
 from perfsuite.records import codec
+from perfsuite.records.curves import pack, unpack
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Verdict
 
@@ -300,3 +302,21 @@ def test_other_pages_share_the_parts():
         and "&lt;i&gt;" in own
         and own.count("<script>") == 2 == own.split("script-src")[1].split('"')[0].count("sha256")
     )
+
+
+def test_a_curve_is_kept_as_text():
+    """A line per category that is ever alive, and back; a damaged one is none."""
+    points = [("forward", [1, 0, 2]), ("backward", [1, 0, 0])]
+    kept = pack(points, ["parameters", "batch", "activations"])
+
+    assert kept == {"phases": "forward backward", "parameters": "1 1", "activations": "2 0"}
+    assert unpack(kept) == (["forward", "backward"], {"parameters": [1, 1], "activations": [2, 0]})
+    assert unpack(kept | {"activations": "2"}) == unpack(kept | {"activations": "2 x"}) == unpack({}) == ([], {})
+
+
+def test_a_step_that_only_began_is_no_step():
+    """The recording ends with the next batch; the curve is of the step before it."""
+    marks = {0: Mark("batch"), 1: Mark("forward"), 2: Mark("end"), 3: Mark("batch")}
+    step = [(-1, 0, ""), (1, 8, "a"), (-1, 1, ""), (2, 4, "b"), (-1, 2, ""), (2, -4, "")]
+
+    assert whole_steps([*step, (-1, 3, ""), (3, 2, "c")], marks) == step == whole_steps(step, marks)

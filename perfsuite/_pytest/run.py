@@ -385,7 +385,7 @@ class PerfRun:
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.verbose:
             return
-        ahead = f"  ({self.pace})" if self.pace and not reporter.isatty else ""
+        ahead = f"  ({self.pace})" if self.pace and (os.environ.get("CI") or not reporter.isatty) else ""
         if result:
             reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
         elif prediction:
@@ -433,11 +433,10 @@ class PerfRun:
         self.live.clear()
         if self.emptied and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.OK  # that there is nothing to run is an answer
-        if _is_worker(self.config):
-            self.config.workeroutput[CHOSEN] = self.notes, self.emptied  # type: ignore[attr-defined]
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
         if _is_worker(self.config):
+            self.config.workeroutput[CHOSEN] = self.notes, self.emptied  # type: ignore[attr-defined]
             return
         self.reports.finish(self.cells - self.ended)
         if self.reports.unwritten:

@@ -19,11 +19,6 @@ SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("warmup", int, "Warm-up steps before the timed steps (5)."),
     ("capacity", str, "Memory that each rank's tensors may occupy, e.g. 24GiB; exceeding it is an out-of-memory."),
     ("report", str, "File for the results, one line of JSON each."),
-    (
-        "history",
-        str,
-        "Earlier reports, a file or a folder, for what cells cost and import; by default the baselines tell.",
-    ),
     ("html", str, "File for the results as a page for a browser."),
     (
         "trace",
@@ -35,4 +30,9 @@ SETTINGS: tuple[tuple[str, type, str], ...] = (
     ("time_tolerance", float, "Smallest relative slow-down that must be detected (0.03 on CPUs, 0.02 elsewhere)."),
     ("start_timeout", float, "Seconds without progress that a rank may take before its first step (300)."),
     ("step_timeout", float, "Seconds without progress that a rank may take after that (120)."),
+    (
+        "history",
+        str,
+        "Earlier reports, a file or a folder, for what cells cost and import; by default the baselines tell.",
+    ),
 )

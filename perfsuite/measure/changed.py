@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.measure.changes import git
-from perfsuite.measure.imports import DIGITS, reached, unpack
+from perfsuite.measure.imports import DIGITS, by_module, reached, unpack
 from perfsuite.rank.flags import own_code
 from perfsuite.records.measurement import OWN_CODE, Measurement, releases
 
@@ -53,9 +53,10 @@ class Changed:
         if measurement is None or not measurement.imports:
             return "no record of what it imports"
         record = unpack(measurement.imports)
-        # The record is older than the base: what such a file has begun to import since then counts too.
+        # What a file has begun to import since the record counts too, and what a conftest imports: it may define models
         stale = [path for path, found in record.items() if self.hashes.get(path) != found]
-        mine = {*record, *watched, *reached(stale, self._modules, self.root)}
+        watched = set(watched)
+        mine = {*record, *watched, *reached([*stale, *watched], self._modules, self.root)}
         folders = {str(PurePosixPath(path).parent) for path in record}
         for path in sorted(self.files):
             place = PurePosixPath(path)
@@ -65,8 +66,8 @@ class Changed:
         return _other_libraries(measurement, self.root)
 
     @functools.cached_property
-    def _modules(self) -> list[str]:
-        return [path for path in {*self.hashes, *self.files} if path.endswith(".py")]
+    def _modules(self) -> dict[str, set[str]]:
+        return by_module(path for path in {*self.hashes, *self.files} if path.endswith(".py"))
 
 
 def _other_libraries(measurement: Measurement, root: Path) -> str:

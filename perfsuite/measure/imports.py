@@ -34,7 +34,7 @@ def recorded(files: Iterable[str], cell: Cell, catalog: Catalog, root: Path) -> 
     paths = _below(files, root)
     own, definitions = definitions_of(cell, catalog, root), _definitions(catalog, root)
     others = definitions - own
-    paths = (paths | own) - (others - reached(own, others, root))
+    paths = (paths | own) - (others - reached(own, by_module(others), root))
     return pack({path: hash_of(root / path) for path in paths})
 
 
@@ -71,40 +71,47 @@ def hash_of(path: Path) -> str:
     return hashlib.sha1(b"blob %d\0" % len(text) + text, usedforsecurity=False).hexdigest()[:DIGITS]
 
 
-def reached(start: Iterable[str], known: Iterable[str], root: Path) -> set[str]:
-    """Those of the ``known`` files that the first ones import, also indirectly, by the text of their imports.
-
-    A module's name stands for every known file whose path ends like it: too many rather than too few.
-    """
-    by_name: dict[str, set[str]] = {}
-    for path in known:
+def by_module(paths: Iterable[str]) -> dict[str, set[str]]:
+    """The files that a module's name may stand for: all whose path ends like it. Too many rather than too few."""
+    found: dict[str, set[str]] = {}
+    for path in paths:
         parts = PurePosixPath(path).with_suffix("").parts
         parts = parts[:-1] if parts[-1] == "__init__" else parts
         for at in range(len(parts)):
-            by_name.setdefault(".".join(parts[at:]), set()).add(path)
+            found.setdefault(".".join(parts[at:]), set()).add(path)
+    return found
+
+
+def reached(start: Iterable[str], known: Mapping[str, set[str]], root: Path) -> set[str]:
+    """Those of the ``known`` files that the first ones import, also indirectly, by the text of their imports."""
     found: set[str] = set()
-    ahead = list(start)
+    ahead = [path for path in start if path.endswith(".py")]
     while ahead:
-        new = {path for name in _imports(root / ahead.pop()) for path in by_name.get(name, ())} - found
+        try:
+            names = _imports((root / ahead.pop()).read_bytes())
+        except OSError:
+            continue
+        new = {path for name in names for path in known.get(name, ())} - found
         found |= new
         ahead += new
     return found
 
 
-def _imports(path: Path) -> set[str]:
+@functools.lru_cache(maxsize=4096)  # most cells have most files in common
+def _imports(text: bytes) -> frozenset[str]:
     """The names of modules that a file imports, anywhere in it; a relative one by its last part."""
     try:
-        tree = ast.parse(path.read_bytes())
-    except (OSError, ValueError, SyntaxError):
-        return set()
-    names = set()
+        tree = ast.parse(text)
+    except (ValueError, SyntaxError):
+        return frozenset()
+    names: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             start = [node.module] if node.module else []
             names |= {*start, *(".".join([*start, alias.name]) for alias in node.names)}
-    return names
+    return frozenset(names)
 
 
 def _definitions(catalog: Catalog, root: Path) -> set[str]:

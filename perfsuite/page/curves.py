@@ -9,7 +9,7 @@ from perfsuite.page.charts import COLORS, MEASURED, WIDTH, figure, key, svg, wor
 from perfsuite.page.html import Html, tag
 
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 46.0, 8.0, 16.0, 150.0, 34.0
-CHARACTER = 6.2  # of a label, in units
+CHARACTER = 5.4  # of a label, in units
 
 
 @dataclass(frozen=True, kw_only=True)

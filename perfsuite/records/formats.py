@@ -1,7 +1,8 @@
 """The formats of stored records, and the format of their dates. Raw samples are kept for ever.
 
 Format history of Baseline and of the report's lines
-    4   2026-11   a measurement keeps the curve of live memory over a step
+    4   2026-11   a measurement keeps the curve of live memory over a step, and what its ranks imported; a result keeps
+                its cost
     3   2026-11   a baseline keeps the times of several runs in addition to its measurement
     2   2026-11   a measurement may have several launches, whose timed samples are concatenated; the control; what was
                 alive when memory ran out

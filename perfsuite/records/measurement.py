@@ -48,10 +48,10 @@ class Measurement(Record, frozen=True, kw_only=True):
     """A cell measured on real hardware.
 
     The samples of a time are those of all ``launches``, concatenated, equally many of each. ``flags`` are a
-    RankSample's; old records have none. ``imports`` are the repository's files that the cell depends on, by folder,
-    with the beginnings of their git hashes: {"models": "net.py:1f0c93ab loss.py:77de0a41"} (measure/imports.py).
-    ``memory_curve`` is live memory over a step of the fullest rank, in the format of records/curves.py; empty before
-    format 4 and without steps.
+    RankSample's; old records have none. ``memory_curve`` is live memory over a step of the fullest rank, in the format
+    of records/curves.py; empty before format 4 and without steps. ``imports`` are the repository's files that the cell
+    depends on, by folder, with the beginnings of their git hashes (measure/imports.py):
+    {"models": "net.py:1f0c93ab loss.py:77de0a41"}.
     """
 
     cell: str

@@ -1,0 +1,54 @@
+"""Screenshots of the pages, for docs/report.md: python tests/screenshots.py docs/images
+
+Every page at 1100 and at 390 pixels, light and dark: the prepared night of red_night.py, a prediction and a plan.
+"""
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from playwright.sync_api import Browser, sync_playwright
+from red_night import red_night
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli import main
+from perfsuite.page.run import write_run
+
+WIDE, PHONE = 1000, 390
+CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
+CELL = '[id="cell-gpt2_tiny-zero3+bf16-cpu_x2"]'
+
+
+def shoot(browser: Browser, page: Path, image: Path, width: int, scheme: str, height: int, part: str = "") -> None:
+    """One picture of the window, or of a part that is unfolded first."""
+    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
+    tab = context.new_page()
+    tab.goto(page.as_uri())
+    if part:
+        tab.locator(part).evaluate("(one) => { one.open = true; one.scrollIntoView(); }")
+    tab.screenshot(path=image)
+    context.close()
+
+
+def make(folder: Path) -> None:
+    """The pages."""
+    write_run(folder / "run.html", red_night(), Catalog().all("metric").values())
+    main(["memory", "gpt2_tiny", "--strategy=zero2+bf16", "--hardware=rtx3090_x2", f"--html={folder / 'memory.html'}"])
+    plan = ["plan", "gpt3_175b", "--hardware=a100_80g_x8n128", "--tokens=300e9"]
+    main([*plan, f"--html={folder / 'plan.html'}"])
+
+
+if __name__ == "__main__":
+    images = Path(sys.argv[1])
+    with tempfile.TemporaryDirectory() as name, sync_playwright() as started:
+        folder = Path(name)
+        make(folder)
+        chromium = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-lcd-text"])
+        shoot(chromium, folder / "run.html", images / "report-light.png", WIDE, "light", 900)
+        shoot(chromium, folder / "run.html", images / "report-phone.png", PHONE, "dark", 844)
+        shoot(chromium, folder / "run.html", images / "cell-dark.png", WIDE, "dark", 900, CELL)
+        shoot(chromium, folder / "run.html", images / "cell-phone.png", PHONE, "light", 844, CELL)
+        shoot(chromium, folder / "memory.html", images / "memory-light.png", WIDE, "light", 560)
+        shoot(chromium, folder / "plan.html", images / "plan-phone.png", PHONE, "dark", 844)
+        chromium.close()
