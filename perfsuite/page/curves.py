@@ -14,7 +14,9 @@ CHARACTER = 5.4  # of a label, in units
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Points (x, y) from left to right; ``old`` is drawn thin and dashed, as the side that is compared with."""
+    """Points (x, y) from left to right; ``old`` is drawn thin and dashed, as the side that is compared with. Lines of
+    one name have one colour.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -116,20 +118,19 @@ def lines(
         if band.middle is not None:
             pieces.append(tag("path", d=across(plane.y(band.middle)), class_="old"))
     pieces += plane.axes(quantity, x_title)
-    colors = itertools.count()
-    names, told = [], []
+    colors = {name: color for color, name in enumerate(dict.fromkeys(one.name for one in shown if not one.old))}
+    told = []
     for one in shown:
-        color = None if one.old else next(colors) % COLORS
-        classes = "old curve" if color is None else f"curve l{color}"
+        classes = "old curve" if one.old else f"curve l{colors[one.name] % COLORS}"
         pieces.append(tag("path", d=plane.path(one.points), class_=classes))
-        names += [] if color is None else [(color, one.name)]
         values = [y for _, y in one.points]
         told.append(f"{one.name} from {quantity.show(min(values))} to {quantity.show(max(values))}")
+    legend = [(color, name) for name, color in colors.items()]
     notes = [f"shaded: {band.name}, {quantity.show(band.low)} to {quantity.show(band.high)}"] if band else []
     notes += [f"dashed: {', '.join(dict.fromkeys(one.name for one in shown if one.old))}"] * any(
         one.old for one in shown
     )
-    return figure(title, svg("; ".join([title, *told, *notes]), plane.height, pieces, kind), key(names), notes)
+    return figure(title, svg("; ".join([title, *told, *notes]), plane.height, pieces, kind), key(legend), notes)
 
 
 def areas(

@@ -49,14 +49,11 @@ def steps(
     if STEP not in metrics or STEP not in new.readings:
         return None
     shown = []
-    if old and not why_other_machine(old.machine, new.machine):
-        launches = old.by_launch(STEP)
-        name = f"{names[0]}, {len(launches)} launches" if len(launches) > 1 else names[0]
-        shown += [Line(name=name, points=_points(timed), old=True) for timed in launches]
-    launches = new.by_launch(STEP)
-    for number, timed in enumerate(launches, 1):
-        name = f"{names[1]}, launch {number}" if len(launches) > 1 else names[1]
-        shown.append(Line(name=name, points=_points(timed)))
+    for label, one in zip(names, (old, new), strict=True):
+        if one and not why_other_machine(one.machine, new.machine):
+            launches = one.by_launch(STEP)
+            name = f"{label}, {len(launches)} launches" if len(launches) > 1 else label
+            shown += [Line(name=name, points=_points(timed), old=one is old) for timed in launches]
     title = _title("Steps", of)
     return lines(title, shown, Quantity.of(metrics[STEP]), "timed step", band=band, kind=kind_of(new))
 
