@@ -2,6 +2,8 @@
 
 import pytest
 
+from perfsuite.records.curves import unpack
+
 CELLS = [
     f"gpt2_tiny-{strategy}"
     for strategy in (
@@ -98,3 +100,14 @@ def test_communication_is_the_parameters(measure, strategy, collective, times):
     moved = measure(f"gpt2_tiny-{strategy}-cpu_x2").readings["communication_bytes"].parts[collective]
 
     assert parameters * times <= moved <= parameters * (times + 1) + PADDING
+
+
+def test_the_curve_of_a_step_leads_to_the_peak(measure):
+    """Its highest moment is the peak, byte for byte, with the same categories."""
+    one = measure("gpt2_tiny-single-cpu_x1")
+    peak, (phases, sizes) = one.readings["peak_memory_bytes"], unpack(one.memory_curve)
+    totals = [sum(moment) for moment in zip(*sizes.values(), strict=True)]
+    at = totals.index(max(totals))
+
+    assert (max(totals), phases[0], len(phases) <= 64) == (peak.value, "forward", True)
+    assert {name: moments[at] for name, moments in sizes.items() if moments[at]} == peak.parts

@@ -7,7 +7,7 @@ import sys
 
 import msgspec
 import pytest
-from gate_samples import GIB, KILLED, METRICS, VERSIONS, baseline, measurement, memory, times
+from gate_samples import GIB, KILLED, METRICS, OOM, VERSIONS, Reading, baseline, measurement, memory, times
 from red_night import GROWTH, NOISY, red_night
 from rich.table import Table as TextTable
 from test_markdown import HOSTILE, predicted, result
@@ -97,8 +97,9 @@ def test_red_is_before_undecided_and_green_is_folded(night, all_metrics):
 
 
 def test_a_hundred_cells_fit_into_two_mebibytes(night, all_metrics):
-    """The promised size, with measurements of real cells."""
-    size = len(render(run_document((night * 2)[:100], all_metrics)))
+    """The promised size, with measurements of real cells that are all red, so that nothing is left out."""
+    red = [one for one in night if one.verdict.status == "regressed"]
+    size = len(render(run_document((red * 9)[:100], all_metrics)))
 
     assert size < SMALLEST
 
@@ -203,7 +204,7 @@ def test_areas_are_stacked():
         "t", [(1, 1), (2, 2)], ["a", "b"], BYTES, "order", phases=[("forward", 0, 2)], other=("before", [3, 5])
     )
 
-    assert drawn.count("area f") == 2
+    assert drawn.count('Z"') == 2
     assert "t: at most 4 B; line: before, at most 5 B" in drawn
 
 
@@ -255,6 +256,30 @@ def test_nothing_is_drawn_of_a_cell_that_failed():
     page = page_of([failed])
 
     assert "the last lines of rank 1" in page and "<svg viewBox" not in page
+
+
+def test_an_out_of_memory_shows_what_was_alive():
+    """By category, with the request that was refused."""
+    failure = msgspec.structs.replace(OOM, parts={"activations": 3 * GIB, "parameters": GIB})
+    page = page_of([result(msgspec.structs.replace(measurement("oom"), failure=failure))])
+
+    assert "Memory when it ran out: rank 1, with the refused request 4.00 GiB" in page
+
+
+@pytest.mark.parametrize("size", [0, -1, 2**62, 1e308, -1e308, 5e-324])
+@pytest.mark.parametrize("change", ["+1.2.3 %", "+9e999 %", "from 0", "", "-100.0 %", "+1e+99 %"])
+def test_a_stranger_s_numbers_are_drawn_or_left_out(size, change, all_metrics):
+    """Any finite number may be in a report; none ends the page."""
+    reading = Reading(value=size, parts={"activations": size}, samples=[size, -size], ranks=[size])
+    curve = {"phases": "forward x", "activations": f"{size} 1", "batch": "1"}
+    readings = dict.fromkeys([one.name for one in all_metrics], reading)
+    new = msgspec.structs.replace(measurement(), readings=readings, memory_curve=curve)
+    old = msgspec.structs.replace(baseline(), measurement=msgspec.structs.replace(measurement(), readings=readings))
+    lines_ = [msgspec.structs.replace(line, status="regressed", change=change) for line in result().verdict.lines]
+    verdict = Verdict(cell=new.cell, status="regressed", headline="", lines=lines_, accept="x --perf-update=y=z")
+    page = page_of([Result(measurement=new, baseline=old, verdict=verdict)], all_metrics)
+
+    assert page.endswith("</html>")
 
 
 def test_summary_writes_the_page(tmp_path, capsys):

@@ -50,5 +50,7 @@ class Reports:
             codec.write_bytes(self.page, render(run_document(self.results, self.metrics(), waiting)))
         except OSError as error:
             self.unwritten = f"perfsuite: the page {self.page} cannot be written: {error.strerror}."
+        except Exception as error:  # a mistake in drawing a cell must not end a night of measuring
+            self.unwritten = f"perfsuite: the page {self.page} cannot be drawn: {type(error).__name__}: {error}"
         self._written, now = len(self.results), time.monotonic()
         self._next = now + (now - begin) / SHARE

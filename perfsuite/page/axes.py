@@ -46,7 +46,7 @@ NUMBER = Quantity("", show_number)
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:
     """Round numbers from ``low`` to ``high``, at most ``most`` of them and at least one."""
-    if not high > low:
+    if not 1e-200 < high - low < math.inf:  # a range that numbers can divide
         return [low]
     rough = (high - low) / max(1, most - 1)
     power = 10.0 ** math.floor(math.log10(rough))

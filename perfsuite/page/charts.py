@@ -66,9 +66,8 @@ def stacked_bars(
         for name in used:
             width = frame.width(one.parts.get(name, 0))
             if width > 0:
-                shape = _bar(left, top, width, names.index(name), one.kind)
                 tip = tag("title", f"{words(name)} {quantity.show(one.parts[name])}")
-                pieces.append(Html(shape.replace("</rect>", f"{tip}</rect>")))
+                pieces.append(_bar(left, top, width, names.index(name), one.kind, tip))
             left += width
     if limit and near:
         pieces.append(frame.limit(limit[1]))
@@ -120,15 +119,14 @@ class Frame:
     def axis(self) -> list[Html]:
         """Lines at round numbers, and the title with its unit."""
         _, size = self.quantity.unit(self.most)
-        pieces = []
+        grid, texts = "", []
         for at in ticks(0, self.most / size):
             x = EDGE + self.width(at * size)
-            pieces.append(tag("line", x1=x, x2=x, y1=14.0, y2=self.bottom, class_="grid"))
-            anchor = "start" if x < 20 else "end" if x > WIDTH - 20 else "middle"
-            pieces.append(tag("text", tick_text(at), x=x, y=self.bottom + 12, text_anchor=anchor, class_="t"))
-        title = self.quantity.axis(self.most)
-        pieces.append(tag("text", title, x=WIDTH / 2, y=self.bottom + 27, text_anchor="middle", class_="t"))
-        return pieces
+            grid += f"M{x:.1f} 14V{self.bottom:.0f}"
+            anchor = "t" if x < 20 else "t e" if x > WIDTH - 20 else "t m"
+            texts.append(tag("text", tick_text(at), x=x, y=self.bottom + 12, class_=anchor))
+        title = tag("text", self.quantity.axis(self.most), x=WIDTH / 2, y=self.bottom + 27, class_="t m")
+        return [tag("path", d=grid, class_="grid"), *texts, title]
 
     def label(self, row: int, text: str, value: str) -> Html:
         """The name of a bar above it, and its value at the right."""
@@ -138,13 +136,13 @@ class Frame:
         return join(
             [
                 tag("text", name, x=EDGE, y=y),
-                tag("text", value, x=WIDTH - EDGE, y=y, text_anchor="end"),
+                tag("text", value, x=WIDTH - EDGE, y=y, class_="e"),
             ]
         )
 
     def limit(self, value: float) -> Html:
         x = EDGE + self.width(value)
-        return tag("line", x1=x, x2=x, y1=14.0, y2=self.bottom, class_="limit")
+        return tag("path", d=f"M{x:.1f} 14V{self.bottom:.0f}", class_="limit")
 
 
 def svg(told: str, height: float, pieces: Iterable[Html], kind: str = MEASURED, width: float = WIDTH) -> Html:
@@ -163,8 +161,8 @@ def key(names: Sequence[tuple[int, str]]) -> Html:
     """The legend: colours and what they mean. It is HTML, so that it wraps on a phone."""
     if not names:
         return NOTHING
-    square = '<svg viewBox="0 0 8 8" aria-hidden="true"><rect width="8" height="8" class="f{}"/></svg>'
-    return tag("ul", *(tag("li", Html(square.format(color % COLORS)), name) for color, name in names), class_="legend")
+    rows = (tag("li", tag("i", class_=f"f{color % COLORS}"), name) for color, name in names)
+    return tag("ul", *rows, class_="legend")
 
 
 def words(name: str) -> str:
@@ -172,9 +170,9 @@ def words(name: str) -> str:
     return name.replace("_", " ")
 
 
-def _bar(x: float, y: float, width: float, color: int, kind: str) -> Html:
+def _bar(x: float, y: float, width: float, color: int, kind: str, *inside: Html) -> Html:
     classes = f"bar f{color % COLORS}" + ("" if kind == MEASURED else f" {kind}")
-    return tag("rect", x=x, y=y, width=max(width, 0.6), height=BAR, class_=classes)
+    return tag("rect", *inside, x=x, y=y, width=max(width, 0.6), height=BAR, class_=classes)
 
 
 def _kind(shown: Sequence[Stack | Bar]) -> str:

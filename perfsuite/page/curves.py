@@ -14,7 +14,9 @@ CHARACTER = 5.4  # of a label, in units
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Points (x, y) from left to right; ``old`` is drawn thin and dashed, as the side that is compared with."""
+    """Points (x, y) from left to right; ``old`` is drawn thin and dashed, as the side that is compared with. Lines of
+    one name have one colour.
+    """
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -52,30 +54,29 @@ class Plane:
     def axes(self, quantity: Quantity, x_title: str, numbered: bool = True) -> list[Html]:
         """Lines at round numbers, and both titles with their units."""
         _, size = quantity.unit(self.high_y)
-        pieces = []
+        grid, texts = "", []
         for at in ticks(self.low_y / size, self.high_y / size):
             y = self.y(at * size)
-            pieces.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="grid"))
-            pieces.append(tag("text", tick_text(at), x=LEFT - 4, y=y + 4, text_anchor="end", class_="t"))
+            grid += across(y)
+            texts.append(tag("text", tick_text(at), x=LEFT - 4, y=y + 4, class_="t e"))
         for at in ticks(self.low_x, self.high_x, 8) if numbered else []:
-            pieces.append(
-                tag("text", tick_text(at), x=self.x(at), y=self.bottom + 14, text_anchor="middle", class_="t")
-            )
-        pieces.append(tag("text", quantity.axis(self.high_y), x=2.0, y=10.0, class_="t"))
-        middle = (LEFT + WIDTH - RIGHT) / 2
-        pieces.append(tag("text", x_title, x=middle, y=self.bottom + 29, text_anchor="middle", class_="t"))
-        return pieces
+            texts.append(tag("text", tick_text(at), x=self.x(at), y=self.bottom + 14, class_="t m"))
+        texts.append(tag("text", quantity.axis(self.high_y), x=2.0, y=10.0, class_="t"))
+        texts.append(tag("text", x_title, x=(LEFT + WIDTH - RIGHT) / 2, y=self.bottom + 29, class_="t m"))
+        return [tag("path", d=grid, class_="grid"), *texts]
 
     def path(self, points: Sequence[tuple[float, float]]) -> str:
         return "M" + "L".join(f"{self.x(x):.1f} {self.y(y):.1f}" for x, y in points)
 
-    def stairs(self, heights: Sequence[float], begin: int = 0) -> str:
-        """Each height is held for one unit: to the right from 0 on, or to the left from ``begin`` on."""
-        way, at = -1 if begin else 1, begin
-        path = f"M{self.x(at):.0f} {self.y(heights[0]):.1f}"
+    def stairs(self, heights: Sequence[float]) -> str:
+        """Each height is held for one unit, from 0 on. Relative coordinates, since they are shorter."""
+        x, y = round(self.x(0), 1), round(self.y(heights[0]), 1)
+        path, at = f"M{x} {y}", 0
         for height, some in itertools.groupby(heights):
-            at += way * len(list(some))
-            path += f"V{self.y(height):.1f}H{self.x(at):.1f}"
+            at += len(list(some))
+            right, down = round(self.x(at) - x, 1), round(self.y(height) - y, 1)
+            path += (f"v{down:g}" if down else "") + f"h{right:g}"
+            x, y = x + right, y + down
         return path
 
     def phases(self, phases: Sequence[tuple[str, float, float]]) -> list[Html]:
@@ -83,10 +84,15 @@ class Plane:
         pieces = []
         for name, begin, end in phases:
             x = self.x(begin)
-            pieces.append(tag("line", x1=x, x2=x, y1=TOP, y2=self.bottom, class_="rule"))
+            pieces.append(tag("path", d=f"M{x:.1f} {TOP:.0f}V{self.bottom:.0f}", class_="rule"))
             if self.x(end) - x > CHARACTER * len(name):
                 pieces.append(tag("text", name, x=x + 3, y=self.bottom + 14, class_="t"))
         return pieces
+
+
+def across(y: float) -> str:
+    """The path of a line over the whole chart."""
+    return f"M{LEFT:.0f} {y:.1f}H{WIDTH - RIGHT:.0f}"
 
 
 def lines(
@@ -110,23 +116,21 @@ def lines(
         top, bottom = plane.y(band.high), plane.y(band.low)
         pieces.append(tag("rect", x=LEFT, y=top, width=WIDTH - LEFT - RIGHT, height=bottom - top, class_="band"))
         if band.middle is not None:
-            y = plane.y(band.middle)
-            pieces.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="old"))
+            pieces.append(tag("path", d=across(plane.y(band.middle)), class_="old"))
     pieces += plane.axes(quantity, x_title)
-    colors = itertools.count()
-    names, told = [], []
+    colors = {name: color for color, name in enumerate(dict.fromkeys(one.name for one in shown if not one.old))}
+    told = []
     for one in shown:
-        color = None if one.old else next(colors) % COLORS
-        classes = "old curve" if color is None else f"curve l{color}"
+        classes = "old curve" if one.old else f"curve l{colors[one.name] % COLORS}"
         pieces.append(tag("path", d=plane.path(one.points), class_=classes))
-        names += [] if color is None else [(color, one.name)]
         values = [y for _, y in one.points]
         told.append(f"{one.name} from {quantity.show(min(values))} to {quantity.show(max(values))}")
+    legend = [(color, name) for name, color in colors.items()]
     notes = [f"shaded: {band.name}, {quantity.show(band.low)} to {quantity.show(band.high)}"] if band else []
     notes += [f"dashed: {', '.join(dict.fromkeys(one.name for one in shown if one.old))}"] * any(
         one.old for one in shown
     )
-    return figure(title, svg("; ".join([title, *told, *notes]), plane.height, pieces, kind), key(names), notes)
+    return figure(title, svg("; ".join([title, *told, *notes]), plane.height, pieces, kind), key(legend), notes)
 
 
 def areas(
@@ -149,17 +153,16 @@ def areas(
     most = max([*totals, *(other[1] if other else [])], default=0)
     near = limit is not None and most * 4 >= limit[1]
     plane = Plane((0, len(points)), (0, max(most, limit[1]) if near and limit else most))
-    pieces, used = plane.axes(quantity, x_title, numbered=not phases), []
-    below = [0.0] * len(points)
+    pieces, used, drawn = plane.axes(quantity, x_title, numbered=not phases), [], []
+    sums = [0.0] * len(points)
     for number, name in enumerate(names):
         heights = [point[number] for point in points]
-        if not any(heights):
-            continue
-        above = [low + height for low, height in zip(below, heights, strict=True)]
-        back = plane.stairs(below[::-1], len(points)).replace("M", "L", 1)
-        pieces.append(tag("path", d=f"{plane.stairs(above)}{back}Z", class_=f"area f{number % COLORS}"))
-        used.append((number, words(name)))
-        below = above
+        if any(heights):
+            sums = [below + height for below, height in zip(sums, heights, strict=True)]
+            path = f"{plane.stairs(sums)}V{plane.bottom:.0f}H{LEFT:.0f}Z"  # down to zero: the next lower one covers it
+            drawn.append(tag("path", d=path, class_=f"f{number % COLORS}"))
+            used.append((number, words(name)))
+    pieces.append(tag("g", *drawn[::-1], class_="areas"))
     notes = []
     if other:
         stretched = [other[1][index * len(other[1]) // len(points)] for index in range(len(points))]
@@ -167,8 +170,7 @@ def areas(
         notes.append(f"line: {other[0]}, at most {quantity.show(max(other[1]))}")
     pieces += plane.phases(phases)
     if limit and near:
-        y = plane.y(limit[1])
-        pieces.append(tag("line", x1=LEFT, x2=WIDTH - RIGHT, y1=y, y2=y, class_="limit"))
+        pieces.append(tag("path", d=across(plane.y(limit[1])), class_="limit"))
     if limit:
         share = "" if near else f", of which at most {100 * most / limit[1]:.2g} % is used"
         notes.append(f"{limit[0]}: {quantity.show(limit[1])}{share}")

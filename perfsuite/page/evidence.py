@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.page import memory
-from perfsuite.page.axes import SECONDS, Quantity
+from perfsuite.page.axes import BYTES, SECONDS, Quantity
 from perfsuite.page.charts import Stack, stacked_bars
 from perfsuite.page.curves import Band, Line, lines
 from perfsuite.page.document import Kind
@@ -33,6 +33,7 @@ def charts(
         anatomy(old, new, names, of),
         curve(old, new, names, of),
         phases(old, new, names, of),
+        refused(new),
     )
     return [one for one in found if one]
 
@@ -49,14 +50,11 @@ def steps(
     if STEP not in metrics or STEP not in new.readings:
         return None
     shown = []
-    if old and not why_other_machine(old.machine, new.machine):
-        launches = old.by_launch(STEP)
-        name = f"{names[0]}, {len(launches)} launches" if len(launches) > 1 else names[0]
-        shown += [Line(name=name, points=_points(timed), old=True) for timed in launches]
-    launches = new.by_launch(STEP)
-    for number, timed in enumerate(launches, 1):
-        name = f"{names[1]}, launch {number}" if len(launches) > 1 else names[1]
-        shown.append(Line(name=name, points=_points(timed)))
+    for label, one in zip(names, (old, new), strict=True):
+        if one and not why_other_machine(one.machine, new.machine):
+            launches = one.by_launch(STEP)
+            name = f"{label}, {len(launches)} launches" if len(launches) > 1 else label
+            shown += [Line(name=name, points=_points(timed), old=one is old) for timed in launches]
     title = _title("Steps", of)
     return lines(title, shown, Quantity.of(metrics[STEP]), "timed step", band=band, kind=kind_of(new))
 
@@ -98,6 +96,15 @@ def phases(old: Measurement | None, new: Measurement, names: Sides, of: str = ""
     if not shown:
         return None
     return stacked_bars(_title("A step by phase", of), [*shown, *waiting], SECONDS, colors=[*PHASES, WAITING])
+
+
+def refused(new: Measurement) -> Html | None:
+    """What was alive when memory ran out, if that is known."""
+    failure = new.failure
+    if failure is None or not failure.parts:
+        return None
+    stack = Stack(label=f"rank {failure.rank}, with the refused request", parts=failure.parts, kind=kind_of(new))
+    return stacked_bars("Memory when it ran out", [stack], BYTES, colors=memory.COLORS)
 
 
 def kind_of(measurement: Measurement) -> Kind:

@@ -3,6 +3,8 @@
 import html
 from collections.abc import Iterable
 
+SHAPES = frozenset({"circle", "path", "rect"})  # of SVG; they have no inside
+
 
 class Html(str):
     """A piece of HTML, which a template inserts as it is; it escapes every other text."""
@@ -24,6 +26,8 @@ def tag(name: str, *inside: str, **attributes: object) -> Html:
         for key, value in attributes.items()
         if value is not None
     )
+    if not inside and name in SHAPES:
+        return Html(f"<{name}{written}/>")
     return Html(f"<{name}{written}>{join(inside)}</{name}>")
 
 

@@ -121,7 +121,7 @@ def noise_text(metric: Metric | None, noise: Noise | None) -> str:
 
 def change_of(line: Line) -> float | None:
     """``+7.1 %`` as 0.071."""
-    found = re.match(r"([+-]?[\d.]+(?:e[+-]?\d+)?) %", line.change)
+    found = re.match(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?) %", line.change)
     return float(found[1]) / 100 if found else None
 
 

@@ -12,7 +12,7 @@ from perfsuite.page.cell import REASON, SIDES, anchor, cell_section, commands
 from perfsuite.page.document import Command, Document, Entry, Section, Table, Tone
 from perfsuite.page.evidence import PEAK, STEP, anatomy, curve, phases, steps
 from perfsuite.page.html import Html
-from perfsuite.page.moved import AnyResult, headline_of, is_red, kind_of, moved, names_of, noise_of, tone_of
+from perfsuite.page.moved import AnyResult, change_of, headline_of, is_red, kind_of, moved, names_of, noise_of, tone_of
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.summary import asides
 
@@ -204,8 +204,7 @@ def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table
             row.append(_value(one, metric))
             line = next((line for line in verdict.lines if line.metric == metric.name), None)
             if metric.name in (PEAK, STEP):
-                change = line.change if line else ""
-                row.append(Entry(change, sort=_percent(change), tone=tone_of(line.status) if line else ""))
+                row.append(Entry(line.change, sort=change_of(line), tone=tone_of(line.status)) if line else "")
         rows.append(row)
     titles = [text for one in columns for text in (one.title, *(["change"] if one.name in (PEAK, STEP) else []))]
     numbers = frozenset(range(3, 3 + len(titles)))
@@ -221,8 +220,3 @@ def _value(one: AnyResult, metric: Metric) -> Entry:
         reading = one.measurement.readings.get(metric.name)
         value = reading.value if reading else None
     return Entry("–") if value is None else Entry(metric.show(value), sort=float(value))
-
-
-def _percent(text: str) -> float | None:
-    number = text.removesuffix(" %")
-    return float(number) if number != text and number.lstrip("+-").replace(".", "", 1).isdigit() else None

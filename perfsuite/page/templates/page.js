@@ -45,7 +45,7 @@ const key = (row, index) => {
 const sort = (head) => {
   const table = head.closest("table"), index = head.cellIndex, body = table.tBodies[0];
   const order = head.ariaSort === "descending" ? 1 : head.ariaSort === "ascending" ? -1
-    : head.classList.contains("n") ? -1 : 1;
+    : table.classList.contains(`n${index}`) ? -1 : 1;
   const rows = [...body.rows].sort((one, other) => {
     const a = key(one, index), b = key(other, index);
     if (typeof a !== typeof b) return typeof a === "number" ? -1 : 1;  // a row without a number is last
