@@ -72,7 +72,7 @@ def traced(runner, catalog, measure, tmp_path_factory):
 def events(traced):
     """The events of each rank in the merged trace."""
     told = chrome.read(traced[0] / f"{DDP}.json.gz")["traceEvents"]
-    return [[event for event in told if event["pid"] == rank + 1] for rank in (0, 1)]
+    return [[event for event in told if event["pid"] == rank] for rank in (0, 1)]
 
 
 def test_the_verdict_names_the_trace(traced):
@@ -368,6 +368,21 @@ def test_a_trace_is_plain_json_if_its_name_says_so(tmp_path):
 
     assert plain == json.loads(gzip.decompress((tmp_path / "a.json.gz").read_bytes()))
     assert plain["traceEvents"][0]["args"] == {"name": "one"}
+
+
+def test_sides_begin_together():
+    """The baseline is traced later; merged, its first event is at time 0, too. Ranks keep their distance."""
+    ranks = [[("rank 0", 100_000), ("rank 1", 101_000)], [("rank 0, baseline", 900_000_000)]]
+    sides = [
+        [
+            (name, {"baseTimeNanoseconds": base, "traceEvents": [chrome.counter(7, "c", 0.0, {"a": 1})]})
+            for name, base in one
+        ]
+        for one in ranks
+    ]
+    told = chrome.merge(sides)
+
+    assert [(event["pid"], event["ts"]) for event in told if event["ph"] == "C"] == [(0, 0.0), (1, 1.0), (10_000, 0.0)]
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ of each rank. The names of the baseline's begin with "baseline-".
 """
 
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,9 +62,11 @@ class Tracer:
             problems.append(self._launch_baseline(cell, trial, reverted))
         told = [problem for problem in problems if problem]
         try:
-            parts = [(name, chrome.read(part)) for name, part in self._parts(cell, measured, reverted)]
-            if parts:
-                chrome.write(path, chrome.merge(parts))
+            sides = [
+                [(name, chrome.read(part)) for name, part in side] for side in self._sides(cell, measured, reverted)
+            ]
+            if any(sides):
+                chrome.write(path, chrome.merge(sides))
                 told.insert(0, f"{os.path.relpath(path)}: open it in {PERFETTO}")
         except PerfsuiteError as error:
             told.append(str(error))
@@ -98,14 +100,13 @@ class Tracer:
         """How the names of a side's files begin, from the root on: ranks have a working folder of their own."""
         return f"{self.folder.absolute() / cell.id}/{side}"
 
-    def _parts(self, cell: Cell, measured: Measurement, reverted: Sequence[Change]) -> list[tuple[str, Path]]:
-        """The ranks' traces that were written, with the names of their processes."""
+    def _sides(self, cell: Cell, measured: Measurement, reverted: Sequence[Change]) -> Iterator[list[tuple[str, Path]]]:
+        """The ranks' traces that were written, of each side, with the names of their processes."""
         emulated = " (emulated GPU)" if measured.machine.emulated else ""
         baseline = f", baseline: {listed(f'{one.name} {one.before}' for one in reverted)}" if reverted else ""
-        ranks = range(cell.hardware.world_size)
-        paths = [
-            (f"rank {rank}{name}{emulated}", Path(TRACE.format(prefix=self._prefix(cell, side), rank=rank)))
-            for side, name in (("", ""), (BASELINE, baseline))
-            for rank in ranks
-        ]
-        return [(name, path) for name, path in paths if path.exists()]
+        for side, name in (("", ""), (BASELINE, baseline)):
+            paths = [
+                (f"rank {rank}{name}{emulated}", Path(TRACE.format(prefix=self._prefix(cell, side), rank=rank)))
+                for rank in range(cell.hardware.world_size)
+            ]
+            yield [(title, path) for title, path in paths if path.exists()]

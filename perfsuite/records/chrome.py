@@ -6,7 +6,7 @@ counter of a process, "M" a name. torch's profiler writes the same.
 
 import gzip
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,8 @@ GZIP = ".gz"  # of a file's name: Perfetto reads such files too
 DECODER = msgspec.json.Decoder(float_hook=Decimal)
 NAMES_PROCESS = ("process_name", "process_labels", "process_sort_index")
 FIRST_THREAD = 10_000_001  # of a part of a merged trace; no real thread has such a number
-ARROWS = 2**32  # more than a part of a merged trace has
+MOST_PROCESSES = 10_000  # of a side of a merged trace
+ARROWS = 2**32  # more than a part of it has
 Event = dict[str, Any]
 
 
@@ -92,21 +93,23 @@ def read(path: Path) -> dict[str, Any]:
     return {**found, "baseTimeNanoseconds": int(found.get("baseTimeNanoseconds", 0)) + int(first * 1000)}
 
 
-def merge(parts: Sequence[tuple[str, Mapping[str, Any]]]) -> list[Event]:
-    """The events of several traces in one: each part is a process with its name, and the first part begins at time 0.
+def merge(sides: Iterable[Sequence[tuple[str, Mapping[str, Any]]]]) -> list[Event]:
+    """The events of several traces in one: each is a process with its name. The sides were traced one after another;
+    here each begins at time 0, so that they stand beside each other.
 
-    A part may have several processes, as torch's have one for the host and one for each device. Their threads become
-    threads of the part's one process; torch's own summary of the recording is left out. Perfetto shows the thread with
-    the number of its process first, so FIRST_THREAD gets it.
+    A trace may have several processes, as torch's have one for the host and one for each device. Their threads become
+    threads of its one process; torch's own summary of the recording is left out. Perfetto shows the thread with the
+    number of its process first, so FIRST_THREAD gets it.
     """
     events: list[Event] = []
-    base = min((part["baseTimeNanoseconds"] for _, part in parts), default=0)
-    for process, (name, part) in enumerate(parts, 1):  # Perfetto's process 0 is idle
-        events += name_process(process, name)
-        for event in moved(part, base, process * ARROWS):
-            if isinstance(event.get("pid"), int) and event["name"] not in NAMES_PROCESS:
-                thread = process if event.get("tid") == FIRST_THREAD else event.get("tid", 0)
-                events.append({**event, "pid": process, "tid": thread})
+    for side, traces in enumerate(sides):
+        base = min((trace["baseTimeNanoseconds"] for _, trace in traces), default=0)
+        for process, (name, trace) in enumerate(traces, side * MOST_PROCESSES):
+            events += name_process(process, name)
+            for event in moved(trace, base, process * ARROWS):
+                if isinstance(event.get("pid"), int) and event["name"] not in NAMES_PROCESS:
+                    thread = process if event.get("tid") == FIRST_THREAD else event.get("tid", 0)
+                    events.append({**event, "pid": process, "tid": thread})
     return events
 
 
