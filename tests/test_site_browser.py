@@ -83,10 +83,10 @@ def test_movers_by_size(visit, site):
 
 
 def test_a_cell_opens_with_its_charts(visit, site):
-    """A click on its name leads there; the chart has the line, the release and the confirmed step, and tells a night."""
+    """A click on its name leads there; the chart has line, release and confirmed step, and tells a night."""
     page = visit(site / "index.html")
     page.locator("#cells").get_by_role("link", name=nights.SLOWER, exact=True).click()
-    page.wait_for_selector("figure svg path.curve")
+    page.wait_for_selector("figure svg path.curve", state="attached")
     figure = page.locator("figure", has=page.locator("figcaption", has_text="step time"))
     assert figure.locator("path.release").count() == 1
     assert figure.locator("path.step.red.sure").count() == 1
