@@ -76,7 +76,7 @@ def test_a_row_of_a_report(tmp_path):
     assert (row.cell, row.status, row.red, row.commit) == (new.cell, "regressed", ("loss",), "0123456789ab")
     assert row.metrics == pytest.approx({name: reading.value for name, reading in new.readings.items()})
     assert row.versions == new.versions
-    assert row.note == f"{new.cell}: 1 of 1 metrics regressed"
+    assert row.note == "1 of 1 metrics regressed"
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_the_first_page_says_what_is_wrong(build):
     project = Project(owners={"*": "@ana", "*zero2*": "@ben"})
     text = text_of(build(nights.rows(), project=project) / "index.html")
 
-    assert "1 of 4 cells are red in the last run." in text
+    assert "1 of 4 cells is red in the last run." in text
     assert f"{nights.FAILING} @ben failed rank 1 died AMD EPYC" in text
     changed = section(text, "Change points of", "Cells without")
     assert re.search(
@@ -78,7 +78,7 @@ def test_quarantine_is_shown_and_ends(build):
     assert "No cell is red in the last run." in before
     assert f"failed, quarantined until {nights.moment(61)}" in before
     assert f"in quarantine {nights.moment(61)} failed issue 31" in before
-    assert "1 of 4 cells are red in the last run." in after
+    assert "1 of 4 cells is red in the last run." in after
     assert f"ended {nights.moment(55)} failed issue 31" in after
 
 

@@ -101,6 +101,18 @@ def test_a_cell_opens_with_its_charts(visit, site):
     assert told.endswith(" ms · regressed · transformers 5.22.0 → 5.23.0")
 
 
+def test_fewer_nights(visit, site):
+    """The last ones fill the charts; a night is told as before, and all nights come back."""
+    page = visit(site / "cells" / page_of(nights.CALM))
+    line = page.locator("figure path.curve").first
+    line.wait_for(state="attached")
+    every = line.get_attribute("d")
+    page.evaluate("shown = 10; charts.forEach(chart)")
+    few = page.locator("figure path.curve").first.get_attribute("d")
+
+    assert every.count("L") == 45 and few.count("L") == 9
+
+
 def test_the_way_back(visit, site):
     """A cell's page leads to all cells."""
     page = visit(site / "cells" / page_of(nights.CALM))
