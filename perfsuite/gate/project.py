@@ -1,11 +1,11 @@
 """The table ``[tool.perfsuite]`` of a project's pyproject.toml: who owns a cell, and which cells are in quarantine.
 
-    [tool.perfsuite.owners]
-    "*" = "@training"
-    "t5_*" = "@ana @ben"                    # of several patterns, the last counts, as in CODEOWNERS
+[tool.perfsuite.owners]
+"*" = "@training"
+"t5_*" = "@ana @ben"                    # of several patterns, the last counts, as in CODEOWNERS
 
-    [tool.perfsuite.quarantine]
-    "gpt2_tiny-zero2+bf16-cpu_x2" = { until = 2026-12-24, reason = "issue 31" }
+[tool.perfsuite.quarantine]
+"gpt2_tiny-zero2+bf16-cpu_x2" = { until = 2026-12-24, reason = "issue 31" }
 """
 
 import datetime
