@@ -10,6 +10,7 @@ import argparse
 import json
 import math
 import random
+import statistics
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -21,8 +22,11 @@ from perfsuite.nights import divisive, steps
 
 NIGHTS, CELLS, TIMED, SIZED = 400, 100, 30, 10
 MONTH = 365.25 / 12  # nights
-EDGE = 10  # nights before the first and after the last step
+AFTER = (4, 5, 6, 7, 10, 14)  # nights after a step at which it is looked for
+LATEST = AFTER[-1]
+EDGE = LATEST  # nights before the first and after the last step
 PAGE = Path(__file__).parents[1] / "docs" / "site.md"
+HEAD = "| noise of a night | method | at the right commit | within two | false flags | nights until flagged |"
 BEGIN, END = "<!-- change points: begin -->", "<!-- change points: end -->"
 OTAVA = """
 import json, sys
@@ -100,13 +104,17 @@ def simulate(seed: int, noise: Noise) -> tuple[list[Night], list[Night]]:
 
 @dataclass
 class Score:
-    """``right`` steps were flagged at their night, ``near`` at most two nights off; ``false`` flags are no step's."""
+    """``right`` steps were flagged at their night, ``near`` at most two nights off; ``false`` flags are no step's.
+
+    ``delays`` are the nights from each step until it was flagged, infinite if that took more than `LATEST`.
+    """
 
     steps: int = 0
     right: int = 0
     near: int = 0
     false: int = 0
     months: float = 0.0
+    delays: tuple[float, ...] = ()
 
     def add(self, night: Night, flags: Sequence[int]) -> None:
         """One series. Of several flags near a step, the nearest is its flag and the others are false."""
@@ -123,7 +131,9 @@ class Score:
     def row(self, name: str) -> str:
         """As a row of Markdown."""
         shares = [f"{part / self.steps:.1%}".replace("%", " %") for part in (self.right, self.near)]
-        return f"| {name} | {shares[0]} | {shares[1]} | {1000 * self.false / self.months:.1f} |"
+        usual = statistics.median(self.delays) if self.delays else math.nan
+        nights = "" if math.isnan(usual) else f"more than {LATEST}" if math.isinf(usual) else f"{usual:g}"
+        return f"| {name} | {shares[0]} | {shares[1]} | {1000 * self.false / self.months:.1f} | {nights} |"
 
 
 def ours(values: Sequence[float]) -> list[int]:
@@ -157,6 +167,7 @@ def one(task: tuple[int, Noise, str, bool]) -> dict[str, Score]:
     for name, method in methods.items():
         for night in times:
             scores[name].add(night, method(night.values))
+    scores["perfsuite"].delays = tuple(delay(night) for night in times if night.at is not None)
     if python:
         scores["apache-otava"] = Score()
         for night, flags in zip(times, otava(python, times), strict=True):
@@ -167,9 +178,18 @@ def one(task: tuple[int, Noise, str, bool]) -> dict[str, Score]:
     return scores
 
 
+def delay(night: Night) -> float:
+    """The nights after its step until a series that ends there is flagged near it."""
+    assert night.at is not None
+    for nights in AFTER:
+        if any(abs(flag - night.at) <= 2 for flag in ours(night.values[: night.at + nights])):
+            return nights
+    return math.inf
+
+
 def table(seeds: int, python: str, workers: int, alone: bool = False) -> str:
     """The page's table; every simulation's flags are added up."""
-    lines = ["| noise of a night | method | at the right commit | within two | false flags |", "|---|---|---|---|---|"]
+    lines = [HEAD, "|---|---|---|---|---|---|"]
     tasks = [(seed, noise, python, alone) for noise in NOISES for seed in range(seeds)]
     totals: dict[tuple[str, str], Score] = {}
     with ProcessPoolExecutor(workers) as pool:

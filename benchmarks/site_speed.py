@@ -115,13 +115,13 @@ def write_runs(folder: Path, runs: int, count: int, days: float, seed: int = 0) 
                 versions=versions,
                 metrics=numbers,
                 status="regressed" if red else "ok",
-                note=f"{name}: 1 of 12 metrics regressed" if red else "",
+                note="1 of 12 metrics regressed" if red else "",
                 red=("step_time_seconds",) if red else (),
                 trial=("caused by transformers alone",) if red and number % 20 == 0 else (),
             )
             if failing.get(number) is not None and run >= failing[number]:
                 row = msgspec.structs.replace(
-                    row, status="failed", outcome="failed", note=f"{name}: rank 1 died: SIGSEGV", metrics={}
+                    row, status="failed", outcome="failed", note="rank 1 died: SIGSEGV", metrics={}
                 )
             rows.append(row)
     flush()

@@ -83,10 +83,10 @@ def test_movers_by_size(visit, site):
 
 
 def test_a_cell_opens_with_its_charts(visit, site):
-    """A click on its name leads there; the chart has the line, the release and the confirmed step, and tells a night."""
+    """A click on its name leads there; the chart has line, release and confirmed step, and tells a night."""
     page = visit(site / "index.html")
     page.locator("#cells").get_by_role("link", name=nights.SLOWER, exact=True).click()
-    page.wait_for_selector("figure svg path.curve")
+    page.wait_for_selector("figure svg path.curve", state="attached")
     figure = page.locator("figure", has=page.locator("figcaption", has_text="step time"))
     assert figure.locator("path.release").count() == 1
     assert figure.locator("path.step.red.sure").count() == 1
@@ -99,6 +99,18 @@ def test_a_cell_opens_with_its_charts(visit, site):
     told = figure.locator(".night").inner_text()
     assert told.startswith(f"2026-10-11 02:17 · {nights.STEP:012x} · ")
     assert told.endswith(" ms · regressed · transformers 5.22.0 → 5.23.0")
+
+
+def test_fewer_nights(visit, site):
+    """The last ones fill the charts; a night is told as before, and all nights come back."""
+    page = visit(site / "cells" / page_of(nights.CALM))
+    line = page.locator("figure path.curve").first
+    line.wait_for(state="attached")
+    every = line.get_attribute("d")
+    page.evaluate("shown = 10; charts.forEach(chart)")
+    few = page.locator("figure path.curve").first.get_attribute("d")
+
+    assert every.count("L") == 45 and few.count("L") == 9
 
 
 def test_the_way_back(visit, site):

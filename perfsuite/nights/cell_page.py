@@ -14,6 +14,7 @@ from perfsuite.page.html import Html, tag
 from perfsuite.units import show_change
 
 NIGHTS = 30  # rows of the table of the last nights
+SHOWN = (400, 60)  # nights of a chart that can be chosen
 RELEASES = 50  # rows of the table of releases
 RECENT = 60  # nights of a small chart
 TIME = "step_time_seconds"
@@ -45,10 +46,17 @@ def cell_page(several: Sequence[Series], dashboard: Dashboard) -> tuple[Document
         tone=dashboard.tone(last),
         kind="" if len(several) > 1 else several[0].kind,  # type: ignore[arg-type]
         facts=facts,
-        links=[tag("a", "← all cells", href="../index.html")],
+        links=[tag("a", "← all cells", href="../index.html"), _range(max(len(one.dates) for one in several))],
         sections=[*sections, head],
     )
     return document, summaries
+
+
+def _range(nights: int) -> Html:
+    """A choice of how many nights the charts show."""
+    options = [tag("option", "all nights", value="")]
+    options += [tag("option", f"the last {count}", value=count) for count in SHOWN if count < nights]
+    return tag("label", "charts of ", tag("select", *options, id="shown")) if len(options) > 1 else Html()
 
 
 def _section(number: int, series: Series, metrics: list[Metric], found: list[Change], dashboard: Dashboard) -> Section:

@@ -2,14 +2,13 @@
 
 Matteson and James, "A nonparametric approach for multiple change point analysis of multivariate data", JASA 109 (2014),
 arXiv 1306.4933, in one dimension and with the exponent 1. As in MongoDB's and Apache Otava's variant, a segment's
-second part always ends where the segment ends. Nights resemble their neighbours, so blocks of nights are permuted.
+second part always ends where the segment ends.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 LEAST = 4  # nights of a segment
-BLOCK = 5  # nights that are permuted together
 PERMUTATIONS = 99
 LEVEL = 0.05
 ENOUGH = int(LEVEL * (PERMUTATIONS + 1))  # permutations that exceed the statistic: the split is chance
@@ -41,10 +40,8 @@ def _split(values: Any, dice: Any) -> int | None:
     below = numpy.tri(len(values), k=-1)
     at, best = _best(distances, below)
     exceeded = 0
-    starts = numpy.arange(0, len(values), BLOCK)
     for _ in range(PERMUTATIONS):
-        order = (dice.permutation(starts)[:, None] + numpy.arange(BLOCK)).ravel()
-        order = order[order < len(values)]
+        order = dice.permutation(len(values))
         exceeded += _best(distances[order].take(order, axis=1), below)[1] >= best
         if exceeded >= ENOUGH:
             return None

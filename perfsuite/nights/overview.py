@@ -24,7 +24,11 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Ite
     last = [one for one in summaries if dashboard.in_last_run(one.last)]
     red = [one for one in last if dashboard.is_red(one.last)]
     cells = {one.cell for one in summaries}
-    state = f"{len(red)} of {len(last)} cells are red in the last run" if red else "No cell is red in the last run"
+    state = (
+        f"{len(red)} of {len(last)} cells {'is' if len(red) == 1 else 'are'} red in the last run"
+        if red
+        else "No cell is red in the last run"
+    )
     nights = max((one.nights for one in summaries), default=0)
     sections = [
         _red(red, dashboard),

@@ -221,7 +221,7 @@ def _row(result: _Result, earliest: str) -> Row:
     emulated = measured is not None and measured.machine.device.startswith(EMULATED)
     note = predicted.reason if predicted else ""
     if verdict.status not in _QUIET:
-        note = verdict.headline
+        note = verdict.headline.removeprefix(f"{one.cell}: ")
     return Row(
         date=_date(result) or earliest,
         cell=one.cell,

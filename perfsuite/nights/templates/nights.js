@@ -30,20 +30,23 @@ const round = (low, high, most) => {
 };
 const short = (value) => Number(value.toPrecision(6)).toLocaleString("en", { maximumSignificantDigits: 6 });
 const day = (minutes) => new Date(minutes * 60000).toISOString();
-const ranges = (metric) => {  // outliers are cut off at the top, so that the steps can be seen
-  const known = metric.values.filter((value) => value !== null).sort((a, b) => a - b);
+const ranges = (metric, start) => {  // outliers are cut off at the top, so that the steps can be seen
+  const known = metric.values.slice(start).filter((value) => value !== null).sort((a, b) => a - b);
   if (!known.length) return [0, 1];
   const at = (share) => known[Math.min(known.length - 1, Math.floor(share * known.length))];
   let low = at(0.002), high = at(0.995);
-  for (const [night] of metric.steps) for (const near of metric.values.slice(Math.max(0, night - 3), night + 4))
+  for (const [night] of metric.steps) if (night >= start) for (const near of metric.values.slice(Math.max(start, night - 3), night + 4))
     if (near !== null) { low = Math.min(low, near); high = Math.max(high, near); }
   const least = Math.abs(known[known.length >> 1]) * 0.02 || 1;
   const room = Math.max(high - low, least) * 0.12;
   return high - low < least ? [(low + high - least) / 2 - room, (low + high + least) / 2 + room] : [low - room, high + room];
 };
+let shown = Infinity;  // nights of every chart
 const chart = (svg) => {
+  svg.replaceChildren();
   const series = nights[svg.dataset.series], metric = series.metrics[svg.dataset.metric], times = series.times;
-  const [low, high] = ranges(metric), first = times[0], last = times[times.length - 1];
+  const start = Math.max(0, times.length - shown), seen = (night) => night >= start;
+  const [low, high] = ranges(metric, start), first = times[start], last = times[times.length - 1];
   const x = (night) => LEFT + (last > first ? (times[night] - first) / (last - first) : 0.5) * (WIDE - LEFT - RIGHT);
   const y = (value) => TOP + (1 - (Math.min(high, Math.max(low, value)) - low) / (high - low)) * (HIGH - TOP - BOTTOM);
   for (const tick of round(low, high, 4)) {
@@ -56,7 +59,7 @@ const chart = (svg) => {
     if (begin > last) break;
     months.push([begin, month]);
   }
-  const every = Math.ceil(months.length / 6);
+  const every = Math.ceil(months.length / 5);
   months.filter((_, index) => index % every === 0).forEach(([begin, month], index) => {
     const place = LEFT + ((begin - first) / (last - first)) * (WIDE - LEFT - RIGHT);
     if (place > WIDE - 26) return;
@@ -65,18 +68,18 @@ const chart = (svg) => {
     svg.append(draw("text", { x: place, y: HIGH - 5, class: "t" }, MONTHS[month % 12] + year));
   });
   if (!months.length) svg.append(draw("text", { x: LEFT, y: HIGH - 5, class: "t" }, day(first).slice(0, 10)));
-  for (const [night, text] of series.releases) {
+  for (const [night, text] of series.releases) if (seen(night)) {
     const place = x(night), mark = draw("path", { d: `M${place - 3} ${TOP - 4}h6l-3 5z`, class: "release" });
     mark.append(draw("title", {}, text));
     svg.append(draw("line", { x1: place, x2: place, y1: TOP, y2: HIGH - BOTTOM, class: "rule faint" }), mark);
   }
-  svg.append(draw("path", { d: line(metric.values, x, y), class: "curve l0" }));
-  for (const night of series.empty) {
+  svg.append(draw("path", { d: line(metric.values, start, x, y), class: "curve l0" }));
+  for (const night of series.empty) if (seen(night)) {
     svg.append(draw("path", { d: `M${x(night) - 2.5} ${HIGH - BOTTOM - 6}l5 5m0 -5l-5 5`, class: "limit none" }));
   }
-  for (const night of metric.red) if (metric.values[night] !== null)
+  for (const night of metric.red) if (seen(night) && metric.values[night] !== null)
     svg.append(draw("circle", { cx: x(night), cy: y(metric.values[night]), r: 2.6, class: "bad" }));
-  metric.steps.forEach(([night, text, confirmed, worse]) => {
+  metric.steps.filter(([night]) => seen(night)).forEach(([night, text, confirmed, worse]) => {
     const place = x(night), tone = worse === null ? "yellow" : worse ? "red" : "green", end = place > WIDE - 60;
     svg.append(draw("line", { x1: place, x2: place, y1: TOP, y2: HIGH - BOTTOM, class: `step ${tone}` }));
     svg.append(draw("path", { d: `M${place} ${TOP - 1}l4 4l-4 4l-4 -4z`, class: `step ${tone}${confirmed ? " sure" : ""}` }));
@@ -84,51 +87,60 @@ const chart = (svg) => {
   });
   const cursor = draw("line", { y1: TOP, y2: HIGH - BOTTOM, class: "edge", visibility: "hidden" });
   svg.append(cursor);
-  watch(svg, series, metric, x, cursor);
+  svg.nights = { series, metric, x, cursor, start, night: times.length - 1 };
+  watch(svg);
 };
-const line = (values, x, y) => {  // of many nights, the lowest and the highest of each pixel
+const line = (values, start, x, y) => {  // of many nights, the lowest and the highest of each pixel
   let path = "", pen = false, column = null, low = 0, high = 0;
   const flush = () => { if (column !== null && high > low) path += `L${column} ${low.toFixed(1)}V${high.toFixed(1)}`; };
-  const dense = values.length > 2 * WIDE;
-  values.forEach((value, night) => {
-    if (value === null) { flush(); column = null; pen = false; return; }
+  const dense = values.length - start > 2 * WIDE;
+  for (let night = start; night < values.length; night += 1) {
+    const value = values[night];
+    if (value === null) { flush(); column = null; pen = false; continue; }
     const place = dense ? x(night).toFixed(0) : x(night).toFixed(1), height = y(value);
-    if (dense && pen && place === column) { low = Math.min(low, height); high = Math.max(high, height); return; }
+    if (dense && pen && place === column) { low = Math.min(low, height); high = Math.max(high, height); continue; }
     flush();
     path += `${pen ? "L" : "M"}${place} ${height.toFixed(1)}${pen ? "" : "h.1"}`;
     pen = true; column = dense ? place : null; low = high = height;
-  });
+  }
   flush();
   return path;
 };
-const watch = (svg, series, metric, x, cursor) => {
-  const told = svg.parentElement.querySelector(".night");
-  let night = series.times.length - 1;
-  const show = () => {
-    cursor.setAttribute("x1", x(night)); cursor.setAttribute("x2", x(night)); cursor.setAttribute("visibility", "visible");
-    const value = metric.values[night], release = series.releases.find(([at]) => at === night);
-    told.textContent = [
-      day(series.times[night]).slice(0, 16).replace("T", " "), (series.commits[night] || "").slice(0, 12),
-      value === null ? "no value" : `${short(value)} ${metric.unit}`, series.notes[night], release && release[1],
-    ].filter(Boolean).join(" · ");
-  };
-  svg.addEventListener("pointermove", (event) => {
-    const box = svg.getBoundingClientRect(), at = ((event.clientX - box.left) / box.width) * WIDE;
-    let low = 0, high = series.times.length - 1;
+const tell = (svg) => {
+  const { series, metric, x, cursor, night } = svg.nights;
+  for (const end of ["x1", "x2"]) cursor.setAttribute(end, x(night));
+  cursor.setAttribute("visibility", "visible");
+  const value = metric.values[night], release = series.releases.find(([at]) => at === night);
+  svg.parentElement.querySelector(".night").textContent = [
+    day(series.times[night]).slice(0, 16).replace("T", " "), (series.commits[night] || "").slice(0, 12),
+    value === null ? "no value" : `${short(value)} ${metric.unit}`, series.notes[night], release && release[1],
+  ].filter(Boolean).join(" · ");
+};
+const watch = (svg) => {  // a chart that is drawn again keeps its listeners
+  svg.onpointermove = (event) => {
+    const { series, x, start } = svg.nights, box = svg.getBoundingClientRect();
+    const at = ((event.clientX - box.left) / box.width) * WIDE;
+    let low = start, high = series.times.length - 1;
     while (high - low > 1) { const middle = (low + high) >> 1; if (x(middle) < at) low = middle; else high = middle; }
-    night = at - x(low) < x(high) - at ? low : high;
-    show();
-  });
-  svg.addEventListener("keydown", (event) => {
-    const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -30, PageDown: 30 }[event.key];
+    svg.nights.night = at - x(low) < x(high) - at ? low : high;
+    tell(svg);
+  };
+  svg.onkeydown = (event) => {
+    const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -30, PageDown: 30 }[event.key], { series, start, night } = svg.nights;
     if (by === undefined) return;
     event.preventDefault();
-    night = Math.min(series.times.length - 1, Math.max(0, night + by));
-    show();
-  });
+    svg.nights.night = Math.min(series.times.length - 1, Math.max(start, night + by));
+    tell(svg);
+  };
 };
-const seen = new IntersectionObserver((entries) => {
-  for (const entry of entries) if (entry.isIntersecting) { seen.unobserve(entry.target); chart(entry.target); }
+const visible = new IntersectionObserver((entries) => {
+  for (const entry of entries) if (entry.isIntersecting) { visible.unobserve(entry.target); chart(entry.target); }
 }, { rootMargin: "300px" });
-document.querySelectorAll("svg[data-series]").forEach((svg) => seen.observe(svg));
-addEventListener("beforeprint", () => document.querySelectorAll("svg[data-series]:empty").forEach(chart));
+const charts = document.querySelectorAll("svg[data-series]");
+charts.forEach((svg) => visible.observe(svg));
+addEventListener("beforeprint", () => charts.forEach((svg) => { if (!svg.firstChild) chart(svg); }));
+const choice = document.querySelector("#shown");
+if (choice) choice.addEventListener("input", () => {
+  shown = Number(choice.value) || Infinity;
+  charts.forEach((svg) => { if (svg.firstChild) chart(svg); });
+});
