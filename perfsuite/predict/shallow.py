@@ -45,7 +45,7 @@ def with_depth(cell: Cell, layers: int) -> Cell:
 def shallow(cell: Cell) -> tuple[int, int] | None:
     """The numbers of layers to trace; None if the model is not deeper, or its stages are not alike."""
     stages = lay_out(cell.strategy, cell.hardware.world_size, cell.hardware.name).pipeline
-    stages *= 2 if cell.strategy.engine.name == "pp_interleaved" else 1
+    stages *= cell.strategy.engine.chunks
     depth = depth_of(cell.model)
     if depth % stages or depth <= SHALLOW[-1] * stages:
         return None
