@@ -41,6 +41,8 @@ PLAN_BLOOM = "perfsuite plan bloom_{} --hardware t4_x2 --tokens 1e8 --batch {} -
 BY_OFFLOAD = " | grep -E 'memory|dp2 b8 zero'"
 V100 = "perfsuite plan gpt3_175b --hardware v100_32g_x4n64 --tokens 300e9 --network "
 T5 = "perfsuite plan t5_11b --hardware a100_80g_x{} --tokens 1e9 --batch {} -s 512 -t 32 --top 3"
+TECHNIQUES = ("single", "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor", "single+bf16+adamw8bit")
+FIT_T5 = "perfsuite fit t5_base --hardware rtx3090_x1"
 QUESTIONS = (
     Question(
         "T5-large on two RTX 3090: what is fast, and fits?",
@@ -51,6 +53,13 @@ QUESTIONS = (
             ),
         ),
         "The second device adds throughput, and checkpointing costs some.",
+    ),
+    Question(
+        "Accumulation, checkpointing, mixed precision, Adafactor, 8-bit Adam: what does each cost and save?",
+        ((f"{FIT_T5} -b 8 --strategy {' '.join(TECHNIQUES)}", 99), (f"{FIT_T5} -b 2 --strategy single+bf16+acc4", 99)),
+        "The note lists them without a result. Accumulation needs a quarter of the micro-batch for the same batch. "
+        "Checkpointing computes every layer's forward again. Adafactor and 8-bit Adam save optimizer state. Their "
+        "steps, and those in fp32, have no closed form here.",
     ),
     Question(
         "BLOOM-560m on two T4: ZeRO-2 or ZeRO-3, by batch? Offload? FSDP?",

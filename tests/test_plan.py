@@ -190,6 +190,20 @@ def test_fewest_nodes(capsys):
     assert "none fits" in printed
 
 
+def test_the_scaling_curve(capsys):
+    """All halves are listed, and the whole is planned."""
+    status = main(["plan", "gpt_39b", "--hardware=a100_80g_x8n4", "--tokens=1e9", "--scaling", "--host-memory=1GiB"])
+    printed = capsys.readouterr().out
+
+    assert status == 0
+    assert "gpt_39b on a100_80g_x8n4: predicted" in printed
+    assert [line.split()[0] for line in printed.splitlines() if line.startswith("a100")] == [
+        "a100_80g_x8",
+        "a100_80g_x8n2",
+        "a100_80g_x8n4",
+    ]
+
+
 def test_a_deadline_that_no_size_meets(capsys):
     """Exit code 1; the largest is printed."""
     status = main(["plan", "gpt_39b", "--hardware=a100_80g_x8n4", "--tokens=300e9", "--deadline=1d"])

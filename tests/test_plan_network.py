@@ -63,7 +63,9 @@ def test_the_largest_cell_counts() -> None:
 )
 def test_what_tells_nothing_is_refused(one: Measurement, has: str) -> None:
     """One node, another device, a training, an emulated network: the message says which cell to measure."""
-    with pytest.raises(UsageError, match=rf"report.jsonl has no measurement .*{has}. Measure wire-all_reduce-h100_x8n16"):
+    with pytest.raises(
+        UsageError, match=rf"report.jsonl has no measurement .*{has}. Measure wire-all_reduce-h100_x8n16"
+    ):
         network_of([one], H100, "megatron", CATALOG, "report.jsonl")
 
 

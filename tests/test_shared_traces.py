@@ -87,7 +87,7 @@ def test_other_engines_are_traced_on_every_rank(catalog, strategy):
     """ZeRO 1 and 2 treat ranks differently in backward."""
     cell = parse_cell(f"llama_tiny-{strategy}+bf16-rtx3090_x2", catalog)
 
-    assert [memory._first_like(cell, one, False) for one in memory.ranks_of(cell)] in ([None], [None, None])
+    assert [memory.first_like(cell, one, False) for one in memory.ranks_of(cell)] in ([None], [None, None])
 
 
 def test_what_has_ended_is_kept(traced, catalog, monkeypatch):

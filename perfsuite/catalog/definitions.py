@@ -211,6 +211,9 @@ class Engine:
     model in half precision, in addition to fp32 master parameters. ``loops`` names the techniques whose loops can run
     it instead of its own.
 
+    The closed form of a step's time knows it if it is ``timed``: as a pipeline with so many ``chunks`` of the model on
+    a rank, and with gradients that a rank gets its share of alone if ``scatters``, and otherwise whole.
+
     ``refuses`` maps a technique to the reason why the engine does not support it. ``why_not`` returns what a Proposal
     lacks, or nothing. ``refused`` is the reason why the engine can run nowhere, for names that people ask for.
     ``process`` is what its cells do, a name of PROCESSES.
@@ -234,6 +237,9 @@ class Engine:
     why_not: Callable[[Proposal], str] | None = None
     refused: str = ""
     process: str = "training"
+    timed: bool = False
+    chunks: int = 1
+    scatters: bool = True
 
 
 @dataclass(frozen=True, kw_only=True)

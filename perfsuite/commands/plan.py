@@ -44,6 +44,8 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--top", type=int, default=5, metavar="N", help="Layouts to show (5).")
     parser.add_argument("--deadline", metavar="TIME", help="Find the fewest nodes that finish in time, e.g. 30d.")
     parser.add_argument("--min-nodes", action="store_true", help="Find the fewest nodes on which any layout fits.")
+    text = "Also plan on half as many nodes, a quarter, and so on."
+    parser.add_argument("--scaling", action="store_true", help=text)
     parser.add_argument("--max-model", action="store_true", help="Find the family's largest model that fits.")
     parser.add_argument("--price", type=float, metavar="X", help="Of one device for one hour.")
     text = "Write the best layout's step for Perfetto to this file."
@@ -129,8 +131,8 @@ def workload_of(arguments: argparse.Namespace, model: Model) -> Model:
 
 
 def _sizes(hardware: Hardware, arguments: argparse.Namespace) -> list[Hardware]:
-    """The hardware alone; or, if the nodes are asked for, all of its halves, from one node on."""
-    if not (arguments.min_nodes or arguments.deadline):
+    """The hardware alone; or, if other numbers of nodes are asked for, all of its halves, from one node on."""
+    if not (arguments.min_nodes or arguments.deadline or arguments.scaling):
         return [hardware]
     sizes = {hardware.nodes, *(2**power for power in range(hardware.nodes.bit_length()) if 2**power <= hardware.nodes)}
     return [dataclasses.replace(hardware, nodes=one) for one in sorted(sizes)]
@@ -142,11 +144,11 @@ def _in_time(one: Plan, days: float) -> bool:
 
 
 def _chosen(found: list[Plan], arguments: argparse.Namespace) -> Plan:
-    """The plan with the fewest nodes that has what was asked for; the largest if none has."""
+    """The plan with the fewest nodes that has what was asked for; the largest if none has, or nothing was asked."""
     if arguments.deadline:
         days = parse_days(arguments.deadline)
         return next((one for one in found if _in_time(one, days)), found[-1])
-    return next((one for one in found if one.layouts), found[-1])
+    return next((one for one in found if one.layouts and arguments.min_nodes), found[-1])
 
 
 def _largest(model: Model, hardware: Hardware, wish: Wish, catalog: Catalog) -> Model:

@@ -56,6 +56,7 @@ class DistributedDataParallel(LoopTrainer):
 ENGINES = (
     Engine(
         name="ddp",
+        timed=True,
         loops=frozenset({"accelerate", "hf_trainer"}),
         refuses=dict.fromkeys(
             offload.NAMES,

@@ -133,6 +133,7 @@ def _shard(flat: Any) -> Any:
 ENGINES = (
     Engine(
         name="fsdp1",
+        timed=True,
         trainer=Fsdp1,
         dimension="shards",
         min_ranks=2,  # on one rank FSDP1 becomes NO_SHARD

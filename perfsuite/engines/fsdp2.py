@@ -119,6 +119,7 @@ def sharded_traffic(session: Session, elements: int, outside_blocks: int, reduce
 ENGINES = (
     Engine(
         name="fsdp2",
+        timed=True,
         keeps="dtensors",
         trainer=Fsdp2,
         dimension="shards",

@@ -250,6 +250,8 @@ NO_LOSS_SCALE = {"fp16": "torch's pipeline schedules have no loss scale that all
 def _engine(name: str, trainer: type[Pipeline], refuses: Mapping[str, str] | None = None) -> Engine:
     return Engine(
         name=name,
+        timed=trainer.fills,
+        chunks=trainer.per_rank,
         trainer=trainer,
         dimension="pipeline",
         min_ranks=2,

@@ -23,6 +23,7 @@ class Single(LoopTrainer):
 ENGINES = (
     Engine(
         name="single",
+        timed=True,
         loops=frozenset({"accelerate", "hf_trainer"}),
         refuses=dict.fromkeys(
             offload.NAMES,

@@ -56,6 +56,7 @@ class TensorParallel(LoopTrainer):
 ENGINES = (
     Engine(
         name="tp",
+        timed=True,
         keeps="dtensors",
         trainer=TensorParallel,
         dimension="tensor",

@@ -162,6 +162,8 @@ class Zero3(Zero):
 ENGINES = tuple(
     Engine(
         name=f"zero{trainer.stage}",
+        timed=True,
+        scatters=trainer.stage == 3,  # stages 1 and 2 all-reduce whole gradients
         trainer=trainer,
         keeps="pieces",
         casts=True,

@@ -95,7 +95,7 @@ def attempt_each(
             if path and path.exists() and not fresh:
                 known[number][rank] = codec.read(path, Prediction)
             else:
-                waiting.append(_Waiting(number, job, path, like=_first_like(cell, rank, counted)))
+                waiting.append(_Waiting(number, job, path, like=first_like(cell, rank, counted)))
     missing = Counter(one.number for one in waiting)
 
     def done(one: _Waiting, prediction: Prediction | Failure) -> Iterator[tuple[int, Prediction | Failure]]:
@@ -154,7 +154,7 @@ class _Waiting:
     like: int | None = None
 
 
-def _first_like(cell: Cell, rank: int, counted: bool) -> int | None:
+def first_like(cell: Cell, rank: int, counted: bool) -> int | None:
     """The first rank of the stage, if this one does the same with parts of the same shapes.
 
     Engines that shard parameters treat all ranks alike: each gathers everything and keeps one part. If parts have

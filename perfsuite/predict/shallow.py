@@ -18,7 +18,7 @@ from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.predict.memory import ranks_of, summarize
+from perfsuite.predict.memory import first_like, ranks_of, summarize
 from perfsuite.records import codec
 from perfsuite.records.prediction import Estimate
 from perfsuite.trace.tracing import Tracer, job_of, kept_at, trace_each
@@ -45,7 +45,7 @@ def with_depth(cell: Cell, layers: int) -> Cell:
 def shallow(cell: Cell) -> tuple[int, int] | None:
     """The numbers of layers to trace; None if the model is not deeper, or its stages are not alike."""
     stages = lay_out(cell.strategy, cell.hardware.world_size, cell.hardware.name).pipeline
-    stages *= 2 if cell.strategy.engine.name == "pp_interleaved" else 1
+    stages *= cell.strategy.engine.chunks
     depth = depth_of(cell.model)
     if depth % stages or depth <= SHALLOW[-1] * stages:
         return None
@@ -117,6 +117,8 @@ def estimate_each(
             continue
         assert depths, cell.id
         for rank in ranks_of(cell):
+            if first_like(cell, rank, counted=False) is not None:
+                continue  # its parts may be smaller, by less than an estimate's error
             for layers in depths:
                 jobs.append(job_of(with_depth(cell, layers), rank, catalog, padded))
                 places.append((number, rank, layers))

@@ -15,7 +15,7 @@ from perfsuite.wire.failure import Failure
 
 Size = Prediction | Estimate
 CONFIRMED = 2  # of the first that fit by an estimate: they are traced whole
-CLOSE = 0.03  # of what is needed: the errors of estimates are smaller (docs/memory.md)
+CLOSE = 0.03  # of what is needed: the errors of estimates are about 1 % (docs/memory.md)
 
 
 def sizes_each(

@@ -48,7 +48,9 @@ def network_of(
     if not found:
         like = dataclasses.replace(hardware, nodes=max(2, hardware.nodes)).name
         has = f"it has {', '.join(sorted(others))}" if others else "it has no cell of messages"
-        raise UsageError(f"{where} has no measurement of {hardware.kind}'s network: {has}. Measure wire-all_reduce-{like}.")
+        raise UsageError(
+            f"{where} has no measurement of {hardware.kind}'s network: {has}. Measure wire-all_reduce-{like}."
+        )
     there, best = max(found, key=lambda one: one[0].world_size)
     device, readings, ranks = there.device, best.readings, there.world_size
     assert device is not None

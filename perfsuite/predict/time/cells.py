@@ -19,9 +19,6 @@ from perfsuite.predict.time.step import step
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.prediction import PredictedTime
 
-ENGINES = frozenset(
-    ("single", "ddp", "zero1", "zero2", "zero3", "fsdp1", "fsdp2", "tp", "pp_gpipe", "pp_1f1b", "pp_interleaved")
-)
 # Techniques with a known time, beside the defaults of their slots. bf16 and fp16 are asked of the device.
 TECHNIQUES = frozenset(
     (
@@ -74,9 +71,9 @@ def setup_of(cell: Cell) -> Setup:
         target=cell.workload.target_length or 0,
         micro_batch=cell.workload.micro_batch,
         accumulation=recipe.accumulation,
-        interleave=2 if engine.name == "pp_interleaved" else 1,
+        interleave=engine.chunks,
         sharded=engine.shards,
-        scattered=engine.name not in ("zero1", "zero2"),
+        scattered=engine.scatters,
         overlapped=True,
         tensor_overlapped=False,
         embedding_gathered=True,
@@ -101,7 +98,7 @@ def layout_of(cell: Cell) -> Layout:
 def _unknown(cell: Cell) -> str:
     """The first part of a cell that the closed form does not know; empty if it knows all."""
     engine, device = cell.strategy.engine, cell.hardware.device
-    if engine.name not in ENGINES:
+    if not engine.timed:
         return engine.name
     for choice in cell.strategy.choices:
         technique = choice.technique
