@@ -14,6 +14,7 @@ from faults import named
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
+from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.slurm import Slurm, SlurmNodes
 from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records.measurement import Measurement
@@ -216,9 +217,44 @@ def test_too_few_nodes_are_no_hardware(cluster: slurm_cluster.Slurm) -> None:
 def test_a_refused_job_says_what_srun_said(cluster: slurm_cluster.Slurm) -> None:
     """A partition that does not exist."""
     runner = Runner(CATALOG, SETTINGS, place=SlurmNodes(Slurm(address="127.0.0.1", partition="gpu")))
-    with pytest.raises(Exception, match=r"SLURM started no nodes: .*[Ii]nvalid partition"):
+    with pytest.raises(Exception, match=r"SLURM started no agents: .*[Ii]nvalid partition"):
         runner.measure(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG))
     runner.close()
+
+
+def test_an_unknown_partition_is_named(cluster: slurm_cluster.Slurm) -> None:
+    """Before any job: a misspelt name is not a cluster without nodes."""
+    place = SlurmNodes(Slurm(address="127.0.0.1", partition="al"))
+    with pytest.raises(UnknownName, match=r"No partition of SLURM named 'al'. Did you mean 'all'"):
+        place.why_absent(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG).hardware, CATALOG)
+    place.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (Slurm(address="192.0.2.1"), r"job \d+ runs, but its nodes do not reach 192.0.2.1:\d+"),
+        (Slurm(address="127.0.0.1", setup=("false",)), r"SLURM started no agents: .*[Ee]xit"),
+        (Slurm(address="127.0.0.1", arguments=("--hold",), wait=4), r"job \d+ waits \(JobHeldUser\) after 4 s"),
+    ],
+)
+def test_nodes_that_never_come_are_explained(
+    cluster: slurm_cluster.Slurm, monkeypatch: pytest.MonkeyPatch, options: Slurm, message: str
+) -> None:
+    """A wrong address, a setup that fails, a job that waits: one sentence, no job left, and no second attempt."""
+    monkeypatch.setattr("perfsuite.launch.slurm.REACH_SECONDS", 3.0)
+    place, said = SlurmNodes(options), list[str]()
+    place.say = said.append
+    runner = Runner(CATALOG, SETTINGS, place=place)
+    with pytest.raises(UsageError, match=message):
+        runner.measure(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG))
+    if not options.setup:
+        assert any(word in said[0] for word in ("runs", "waits"))
+        with pytest.raises(UsageError, match="No other job is tried in this run"):
+            runner.measure(parse_cell("gpt2_tiny-ddp-cpu_x1n2", CATALOG))
+    runner.close()
+
+    assert cluster.ask("squeue", "-h", "-n", place.job_name).strip() == ""
 
 
 def test_ctrl_c_leaves_no_job(cluster: slurm_cluster.Slurm, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from test_cluster import CATALOG, PAIRS, SETTINGS, assert_equal
 
 from perfsuite.cell import parse_cell
 from perfsuite.errors import UsageError
-from perfsuite.launch.torchrun import Group
+from perfsuite.launch.torchrun import Group, forget
 from perfsuite.measure.runner import Runner
 from perfsuite.records import codec
 from perfsuite.records.result import Result
@@ -129,7 +129,7 @@ def test_a_cut_wire_is_red(wire: Wire, seconds: int) -> None:
     said, _ = first.communicate(timeout=MOST_SECONDS)
     second.communicate(timeout=MOST_SECONDS)
 
-    assert "The rank server of node n1 failed: it is gone" in said
+    assert "Node n1: its agent is gone" in said
     assert red < MOST_SECONDS
     wait_for(lambda: wire.pids() == [])
 
@@ -162,6 +162,25 @@ def test_a_missing_variable_is_named(variables: dict[str, str]) -> None:
     """Without torchrun, the message says what sets them."""
     with pytest.raises(UsageError, match=r"needs RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, as torchrun sets them"):
         Group.of(variables)
+
+
+def test_ranks_do_not_see_what_torchrun_sets() -> None:
+    """It differs from run to run, and would be a change since the baseline; the user's own variables stay."""
+    variables = {"RANK": "0", "TORCHELASTIC_RUN_ID": "1a", "GROUP_RANK": "0", "TORCH_NCCL_ASYNC_ERROR_HANDLING": "1"}
+    mine = {"OMP_NUM_THREADS": "4", "NCCL_ALGO": "Ring", "TORCH_NCCL_BLOCKING_WAIT": "1"}
+    found = variables | mine
+    forget(found)
+
+    assert found == mine
+
+
+def test_workers_of_xdist_are_refused(pytester: pytest.Pytester) -> None:
+    """In one sentence, before any worker starts."""
+    pytester.makepyfile("def test_nothing(): pass")
+    result = pytester.runpytest_subprocess("--perf", "-n2", "--perf-launcher=torchrun")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*workers of pytest-xdist cannot share its nodes.*"])
 
 
 def test_without_torchrun_the_launcher_is_refused(pytester: pytest.Pytester) -> None:

@@ -112,7 +112,9 @@ class PerfRun:
                     refuse_emulated(f"--perf-{name}")
             against = self.options.against
             self.changes = changes_to(against, config.rootpath) if against else []
-            self.place = place_of(self.options.launcher, config.rootpath)
+            if self.options.launcher == "torchrun" and config.getoption("numprocesses", None):
+                raise UsageError("--perf-launcher=torchrun and -n: workers of pytest-xdist cannot share its nodes.")
+            self.place = place_of(self.options.launcher, config.rootpath, self.say)
             self.project = read_project(config.rootpath)
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
@@ -187,7 +189,10 @@ class PerfRun:
         budget = self.options.budget
         if budget and time.monotonic() - self.begin > budget:
             pytest.skip(f"the {show_rough(budget)} of --perf-budget are used up")
-        reason = absent = self.place.why_absent(cell.hardware, self.catalog)
+        try:
+            reason = absent = self.place.why_absent(cell.hardware, self.catalog)
+        except PerfsuiteError as error:
+            raise PerfVerdict(f"{cell.id}: {error}") from None
         if absent and self.config.getoption("--perf-predict"):
             return PerfCell(cell, self, request, absent)
         if absent and (asked := self.config.getoption("--perf-hardware")):
@@ -435,6 +440,7 @@ class PerfRun:
             session.exitstatus = pytest.ExitCode.OK  # that there is nothing to run is an answer
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
+        self.place.close()
         if _is_worker(self.config):
             self.config.workeroutput[CHOSEN] = self.notes, self.emptied  # type: ignore[attr-defined]
             return

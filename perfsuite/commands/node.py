@@ -10,7 +10,7 @@ import time
 from perfsuite.errors import UsageError
 from perfsuite.launch.agent import START_SECONDS, TOKEN, attend, hello_of
 from perfsuite.launch.cluster import listen
-from perfsuite.launch.torchrun import LISTENER, NODES, Group
+from perfsuite.launch.torchrun import LISTENER, NODES, Group, forget
 from perfsuite.wire.lines import Gone, Lines
 
 HELP = "Run on every node of torchrun: pytest on the first, and what starts ranks on all."
@@ -34,6 +34,7 @@ def run(arguments: argparse.Namespace) -> int:
     token = os.environ.get(TOKEN) or os.environ.get("TORCHELASTIC_RUN_ID") or str(group.port)
     os.environ[TOKEN] = token
     hello = hello_of(os.environ) | {"number": group.number}
+    forget(os.environ)
     if group.number:
         return 0 if attend(group.address, group.meeting, hello, START_SECONDS) else 1
     return _lead(group, arguments.command)

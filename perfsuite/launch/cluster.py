@@ -8,7 +8,7 @@ import hashlib
 import secrets
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 
@@ -29,8 +29,13 @@ class Cluster:
     def __init__(self, listener: socket.socket, token: str = "") -> None:
         self.token = token or secrets.token_hex(16)
         self.agents: list[NodeAgent] = []
+        self.say: Callable[[str], None] = lambda text: None  # what is waited for
         self._listener = listener
         self._machines: dict[str, list[Machine]] = {}
+
+    def why_absent(self, hardware: Hardware, catalog: Catalog) -> str:
+        """The reason why there are too few nodes; empty if there are enough. Raises UsageError if nobody knows."""
+        raise NotImplementedError
 
     def start(self, hardware: Hardware) -> None:
         """Start an agent on each of the nodes. Raises UsageError."""
@@ -38,6 +43,10 @@ class Cluster:
 
     def why_not_yet(self) -> str:
         """The reason why no more agents will come; empty while they may."""
+        return ""
+
+    def why_too_late(self) -> str:
+        """The reason why too few agents have come in time; empty if nothing is known."""
         return ""
 
     def why_lost(self, lost: NodeAgent) -> str:
@@ -160,6 +169,8 @@ class Cluster:
                 if reason := self.why_not_yet():
                     raise UsageError(reason) from None
                 if time.monotonic() > deadline:
+                    if reason := self.why_too_late():
+                        raise UsageError(reason) from None
                     came = ", ".join(agent.name for agent in self.agents) or "none"
                     raise UsageError(
                         f"{nodes} nodes are needed, but {came} came within {self.wait_seconds():g} s."

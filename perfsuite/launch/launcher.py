@@ -143,7 +143,7 @@ class Launcher:
                     pids: list[int] = message["started"]
                     return pids
                 if "error" in message:
-                    raise CellFailed(_server_failure(message["error"], server))
+                    raise CellFailed(_server_failure(message["error"], server, message.get("scheduler", False)))
                 if "preparing" in message or "prepared" in message:
                     limit = max(self.timeouts.start, COMPILE_SECONDS if "preparing" in message else 0)
                     deadline = time.monotonic() + limit
@@ -196,7 +196,7 @@ class Launcher:
         for server in servers:
             for message in server.receive(0):
                 if "error" in message:
-                    raise CellFailed(_server_failure(message["error"], server))
+                    raise CellFailed(_server_failure(message["error"], server, message.get("scheduler", False)))
                 rank = running.pop((server, message.get("ended", -1)), None)
                 if rank is not None:
                     statuses[rank.number] = int(message["status"])
@@ -213,9 +213,10 @@ class Launcher:
             ) from error
 
 
-def _server_failure(message: str, server: RankServer) -> Failure:
-    where = f" of node {server.node}" if server.node else ""
-    return Failure(kind="raised", rank=None, message=f"The rank server{where} failed: {message}", tail=server.tail())
+def _server_failure(message: str, server: RankServer, scheduler: bool = False) -> Failure:
+    """Of a server, or what the scheduler of its node says."""
+    whose = "" if scheduler else f"Node {server.node}: " if server.node else "The rank server failed: "
+    return Failure(kind="raised", rank=None, message=f"{whose}{message}", tail=server.tail())
 
 
 def at_node(failure: Failure, nodes: Sequence[str]) -> Failure:

@@ -99,11 +99,13 @@ class NodeServer:
             return heard
         if self._agent.lost:
             time.sleep(POLL_SECONDS)
-            return [{"error": self._why_lost(self._agent) or f"it is gone: {self._agent.lost}"}]
+            if reason := self._why_lost(self._agent):
+                return [{"error": reason, "scheduler": True}]
+            return [{"error": f"its agent is gone: {self._agent.lost}."}]
         if time.monotonic() - self._looked > LOOK_SECONDS:
             self._looked = time.monotonic()
             if trouble := self._trouble():
-                return [{"error": trouble}]
+                return [{"error": trouble, "scheduler": True}]
         return []
 
     def _listen(self, seconds: float) -> None:

@@ -11,6 +11,7 @@ from typing import Protocol
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware
+from perfsuite.errors import UsageError
 from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.leases import lease
 from perfsuite.launch.machine import describe, device_indices, islands, why_absent
@@ -82,24 +83,32 @@ class ThisMachine:
 HERE = ThisMachine()
 
 
-def place_of(launcher: str, root: Path) -> Place:
-    """The place that ``--perf-launcher`` names. ``root`` is the folder of pyproject.toml, for SLURM's options. Raises
-    UsageError.
+def place_of(launcher: str, root: Path, say: Callable[[str], None]) -> Place:
+    """The place that ``--perf-launcher`` names. ``root`` is the folder of pyproject.toml, for SLURM's options, and
+    ``say`` gets what is waited for. Raises UsageError.
     """
+    from perfsuite.launch.cluster import Cluster
     from perfsuite.launch.slurm import SlurmNodes, slurm_of
     from perfsuite.launch.torchrun import LISTENER, TorchrunNodes
 
-    def slurm() -> Place:
-        return SlurmNodes(slurm_of(root))
+    has_srun = shutil.which("srun") is not None
+    options = slurm_of(root)
+
+    def speaking(cluster: Cluster) -> Place:
+        cluster.say = say
+        return cluster
 
     if launcher == "slurm":
-        return slurm()
+        if not has_srun:
+            raise UsageError("--perf-launcher=slurm needs SLURM's srun, which is not installed here.")
+        return speaking(SlurmNodes(options))
     if launcher == "torchrun":
-        return TorchrunNodes()
+        return speaking(TorchrunNodes())
     if launcher == "local":
         return HERE
-    several = TorchrunNodes if LISTENER in os.environ else slurm if shutil.which("srun") else None
-    return ByNodes(several) if several else HERE
+    if LISTENER in os.environ:
+        return ByNodes(lambda: speaking(TorchrunNodes()))
+    return ByNodes(lambda: speaking(SlurmNodes(options))) if has_srun else HERE
 
 
 class ByNodes:

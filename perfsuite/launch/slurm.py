@@ -31,6 +31,14 @@ from perfsuite.wire.processes import end_with_parent
 TABLE = "tool.perfsuite.slurm"
 STATE_SECONDS = 8.0  # for SLURM to write down why a job ended
 END_SECONDS = 10.0
+LOOK_SECONDS = 2.0  # how often squeue is asked
+REACH_SECONDS = 120.0  # for an agent to connect once its job runs, setup included
+LOG = "srun.log"
+# JOB REASON CODES of squeue(1) that do not pass by themselves
+HOPELESS = frozenset(
+    {"PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints", "AccountNotAllowed"}
+    | {"InvalidAccount", "InvalidQOS", "QOSNotAllowed"}
+)
 # JOB STATE CODES of squeue(1), and what they mean for a cell
 ENDS = {
     "CANCELLED": "was cancelled",
@@ -45,6 +53,18 @@ ENDS = {
     "COMPLETED": "has ended",
 }
 _GONE = ("down", "fail", "drained", "unknown", "reboot", "power")  # NODE STATE CODES of sinfo(1)
+
+
+@dataclass(frozen=True)
+class Queued:
+    """A job in squeue's words."""
+
+    number: str = ""
+    state: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        return "runs" if self.state == "RUNNING" else f"waits ({self.reason})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +100,8 @@ def slurm_of(root: Path) -> Slurm:
         raise UsageError(f"{path} cannot be read: {error}.") from error
     for name in TABLE.split("."):
         table = table.get(name, {})
+        if not isinstance(table, dict):
+            raise UsageError(f"{path}: {name} of [{TABLE}] must be a table, not {table!r}.")
     known = {one.name: one.default for one in fields(Slurm)}
     given = {}
     for name, value in table.items():
@@ -99,7 +121,7 @@ def _checked(value: Any, like: Any, where: str) -> Any:
             return float(value)
         raise UsageError(f"{where} must be a positive number of seconds, not {value!r}.")
     if not isinstance(value, str):
-        raise UsageError(f'{where} must be a text in quotes, such as "{like or "gpu"}", not {value!r}.')
+        raise UsageError(f"{where} must be a text in quotes, not {value!r}.")
     return value
 
 
@@ -108,6 +130,8 @@ class SlurmNodes(Cluster):
 
     def __init__(self, options: Slurm) -> None:
         self.options = options
+        if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
+            raise UsageError("srun started this pytest several times: start it once, it starts its ranks by itself.")
         address = options.address or socket.gethostname()
         super().__init__(listen("", 0))
         try:
@@ -116,8 +140,11 @@ class SlurmNodes(Cluster):
             raise UsageError(f"The address {address} of this machine is unknown: write address in [{TABLE}].") from None
         self._address = address
         self._srun: subprocess.Popen[bytes] | None = None
-        self._log = Path(tempfile.mkdtemp(prefix="perfsuite-slurm-")) / "srun.log"
+        self._folder: Path | None = None
         self._held: Hardware | None = None
+        self.job_name = f"perfsuite-{self.token[:8]}"
+        self._looked, self._job, self._runs = 0.0, Queued(), 0.0
+        self._gave_up = ""
 
     @property
     def inside(self) -> bool:
@@ -125,15 +152,19 @@ class SlurmNodes(Cluster):
         return "SLURM_JOB_ID" in os.environ
 
     def why_absent(self, hardware: Hardware, catalog: Catalog) -> str:
-        if shutil.which("srun") is None:
-            return f"{hardware.name}: SLURM's srun is not installed here."
         if self.inside:
             count = int(os.environ.get("SLURM_JOB_NUM_NODES", "1"))
             where = f"this job of SLURM has {count}"
         else:
-            partition = [f"--partition={self.options.partition}"] if self.options.partition else []
-            count = sum(int(line) for line in _ask("sinfo", "-h", "-o", "%D", *partition).split())
-            where = f"SLURM has {count}{' in ' + self.options.partition if self.options.partition else ''}"
+            partitions = [line.split() for line in _ask("sinfo", "-h", "-o", "%R %D").splitlines()]
+            known = {name for name, *_ in partitions}
+            if not known:
+                raise UsageError("SLURM does not answer: sinfo names no partition. Is its controller up?")
+            if self.options.partition and self.options.partition not in known:
+                raise UnknownName("partition of SLURM", self.options.partition, known, f"It is in [{TABLE}].")
+            wanted = self.options.partition
+            count = sum(int(nodes) for name, nodes in partitions if name == (wanted or name))
+            where = f"SLURM has {count}{' in ' + wanted if wanted else ''}"
         return "" if count >= hardware.nodes else f"{hardware.name} needs {hardware.nodes} nodes, but {where}."
 
     def fits(self, hardware: Hardware) -> bool:
@@ -145,10 +176,14 @@ class SlurmNodes(Cluster):
         )
 
     def start(self, hardware: Hardware) -> None:
+        if self._gave_up:
+            raise UsageError(f"{self._gave_up} No other job is tried in this run.")
+        self._looked, self._job, self._runs = 0.0, Queued(), 0.0
+        self._folder = self._folder or Path(tempfile.mkdtemp(prefix="perfsuite-slurm-"))
         port = self._listener.getsockname()[1]
         agent = [sys.executable, "-m", "perfsuite.launch.agent", self._address, str(port)]
         lines = [*self.options.setup, f"exec {shlex.join(agent)}"]
-        which = ["--overlap"] if self.inside else ["--job-name=perfsuite"]
+        which = ["--overlap"] if self.inside else [f"--job-name={self.job_name}"]
         share = [f"--gpus-per-task={hardware.ranks}"] if hardware.device else [f"--cpus-per-task={hardware.ranks}"]
         command = [
             "srun",
@@ -159,9 +194,9 @@ class SlurmNodes(Cluster):
             *share,
             "--kill-on-bad-exit=0",  # the other nodes' agents tell what they know
             *self.options.options(),
-            *("bash", "-c", "\n".join(lines)),
+            *("bash", "-ec", "\n".join(lines)),
         ]
-        with self._log.open("wb") as log:
+        with (self._folder / LOG).open("wb") as log:
             self._srun = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -177,9 +212,38 @@ class SlurmNodes(Cluster):
         return self.options.wait
 
     def why_not_yet(self) -> str:
-        if self._srun is None or self._srun.poll() is None:
+        if self._srun is None or self._srun.poll() is not None:
+            said = self._said() or f"srun exited with status {self._srun.returncode if self._srun else 0}"
+            return f"SLURM started no agents: {said}."
+        now = time.monotonic()
+        if now - self._looked < LOOK_SECONDS:
             return ""
-        return f"SLURM started no nodes: {self._said() or f'srun exited with status {self._srun.returncode}'}"
+        self._looked, before, self._job = now, self._job, self._queued()
+        if self._job.reason in HOPELESS:
+            return self._give_up(f"SLURM's job {self._job.number} will never start: {self._job.reason}.")
+        if self._job != before and self._job.state:
+            self.say(f"SLURM's job {self._job.number} {self._job}")
+        if self._job.state == "RUNNING" or self.inside:
+            self._runs = self._runs or now
+            if now - self._runs > REACH_SECONDS:
+                port = self._listener.getsockname()[1]
+                number = self._job.number or os.environ.get("SLURM_JOB_ID", "")
+                what = f"SLURM's job {number} runs, but its nodes do not reach {self._address}:{port}."
+                return self._give_up(f"{what} Write an address of this machine that they do reach into [{TABLE}].")
+        return ""
+
+    def why_too_late(self) -> str:
+        waits = f"SLURM's job {self._job.number} {self._job}" if self._job.number else "SLURM has not started the nodes"
+        return self._give_up(f"{waits} after {self.options.wait:g} s: wait in [{TABLE}] says how long it may take.")
+
+    def _give_up(self, reason: str) -> str:
+        self._gave_up = reason
+        return reason
+
+    def _queued(self) -> Queued:
+        """The job in SLURM's queue; without a number if it is not there."""
+        words = _ask("squeue", "-h", "-n", self.job_name, "-o", "%i|%T|%r").strip().split("|")
+        return Queued(*words) if len(words) == 3 else Queued()
 
     def why_lost(self, lost: NodeAgent) -> str:
         state, deadline = "", time.monotonic() + STATE_SECONDS
@@ -190,13 +254,13 @@ class SlurmNodes(Cluster):
             time.sleep(0.5)
         down = self.down()
         if down:
-            return f"SLURM says that {down}"
+            return f"SLURM says that {down}."
         what = ENDS.get(state, "")
-        return f"SLURM's job {lost.job} {what}" if what else ""
+        return f"SLURM's job {lost.job} {what}." if what else ""
 
     def trouble(self) -> str:
         down = self.down()
-        return f"SLURM says that {down}" if down else ""
+        return f"SLURM says that {down}." if down else ""
 
     def down(self) -> str:
         """The nodes of the job that do not answer SLURM, with their states; empty if all do."""
@@ -215,8 +279,9 @@ class SlurmNodes(Cluster):
 
     def _said(self) -> str:
         """What srun wrote last."""
-        lines = self._log.read_text(errors="replace").split("\n") if self._log.exists() else []
-        return " ".join([line.strip() for line in lines if line.strip()][-3:])
+        log = self._folder / LOG if self._folder else None
+        lines = log.read_text(errors="replace").split("\n") if log and log.exists() else []
+        return "; ".join([line.strip().removeprefix("srun: ") for line in lines if line.strip()][-3:])
 
     def release(self) -> None:
         """End srun, and with it the job or the step."""
@@ -239,7 +304,9 @@ class SlurmNodes(Cluster):
 
     def close(self) -> None:
         super().close()
-        shutil.rmtree(self._log.parent, ignore_errors=True)
+        if self._folder:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
 
 
 def _ask(*command: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
 from perfsuite.catalog.registry import Catalog
@@ -19,6 +19,9 @@ from perfsuite.launch.cluster import Cluster
 
 LISTENER = "PERFSUITE_LISTENER"  # the number of the inherited socket
 NODES = "PERFSUITE_NODES"
+_OWN = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
+_OWN_PREFIXES = ("LOCAL_", "GROUP_", "ROLE_", "TORCHELASTIC_")
+_DEFAULT = ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "1")  # unless the user has set it
 
 
 @dataclass(frozen=True)
@@ -37,8 +40,8 @@ class Group:
         try:
             local = int(variables.get("LOCAL_RANK") or variables.get("OMPI_COMM_WORLD_LOCAL_RANK") or 0)
             each = int(variables.get("LOCAL_WORLD_SIZE") or variables.get("OMPI_COMM_WORLD_LOCAL_SIZE") or 1)
-            rank = int(variables.get("RANK") or variables["OMPI_COMM_WORLD_RANK"])
-            size = int(variables.get("WORLD_SIZE") or variables["OMPI_COMM_WORLD_SIZE"])
+            mpi = "OMPI_COMM_WORLD_" if "RANK" not in variables and "OMPI_COMM_WORLD_RANK" in variables else ""
+            rank, size = int(variables[f"{mpi}RANK"]), int(variables[f"{mpi}WORLD_SIZE" if not mpi else f"{mpi}SIZE"])
             return cls(rank // each, size // each, variables["MASTER_ADDR"], int(variables["MASTER_PORT"]), local == 0)
         except (KeyError, ValueError) as error:
             raise UsageError(
@@ -50,6 +53,16 @@ class Group:
     def meeting(self) -> int:
         """The port at which the first node waits for agents: the one above that of torchrun."""
         return int(os.environ.get("PERFSUITE_PORT") or self.port + 1)
+
+
+def forget(variables: MutableMapping[str, str]) -> None:
+    """Remove what torchrun sets: it differs from run to run, and a rank has the same environment without torchrun.
+
+    Source: torch/distributed/elastic/agent/server/local_elastic_agent.py (_start_workers).
+    """
+    for name in list(variables):
+        if name in _OWN or name.startswith(_OWN_PREFIXES) or (name, variables[name]) == _DEFAULT:
+            del variables[name]
 
 
 class TorchrunNodes(Cluster):

@@ -213,8 +213,10 @@ def _elsewhere(baseline: Baseline, catalog: Catalog, metrics: Sequence[Metric]) 
         hardware = parse_hardware(baseline.cell.split("-")[2], catalog)
     except UsageError as error:
         return str(error).split(" Known: ")[0].rstrip(".")
-    absent = why_absent(hardware, catalog)
     runs = runs_of(baseline, metrics)
+    if hardware.nodes > 1:
+        return ""  # only a run knows which nodes it gets
+    absent = why_absent(hardware, catalog)
     if absent or not runs:
         return absent.rstrip(".")
     here = describe(hardware, catalog)
