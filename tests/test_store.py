@@ -103,7 +103,7 @@ def test_a_newer_format_asks_to_upgrade(saved):
     change(saved, "surprise", value=1)
     change(saved, "format", value=FORMAT + 1)
 
-    with pytest.raises(FileError, match=r"\.json has format 4, written by a newer perfsuite: upgrade"):
+    with pytest.raises(FileError, match=rf"\.json has format {FORMAT + 1}, written by a newer perfsuite: upgrade"):
         saved.load(CELL)
 
 
