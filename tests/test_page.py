@@ -12,6 +12,7 @@ from red_night import GROWTH, NOISY, red_night
 from rich.table import Table as TextTable
 from test_markdown import HOSTILE, predicted, result
 
+from perfsuite._pytest.reports import Reports
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
 from perfsuite.page.axes import BYTES, SECONDS, Quantity, ticks
@@ -345,3 +346,46 @@ def test_a_step_that_only_began_is_no_step():
     step = [(-1, 0, ""), (1, 8, "a"), (-1, 1, ""), (2, 4, "b"), (-1, 2, ""), (2, -4, "")]
 
     assert whole_steps([*step, (-1, 3, ""), (3, 2, "c")], marks) == step == whole_steps(step, marks)
+
+
+def test_a_page_that_cannot_be_drawn_does_not_end_the_run(tmp_path, monkeypatch):
+    """The lines are written all the same, and the reason is kept for the summary."""
+    monkeypatch.setattr("perfsuite.page.run.verdict_of", lambda *_: 1 / 0)
+    reports = Reports(tmp_path / "run.jsonl", tmp_path / "run.html", lambda: METRICS)
+    reports.add(result(), 1)
+    reports.add(result(), 0)
+
+    assert len(codec.read_report(tmp_path / "run.jsonl")[0]) == 2
+    assert "cannot be drawn: ZeroDivisionError" in reports.unwritten and not (tmp_path / "run.html").exists()
+
+
+def test_the_page_costs_little(tmp_path, monkeypatch):
+    """It is written with the first cell and at the end, and in between only if its share of the time allows it."""
+    clock = iter([0.0, 0.0, 1.0, 29.0, 31.1, 31.1, 31.2, 32.0, 33.0, 33.0])
+    monkeypatch.setattr("perfsuite._pytest.reports.time.monotonic", lambda: next(clock))
+    reports, seen = Reports(None, tmp_path / "run.html", lambda: METRICS), []
+    for _ in range(4):
+        reports.add(result(), 0)
+        seen.append((tmp_path / "run.html").read_text().count('class="card green measured"'))
+    reports.finish(0)
+
+    assert seen == [1, 1, 3, 3]
+    assert (tmp_path / "run.html").read_text().count('class="card green measured"') == 4
+
+
+def test_a_disk_that_was_full_costs_no_cell(tmp_path, monkeypatch):
+    """A line that could not be written is written with the next one, and no line is left cut off."""
+    reports, whole = Reports(tmp_path / "run.jsonl", None, lambda: METRICS), codec.write_lines
+    reports.add(result(), 2)
+
+    def cut(path, records, there):
+        path.write_bytes(path.read_bytes() + b'{"format"')
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(codec, "write_lines", cut)
+    reports.add(result(), 1)
+    monkeypatch.setattr(codec, "write_lines", whole)
+    reports.add(result(), 0)
+
+    assert len(codec.read_report(tmp_path / "run.jsonl")[0]) == 3 and not codec.is_cut(tmp_path / "run.jsonl")
+    assert "cannot be written: No space left on device." in reports.unwritten

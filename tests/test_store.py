@@ -103,7 +103,7 @@ def test_a_newer_format_asks_to_upgrade(saved):
     change(saved, "surprise", value=1)
     change(saved, "format", value=FORMAT + 1)
 
-    with pytest.raises(FileError, match=r"\.json has format 4, written by a newer perfsuite: upgrade"):
+    with pytest.raises(FileError, match=rf"\.json has format {FORMAT + 1}, written by a newer perfsuite: upgrade"):
         saved.load(CELL)
 
 
@@ -194,7 +194,7 @@ def test_an_oom_is_a_baseline(store):
         pytest.param(baseline(loss=Reading(value=float("nan"))), id="nan"),
         pytest.param(baseline(loss=Reading(value=1.0, samples=[float("inf")])), id="inf"),
         pytest.param(with_measurement(BASELINE, world_size=1), id="ranks"),
-        pytest.param(msgspec.structs.replace(BASELINE, format=4), id="format"),
+        pytest.param(msgspec.structs.replace(BASELINE, format=FORMAT + 1), id="format"),
     ],
 )
 def test_an_unsound_baseline_is_never_written(saved, unsound):

@@ -24,23 +24,26 @@ class Reports:
         self.lines, self.page, self.metrics = lines, page, metrics
         self.results: list[Result | PredictedResult] = []
         self.unwritten = ""
+        self._there = 0  # results that the lines have
         self._written = 0  # results that the page has
         self._next = 0.0  # when the page may be written again
 
     def add(self, result: Result | PredictedResult, waiting: int) -> None:
         """A cell has finished, and ``waiting`` others have not."""
         self.results.append(result)
-        if self.lines and not self.unwritten:
+        if self.lines:
             try:
-                codec.append_line(self.lines, result, first=len(self.results) == 1)
+                codec.write_lines(self.lines, self.results, self._there)
+                self._there = len(self.results)
             except OSError as error:
+                self._there = 0  # what is there may be cut off: the next cell writes all anew
                 self.unwritten = f"perfsuite: the report {self.lines} cannot be written: {error.strerror}."
         if time.monotonic() >= self._next:
             self.finish(waiting)
 
     def finish(self, waiting: int) -> None:
         """Write the page if it lacks a cell. If nothing ran, the last page stays."""
-        if not self.page or self._written == len(self.results) or self.unwritten:
+        if not self.page or self._written == len(self.results):
             return
         from perfsuite.page.document import render
         from perfsuite.page.run import run_document

@@ -31,12 +31,12 @@ from perfsuite.wire.record import Record
 
 HELP = "Compare two releases, revisions or strategies."
 STARTS_PROCESSES = True
-FORMAT = 2
+FORMAT = 3
 EXIT = {"failed": 1, "regressed": 1, "undecided": 3}
 
 
 class ABReport(Record, frozen=True, kw_only=True):
-    """A whole A/B. Format 2: 2026-11, pairs and a tolerance; 1: 2026-11, blocks of two and a threshold."""
+    """A whole A/B. Format 3: 2026-11, curves of live memory; 2: pairs and a tolerance; 1: blocks and a threshold."""
 
     format: int = FORMAT
     date: str

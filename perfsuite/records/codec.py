@@ -1,10 +1,11 @@
 """Records as JSON files: read completely or refused with file and field, written completely or not at all."""
 
+import errno
 import math
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -126,14 +127,17 @@ def encode_line(record: Record) -> str:
     return msgspec.json.encode(record).decode()
 
 
-def append_line(path: Path, record: Record, first: bool) -> None:
-    """Write the record as the next line, or as the ``first`` one of a new file. A kill leaves the lines before it."""
-    line = encode_line(record).encode() + b"\n"
-    if first:
-        write_bytes(path, line)
+def write_lines(path: Path, records: Sequence[Record], there: int) -> None:
+    """Write the records as lines, of which the file has the first ``there``; none: it is a new file. A kill leaves the
+    lines that were there.
+    """
+    lines = b"".join(encode_line(one).encode() + b"\n" for one in records[there:])
+    if not there:
+        write_bytes(path, lines)
         return
     with path.open("ab", buffering=0) as file:
-        file.write(line)
+        if file.write(lines) != len(lines):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 def write(path: Path, record: Record) -> None:

@@ -1,4 +1,4 @@
-"""The text of a verdict: a sentence, a table, the suspects and a command. Terminal, JUnit and HTML show exactly this.
+"""The text of a verdict: a sentence, a table, the suspects and a command. Terminal and JUnit show exactly this.
 
 t5_base-zero3+bf16-h200_x1: 1 of 4 metrics regressed
   peak memory    20.00 GiB -> 21.94 GiB   +9.7 %   allowed 0      REGRESSED   (activations +1.94 GiB)
