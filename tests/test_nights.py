@@ -256,3 +256,16 @@ def test_the_benchmark_meets_its_goals():
     for noise_of in ("accelerator of our own", "quiet CPU"):
         right, _, false, _ = found[noise_of, "perfsuite"]
         assert float(right.split()[0]) >= 90 and float(false) <= 1
+
+
+def test_the_score_of_a_method(monkeypatch):
+    """The nearest flag of a step is its own; the others are false, as is one more than two nights off."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    import change_points
+
+    score = change_points.Score()
+    for at, flags in ((100, [100, 99]), (100, [102]), (100, [103]), (100, []), (None, [7]), (None, [])):
+        score.add(change_points.Night([1.0] * 400, at), flags)
+
+    assert (score.steps, score.right, score.near, score.false) == (4, 1, 2, 3)
+    assert score.months == pytest.approx(6 * 400 / 30.4375)

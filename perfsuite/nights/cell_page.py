@@ -67,7 +67,9 @@ def _section(number: int, series: Series, metrics: list[Metric], found: list[Cha
         heading=machine_name(series.device, series.machine),
         kind=series.kind,  # type: ignore[arg-type]
         anchor=f"machine{number}",
-        sentences=[f"{len(series.dates):,} nights, {series.dates[0][:10]} to {series.dates[-1][:10]}."],
+        sentences=[
+            f"{len(series.dates):,} {'night' if len(series.dates) == 1 else 'nights'}, {series.dates[0][:10]} to {series.dates[-1][:10]}."
+        ],
         charts=figures[:MAIN],
         tables=[_changes(number, found, dashboard)] if found else [],
         inside=[one for one in inside if one],
