@@ -1,6 +1,6 @@
 "use strict";
 const nights = JSON.parse(document.getElementById("nights").textContent);
-const WIDE = 360, HIGH = 150, LEFT = 44, RIGHT = 6, TOP = 16, BOTTOM = 18;
+const WIDE = 360, HIGH = 150, LEFT = 48, RIGHT = 6, TOP = 16, BOTTOM = 18;
 const FEW = 60;  // nights that have a dot each
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const draw = (name, attributes, text) => {
