@@ -229,6 +229,15 @@ def test_a_query_sees_metrics_and_defaults(folder, capsys):
     assert 'Referenced column "nothing" not found' in capsys.readouterr().err
 
 
+def test_a_query_prints_no_commands_of_a_terminal(tmp_path, capsys):
+    """An escape in a note is a dot."""
+    pytest.importorskip("duckdb")
+    write_months([nights.row(0, nights.CALM, note="\x1b[31mred")], tmp_path)
+
+    assert main(["results", "query", "SELECT note FROM results", "--from", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.split() == ["note", "·[31mred"]
+
+
 def test_a_query_without_duckdb_says_how_to_get_it(folder, capsys, monkeypatch):
     """In one sentence."""
     monkeypatch.setattr("perfsuite.commands.results.query.find_spec", lambda name: None)
