@@ -18,7 +18,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite.nights import divisive, steps
+from perfsuite.nights import steps
 
 NIGHTS, CELLS, TIMED, SIZED = 400, 100, 30, 10
 MONTH = 365.25 / 12  # nights
@@ -35,7 +35,7 @@ found = []
 for values in json.load(sys.stdin):
     series = Series("", None, list(range(len(values))), {"time": Metric(1, 1.0)}, {"time": values}, {})
     changes = series.analyze(AnalysisOptions()).change_points["time"]
-    found.append([change.index for change in changes])
+    found.append([int(change.index) for change in changes])
 json.dump(found, sys.stdout)
 """
 
@@ -147,7 +147,6 @@ def exact(values: Sequence[float]) -> list[int]:
 METHODS: dict[str, Callable[[Sequence[float]], list[int]]] = {
     "perfsuite": ours,
     "asv's fit alone": lambda values: steps.potts([math.log(value) for value in values]),
-    "E-divisive alone": lambda values: divisive.change_points([math.log(value) for value in values]),
 }
 
 

@@ -229,6 +229,15 @@ def test_a_query_sees_metrics_and_defaults(folder, capsys):
     assert 'Referenced column "nothing" not found' in capsys.readouterr().err
 
 
+def test_a_query_prints_no_commands_of_a_terminal(tmp_path, capsys):
+    """An escape in a note is a dot."""
+    pytest.importorskip("duckdb")
+    write_months([nights.row(0, nights.CALM, note="\x1b[31mred")], tmp_path)
+
+    assert main(["results", "query", "SELECT note FROM results", "--from", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.split() == ["note", "·[31mred"]
+
+
 def test_a_query_without_duckdb_says_how_to_get_it(folder, capsys, monkeypatch):
     """In one sentence."""
     monkeypatch.setattr("perfsuite.commands.results.query.find_spec", lambda name: None)
@@ -256,3 +265,16 @@ def test_the_benchmark_meets_its_goals():
     for noise_of in ("accelerator of our own", "quiet CPU"):
         right, _, false, _ = found[noise_of, "perfsuite"]
         assert float(right.split()[0]) >= 90 and float(false) <= 1
+
+
+def test_the_score_of_a_method(monkeypatch):
+    """The nearest flag of a step is its own; the others are false, as is one more than two nights off."""
+    monkeypatch.syspath_prepend(str(Path(__file__).parents[1] / "benchmarks"))
+    import change_points
+
+    score = change_points.Score()
+    for at, flags in ((100, [100, 99]), (100, [102]), (100, [103]), (100, []), (None, [7]), (None, [])):
+        score.add(change_points.Night([1.0] * 400, at), flags)
+
+    assert (score.steps, score.right, score.near, score.false) == (4, 1, 2, 3)
+    assert score.months == pytest.approx(6 * 400 / 30.4375)

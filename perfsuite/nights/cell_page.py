@@ -67,7 +67,7 @@ def _section(number: int, series: Series, metrics: list[Metric], found: list[Cha
         heading=machine_name(series.device, series.machine),
         kind=series.kind,  # type: ignore[arg-type]
         anchor=f"machine{number}",
-        sentences=[f"{len(series.dates):,} nights, {series.dates[0][:10]} to {series.dates[-1][:10]}."],
+        sentences=[f"{count_nights(len(series.dates))}, {series.dates[0][:10]} to {series.dates[-1][:10]}."],
         charts=figures[:MAIN],
         tables=[_changes(number, found, dashboard)] if found else [],
         inside=[one for one in inside if one],
@@ -103,6 +103,11 @@ def _changes(number: int, found: list[Change], dashboard: Dashboard) -> Table:
         caption="Change points, newest first",
         numbers=frozenset({3, 4, 5}),
     )
+
+
+def count_nights(count: int) -> str:
+    """``1 night``, ``10,000 nights``."""
+    return f"{count:,} night{'s' * (count != 1)}"
 
 
 def change_entries(change: Change, dashboard: Dashboard) -> list[str | Entry]:

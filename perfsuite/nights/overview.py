@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from perfsuite.gate.judge import RED
-from perfsuite.nights.cell_page import CONFIRMED, TIME, change_entries, tone_of
+from perfsuite.nights.cell_page import CONFIRMED, TIME, change_entries, count_nights, tone_of
 from perfsuite.nights.changes import Change, Mover
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, machine_name, page_of
 from perfsuite.page.curves import sparkline
@@ -43,11 +43,13 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Ite
         title="Training performance over time",
         verdict=f"{state}.",
         tone="red" if red else "green",
-        facts=[
-            f"{len(cells)} cells, up to {nights:,} nights each. Newest result: {dashboard.until:%Y-%m-%d %H:%M} UTC."
-        ],
+        facts=[f"{len(cells)} cells, up to {count_nights(nights)} each. Newest result: {_minute(dashboard)} UTC."],
         sections=[one for one in sections if one],
     )
+
+
+def _minute(dashboard: Dashboard) -> str:
+    return dashboard.until.astimezone(datetime.UTC).strftime("%Y-%m-%d %H:%M")
 
 
 def _link(cell: str) -> Entry:

@@ -41,9 +41,14 @@ def run(arguments: argparse.Namespace) -> int:
     head, rows = _ask(arguments.sql, files)
     table = bare_table(*head)
     for row in rows:
-        table.add_row(*(Text("" if value is None else str(value)) for value in row))
+        table.add_row(*(Text("" if value is None else _printable(str(value))) for value in row))
     print_table(table)
     return 0
+
+
+def _printable(text: str) -> str:
+    """A stranger's text cannot command the terminal."""
+    return "".join(one if one.isprintable() else "·" for one in text)
 
 
 def _ask(sql: str, files: list[Path]) -> tuple[list[str], list[tuple[Any, ...]]]:

@@ -1,6 +1,7 @@
 "use strict";
 const nights = JSON.parse(document.getElementById("nights").textContent);
-const WIDE = 360, HIGH = 150, LEFT = 44, RIGHT = 6, TOP = 16, BOTTOM = 18;
+const WIDE = 360, HIGH = 150, LEFT = 48, RIGHT = 6, TOP = 16, BOTTOM = 18;
+const FEW = 60;  // nights that have a dot each
 const MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
 const draw = (name, attributes, text) => {
   const made = document.createElementNS("http://www.w3.org/2000/svg", name);
@@ -29,6 +30,11 @@ const round = (low, high, most) => {
   return found;
 };
 const short = (value) => Number(value.toPrecision(6)).toLocaleString("en", { maximumSignificantDigits: 6 });
+const brief = (value) => {  // a tick has room for seven characters
+  if (value && Math.abs(value) < 1e-3) return value.toExponential(2).replace("e-", "e−");
+  return Math.abs(value) < 1e5 ? short(value)
+    : value.toLocaleString("en", { notation: "compact", maximumSignificantDigits: 4 });
+};
 const day = (minutes) => new Date(minutes * 60000).toISOString();
 const ranges = (metric, start) => {  // outliers are cut off at the top, so that the steps can be seen
   const known = metric.values.slice(start).filter((value) => value !== null).sort((a, b) => a - b);
@@ -51,7 +57,7 @@ const chart = (svg) => {
   const y = (value) => TOP + (1 - (Math.min(high, Math.max(low, value)) - low) / (high - low)) * (HIGH - TOP - BOTTOM);
   for (const tick of round(low, high, 4)) {
     svg.append(draw("line", { x1: LEFT, x2: WIDE - RIGHT, y1: y(tick), y2: y(tick), class: "grid" }));
-    svg.append(draw("text", { x: LEFT - 4, y: y(tick) + 3.5, "text-anchor": "end", class: "t" }, short(tick)));
+    svg.append(draw("text", { x: LEFT - 4, y: y(tick) + 3.5, "text-anchor": "end", class: "t" }, brief(tick)));
   }
   const months = [];
   for (let date = new Date(first * 60000), month = date.getUTCFullYear() * 12 + date.getUTCMonth() + 1; ; month += 1) {
@@ -74,6 +80,9 @@ const chart = (svg) => {
     svg.append(draw("line", { x1: place, x2: place, y1: TOP, y2: HIGH - BOTTOM, class: "rule faint" }), mark);
   }
   svg.append(draw("path", { d: line(metric.values, start, x, y), class: "curve l0" }));
+  if (times.length - start <= FEW) metric.values.forEach((value, night) => {
+    if (seen(night) && value !== null) svg.append(draw("circle", { cx: x(night), cy: y(value), r: 2, class: "f0" }));
+  });
   for (const night of series.empty) if (seen(night)) {
     svg.append(draw("path", { d: `M${x(night) - 2.5} ${HIGH - BOTTOM - 6}l5 5m0 -5l-5 5`, class: "limit none" }));
   }
