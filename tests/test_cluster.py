@@ -52,6 +52,14 @@ def nodes(cluster: slurm_cluster.Slurm) -> Iterator[Runner]:
     runner.close()
 
 
+@pytest.fixture(scope="module")
+def here() -> Iterator[Runner]:
+    """Measures on this machine, with as many steps."""
+    runner = Runner(CATALOG, SETTINGS)
+    yield runner
+    runner.close()
+
+
 def broken(cluster: slurm_cluster.Slurm, act: Act, options: Slurm | None = None) -> tuple[Measurement, float]:
     """A long cell on two nodes, in whose third step something happens, and the seconds from then until it was red."""
     runner = Runner(CATALOG, LONG, place=SlurmNodes(options or Slurm(address="127.0.0.1")))
@@ -97,12 +105,12 @@ def running(cluster: slurm_cluster.Slurm) -> dict[str, str]:
 
 
 @pytest.mark.parametrize(("two_nodes", "one_node"), PAIRS)
-def test_two_nodes_have_the_numbers_of_one(nodes: Runner, two_nodes: str, one_node: str) -> None:
+def test_two_nodes_have_the_numbers_of_one(nodes: Runner, here: Runner, two_nodes: str, one_node: str) -> None:
     """Every exact metric is equal, rank by rank."""
     there = nodes.measure(parse_cell(two_nodes, CATALOG))
 
     assert there.machine.nodes == list(slurm_cluster.NODES)
-    assert_equal(there, measure_here(one_node))
+    assert_equal(there, here.measure(parse_cell(one_node, CATALOG)))
 
 
 def assert_equal(there: Measurement, here: Measurement) -> None:
@@ -113,15 +121,6 @@ def assert_equal(there: Measurement, here: Measurement) -> None:
     assert (there.outcome, here.outcome) == ("fits", "fits"), there.failure or here.failure
     assert {name: there.readings[name].ranks for name in exact} == {name: here.readings[name].ranks for name in exact}
     assert "peak_memory_bytes" in exact
-
-
-def measure_here(cell: str) -> Measurement:
-    """On this machine, with as many steps."""
-    runner = Runner(CATALOG, SETTINGS)
-    try:
-        return runner.measure(parse_cell(cell, CATALOG))
-    finally:
-        runner.close()
 
 
 def test_the_conditions_are_those_of_each_node(nodes: Runner) -> None:

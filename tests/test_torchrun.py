@@ -12,11 +12,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from test_cluster import CATALOG, PAIRS, assert_equal, measure_here
+from test_cluster import CATALOG, PAIRS, SETTINGS, assert_equal
 
 from perfsuite.cell import parse_cell
 from perfsuite.errors import UsageError
 from perfsuite.launch.torchrun import Group
+from perfsuite.measure.runner import Runner
 from perfsuite.records import codec
 from perfsuite.records.result import Result
 
@@ -105,9 +106,10 @@ def test_torchrun_has_the_numbers_of_one_node(wire: Wire) -> None:
 
     assert codes == [0, 0]
     assert wire.pids() == []
-    for two, one in PAIRS:
-        assert measured[two].machine.nodes == ["n0", "n1"]
-        assert_equal(measured[two], measure_here(one))
+    with contextlib.closing(Runner(CATALOG, SETTINGS)) as here:
+        for two, one in PAIRS:
+            assert measured[two].machine.nodes == ["n0", "n1"]
+            assert_equal(measured[two], here.measure(parse_cell(one, CATALOG)))
 
 
 @pytest.mark.slow

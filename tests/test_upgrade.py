@@ -49,6 +49,7 @@ def test_stored_baseline_with_trial(user: upgrades.User, kind: str, tolerance: s
     assert "REGRESSED" in line_of(metric, held.stdout)
 
 
+@slow
 @pytest.mark.parametrize(("kind", "tolerance", "metric", "verdict"), FAULTS)
 def test_against(user: upgrades.User, kind: str, tolerance: str, metric: str, verdict: str) -> None:
     """Without any baseline the trial alone is red and names the release."""

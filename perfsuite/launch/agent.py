@@ -36,7 +36,7 @@ from perfsuite.cell import parse_hardware
 from perfsuite.launch.blame import why_full
 from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.environments import Environment
-from perfsuite.launch.machine import describe, why_absent
+from perfsuite.launch.machine import describe, gpus, why_absent
 from perfsuite.launch.servers import POLL_SECONDS, LocalServer, ServerKind
 from perfsuite.rank.process_group import NODE_ADDRESS, RENDEZVOUS
 from perfsuite.wire.failure import Failure
@@ -144,7 +144,7 @@ class Agent:
             return
         self.sent.clear()
         self.asked = message["ranks"]
-        self.conditions = Conditions([])
+        self.conditions = Conditions([gpu.index for gpu in gpus()])
         self.server.send(message | {"start": str(self.folder)})
 
     def _end(self, pids: list[int]) -> None:

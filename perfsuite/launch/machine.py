@@ -20,6 +20,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
 from perfsuite.cell import Hardware
 from perfsuite.errors import UsageError
+from perfsuite.launch.networks import networks
 from perfsuite.records.measurement import EMULATED, Machine, releases
 
 MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
@@ -243,13 +244,14 @@ def describe(hardware: Hardware, catalog: Catalog, devices: Sequence[int] = ()) 
             driver=gpu.driver,
             gpus=[gpu.uuid[:SHOWN_OF_UUID] for gpu in mine],
             links=links,
+            networks=networks(),
         )
     import psutil
 
     machine_id = Path("/etc/machine-id")
     who = [platform.node(), *who, machine_id.read_text().strip() if machine_id.exists() else ""]
     memory = psutil.virtual_memory().total
-    return Machine(identity=_digest(who), device=cpu_name(), cores=cores(), memory_bytes=memory)
+    return Machine(identity=_digest(who), device=cpu_name(), cores=cores(), memory_bytes=memory, networks=networks())
 
 
 def _digest(facts: Iterable[str]) -> str:

@@ -24,7 +24,8 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.agent import TOKEN
-from perfsuite.launch.cluster import Agent, Cluster, listen
+from perfsuite.launch.cluster import Cluster, listen
+from perfsuite.launch.node import NodeAgent
 from perfsuite.wire.processes import end_with_parent
 
 TABLE = "tool.perfsuite.slurm"
@@ -180,7 +181,7 @@ class SlurmNodes(Cluster):
             return ""
         return f"SLURM started no nodes: {self._said() or f'srun exited with status {self._srun.returncode}'}"
 
-    def why_lost(self, lost: Agent) -> str:
+    def why_lost(self, lost: NodeAgent) -> str:
         state, deadline = "", time.monotonic() + STATE_SECONDS
         while time.monotonic() < deadline:
             state = self._state(lost.job)

@@ -61,14 +61,24 @@ class TorchrunNodes(Cluster):
             self._count = int(os.environ[NODES])
         except (KeyError, ValueError, OSError) as error:
             raise UsageError("--perf-launcher=torchrun needs `perfsuite node -- pytest …` on every node.") from error
+        self._over = False
         super().__init__(listener, os.environ[TOKEN])
 
     def why_absent(self, hardware: Hardware, catalog: Catalog) -> str:
         few = hardware.nodes > self._count
         return f"{hardware.name} needs {hardware.nodes} nodes, but torchrun started {self._count}." if few else ""
 
+    def fits(self, hardware: Hardware) -> bool:
+        """All nodes connect once, so they fit until one of them is lost."""
+        return not self._over
+
+    def expected(self, hardware: Hardware) -> int:
+        return self._count
+
     def start(self, hardware: Hardware) -> None:
-        """They have been started."""
+        """Called after a loss. Raises UsageError."""
+        self._over = True
+        raise UsageError("A node is gone, and torchrun starts no other for this run: start it again on all nodes.")
 
     def wait_seconds(self) -> float:
         return START_SECONDS

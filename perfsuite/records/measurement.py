@@ -17,7 +17,8 @@ class Machine(Record, frozen=True, kw_only=True):
 
     ``gpus`` are the beginnings of the leased GPUs' UUIDs, as in CUDA_VISIBLE_DEVICES, rank by rank; ``links`` are the
     connections between two ranks' GPUs ({"0-1": "NV18"}), as named by nvidia-smi. ``nodes`` are the names of the nodes
-    if a cluster gave them; both lists have the GPUs of all nodes, in that order.
+    if a cluster gave them; both lists have the GPUs of all nodes, in that order. ``networks`` are the bytes per second
+    of its network devices.
     """
 
     identity: str
@@ -28,6 +29,7 @@ class Machine(Record, frozen=True, kw_only=True):
     gpus: list[str] = []
     links: dict[str, str] = {}
     nodes: list[str] = []
+    networks: dict[str, float] = {}
 
     @property
     def emulated(self) -> bool:

@@ -1,0 +1,194 @@
+"""The parent's ends of a node's agent (``launch/agent.py``): the connection, the node's rank server, its conditions."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from perfsuite.errors import UsageError
+from perfsuite.launch.servers import END_SECONDS, POLL_SECONDS
+from perfsuite.rank.process_group import RENDEZVOUS
+from perfsuite.records import codec
+from perfsuite.records.measurement import Machine
+from perfsuite.units import show_bytes, show_rate
+from perfsuite.wire.lines import Gone, Lines, pack, unpack
+
+ANSWER_SECONDS = 60.0  # to import a catalog and ask a driver
+LOOK_SECONDS = 3.0  # how often the scheduler is asked
+
+
+class NodeAgent:
+    """The parent's end of an agent. ``lost`` is why its connection ended."""
+
+    def __init__(self, lines: Lines, name: str, number: int, job: str) -> None:
+        self.lines, self.name, self.number, self.job = lines, name, number, job
+        self.lost = ""
+        self.conditions: Mapping[str, float | str] = {}
+
+    def tell(self, message: Mapping[str, Any]) -> None:
+        """A lost agent is reported by ``hear``."""
+        try:
+            self.lines.send(dict(message))
+        except Gone as error:
+            self.lost = self.lost or str(error)
+
+    def hear(self, seconds: float) -> list[dict[str, Any]]:
+        if self.lost:
+            return []
+        try:
+            return self.lines.receive(seconds)
+        except Gone as error:
+            self.lost = str(error)
+            return []
+
+    def ask(self, question: Mapping[str, Any], why_lost: WhyLost) -> dict[str, Any]:
+        """Raises UsageError."""
+        self.tell(question)
+        try:
+            return self.lines.first(ANSWER_SECONDS)
+        except Gone as error:
+            self.lost = str(error)
+            raise UsageError(f"Node {self.name}: {why_lost(self) or error}.") from error
+
+    def leave(self) -> None:
+        """Goodbye: its servers are dead from now on."""
+        self.tell({"bye": True})
+        self.lost = self.lost or "it was given back"
+        self.lines.close()
+
+
+WhyLost = Callable[[NodeAgent], str]  # as its scheduler knows it
+
+
+class NodeServer:
+    """A rank server on another node, through its agent."""
+
+    def __init__(self, agent: NodeAgent, why_lost: WhyLost, trouble: Callable[[], str]) -> None:
+        self.node = agent.name
+        self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
+        self._agent, self._why_lost, self._trouble = agent, why_lost, trouble
+        self._folder: Path | None = None
+        self._has_rendezvous = False
+        self._heard: list[dict[str, Any]] = []
+        self._tail = ""
+        self._looked = time.monotonic()
+        self._closed = False
+
+    def alive(self) -> bool:
+        return not (self._closed or self._agent.lost)
+
+    def fileno(self) -> int:
+        return self._agent.lines.fileno()
+
+    def send(self, message: dict[str, Any]) -> None:
+        if "start" in message:
+            self._folder = Path(message["start"])
+            self._has_rendezvous = False
+            self._heard.clear()
+            message = message | {"job.json": (self._folder / "job.json").read_text()}
+        self._agent.tell(message)
+
+    def receive(self, seconds: float) -> list[dict[str, Any]]:
+        self._listen(0 if self._heard else seconds)
+        heard, self._heard = self._heard, []
+        if heard:
+            return heard
+        if self._agent.lost:
+            time.sleep(POLL_SECONDS)
+            return [{"error": self._why_lost(self._agent) or f"it is gone: {self._agent.lost}"}]
+        if time.monotonic() - self._looked > LOOK_SECONDS:
+            self._looked = time.monotonic()
+            if trouble := self._trouble():
+                return [{"error": trouble}]
+        return []
+
+    def _listen(self, seconds: float) -> None:
+        """Write files into the cell's folder; keep what else was said."""
+        for message in self._agent.hear(seconds):
+            if "file" in message:
+                self._write(message)
+            elif "gone" in message:
+                self._agent.conditions = message["gone"]
+                self._folder = None
+            else:
+                self._tail = message.get("tail", self._tail)
+                self._heard.append(message)
+
+    def _write(self, message: Mapping[str, Any]) -> None:
+        if self._folder is None or not self._folder.is_dir():
+            return
+        path, data = self._folder / Path(message["file"]).name, unpack(message["data"])
+        if path.name == RENDEZVOUS:
+            self._has_rendezvous = True
+        if path.suffix == ".log":
+            with path.open("ab") as file:
+                file.seek(message["at"])
+                file.truncate()
+                file.write(data)
+        elif path.suffix == ".progress":
+            path.write_bytes(data)
+        else:
+            codec.write_bytes(path, data)
+
+    def mirror(self, folder: Path) -> None:
+        self._listen(0)
+        rendezvous = folder / RENDEZVOUS
+        if not self._has_rendezvous and rendezvous.exists():
+            self._has_rendezvous = True
+            self._agent.tell({RENDEZVOUS: pack(rendezvous.read_bytes())})
+
+    def ask_for_stacks(self, pids: Iterable[int]) -> None:
+        self._agent.tell({"stacks": list(pids)})
+
+    def tail(self) -> str:
+        return self._tail
+
+    def end(self, pids: Sequence[int]) -> None:
+        self._agent.tell({"end": list(pids)})
+        deadline = time.monotonic() + END_SECONDS
+        while self._folder and self.alive() and time.monotonic() < deadline:
+            self._listen(POLL_SECONDS)
+        self._heard.clear()
+
+    def close(self) -> None:
+        """The agent ends its server when it gets another, or goodbye."""
+        self._closed = True
+        shutil.rmtree(self.workspace, ignore_errors=True)
+
+
+class ClusterConditions:
+    """The conditions of every node, as the agents told them at the end of a cell, and how the nodes differ."""
+
+    def __init__(self, agents: Sequence[NodeAgent], differ: str = "") -> None:
+        self._agents = agents
+        self._differ = differ
+
+    def look(self) -> None:
+        """The agents look."""
+
+    def told(self) -> dict[str, float | str]:
+        told = {f"{agent.name} {name}": value for agent in self._agents for name, value in agent.conditions.items()}
+        return told | ({"nodes differ": self._differ} if self._differ else {})
+
+
+def differences(names: Sequence[str], machines: Sequence[Machine]) -> str:
+    """What one node may be slower by: ``driver: a 580.82, b 570.1; networks: a none, b mlx5_0:1 50.0 GB/s``; empty if
+    all nodes are alike.
+    """
+    facts: dict[str, Callable[[Machine], str]] = {
+        "cores": lambda machine: str(machine.cores),
+        "memory": lambda machine: show_bytes(machine.memory_bytes),
+        "driver": lambda machine: machine.driver,
+        "networks": lambda machine: " ".join(f"{name} {show_rate(rate)}" for name, rate in machine.networks.items()),
+    }
+    found = []
+    for fact, tell in facts.items():
+        values = [tell(machine) or "none" for machine in machines]
+        if len(set(values)) > 1:
+            told = (f"{name} {value}" for name, value in zip(names, values, strict=False))
+            found.append(f"{fact}: {', '.join(told)}")
+    return "; ".join(found)
