@@ -37,6 +37,7 @@ from perfsuite.wire.trace import HOST, Trace, TraceMark
 
 DDP = "gpt2_tiny-ddp-cpu_x2"
 PEAK = "peak_memory_bytes"
+TEST = 'import pytest\n\n@pytest.mark.perf_cell("{cell}")\ndef test_cell(perf_cell):\n    perf_cell.check()\n'
 PHASES = ["batch", "forward", "backward", "optimizer", "end"]
 LOG = [
     (1, 100, "aten::empty @ (build)"),
@@ -388,8 +389,7 @@ def test_sides_begin_together():
 @pytest.mark.slow
 def test_measured_numbers_are_the_same_with_and_without(pytester, catalog):
     """Every exact metric of a run with --perf-trace=all is that of a run without; its line names the trace."""
-    cells = f'import pytest\n\n@pytest.mark.perf_cell("{DDP}")\ndef test_cell(perf_cell):\n    perf_cell.check()\n'
-    pytester.makepyfile(test_one=cells)
+    pytester.makepyfile(test_one=TEST.format(cell=DDP))
     common = ("--perf", "--perf-steps=2", "--perf-warmup=1", "-p", "no:cacheprovider")
     lines = []
     for name, options in (("without", ()), ("with", ("--perf-trace=all",))):
@@ -445,15 +445,17 @@ def test_a_cell_that_runs_out_of_memory_leaves_a_snapshot(tmp_path, catalog, run
 @pytest.mark.emulated
 def test_ranks_on_emulated_gpus_are_traced(tmp_path):
     """Their processes say so; the counters peak as measured, runtime calls are there, and the snapshot is torch's."""
-    gpus = f"{os.environ.get('EMULATED', 'h100')}:1"
-    report, options = tmp_path / "run.jsonl", ["--perf-steps=2", "--perf-warmup=1", "--perf-trace=all"]
-    tests = ["benchmarks/test_emulated_cells.py", "-k", "llama_tiny and single+bf16 and not trainer", *options]
-    command = [sys.executable, "-m", "perfsuite.cli", "emulate", "--gpus", gpus, "--", sys.executable, "-m", "pytest"]
-    command += ["--perf", *tests, f"--perf-trace-dir={tmp_path}", f"--perf-report={report}"]
-    done = subprocess.run(command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=False)
-    assert done.returncode in (0, 5), done.stdout[-2000:]
-    (line,) = map(json.loads, report.read_text().splitlines())
-    cell, peak = line["measurement"]["cell"], line["measurement"]["readings"][PEAK]["value"]
+    gpu = os.environ.get("EMULATED", "h100")
+    cell = f"llama_tiny-single+bf16-{gpu}_x1"
+    (tmp_path / "test_one.py").write_text(TEST.format(cell=cell))
+    command = [sys.executable, "-m", "perfsuite.cli", "emulate", "--gpus", f"{gpu}:1", "--", sys.executable, "-m"]
+    command += ["pytest", "--perf", "--perf-steps=2", "--perf-warmup=1", "--perf-trace=all", "--perf-trace-dir=."]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command += ["--perf-report=run.jsonl", f"--rootdir={tmp_path}", "-p", "no:cacheprovider", "test_one.py"]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    (line,) = map(json.loads, (tmp_path / "run.jsonl").read_text().splitlines())
+    peak = line["measurement"]["readings"][PEAK]["value"]
     told = chrome.read(tmp_path / f"{cell}.json.gz")["traceEvents"]
     snapshot = pickle.loads((tmp_path / cell / "rank0.pickle").read_bytes())
 
