@@ -52,6 +52,7 @@ def main():
     settings = Settings(steps=2, warmup=1, step_timeout=20.0, import_path=(str(Path(__file__).parent),))
     runner = Runner(catalog, settings)
     cell = parse_cell(CELL, catalog)
+    settings_of = dict(part.split("=", 1) for part in os.environ["PERFSUITE_EMULATED"].split(";"))
     for fault in sys.argv[1:]:
         made = runner.measure(cell, faults=[fault] if ":" in fault else [])
         verdict = judge(made, None, catalog.all("metric").values(), strategy="ddp")
@@ -69,6 +70,7 @@ def main():
             "message": failure and failure.message,
             "readings": {name: reading.value for name, reading in made.readings.items()},
             "left": ranks_of(os.getpid()),
+            "shared": settings_of["shared"],
         }
         print(json.dumps(said), flush=True)
     runner.close()
