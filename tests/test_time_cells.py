@@ -1,6 +1,7 @@
 """Cells as setups of the closed form: what it knows, what it refuses in a word, and how ``fit`` ranks."""
 
 import dataclasses
+from pathlib import Path
 
 import pytest
 
@@ -9,10 +10,15 @@ from perfsuite.commands.fit import rank
 from perfsuite.predict.time.cells import layout_of, setup_of, time_of
 from perfsuite.predict.time.constants import constants_of, machine_of
 from perfsuite.predict.time.shape import shape_of
+from perfsuite.predict.time.speed import recomputed_flops
 from perfsuite.predict.time.step import step
+from perfsuite.records import codec
+from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import PredictedTime, Prediction
 from perfsuite.report.predicted import entries
+
+BASELINES = Path(__file__).parents[1] / "baselines"
 
 
 @pytest.mark.parametrize(
@@ -51,6 +57,35 @@ def test_parts_are_the_step(catalog, engine):
     assert found.predicted_tokens_per_second == pytest.approx(tokens / found.predicted_step_seconds)
     assert found.regime.startswith("transferred")
     assert 0 < found.predicted_mfu == found.predicted_hfu < 1
+
+
+def test_the_closed_form_counts_what_the_code_computes(catalog):
+    """FLOP of this repository's measured cells; rotary positions are 2 % of the hardware's."""
+    seen = set()
+    for path in sorted(BASELINES.glob("cpu_x[124]/*.json")):
+        measurement = codec.read(path, Baseline).measurement
+        cell = parse_cell(measurement.cell, catalog)
+        names = {choice.technique.name for choice in cell.strategy.choices}
+        if not cell.strategy.engine.timed or "lora" in names or "model_flop" not in measurement.readings:
+            continue
+        shape, setup = shape_of(cell.model), setup_of(cell)
+        flop = shape.model_flops(setup.sequence, setup.target) * setup.samples
+        repeated = recomputed_flops(shape, setup)
+        seen.add(cell.model.name)
+
+        assert flop == pytest.approx(measurement.readings["model_flop"].value, rel=0.002), cell.id
+        assert flop + repeated == pytest.approx(measurement.readings["hardware_flop"].value, rel=0.03), cell.id
+    assert seen >= {"gpt2_tiny", "llama_tiny", "bloom_tiny", "bloom_tiny_cls", "t5_tiny"}
+
+
+def test_a_classifier_has_no_product_with_the_vocabulary(catalog):
+    """Which is nearly half of BLOOM-560m's FLOP."""
+    both = [
+        time_of(parse_cell(f"bloom_560m{kind}-zero2+fp16-t4_x2-b8-s128", catalog)).predicted_parts["compute"]
+        for kind in ("", "_cls")
+    ]
+
+    assert both[1] < 0.8 * both[0]
 
 
 def test_zero3_divides_over_all_replicas(catalog):

@@ -34,7 +34,7 @@ SWEEP = (  # about two minutes on two cores
 )  # fmt: skip
 MEANING = {
     "operator": "one operator",
-    "operator_beside": "… more with other ranks",
+    "operator_beside": "… more while other ranks run",
     "message": "one message",
     "byte": "one byte of it",
 }

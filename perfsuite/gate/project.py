@@ -12,6 +12,7 @@ import datetime
 import tomllib
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -37,10 +38,11 @@ class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Both tables; their keys are cells, or patterns of cells."""
+    """The keys of ``owners`` and ``quarantine`` are cells, or patterns of cells; launch/slurm.py reads ``slurm``."""
 
     owners: dict[str, str] = {}
     quarantine: dict[str, Quarantine] = {}
+    slurm: dict[str, Any] = {}
 
     def owner(self, cell: str) -> str:
         """Empty if the cell has none."""

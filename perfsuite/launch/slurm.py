@@ -101,7 +101,7 @@ def slurm_of(root: Path) -> Slurm:
     for name in TABLE.split("."):
         table = table.get(name, {})
         if not isinstance(table, dict):
-            raise UsageError(f"{path}: {name} of [{TABLE}] must be a table, not {table!r}.")
+            raise UsageError(f"{path}: [{TABLE}] must be a table, not {table!r}.")
     known = {one.name: one.default for one in fields(Slurm)}
     given = {}
     for name, value in table.items():

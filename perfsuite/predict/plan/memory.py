@@ -77,7 +77,7 @@ def activation_bytes(shape: Shape, setup: Setup) -> float:
     extra = whole if setup.recompute == "full" else 0.0
     last = shape.stacks[-1]
     tokens = setup.micro_batch * (setup.target if last.target else setup.sequence)
-    logits = LOGIT * tokens * shape.vocabulary / layout.tensor
+    logits = 0.0 if shape.classifies else LOGIT * tokens * shape.vocabulary / layout.tensor
     if layout.pipeline == 1:
         return kept + max(extra, logits)
     flying = float(min(layout.pipeline, setup.accumulation))

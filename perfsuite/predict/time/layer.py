@@ -146,11 +146,16 @@ def _attention(stack: Stack, setup: Setup, rates: Rates, tokens: int, heads: int
 
 
 def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
-    """The vocabulary's product and the cross entropy, divided over the tensor-parallel ranks."""
+    """The vocabulary's product and the cross entropy, divided over the tensor-parallel ranks.
+
+    A classifier has neither. Its embedding is gathered like any.
+    """
     stack = shape.stacks[-1]
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
     columns = -(-shape.vocabulary // setup.layout.tensor)
-
+    gathers = _embedding_gathers(shape, setup, rates, columns)
+    if shape.classifies:
+        return Work(gathers=gathers)
     forward = _matmul(tokens, columns, shape.hidden, rates)
     backward = _matmul(tokens, shape.hidden, columns, rates)
     backward += _matmul(columns, shape.hidden, tokens, rates)
@@ -158,13 +163,17 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     if "parameters" not in setup.sharded:
         backward += costs.accumulate(shape.hidden * columns, setup.gradient_bytes, rates.memory)
     message = _tensor_message(tokens * shape.hidden * ACTIVATION, setup, rates)
-    gathers = 0.0
-    if "parameters" in setup.sharded and setup.embedding_gathered:
-        count = (1 if shape.tied else 2) * shape.hidden * columns
-        group = Group(setup.layout.shards, setup.layout.tensor)
-        gathers = collective("all_gather", count * setup.parameter_bytes, group, rates.links)
-        gathers += collective("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
     return Work(forward + traffic / 2, backward + traffic / 2, message, gathers)
+
+
+def _embedding_gathers(shape: Shape, setup: Setup, rates: Rates, columns: int) -> float:
+    """Seconds to gather sharded parameters outside of layers, and to scatter their gradients."""
+    if "parameters" not in setup.sharded or not setup.embedding_gathered:
+        return 0.0
+    count = (1 if shape.tied else 2) * shape.hidden * columns
+    group = Group(setup.layout.shards, setup.layout.tensor)
+    gather = collective("all_gather", count * setup.parameter_bytes, group, rates.links)
+    return gather + collective("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
 
 
 def _layer_messages(

@@ -1,7 +1,7 @@
 """The dimensions of a transformer that decide its time: stacks of layers, a vocabulary, and their FLOPs."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from perfsuite.catalog.definitions import Model
@@ -48,13 +48,15 @@ class Stack:
 class Shape:
     """Stacks that run one after the other, and a vocabulary. ``tied``: the head shares the embedding's matrix.
 
-    ``positions`` are learned ones. Norms and biases are left out: less than 0.1 % of the parameters.
+    ``positions`` are learned ones. ``classifies``: the head has a few labels instead of the vocabulary. Norms and
+    biases are left out: less than 0.1 % of the parameters.
     """
 
     stacks: tuple[Stack, ...]
     vocabulary: int
     tied: bool = True
     positions: int = 0
+    classifies: bool = False
 
     @property
     def hidden(self) -> int:
@@ -89,6 +91,8 @@ class Shape:
             flops += 6 * stack.layers * ((stack.layer_parameters - keys) * own + keys * sequence)
             seen = own + (sequence if stack.source_hidden else 0)
             flops += 12 * stack.layers * stack.heads * stack.head_width * own * seen
+        if self.classifies:
+            return flops
         last = self.tokens(self.stacks[-1], sequence, target)
         return flops + 6 * self.hidden * self.vocabulary * last
 
@@ -126,7 +130,7 @@ def shape_of(model: Model) -> Shape:
             return _t5(config)
         hidden = _first(config, "hidden_size", "n_embd")
         heads = _first(config, "num_attention_heads", "n_head")
-        return decoder(
+        shape = decoder(
             _first(config, "num_hidden_layers", "n_layer"),
             hidden,
             heads,
@@ -137,6 +141,7 @@ def shape_of(model: Model) -> Shape:
             tied=config.get("tie_word_embeddings", True),
             positions=config.get("n_positions", 0),
         )
+        return replace(shape, classifies=model.task == "sequence_classification")
     except KeyError as missing:
         raise Refused(f"{model.name} has no closed form of its time: its config has no {missing.args[0]}.") from None
 
