@@ -141,7 +141,7 @@ def test_a_prediction_equals_its_emulated_run():
     untraced = subprocess.run([*fit, "--emulated"], capture_output=True, text=True, timeout=900, check=False)
 
     assert equal.returncode == 0, equal.stderr
-    assert "on emulated GPUs, no real one, beside the prediction" in equal.stdout
+    assert "on emulated GPUs, no real one, next to the prediction" in equal.stdout
     rows = [line.split() for line in equal.stdout.splitlines() if "iB" in line and "left" not in line]
     assert len(rows) >= 6
     assert [row for row in rows if "+" in " ".join(row) or " 0 " not in " ".join(row)] == []

@@ -67,13 +67,13 @@ def sentence(measured: Measurement) -> str:
 
 
 def show(cell: Cell, prediction: Prediction, measured: Measurement) -> int:
-    """Print the emulated memory beside the predicted one. Exit code 1 if the emulated cell runs out of memory.
+    """Print the emulated memory next to the predicted one. Exit code 1 if the emulated cell runs out of memory.
 
     Raises Refused if it fails for another reason.
     """
     if measured.outcome not in ("fits", "oom"):
         raise Refused(f"{cell.id}: {sentence(measured)}")
-    print(f"{cell.id}: on emulated GPUs, no real one" + (", beside the prediction" if prediction.ranks else ""))
+    print(f"{cell.id}: on emulated GPUs, no real one" + (", next to the prediction" if prediction.ranks else ""))
     if measured.outcome == "fits":
         print()
         print_table(beside(prediction, measured))
