@@ -153,7 +153,8 @@ def rank(found: Sequence[Size], times: Mapping[str, PredictedTime]) -> list[Size
     """Those that fit before those that do not; by tokens per second if they have a time, else by the bytes needed."""
 
     def key(one: Size) -> tuple[bool, float, int]:
-        return one.outcome != "fits", -times[one.cell].predicted_tokens_per_second, one.needed_bytes
+        speed = times[one.cell].predicted_tokens_per_second
+        return one.outcome != "fits", -speed, 0 if speed else one.needed_bytes
 
     return sorted(found, key=key)
 

@@ -138,6 +138,12 @@ def attempt_each(
         yield from done(one, _predicted(cells[one.number], one.job.rank, result))
 
 
+def firsts_of(cell: Cell) -> list[int]:
+    """The first rank of each stage that ranks_of has: another's share of what is sharded is nearly the same."""
+    layout = _layout(cell)
+    return [rank for rank in ranks_of(cell) if not rank % (layout.data_ranks * layout.tensor)]
+
+
 def is_kept(cell: Cell, catalog: Catalog, padded: bool) -> bool:
     """Whether the predictions of all ranks to trace are in the cache."""
     paths = [kept_at(job_of(cell, rank, catalog, padded)) for rank in ranks_of(cell)]

@@ -18,7 +18,7 @@ from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.predict.memory import first_like, ranks_of, summarize
+from perfsuite.predict.memory import firsts_of, summarize
 from perfsuite.records import codec
 from perfsuite.records.prediction import Estimate
 from perfsuite.trace.tracing import Tracer, job_of, kept_at, trace_each
@@ -116,9 +116,7 @@ def estimate_each(
             yield number, codec.read(path, Estimate)
             continue
         assert depths, cell.id
-        for rank in ranks_of(cell):
-            if first_like(cell, rank, counted=False) is not None:
-                continue  # its parts may be smaller, by less than an estimate's error
+        for rank in firsts_of(cell):
             for layers in depths:
                 jobs.append(job_of(with_depth(cell, layers), rank, catalog, padded))
                 places.append((number, rank, layers))

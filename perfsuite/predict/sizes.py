@@ -14,7 +14,7 @@ from perfsuite.trace.tracing import Tracer
 from perfsuite.wire.failure import Failure
 
 Size = Prediction | Estimate
-CONFIRMED = 2  # of the first that fit by an estimate: they are traced whole
+CONFIRMED = 1  # of the first that fit: its whole model is traced
 CLOSE = 0.03  # of what is needed: the errors of estimates are about 1 % (docs/memory.md)
 
 
