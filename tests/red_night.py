@@ -26,6 +26,7 @@ FOLDER = Path(__file__).parents[1] / "baselines" / "cpu_x2"
 LIBRARY, BEFORE, AFTER = "deepspeed", "0.19.8", "0.20.0"
 NOISY = "gpt2_tiny-ddp+bf16-cpu_x2"
 GROWTH = 0.07
+RATES = ("tokens_per_second", "flops_per_rank", "mfu", "hfu")  # they are of the step time
 COMMAND = "pytest --perf benchmarks/test_cells.py"
 DATE = "2026-11-23T02:{:02}:00+00:00"
 KILLED = "Rank 1 was killed by SIGKILL, probably because the machine ran out of memory."
@@ -121,6 +122,9 @@ def _tonight(old: Measurement, number: int, dice: random.Random) -> Measurement:
         name: _time(reading, slower, dice) if name.endswith("_seconds") else reading
         for name, reading in old.readings.items()
     }
+    for name in RATES:
+        if name in readings:
+            readings[name] = msgspec.structs.replace(readings[name], value=readings[name].value / slower)
     curve = old.memory_curve
     if "zero3" in old.cell:
         readings |= _fatter(readings)
