@@ -20,6 +20,7 @@ from perfsuite.records.baseline import Baseline
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.result import Result
+from perfsuite.units import show_change
 from perfsuite.wire.sample import Reading
 
 FOLDER = Path(__file__).parents[1] / "baselines" / "cpu_x2"
@@ -51,7 +52,7 @@ def _result(stored: Baseline, number: int, dice: random.Random, catalog: Catalog
     new = _tonight(baseline.measurement, number, dice)
     verdict = judge(new, baseline, metrics, strategy=cell.strategy.name, command=COMMAND)
     alarms = [line for line in verdict.lines if line.status == "alarm"]
-    if alarms:  # the trial answers them, by the code of a real one
+    if alarms or "zero3" in stored.cell:  # the trial answers them, by the code of a real one
         noisy = stored.cell == NOISY
         answer = _Answer(new, baseline, verdict, metrics, COMMAND, ())
         answer.told.append(f"against {LIBRARY} {BEFORE}: {16 if noisy else 3} pairs of launches, {40 + number} s")
@@ -68,7 +69,8 @@ def _tried(line, noisy, dice):
         return msgspec.structs.replace(line, status="undecided", note=note)
     change = dice.gauss(0, 0.4)
     note = f"{change - 1.2:+.1f} % to {change + 1.3:+.1f} %, 3 pairs"
-    return msgspec.structs.replace(line, status="same", change=f"{change:+.1f} %", allowed="±3.0 %", note=note)
+    shown = show_change(100, 100 + change)
+    return msgspec.structs.replace(line, status="same", change=shown, allowed="±3.0 %", note=note)
 
 
 def _before(stored: Baseline) -> Baseline:
@@ -109,7 +111,7 @@ def _with_runs(baseline: Baseline, metrics: Iterable, dice: random.Random) -> Ba
     first = run_of(baseline.measurement, metrics)
     runs = []
     for night in range(12):
-        factor = math.exp(dice.gauss(0, 0.15 if baseline.cell == NOISY else 0.012))
+        factor = math.exp(dice.gauss(0, 0.15 if baseline.cell == NOISY else 0.006))
         values = {name: value * factor for name, value in first.values.items()}
         runs.append(msgspec.structs.replace(first, date=f"2026-11-{10 + night}T02:00:00+00:00", values=values))
     return msgspec.structs.replace(baseline, times=runs)
@@ -117,7 +119,7 @@ def _with_runs(baseline: Baseline, metrics: Iterable, dice: random.Random) -> Ba
 
 def _tonight(old: Measurement, number: int, dice: random.Random) -> Measurement:
     versions = old.versions | ({LIBRARY: AFTER} if LIBRARY in old.versions else {})
-    slower = 1.38 if old.cell == NOISY else math.exp(dice.gauss(0, 0.01))
+    slower = 1.38 if old.cell == NOISY else math.exp(dice.gauss(0, 0.005))
     readings = {
         name: _time(reading, slower, dice) if name.endswith("_seconds") else reading
         for name, reading in old.readings.items()
