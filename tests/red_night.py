@@ -66,7 +66,7 @@ def _tried(line, noisy, dice):
     """The line of a time after its trial."""
     if noisy:
         note = "-4.1 % to +71.2 %, 16 pairs; no difference shown, but 3.0 % is not ruled out"
-        return msgspec.structs.replace(line, status="undecided", note=note)
+        return msgspec.structs.replace(line, status="undecided", change="+28.1 %", note=note)
     change = dice.gauss(0, 0.4)
     note = f"{change - 1.2:+.1f} % to {change + 1.3:+.1f} %, 3 pairs"
     shown = show_change(100, 100 + change)

@@ -54,8 +54,9 @@ class Cause:
         line = self.moved[0].line
         found = re.match(r"(-\S+ % to \+\S+ %), (\d+ pairs?)", line.note)
         if found:
-            told = f"No difference was shown: the interval of {found[2]} is {found[1]}, which includes 0."
-            return f"{told} Such a change is not ruled out either. The runs themselves: {line.old} → {line.new}."
+            whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
+            told = f"No difference was shown: the interval of {found[2]}{whose} is {found[1]}, which includes 0."
+            return f"{told} Such a change is not ruled out either. The two sides: {line.old} → {line.new}."
         return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."
 
     @property

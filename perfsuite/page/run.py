@@ -184,18 +184,18 @@ def _effects(cause: Cause, metrics: Mapping[str, Metric]) -> Table:
             _linked(one.cell),
             one.line.old,
             one.line.new,
-            _difference(one, metrics),
+            *([_difference(one, metrics)] if exact else []),
             Entry(change_text(one.line), sort=one.change),
             *([] if exact else [one.told]),
             Entry(one.line.note, wide=True),
         ]
         for one in cause.moved
     ]
-    noise = [] if exact else ["effect over noise"]
+    told = ["difference", "change"] if exact else ["change", "effect over noise"]
     title = cause.moved[0].line.title
-    head = ["cell", *SIDES, "difference", "change", *noise, "evidence"]
+    head = ["cell", *SIDES, *told, "evidence"]
     caption = f"{title}, exact: any change counts" if exact else title
-    return Table(head=head, rows=rows, caption=caption, numbers=frozenset((1, 2, 3, 4)))
+    return Table(head=head, rows=rows, caption=caption, numbers=frozenset((1, 2, 3, 4) if exact else (1, 2, 3)))
 
 
 def _difference(one: Moved, metrics: Mapping[str, Metric]) -> str:
