@@ -13,6 +13,7 @@ Exit code 1 if a step has failed, 2 if there is no such job or it cannot be run 
 
 import argparse
 import fnmatch
+import glob
 import os
 import re
 import shutil
@@ -145,18 +146,19 @@ class Job:
         return "a new virtual environment"
 
     def _upload(self, name: str, path: str) -> str:
-        found = self.workspace / path  # an absolute path stays itself
-        if not found.exists():
+        found = sorted(map(Path, glob.glob(str(self.workspace / path))))  # an absolute path stays itself
+        if not found:
             return f"{path} does not exist: nothing to keep"
         if self.artifacts is None:
             return f"{path} exists"
         target = self.artifacts / name
         shutil.rmtree(target, ignore_errors=True)
-        if found.is_dir():
-            shutil.copytree(found, target)
-        else:
-            target.mkdir(parents=True)
-            shutil.copy(found, target)
+        for one in found:
+            if one.is_dir():
+                shutil.copytree(one, target, dirs_exist_ok=True)
+            else:
+                target.mkdir(parents=True, exist_ok=True)
+                shutil.copy(one, target)
         return f"kept as {target}"
 
     def _download(self, given: dict[str, str]) -> str:

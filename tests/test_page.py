@@ -4,6 +4,7 @@ import html
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -72,7 +73,7 @@ def test_one_cause_over_many_cells_is_one(night, all_metrics):
     assert first.title == f"peak memory +{GROWTH * 100:.1f} % in {len(zero3)} cells"
     assert first.changed == ("deepspeed 0.19.8 -> 0.20.0",)
     assert first.common == f"All {len(zero3)} cells with zero3, and no other of 60."
-    assert first.suspects == ["aten::empty_like"]
+    assert first.suspects == ["aten::empty_like in (backward); communication +177.00 KiB to +133.89 MiB"]
     assert [group[0].line.title for group in first.also] == ["allocations/step"]
     assert [one.verdict.cell for one in second.cells] == [NOISY]
 
@@ -89,12 +90,93 @@ def test_an_effect_is_told_over_its_own_noise(night, all_metrics):
 def test_red_is_before_undecided_and_green_is_folded(night, all_metrics):
     """The order of the page."""
     document = run_document(night, all_metrics)
-    moved_, table, loud, quiet = document.sections
-    head = [[one.badges[0][0] for one in section.inside] for section in (moved_, loud)]
+    moved_, open_, table, loud, quiet = document.sections
+    head = [[one.badges[0][0] for one in section.inside] for section in (moved_, open_, loud)]
 
-    assert head[0] == ["regressed", "undecided"]
-    assert head[1] == ["regressed"] * 12 + ["undecided"]
-    assert (table.heading, quiet.folded, len(quiet.inside)) == ("All cells", True, 47)
+    assert head == [["regressed"], ["undecided"], ["regressed"] * 12 + ["undecided"]]
+    assert (table.heading, quiet.heading, quiet.folded) == ("All cells", "47 cells are green", True)
+
+
+def test_an_undecided_cell_is_no_regression(night, all_metrics):
+    """First that nothing was shown, with the interval; one sentence for the other metrics; folded below red."""
+    card = run_document(night, all_metrics).sections[1].inside[0]
+
+    assert card.heading == "step time: nothing shown in 1 cell" and card.tone == "yellow" and card.folded
+    assert card.sentences[0].startswith(
+        "No difference was shown: the interval of 16 pairs is -4.1 % to +71.2 %, which includes 0."
+    )
+    assert card.sentences[1].startswith("Nothing ties it to what changed since the baseline: deepspeed")
+    assert card.sentences[-1] == "Also iteration time, unfenced step, processor time (undecided)."
+
+
+def test_what_moved_is_told_in_bytes(night, all_metrics):
+    """Both sides, their difference, and the change."""
+    shown = run_document(night, all_metrics).sections[0].inside[0].tables[0]
+    row = next(row for row in shown.rows if row[0].text == "gpt2_tiny-zero3+bf16-cpu_x2")
+
+    assert shown.head == ["cell", "baseline", "now", "difference", "change", "evidence"]
+    assert [*row[1:4], row[4].text] == ["3.94 MiB", "4.21 MiB", "+282.21 KiB", "+7.0 %"]
+
+
+def test_every_command_collects_the_same_file(night, all_metrics):
+    """Also for a cell that has nothing to accept; what accepts says when."""
+    sections = run_document(night, all_metrics).sections
+    cells = [*sections[3].inside, *sections[4].inside]
+    again = [one for cell in cells for one in cell.commands if one.what.startswith("run it again")]
+    accept = {one.what for cell in cells for one in cell.commands if "--perf-update" in one.text}
+
+    assert len(again) == 60 and {one.text.partition(" -k ")[0] for one in again} == {
+        "pytest --perf benchmarks/test_cells.py"
+    }
+    assert accept == {"accept it, only if the change is intended"}
+
+
+def test_the_status_is_sorted_by_severity_and_only_effects_are_coloured(night, all_metrics):
+    """The worst first; a change of a trial says so, and one that is harmless has no colour."""
+    table = run_document(night, all_metrics).sections[2].tables[0]
+    columns = {name: [row[index] for row in table.rows] for index, name in enumerate(table.head)}
+    sizes = {one.text: one.sort for one in columns["status"]}
+
+    assert sizes["regressed"] < sizes["undecided"] < sizes["ok"]
+    assert {one.tone for one in columns["change of memory"]} == {"red", "muted"}
+    assert {one.tone for one in columns["change of time"]} <= {"yellow", "muted", ""}
+    assert any(one.text.endswith(" % (trial)") for one in columns["change of time"])
+
+
+def test_the_prepared_night_fits_together(night):
+    """Tokens per second and MFU follow the step time."""
+    for one in night:
+        sides = [side.readings for side in (one.baseline.measurement, one.measurement)]
+        for name in ("tokens_per_second", "mfu"):
+            products = [side["step_time_seconds"].value * side[name].value for side in sides if name in side]
+            assert products == pytest.approx(products[:1] * len(products))
+
+
+def test_the_curve_s_legend_says_what_grew(night, all_metrics):
+    """In bold, by how much."""
+    red = [one for one in night if one.verdict.cell == "gpt2_tiny-zero3+bf16-cpu_x2"]
+
+    assert '<li class="moved"><i class="f4"></i>communication +282.21 KiB</li>' in page_of(red, all_metrics)
+
+
+@pytest.mark.parametrize(
+    ("told", "shown"),
+    [
+        (
+            "perf-traces/x.json.gz: open it in P",
+            'Trace: <a href="../perf-traces/x.json.gz">perf-traces/x.json.gz</a>: o',
+        ),
+        ("javascript:alert(1).json.gz: x", "Trace: javascript:alert(1).json.gz: x."),
+        ("//h.example/x.json.gz: x", "Trace: //h.example/x.json.gz: x."),
+        ("the traced launch failed: <b>", "Trace: the traced launch failed: &lt;b&gt;."),
+    ],
+)
+def test_a_trace_is_a_link_from_the_page(told, shown):
+    """With how to open it; a text that is no file of the run leads nowhere."""
+    one = result()
+    one = msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, traces=[told]))
+
+    assert shown in render(run_document([one], METRICS, folder=Path("out"))).decode()
 
 
 def test_a_hundred_cells_fit_into_two_mebibytes(night, all_metrics):

@@ -108,6 +108,8 @@ def test_filtering(visit, report):
         "gpt2_tiny-zero3-cpu_x2",
     }
     assert tools.locator("output").inner_text() == "3 of 24"
+    tools.get_by_label("Filter").fill("nothing of this")
+    assert tools.locator("output").inner_text() == "No row matches."
     tools.get_by_label("Filter").fill("")
     tools.get_by_label("status").select_option("undecided")
 
@@ -118,7 +120,7 @@ def test_sorting(visit, report):
     """Numbers by their size, not by their text; a second click turns the order around, and readers are told."""
     page = visit(report)
     head = page.locator("#cells th", has_text="peak memory")
-    values = "[...document.querySelectorAll('#cells tbody tr')].map((row) => Number(row.cells[3].dataset.v ?? -1))"
+    values = "[...document.querySelectorAll('#cells tbody tr')].map((row) => Number(row.cells[2].dataset.v ?? -1))"
     head.get_by_role("button").click()
     down = page.evaluate(values)
     assert down == sorted(down, reverse=True) and head.get_attribute("aria-sort") == "descending"
@@ -160,6 +162,28 @@ def test_a_phone_does_not_scroll_sideways(visit, report):
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     sizes = page.evaluate("[...document.querySelectorAll('figure svg')].map((one) => one.getScreenCTM().a * 11)")
     assert len(sizes) > 24 and min(sizes) > 9
+
+
+def test_a_phone_shows_rows_as_blocks(visit, report):
+    """Each value below its column's name, all on the screen; the cell's name has the row's width."""
+    page = visit(report, width=390)
+    row = page.locator("#cells tbody tr").first
+    boxes = row.locator("td").evaluate_all("(all) => all.map((one) => one.getBoundingClientRect().toJSON())")
+
+    assert all(box["left"] >= 0 and box["right"] <= 390 for box in boxes) and boxes[0]["width"] > 340
+    shown = row.locator("td").nth(2).evaluate("(one) => getComputedStyle(one, '::before').content")
+    assert shown == '"peak memory"'
+
+
+def test_the_head_of_the_table_of_cells_stays(visit, report):
+    """Rows scroll below it."""
+    page = visit(report)
+    frame = page.locator(".scroll.long")
+    frame.evaluate("(one) => { one.scrollTop = 100; }")
+    top = "(one) => one.getBoundingClientRect().top"
+
+    assert frame.evaluate("(one) => one.scrollTop") > 0
+    assert frame.evaluate(top) == pytest.approx(frame.locator("th").first.evaluate(top), abs=1)
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), pytest.param(390, "dark", marks=pytest.mark.slow)])

@@ -348,6 +348,18 @@ def test_a_summary_of_a_job_is_brief(tmp_path):
     assert summary.read_text().startswith("## Training performance: 60 of 60 cells red\n")
 
 
+def test_the_page_is_kept_with_the_report():
+    """Of both times: the action and the night ask for it, and the artifact's path has it."""
+    steps = yaml.safe_load((ROOT / "action.yml").read_text())["runs"]["steps"]
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())["jobs"]
+    again = script("nightly", "train", "Measure what was red once more")
+    kept = [one["with"]["path"] for one in [*steps, *jobs["train"]["steps"]] if "upload" in one.get("uses", "")]
+
+    assert any('--perf-html="$page"' in step.get("run", "") for step in steps)
+    assert '--perf-html="$RUNNER_TEMP/perfsuite/again.html"' in again
+    assert kept == ["${{ runner.temp }}/perfsuite/report.*", "${{ runner.temp }}/perfsuite/again.*"]
+
+
 def test_the_proposal_has_the_reports_of_both_times():
     """The machine's job keeps them under names that the proposal's job takes; only one branch is written at a time."""
     jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "nightly.yml").read_text())["jobs"]

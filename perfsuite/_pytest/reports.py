@@ -50,7 +50,8 @@ class Reports:
 
         begin = time.monotonic()
         try:
-            codec.write_bytes(self.page, render(run_document(self.results, self.metrics(), waiting)))
+            page = run_document(self.results, self.metrics(), waiting, self.page.parent)
+            codec.write_bytes(self.page, render(page))
         except OSError as error:
             self.unwritten = f"perfsuite: the page {self.page} cannot be written: {error.strerror}."
         except Exception as error:  # a mistake in drawing a cell must not end a night of measuring

@@ -5,7 +5,10 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from perfsuite.gate.judge import OPEN
+from perfsuite.page.memory import signed
 from perfsuite.page.moved import AnyResult, Moved, headline_of, is_red, tone_of
+from perfsuite.records.result import PredictedResult
 from perfsuite.records.verdict import Status
 
 NUMBERS = re.compile(r"\d[\d,.]*")
@@ -37,7 +40,40 @@ class Cause:
         if not self.moved:
             return f"{count}: {self.reason}"
         line = self.moved[0].line
+        if line.status in OPEN:
+            return f"{line.title}: {'nothing shown' if line.status == 'undecided' else 'not confirmed'} in {count}"
         return f"{line.title} {spread(self.moved)} in {count}"
+
+    @property
+    def doubt(self) -> str:
+        """Why nothing was shown: ``No difference was shown: -4.1 % to +71.2 %, 16 pairs, includes 0.``; empty if one
+        was.
+        """
+        if not self.moved or self.moved[0].line.status not in OPEN:
+            return ""
+        line = self.moved[0].line
+        found = re.match(r"(-\S+ % to \+\S+ %), (\d+ pairs?)", line.note)
+        if found:
+            whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
+            told = f"No difference was shown: the interval of {found[2]}{whose} is {found[1]}, which includes 0."
+            return f"{told} Such a change is not ruled out either. The two sides: {line.old} → {line.new}."
+        return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."
+
+    @property
+    def others(self) -> list[str]:
+        """The other metrics that moved in its cells: ``Also a, b and c +1.0 % in the same cells (regressed)``, one
+        sentence for those that moved alike.
+        """
+        alike: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+        for group in self.also:
+            cells = "the same cells" if len(group) == len(self.cells) else f"{len(group)} of them"
+            effect = "" if group[0].line.status in OPEN else f" {spread(group)}"
+            alike[effect, cells, group[0].line.status].append(group[0].line.title)
+        one = len(self.cells) == 1
+        return [
+            f"Also {', '.join(titles)}{effect}{'' if one else f' in {cells}'} ({status})."
+            for (effect, cells, status), titles in alike.items()
+        ]
 
     @property
     def blamed(self) -> list[str]:
@@ -47,9 +83,16 @@ class Cause:
 
     @property
     def suspects(self) -> list[str]:
-        """The operators that the evidence of most of its cells names, by how many do."""
-        counts = Counter(name for one in self.moved for name in operators(one.line.note))
-        return [name for name, count in counts.most_common(3) if count >= _SHARED * len(self.moved)]
+        """The operators that the evidence of most of its cells names, by how many do, with the part that moved and by
+        how much: ``aten::empty_like in (backward), communication +177.00 KiB to +133.89 MiB``.
+        """
+        notes = [one.line.note for one in self.moved]
+        counts = Counter(name for note in notes for name in operators(note))
+        names = [name for name, count in counts.most_common(3) if count >= _SHARED * len(notes)]
+        places = {name: {place_of(note, name) for note in notes} - {""} for name in names}
+        found = [f"{name} in {places[name].pop()}" if len(places[name]) == 1 else name for name in names]
+        sizes = sizes_of(self.moved) if found else ""
+        return [*found[:-1], f"{found[-1]}; {part_of(notes[0])} {sizes}"] if sizes else found
 
     @property
     def rank(self) -> tuple[bool, bool, float, float, int]:
@@ -97,6 +140,28 @@ def part_of(note: str) -> str:
     """``activations`` in ``activations +1.94 GiB: aten::softmax in …``; empty for a note of another form."""
     found = re.match(r"([a-z][a-z_ ]*) [+-]\d", note)
     return found[1] if found else ""
+
+
+def place_of(note: str, operator: str) -> str:
+    """``(backward)``, where the note says that the operator is; empty if it does not."""
+    found = re.search(rf"{re.escape(operator)} in ([^\s,;]+)", note)
+    return found[1] if found else ""
+
+
+def sizes_of(moved: Sequence[Moved]) -> str:
+    """``+177.00 KiB to +133.89 MiB``: by how much the part of the first note moved, over the cells."""
+    part, found = part_of(moved[0].line.note), []
+    for one in moved:
+        if isinstance(one.result, PredictedResult) or one.result.baseline is None:
+            continue
+        new, old = one.result.measurement.readings, one.result.baseline.measurement.readings
+        name = part.replace(" ", "_")
+        sides = [side[one.line.metric].parts.get(name, 0) for side in (old, new) if one.line.metric in side]
+        if part and len(sides) == 2:
+            found.append(sides[1] - sides[0])
+    if not found or moved[0].line.metric != "peak_memory_bytes":
+        return ""
+    return " to ".join(dict.fromkeys(map(signed, (min(found), max(found)))))
 
 
 def operators(note: str) -> list[str]:

@@ -1,18 +1,24 @@
 """One cell of a run, whole: its metrics, steps, memory and phases against the baseline, suspects and commands."""
 
 import itertools
+import os
+import re
 import shlex
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import COMMAND, NEED_A_REASON, NOT_HELD
 from perfsuite.page import evidence, memory
 from perfsuite.page.document import Command, Entry, Section, Table
 from perfsuite.page.evidence import PEAK, STEP
+from perfsuite.page.html import Html, join, tag
 from perfsuite.page.moved import (
     AnyResult,
     change_of,
+    change_text,
     headline_of,
     kind_of,
     noise_of,
@@ -22,11 +28,13 @@ from perfsuite.page.moved import (
 )
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import Line
 from perfsuite.report.predicted import TITLES, entries
 from perfsuite.report.verdict import last_lines
 
 BASELINE, NOW = "baseline", "now"
 SIDES = (BASELINE, NOW)
+INTENDED = "only if the change is intended"
 REASON = ' --perf-reason="…"'
 
 
@@ -35,8 +43,12 @@ def anchor(cell: str) -> str:
     return f"cell-{cell}"
 
 
-def cell_section(result: AnyResult, metrics: Mapping[str, Metric], folded: bool = True) -> Section:
-    """Everything that is known of the cell; what was not measured is left out or said to be absent."""
+def cell_section(
+    result: AnyResult, metrics: Mapping[str, Metric], prefix: Mapping[str, str], folder: Path, folded: bool = True
+) -> Section:
+    """Everything that is known of the cell; what was not measured is left out or said to be absent. ``prefix`` is of
+    prefixes(), ``folder`` has the page.
+    """
     verdict = result.verdict
     badges = [(f"{verdict.status}, accepted" if result.updated else verdict.status, tone_of(verdict.status))]
     sentences = [headline_of(verdict), *(f"Trial: {told}" for told in verdict.trial)]
@@ -50,7 +62,8 @@ def cell_section(result: AnyResult, metrics: Mapping[str, Metric], folded: bool 
     return Section(
         heading=verdict.cell,
         sentences=sentences,
-        commands=commands(result),
+        commands=commands(result, prefix),
+        links=[_trace(told, folder) for told in verdict.traces],
         kind=kind_of(result),
         tone=tone_of(verdict.status),
         card=True,
@@ -61,14 +74,39 @@ def cell_section(result: AnyResult, metrics: Mapping[str, Metric], folded: bool 
     )
 
 
-def commands(result: AnyResult) -> list[Command]:
+def _trace(told: str, folder: Path) -> Html:
+    """A sentence on a trace, whose file is a link if it is one: text of a stranger leads to no other place."""
+    name, colon, rest = told.partition(": ")
+    if not re.fullmatch(r"[\w.+-][\w./+-]*\.json\.gz", name) or not colon:
+        return join(["Trace: ", told, "."])
+    return join(["Trace: ", tag("a", name, href=quote(os.path.relpath(name, folder))), f": {rest}."])
+
+
+def prefixes(results: Sequence[AnyResult]) -> dict[str, str]:
+    """What collects the tests of each kind of cell in this run: the part before ``-k`` of the commands that accept, if
+    it is the same in all.
+    """
+    found: dict[str, set[str]] = {}
+    for one in results:
+        if one.verdict.accept:
+            found.setdefault(kind_of(one), set()).add(one.verdict.accept.partition(" -k ")[0])
+    return {kind: texts.pop() for kind, texts in found.items() if len(texts) == 1}
+
+
+def change_entry(line: Line) -> Entry:
+    """The change of a line: coloured if it counts, grey if there is none."""
+    change = change_of(line)
+    tone = "muted" if change == 0 else "" if line.status == "ok" else tone_of(line.status)
+    return Entry(change_text(line), sort=change, tone=tone)
+
+
+def commands(result: AnyResult, prefix: Mapping[str, str]) -> list[Command]:
     """What runs the cell again, what compares both environments, and what accepts it."""
     verdict, found = result.verdict, []
     again, _, consent = verdict.accept.partition(" --perf-update=")
     predict = [] if isinstance(result, Result) else ["--perf-predict"]
-    found.append(
-        Command(what="run it again", text=again or shlex.join([*COMMAND.split(), *predict, "-k", verdict.cell]))
-    )
+    usual = prefix.get(kind_of(result)) or shlex.join([*COMMAND.split(), *predict])
+    found.append(Command(what="run it again", text=again or f"{usual} {shlex.join(['-k', verdict.cell])}"))
     if isinstance(result, Result) and result.baseline and tone_of(verdict.status) in ("red", "yellow"):
         old = result.baseline.measurement
         sides = [
@@ -80,7 +118,7 @@ def commands(result: AnyResult) -> list[Command]:
             text = shlex.join(["perfsuite", "ab", "--a", " ".join(sides), "--b", "here", verdict.cell])
             found.append(Command(what="compare with the old releases, in turn", text=text))
     if consent and not result.updated:
-        found.append(Command(what="accept it", text=verdict.accept + REASON * (consent in NEED_A_REASON)))
+        found.append(Command(what=f"accept it, {INTENDED}", text=verdict.accept + REASON * (consent in NEED_A_REASON)))
     return found
 
 
@@ -113,7 +151,7 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
                 line.title,
                 line.old,
                 line.new,
-                Entry(line.change, sort=change_of(line)),
+                change_entry(line),
                 line.allowed,
                 noise,
                 Entry(line.status, tone=tone),

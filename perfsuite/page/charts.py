@@ -7,6 +7,7 @@ labels or in the table beside it.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from perfsuite.page.axes import Quantity, tick_text, ticks
 from perfsuite.page.html import Html, join, tag
@@ -50,9 +51,10 @@ def stacked_bars(
     *,
     colors: Sequence[str] = (),
     limit: tuple[str, float] | None = None,
+    note: str = "",
 ) -> Html:
     """Horizontal bars, one per stack, of parts in the order of ``colors``. ``limit`` is a line across all, such as a
-    capacity; it is a sentence if the bars are a small part of it, since nothing could be seen.
+    capacity; it is a sentence if the bars are a small part of it, since nothing could be seen. ``note`` is told below.
     """
     names = [*colors, *dict.fromkeys(name for one in stacks for name in one.parts if name not in colors)]
     used = [name for name in names if any(one.parts.get(name) for one in stacks)]
@@ -77,7 +79,7 @@ def stacked_bars(
     told = "; ".join(f"{one.label} {one.text or quantity.show(sum(one.parts.values()))}" for one in stacks)
     picture = svg(f"{title}: {told}", frame.height, pieces, _kind(stacks))
     legend = key([(names.index(name), words(name)) for name in used])
-    return figure(title, picture, legend, notes)
+    return figure(title, picture, legend, [*notes, *filter(None, [note])])
 
 
 def bars(title: str, shown: Sequence[Bar], quantity: Quantity, legend: Sequence[str] = ()) -> Html:
@@ -157,11 +159,21 @@ def figure(title: str, picture: Html, legend: Html = NOTHING, notes: Sequence[st
     return tag("figure", tag("figcaption", title), picture, legend, *below)
 
 
-def key(names: Sequence[tuple[int, str]]) -> Html:
-    """The legend: colours and what they mean. It is HTML, so that it wraps on a phone."""
+def key(names: Sequence[tuple[int, str]], moved: Mapping[int, str] = MappingProxyType({})) -> Html:
+    """The legend: colours and what they mean. It is HTML, so that it wraps on a phone. Colours that ``moved`` stand
+    out, with how much.
+    """
     if not names:
         return NOTHING
-    rows = (tag("li", tag("i", class_=f"f{color % COLORS}"), name) for color, name in names)
+    rows = (
+        tag(
+            "li",
+            tag("i", class_=f"f{color % COLORS}"),
+            f"{name} {moved[color]}" if color in moved else name,
+            class_="moved" if color in moved else None,
+        )
+        for color, name in names
+    )
     return tag("ul", *rows, class_="legend")
 
 

@@ -1,8 +1,9 @@
 """Curves as inline SVG: lines with a band, stacked areas over a step, and small lines for a table."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from perfsuite.page.axes import Quantity, tick_text, ticks
 from perfsuite.page.charts import COLORS, MEASURED, WIDTH, figure, key, svg, words
@@ -143,11 +144,13 @@ def areas(
     phases: Sequence[tuple[str, float, float]] = (),
     other: tuple[str, Sequence[float]] | None = None,
     limit: tuple[str, float] | None = None,
+    moved: Mapping[str, str] = MappingProxyType({}),
     kind: str = MEASURED,
 ) -> Html:
     """Stacked steps: ``points[i][j]`` is how much ``names[j]`` has from i to i + 1. ``phases`` are (name, begin, end).
 
-    ``other`` is the total of a second side, over the same axis. ``limit`` is a line, or a sentence if it is far above.
+    ``other`` is the total of a second side, over the same axis. ``moved`` says of names how much they did.
+    ``limit`` is a line, or a sentence if it is far above.
     """
     totals = [sum(point) for point in points]
     most = max([*totals, *(other[1] if other else [])], default=0)
@@ -175,7 +178,8 @@ def areas(
         share = "" if near else f", of which at most {100 * most / limit[1]:.2g} % is used"
         notes.append(f"{limit[0]}: {quantity.show(limit[1])}{share}")
     told = f"{title}: at most {quantity.show(max(totals, default=0))}"
-    return figure(title, svg("; ".join([told, *notes]), plane.height, pieces, kind), key(used), notes)
+    marked = {number: moved[name] for number, name in enumerate(names) if name in moved}
+    return figure(title, svg("; ".join([told, *notes]), plane.height, pieces, kind), key(used, marked), notes)
 
 
 def sparkline(told: str, values: Sequence[float | None], band: Band | None = None) -> Html:

@@ -25,6 +25,7 @@ from perfsuite.records.formats import timestamp
 Kind = Literal["measured", "predicted", "emulated", ""]
 Tone = Literal["red", "yellow", "green", "blue", "muted", ""]
 OPTION = "--html"
+STACKED = 3  # a table with more columns has rows as blocks on a phone
 MISSING = "{} needs jinja2: pip install 'perfsuite[report]'."
 
 
@@ -66,6 +67,12 @@ class Table:
         )
 
     @property
+    def classes(self) -> str:
+        """Of the table's element: its columns of numbers, and whether its rows become blocks on a phone."""
+        stack = ["stack"] * (len(self.head) > STACKED)
+        return " ".join([*(f"n{column}" for column in sorted(self.numbers)), *stack])
+
+    @property
     def choices(self) -> list[str]:
         """The texts of the column to choose from."""
         if self.choose is None:
@@ -86,7 +93,7 @@ class Section:
     """A heading, sentences, and what shows them. ``kind`` labels its numbers: measured, predicted or emulated.
 
     ``folded`` sections are closed at first. ``card`` draws a border in a tone. ``text`` is shown as it is, in lines.
-    ``inside`` are sections of the next level.
+    ``inside`` are sections of the next level, ``links`` are sentences with links.
     """
 
     heading: str
@@ -94,6 +101,7 @@ class Section:
     tables: Sequence[Table] = ()
     charts: Sequence[Html] = ()
     commands: Sequence[Command] = ()
+    links: Sequence[Html] = ()
     text: str = ""
     kind: Kind = ""
     tone: Tone = ""

@@ -15,6 +15,7 @@ from perfsuite.records.suspects import EXPOSED, PHASES
 
 STEP, PEAK = "step_time_seconds", "peak_memory_bytes"
 WAITING = "exposed communication"
+MEDIANS = "The median of each phase; their sum is not the step time, which is the median of whole steps."
 Sides = tuple[str, str]  # the names of the old side and the new one
 
 
@@ -95,7 +96,9 @@ def phases(old: Measurement | None, new: Measurement, names: Sides, of: str = ""
             waiting.append(Stack(label=f"{label}, of it waiting for other ranks", parts=waited, kind=kind_of(one)))
     if not shown:
         return None
-    return stacked_bars(_title("A step by phase", of), [*shown, *waiting], SECONDS, colors=[*PHASES, WAITING])
+    return stacked_bars(
+        _title("A step by phase", of), [*shown, *waiting], SECONDS, colors=[*PHASES, WAITING], note=MEDIANS
+    )
 
 
 def refused(new: Measurement) -> Html | None:

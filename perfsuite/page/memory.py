@@ -43,7 +43,10 @@ def over_a_step(
     _, before = unpack(old)
     other = (names[0], [sum(point) for point in zip(*before.values(), strict=True)]) if before else None
     title = f"{title}, {names[1]}" if other else f"{title}, {names[1]} (no curve of the {names[0]})"
-    return areas(title, points, list(CATEGORIES), BYTES, EVENTS, phases=spans(phases), other=other, kind=kind)
+    most = {name: (max(before.get(name, [0])), max(sizes.get(name, [0]))) for name in CATEGORIES} if before else {}
+    moved = {name: signed(now - then) for name, (then, now) in most.items() if now != then}
+    names_ = list(CATEGORIES)
+    return areas(title, points, names_, BYTES, EVENTS, phases=spans(phases), other=other, moved=moved, kind=kind)
 
 
 def difference(old: Reading | None, new: Reading, names: tuple[str, str]) -> Table:

@@ -125,6 +125,11 @@ def change_of(line: Line) -> float | None:
     return float(found[1]) / 100 if found else None
 
 
+def change_text(line: Line) -> str:
+    """``+0.4 % (trial)`` if a trial's pairs say so, which need not agree with the two numbers beside it."""
+    return f"{line.change} (trial)" if re.search(r"\d pairs?\b", line.note) else line.change
+
+
 def versions_between(old: Measurement | None, new: Measurement) -> list[tuple[str, str, str]]:
     """Name, release before and release now of the libraries that differ."""
     if old is None or not new.versions:

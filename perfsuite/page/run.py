@@ -3,42 +3,63 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import get_args
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import NEED_A_REASON, OPEN
 from perfsuite.page import document
-from perfsuite.page.causes import Cause, causes, spread
-from perfsuite.page.cell import REASON, SIDES, anchor, cell_section, commands
+from perfsuite.page.causes import Cause, causes
+from perfsuite.page.cell import INTENDED, REASON, SIDES, anchor, cell_section, change_entry, commands, prefixes
 from perfsuite.page.document import Command, Document, Entry, Section, Table, Tone
 from perfsuite.page.evidence import PEAK, STEP, anatomy, curve, phases, steps
 from perfsuite.page.html import Html
-from perfsuite.page.moved import AnyResult, change_of, headline_of, is_red, kind_of, moved, names_of, noise_of, tone_of
+from perfsuite.page.moved import (
+    AnyResult,
+    Moved,
+    change_text,
+    headline_of,
+    is_red,
+    kind_of,
+    moved,
+    names_of,
+    noise_of,
+    tone_of,
+)
 from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import CellStatus
 from perfsuite.report.summary import asides
 
+SEVERITY = {status: float(place) for place, status in enumerate(get_args(CellStatus))}  # the worst is 0
 OPENED = 3  # causes that are unfolded at first
 
 
 def write_run(path: Path, results: Sequence[AnyResult], metrics: Iterable[Metric]) -> None:
     """Write the report of a run that has ended. Raises FileError if it cannot be written."""
-    document.write(path, run_document(results, metrics))
+    document.write(path, run_document(results, metrics, folder=path.parent))
 
 
-def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], waiting: int = 0) -> Document:
-    """The page of the cells that have finished; ``waiting`` others have not."""
+def run_document(
+    results: Sequence[AnyResult], metrics: Iterable[Metric], waiting: int = 0, folder: Path | None = None
+) -> Document:
+    """The page of the cells that have finished; ``waiting`` others have not. ``folder`` is where the page will be."""
     known = names_of(metrics)
     found = causes(moved(results, known), results)
+    prefix, base = prefixes(results), folder or Path()
     bad = [one for one in found if one.is_red]
     doubtful = [one for one in found if not one.is_red and tone_of(one.status) == "yellow"]
     others = [one for one in found if one not in bad and one not in doubtful]
     sections = []
-    if bad or doubtful:
-        inside = [_cause(one, known, number < OPENED) for number, one in enumerate([*bad, *doubtful])]
+    if bad:
+        inside = [_cause(one, known, prefix, number < OPENED) for number, one in enumerate(bad)]
         sections.append(Section(heading="What moved", sentences=[_RANKED], inside=inside))
+    if doubtful:
+        inside = [_cause(one, known, prefix, not bad and number < OPENED) for number, one in enumerate(doubtful)]
+        sections.append(Section(heading="Neither shown nor ruled out", inside=inside))
     if others:
         sections.append(
             Section(
-                heading="Accepted, or better without being red", inside=[_cause(one, known, False) for one in others]
+                heading="Accepted, or better without being red",
+                inside=[_cause(one, known, prefix, False) for one in others],
             )
         )
     order = sorted(results, key=lambda one: (not is_red(one), tone_of(one.verdict.status) != "yellow"))
@@ -46,12 +67,11 @@ def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], waitin
     quiet = [one for one in order if one not in loud] if len(loud) < len(order) else []
     sections.append(Section(heading="All cells", tables=[_table(order, known)]))
     if loud:
-        sections.append(Section(heading="Cells that are not green", inside=[cell_section(one, known) for one in loud]))
+        inside = [cell_section(one, known, prefix, base) for one in loud]
+        sections.append(Section(heading="Cells that are not green", inside=inside))
     if quiet:
-        inside = [cell_section(one, known) for one in quiet]
-        count = Counter(kind_of(one) for one in quiet)
-        told = ", ".join(f"{number} {kind}" for kind, number in count.items())
-        sections.append(Section(heading=f"Green and unsupported cells: {told}", folded=True, inside=inside))
+        inside = [cell_section(one, known, prefix, base) for one in quiet]
+        sections.append(Section(heading=_quiet(quiet), folded=True, inside=inside))
     return Document(
         title="Training performance",
         verdict=verdict_of(results, waiting),
@@ -59,6 +79,20 @@ def run_document(results: Sequence[AnyResult], metrics: Iterable[Metric], waitin
         tone=_tone(results),
         sections=sections,
     )
+
+
+def _quiet(cells: Sequence[AnyResult]) -> str:
+    """``47 cells are green``, with how many are unsupported or not measured, if any are."""
+    unsupported = sum(one.verdict.status == "unsupported" for one in cells)
+    green = len(cells) - unsupported
+    counts = [
+        f"{count} {'cell is' if count == 1 else 'cells are'} {word}"
+        for count, word in ((green, "green"), (unsupported, "unsupported"))
+        if count
+    ]
+    kinds = Counter(kind_of(one) for one in cells)
+    told = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    return ", ".join(counts) + (f" ({told})" if set(kinds) != {"measured"} else "")
 
 
 _RANKED = "Red first, then by the effect over the noise of its own series. An exact metric has none: any change counts."
@@ -108,10 +142,12 @@ def _facts(results: Sequence[AnyResult]) -> list[str]:
     return facts + [f"{told}." for told in asides(measured)]
 
 
-def _cause(cause: Cause, metrics: Mapping[str, Metric], opened: bool) -> Section:
+def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str], opened: bool) -> Section:
     """What moved, what changed, what the cells share, whom to suspect, and each cell's effect."""
-    sentences = []
-    if cause.changed:
+    sentences = [cause.doubt] if cause.doubt else []
+    if cause.changed and cause.doubt:
+        sentences.append(f"Nothing ties it to what changed since the baseline: {', '.join(cause.changed)}.")
+    elif cause.changed:
         sentences.append(f"Changed since their baselines: {', '.join(cause.changed)}.")
     elif cause.moved:
         sentences.append("No version differs from the baselines.")
@@ -120,16 +156,14 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], opened: bool) -> Section
     sentences += [f"Trials: {told}." for told in cause.blamed]
     if cause.suspects:
         sentences.append(f"Suspects: {', '.join(cause.suspects)}.")
-    for group in cause.also:
-        cells = "the same cells" if len(group) == len(cause.cells) else f"{len(group)} of them"
-        sentences.append(f"Also {group[0].line.title} {spread(group)} in {cells} ({group[0].line.status}).")
+    sentences += cause.others
     kinds = {kind_of(one) for one in cause.cells}
     return Section(
         heading=cause.title,
         sentences=sentences,
         charts=_charts(cause, metrics),
-        tables=[_effects(cause)],
-        commands=_commands(cause),
+        tables=[_effects(cause, metrics)],
+        commands=_commands(cause, prefix),
         kind=kinds.pop() if len(kinds) == 1 else "",
         tone=tone_of(cause.status),
         badges=[(cause.status, tone_of(cause.status))],
@@ -138,18 +172,42 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], opened: bool) -> Section
     )
 
 
-def _effects(cause: Cause) -> Table:
+def _effects(cause: Cause, metrics: Mapping[str, Metric]) -> Table:
     """Each cell's effect, the largest first."""
     rows: list[Sequence[str | Entry]]
     if not cause.moved:
         rows = [[_linked(one.verdict.cell), headline_of(one.verdict)] for one in cause.cells]
         return Table(head=["cell", "why"], rows=rows)
+    exact = all(one.noise is None for one in cause.moved)
     rows = [
-        [_linked(one.cell), Entry(one.line.change, sort=one.change), one.told, Entry(one.line.note, wide=True)]
+        [
+            _linked(one.cell),
+            one.line.old,
+            one.line.new,
+            *([_difference(one, metrics)] if exact else []),
+            Entry(change_text(one.line), sort=one.change),
+            *([] if exact else [one.told]),
+            Entry(one.line.note, wide=True),
+        ]
         for one in cause.moved
     ]
-    head = ["cell", f"change of {cause.moved[0].line.title}", "effect over noise", "evidence"]
-    return Table(head=head, rows=rows, numbers=frozenset((1,)))
+    told = ["difference", "change"] if exact else ["change", "effect over noise"]
+    title = cause.moved[0].line.title
+    head = ["cell", *SIDES, *told, "evidence"]
+    caption = f"{title}, exact: any change counts" if exact else title
+    return Table(head=head, rows=rows, caption=caption, numbers=frozenset((1, 2, 3, 4) if exact else (1, 2, 3)))
+
+
+def _difference(one: Moved, metrics: Mapping[str, Metric]) -> str:
+    """``+282.21 KiB``; empty where there are not two numbers, or only a trial's change counts."""
+    metric, result = metrics.get(one.line.metric), one.result
+    if isinstance(result, PredictedResult) or result.baseline is None or metric is None or metric.hold == "time":
+        return ""
+    new, old = (side.readings.get(metric.name) for side in (result.measurement, result.baseline.measurement))
+    if new is None or old is None:
+        return ""
+    size = new.value - old.value
+    return f"{'-' if size < 0 else '+'}{metric.show(abs(size))}"
 
 
 def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
@@ -171,10 +229,10 @@ def _linked(cell: str) -> Entry:
     return Entry(cell, link=anchor(cell))
 
 
-def _commands(cause: Cause) -> list[Command]:
+def _commands(cause: Cause, prefix: Mapping[str, str]) -> list[Command]:
     """The commands of the cell that moved most; one that accepts all of the cells."""
     first = cause.moved[0].result if cause.moved else cause.cells[0]
-    found = [one for one in commands(first) if not one.what.startswith("accept")]
+    found = [one for one in commands(first, prefix) if not one.what.startswith("accept")]
     if len(cause.cells) > 1:
         found = [Command(what=f"{one.what}: {first.verdict.cell}", text=one.text) for one in found]
     accepts = [one.verdict for one in cause.cells if one.verdict.accept and not one.updated]
@@ -185,30 +243,33 @@ def _commands(cause: Cause) -> list[Command]:
         asked = f"'{ids}'" if len(accepts) > 1 else ids
         text = accepts[0].accept.replace(f"-k {accepts[0].cell}", f"-k {asked}") + REASON * (consent in NEED_A_REASON)
         many = f"accept all {len(accepts)}" if len(accepts) > 1 else "accept it"
-        found.append(Command(what=many, text=text))
+        found.append(Command(what=f"{many}, {INTENDED}", text=text))
     return found
 
 
 def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table:
     """Every cell with its status and the columns that most have."""
+    mixed = len({kind_of(one) for one in results}) > 1  # otherwise the facts say it
     columns = [metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in metrics]
     rows: list[list[str | Entry]] = []
     for one in results:
         verdict = one.verdict
         row: list[str | Entry] = [
             _linked(verdict.cell),
-            Entry(verdict.status, tone=tone_of(verdict.status)),
-            kind_of(one),
+            Entry(verdict.status, sort=SEVERITY.get(verdict.status), tone=tone_of(verdict.status)),
+            *([kind_of(one)] if mixed else []),
         ]
         for metric in columns:
             row.append(_value(one, metric))
             line = next((line for line in verdict.lines if line.metric == metric.name), None)
             if metric.name in (PEAK, STEP):
-                row.append(Entry(line.change, sort=change_of(line), tone=tone_of(line.status)) if line else "")
+                row.append(change_entry(line) if line else "")
         rows.append(row)
-    titles = [text for one in columns for text in (one.title, *(["change"] if one.name in (PEAK, STEP) else []))]
-    numbers = frozenset(range(3, 3 + len(titles)))
-    return Table(head=["cell", "status", "kind", *titles], rows=rows, name="cells", choose=1, numbers=numbers)
+    changes = {PEAK: ["change of memory"], STEP: ["change of time"]}
+    titles = [text for one in columns for text in (one.title, *changes.get(one.name, []))]
+    head = ["cell", "status", *(["kind"] if mixed else [])]
+    numbers = frozenset(range(len(head), len(head) + len(titles)))
+    return Table(head=[*head, *titles], rows=rows, name="cells", choose=1, numbers=numbers)
 
 
 def _value(one: AnyResult, metric: Metric) -> Entry:

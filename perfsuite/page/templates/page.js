@@ -55,6 +55,10 @@ const sort = (head) => {
   head.setAttribute("aria-sort", order > 0 ? "ascending" : "descending");
   body.append(...rows);
 };
+for (const table of document.querySelectorAll("table.stack")) {  // on a phone each value has its column's name
+  const heads = [...table.tHead.rows[0].cells].map((head) => head.textContent.trim());
+  for (const row of table.tBodies[0].rows) for (const cell of row.cells) cell.dataset.head = heads[cell.cellIndex];
+}
 const matches = (row, field) => {
   if (field.tagName === "SELECT") return !field.value || row.cells[field.dataset.column].textContent.trim() === field.value;
   const text = row.textContent.toLowerCase();
@@ -69,7 +73,7 @@ for (const tools of document.querySelectorAll(".tools[data-filters]")) {
       row.hidden = !fields.every((field) => matches(row, field));
       shown += !row.hidden;
     }
-    count.textContent = `${shown} of ${table.tBodies[0].rows.length}`;
+    count.textContent = shown ? `${shown} of ${table.tBodies[0].rows.length}` : "No row matches.";
   };
   fields.forEach((field) => field.addEventListener("input", filter));
   filter();
