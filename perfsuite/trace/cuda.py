@@ -13,6 +13,8 @@ from unittest import mock
 
 import torch
 
+from perfsuite.wire.trace import CACHE
+
 # aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE: operators that autocast computes in
 # fp32 on CUDA. On a CPU it leaves their dtype unchanged.
 FP32 = (
@@ -136,4 +138,18 @@ def _layer_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return (out, *(_widen(one) for one in kept))
 
 
-PATCHES = (autocast_lists, dropout_keeps_bits, optimizers_step_at_once, layer_norms_keep_fp32, softmax_widens)
+def caches_empty(recorder: Any) -> AbstractContextManager[Any]:
+    """``torch.cuda.empty_cache`` does nothing without a GPU. On one it gives free segments back, so that later tensors
+    are placed in others: DeepSpeed calls it before it flattens the parameters.
+    """
+    return mock.patch.object(torch.cuda, "empty_cache", lambda: recorder.events.append((CACHE, 0, 0, 0)))
+
+
+PATCHES = (
+    autocast_lists,
+    caches_empty,
+    dropout_keeps_bits,
+    optimizers_step_at_once,
+    layer_norms_keep_fp32,
+    softmax_widens,
+)
