@@ -61,8 +61,8 @@ def devices_have_half_precision(recorder: Any) -> AbstractContextManager[Any]:
 
 def devices_have_streams(recorder: Any) -> AbstractContextManager[Any]:
     """DeepSpeed's CPU has none. Stage 3 gathers on one CUDA stream and reduces on another (``overlap_comm``), so their
-    buffers are in separate pools; torch.cpu's streams are those of trace/streams.py. An event has always passed. Nor has
-    a CPU a cache of memory.
+    buffers are in separate pools; torch.cpu's streams are those of trace/streams.py. An event has always passed. A CPU
+    has no cache to empty either.
     """
     import torch
     from deepspeed.accelerator import get_accelerator
