@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.predict.allocator import CachingAllocator, OutOfMemory, replay, segment_size, smallest_capacity
+from perfsuite.wire.trace import CACHE
 
 MIB = 2**20
 RECORDINGS = sorted((Path(__file__).parent / "data" / "allocator").glob("*.json"))
@@ -119,6 +120,13 @@ def test_the_smallest_capacity_lies_between_allocated_and_reserved():
     capacity = smallest_capacity(events, 0)
 
     assert (free.reserved_peak, capacity) == (70 * MIB, 50 * MIB)
+
+
+def test_an_emptied_cache_reserves_nothing():
+    """A request after it takes a segment of its own, where the free one would have served it."""
+    events = [(1, 40 * MIB, 0, 0), (1, -40 * MIB, 0, 0), (CACHE, 0, 0, 0), (2, 30 * MIB, 0, 0)]
+
+    assert replay(events, 0).reserved == 30 * MIB
 
 
 def test_peaks_begin_with_the_first_step():

@@ -12,7 +12,7 @@ from perfsuite.cell import parse_cell
 from perfsuite.predict.memory import predict
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.trace.tracing import job_of, trace
-from perfsuite.wire.trace import HOST
+from perfsuite.wire.trace import CACHE, HOST
 
 PUBLISHED = Path(__file__).parents[1] / "benchmarks" / "published"
 SINGLE = ["llama_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]
@@ -294,6 +294,13 @@ def test_whoever_asks_hears_that_all_is_finite(elsewhere):
 def test_zero3_has_streams_for_what_it_sends(jobs):
     """On CUDA DeepSpeed gathers on a stream and reduces on another, whose buffers lie in pools of their own."""
     assert len({stream for _, size, _, stream in jobs["zero3"].events if size} - {HOST}) == 3
+
+
+def test_zero3_empties_the_cache_before_it_flattens(jobs):
+    """Once, before the first batch: on a device this decides which segments later tensors lie in."""
+    storages = [storage for storage, *_ in jobs["zero3"].events]
+
+    assert CACHE in storages[: storages.index(-1)]
 
 
 @pytest.fixture(scope="module")

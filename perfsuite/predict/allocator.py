@@ -14,6 +14,8 @@ import bisect
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from perfsuite.wire.trace import CACHE
+
 SMALLEST_BLOCK = 512
 SMALL = 2**20  # requests up to here share small segments
 SMALL_SEGMENT = 2 * 2**20
@@ -110,14 +112,22 @@ class CachingAllocator:
     def begin(self, capacity_bytes: int | None) -> None:
         """Count peaks from now on, on a device with that capacity and an empty cache. Raises OutOfMemory."""
         self.capacity = capacity_bytes
-        self._return_cached()
+        self.return_cached()
         if capacity_bytes is not None and self.reserved > capacity_bytes:
             raise OutOfMemory(self.reserved - capacity_bytes)
         self.allocated_peak, self.reserved_peak = self.allocated, self.reserved
 
+    def return_cached(self) -> None:
+        """Give all wholly free segments back to the device, as torch.cuda.empty_cache does."""
+        for pool in self._pools.values():
+            for block in pool.whole_segments():
+                pool.remove(block)
+                self.reserved -= block.size
+                self.segments -= 1
+
     def _new_segment(self, pool: _Pool, size: int) -> _Block:
         if self.capacity is not None and self.reserved + size > self.capacity:
-            self._return_cached()
+            self.return_cached()
             if self.reserved + size > self.capacity:
                 raise OutOfMemory(self.reserved + size - self.capacity)
         self.reserved += size
@@ -126,13 +136,6 @@ class CachingAllocator:
         block = _Block(pool, self._next_address, size)
         self._next_address += -(-size // SEGMENT_MULTIPLE) * SEGMENT_MULTIPLE
         return block
-
-    def _return_cached(self) -> None:
-        for pool in self._pools.values():
-            for block in pool.whole_segments():
-                pool.remove(block)
-                self.reserved -= block.size
-                self.segments -= 1
 
 
 def _join(first: _Block, second: _Block) -> _Block:
@@ -164,9 +167,11 @@ def replay(events: Iterable[Event], first_step: int, capacity_bytes: int | None 
     for index, (storage, size, _, stream) in enumerate(events):
         if index == first_step:
             allocator.begin(capacity_bytes)
-        if storage == -1 or size == 0:
+        if storage == CACHE:
+            allocator.return_cached()
+        elif storage == -1 or size == 0:
             continue
-        if size > 0:
+        elif size > 0:
             blocks[storage] = allocator.allocate(size, stream)
         elif storage in blocks:
             allocator.release(blocks.pop(storage))

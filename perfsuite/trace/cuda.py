@@ -13,6 +13,8 @@ from unittest import mock
 
 import torch
 
+from perfsuite.wire.trace import CACHE
+
 # aten/src/ATen/autocast_mode.h, AT_FORALL_FP32 and AT_FORALL_FP32_SET_OPT_DTYPE: operators that autocast computes in
 # fp32 on CUDA. On a CPU it leaves their dtype unchanged.
 FP32 = (
@@ -21,6 +23,7 @@ FP32 = (
     "group_norm", "nll_loss", "nll_loss_nd", "smooth_l1_loss", "huber_loss", "mse_loss",
     "binary_cross_entropy_with_logits", "kl_div", "l1_loss", "logsumexp", "dist", "cdist", "norm.Scalar",
 )  # fmt: skip
+CHUNK = 2**16  # elements of a tensor that one block of a foreach kernel reads
 FP32_BY_DTYPE = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cumsum", "prod", "prod.dim_int")
 
 
@@ -100,7 +103,11 @@ def _widening(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 
 
 def _narrowing(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    return torch.empty_like(args[0], dtype=args[3])
+    out = torch.empty_like(args[0], dtype=args[3])
+    if func is torch.ops.aten._softmax_backward_data.default:  # it multiplies the gradient by the output first
+        recorder.note(out, str(func))
+        recorder.scratch(args[0].numel() * args[0].element_size(), str(func))
+    return out
 
 
 def dropout_keeps_bits(recorder: Any) -> AbstractContextManager[Any]:
@@ -113,6 +120,33 @@ def dropout_keeps_bits(recorder: Any) -> AbstractContextManager[Any]:
         return input.copy_(out) if inplace else out
 
     return mock.patch.object(torch.nn.functional, "dropout", dropout)
+
+
+@contextlib.contextmanager
+def kernels_allocate(recorder: Any) -> Iterator[None]:
+    """The order in which CUDA's dropout allocates (aten/src/ATen/native/cuda/Dropout.cu), and the partial sums of the
+    norm of a list of tensors (ForeachReduceOp.cu).
+    """
+    recorder.rules[torch.ops.aten.native_dropout.default] = _mask_first
+    recorder.rules[torch.ops.aten._foreach_norm.Scalar] = _norms_of_chunks
+    yield
+
+
+def _mask_first(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    out = func(*args, **kwargs)
+    recorder.note(out[1], str(func))
+    return out
+
+
+def _norms_of_chunks(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    tensors = args[0]
+    chunks = max(-(-one.numel() // CHUNK) for one in tensors)
+    partial = _widen(tensors[0].new_empty(len(tensors) * chunks))
+    recorder.note(partial, str(func))  # it lives until all results do
+    out = func(*args, **kwargs)
+    for one in out:
+        recorder.note(one, str(func))
+    return out
 
 
 def optimizers_step_at_once(recorder: Any) -> AbstractContextManager[Any]:
@@ -136,4 +170,19 @@ def _layer_norm(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     return (out, *(_widen(one) for one in kept))
 
 
-PATCHES = (autocast_lists, dropout_keeps_bits, optimizers_step_at_once, layer_norms_keep_fp32, softmax_widens)
+def caches_empty(recorder: Any) -> AbstractContextManager[Any]:
+    """``torch.cuda.empty_cache`` does nothing without a GPU. On one it gives free segments back, so that later tensors
+    are placed in others: DeepSpeed calls it before it flattens the parameters.
+    """
+    return mock.patch.object(torch.cuda, "empty_cache", lambda: recorder.events.append((CACHE, 0, 0, 0)))
+
+
+PATCHES = (
+    autocast_lists,
+    caches_empty,
+    dropout_keeps_bits,
+    kernels_allocate,
+    optimizers_step_at_once,
+    layer_norms_keep_fp32,
+    softmax_widens,
+)

@@ -61,7 +61,8 @@ def devices_have_half_precision(recorder: Any) -> AbstractContextManager[Any]:
 
 def devices_have_streams(recorder: Any) -> AbstractContextManager[Any]:
     """DeepSpeed's CPU has none. Stage 3 gathers on one CUDA stream and reduces on another (``overlap_comm``), so their
-    buffers are in separate pools; torch.cpu's streams are those of trace/streams.py. An event has always passed.
+    buffers are in separate pools; torch.cpu's streams are those of trace/streams.py. An event has always passed. A CPU
+    has no cache to empty either.
     """
     import torch
     from deepspeed.accelerator import get_accelerator
@@ -74,6 +75,7 @@ def devices_have_streams(recorder: Any) -> AbstractContextManager[Any]:
         stream=lambda _, chosen: torch.cpu.stream(chosen) if chosen is not None else contextlib.nullcontext(),
         current_stream=lambda *_: torch.cpu.current_stream(),
         default_stream=lambda *_: main,
+        empty_cache=lambda _: torch.cuda.empty_cache(),
         is_synchronized_device=lambda _: False,
         resolves_data_dependency=lambda _: False,
         handles_memory_backpressure=lambda _: False,

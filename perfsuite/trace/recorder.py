@@ -30,7 +30,8 @@ def node_name() -> str:
 class Recorder(TorchDispatchMode):
     """``events`` are (storage, bytes, operation, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective.
 
-    A mark has storage -1 and its number as the bytes. Storages on the host have the stream HOST.
+    A mark has storage -1 and its number as the bytes. Storages on the host have the stream HOST. The storage CACHE
+    says that the allocator's cache is emptied.
     """
 
     def __init__(self) -> None:

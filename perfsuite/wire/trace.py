@@ -5,6 +5,7 @@ from perfsuite.wire.record import Record
 from perfsuite.wire.sample import Reading
 
 HOST = -1
+CACHE = -2
 
 
 class TraceJob(Record, frozen=True, kw_only=True):
@@ -35,7 +36,8 @@ class Trace(Record, frozen=True, kw_only=True):
     """The life of every storage of one rank, in order.
 
     ``events`` are (storage, bytes, label, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective; a mark
-    has storage -1 and its number as the bytes. Storages in host memory have the stream HOST.
+    has storage -1 and its number as the bytes. Storages in host memory have the stream HOST. (CACHE, 0, 0, 0): the
+    allocator returns what it has cached to the device.
     ``labels`` are "operator" or "operator<tab>module", ``readings`` those of the counted step, if there is one.
     ``setup`` is a digest of everything before the first batch: operators with the shapes of their results, allocations,
     and what the trainer names.
