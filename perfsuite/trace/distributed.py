@@ -52,7 +52,9 @@ def buckets_reduce_alone(recorder: Any) -> AbstractContextManager[Any]:
     kept = ddp.DistributedDataParallel.__init__
 
     def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch checks the annotations
-        torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
+        work = torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
+        if recorder.timeline:  # the Reducer waits for all buckets when backward ends
+            torch.autograd.Variable._execution_engine.queue_callback(work.wait)
         done: Any = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
