@@ -68,7 +68,8 @@ class Timeline(Meter):
             for name in SENDING:
                 if hasattr(dist.ProcessGroup, name):
                     stack.enter_context(mock.patch.object(dist.ProcessGroup, name, self._sending(name)))
-            stack.enter_context(mock.patch.object(dist.Work, "wait", self._waiting(dist.Work.wait)))
+            for work in (dist.Work, torch._C._distributed_c10d.FakeWork):
+                stack.enter_context(mock.patch.object(work, "wait", self._waiting(work.wait)))
             yield
         self.session.listeners.remove(self._phase)
         self.recorder.watchers.remove(self._see)

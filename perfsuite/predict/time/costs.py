@@ -126,13 +126,20 @@ def flatten(parameters: float, gradient_bytes: int, bandwidth: float) -> float:
     return (4.0 + (2.0 + gradient_bytes if gradient_bytes > 2 else 0.0)) * parameters / bandwidth
 
 
-def optimizer(parameters: float, bandwidth: float) -> float:
-    """Seconds of Adam on a device: 40 bytes per parameter.
+MEGATRON_ADAM = 40.0  # bytes per parameter
+# torch's AdamW with foreach, the default on CUDA, is eight kernels. Weight decay and both moments' decay: 8, 12 and 8;
+# the square's sum 12, its root 8, the corrections 8 and 8, the update 16 (torch/optim/adamw.py).
+FOREACH_ADAM = 80.0
+FUSED_ADAM = 28.0  # one kernel reads parameter, gradient and moments (16) and writes all but the gradient (12)
+
+
+def optimizer(parameters: float, bandwidth: float, bytes_: float = MEGATRON_ADAM) -> float:
+    """Seconds of Adam on a device. Megatron's needs 40 bytes per parameter.
 
     Master, two moments are read and written (24), the gradient is read (4), the half-precision copy is written (2); the
     gradient is read for its norm (4), and zeroed (4) before the next step; 2 to cast it.
     """
-    return 40.0 * parameters / bandwidth
+    return bytes_ * parameters / bandwidth
 
 
 # Parameters per second of an Adam on all cores of a node: 30 bytes each (read 16, written 14) over the 120 GB/s that

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from perfsuite.catalog.definitions import Layout
+from perfsuite.predict.time.costs import MEGATRON_ADAM
 
 ONE_RANK = Layout()
 
@@ -24,7 +25,8 @@ class Setup:
     leave it out.
     ``early_stop``: recomputation ends with the last tensor that backward needs, without a layer's last matmul
     (torch.utils.checkpoint without reentrance). ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel.
-    ``gradient_bytes`` and ``parameter_bytes`` are those of one element on the wire. ``offload``: the optimizer's state
+    ``gradient_bytes`` and ``parameter_bytes`` are those of one element on the wire. ``optimizer_bytes`` are what the
+    optimizer moves for one parameter. ``gradient_messages`` are the messages in which whole gradients are reduced. ``offload``: the optimizer's state
     is on the host, and steps there.
     """
 
@@ -48,6 +50,8 @@ class Setup:
     precision: str = "bf16"
     gradient_bytes: int = 2
     parameter_bytes: int = 2
+    gradient_messages: int = 1
+    optimizer_bytes: float = MEGATRON_ADAM
     dropout: bool = False
     offload: bool = False
 
