@@ -86,6 +86,10 @@ def setup_of(cell: Cell) -> Setup:
         scattered=engine.scatters,
         overlapped=not zero or engine.scatters,
         tensor_overlapped=False,
+        # transformers divides queries, keys, values, gate and rest apart, and autocast's gradients are fp32
+        tensor_gradients=(5 if shape.stacks[-1].gated else 4) / 2,
+        tensor_gradient_bytes=2 if engine.shards else 4,
+        logits_gathered=layout_of(cell).tensor > 1,
         embedding_gathered=True,
         recompute="full" if "ckpt" in names else "none",
         early_stop=True,

@@ -148,7 +148,8 @@ def _attention(stack: Stack, setup: Setup, rates: Rates, tokens: int, heads: int
 def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     """The vocabulary's product and the cross entropy, divided over the tensor-parallel ranks.
 
-    A classifier has neither. Its embedding is gathered like any.
+    A classifier has neither. Its embedding is gathered like any. With gathered logits the embedding's output and the
+    gradient of the head's input are all-reduced.
     """
     stack = shape.stacks[-1]
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
@@ -159,10 +160,14 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     forward = _matmul(tokens, columns, shape.hidden, rates)
     backward = _matmul(tokens, shape.hidden, columns, rates)
     backward += _matmul(columns, shape.hidden, tokens, rates)
-    traffic = costs.head_bytes(tokens, columns) / rates.memory
+    traffic = costs.head_bytes(tokens, shape.vocabulary if setup.logits_gathered else columns) / rates.memory
     if "parameters" not in setup.sharded:
         backward += costs.accumulate(shape.hidden * columns, setup.gradient_bytes, rates.memory)
     message = _tensor_message(tokens * shape.hidden * ACTIVATION, setup, rates)
+    if setup.logits_gathered:
+        message = 2 * _tensor_message(tokens * shape.hidden * setup.tensor_gradient_bytes, setup, rates)
+        group = Group(setup.layout.tensor)
+        message += collective("all_gather", tokens * shape.vocabulary * ACTIVATION, group, rates.links)
     return Work(forward + traffic / 2, backward + traffic / 2, message, gathers)
 
 
@@ -187,7 +192,8 @@ def _layer_messages(
     whole = _tensor_message(size, setup, rates)
     repeated = whole * (2 if recomputed else 1)
     if not setup.tensor_overlapped:
-        return repeated + whole
+        gradient = _tensor_message(size * setup.tensor_gradient_bytes / ACTIVATION, setup, rates)
+        return repeated + setup.tensor_gradients * gradient
     waited = collective("all_gather", size, Group(setup.layout.tensor), rates.links) if setup.sequence_parallel else 0.0
     return repeated + waited + exposed(matmuls / 2, whole, constants.overlap)
 

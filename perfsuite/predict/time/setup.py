@@ -19,7 +19,9 @@ class Setup:
     ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``scattered``: a
     rank gets its own gradients only, and not the sums of all, as DeepSpeed's ZeRO 1 and 2 have them. ``overlapped``:
     gradients are reduced while backward computes. ``tensor_overlapped``: backward's tensor-parallel messages run beside
-    matmuls where they can. ``prefetched``: backward gathers the next layer's sharded parameters while it computes.
+    matmuls where they can. ``tensor_gradients`` are backward's all-reduces of a block, attention or feed-forward, of
+    ``tensor_gradient_bytes`` per element: one if the block's first layer is one matrix. ``logits_gathered``: every
+    tensor-parallel rank gets the logits of the whole vocabulary. ``prefetched``: backward gathers the next layer's sharded parameters while it computes.
     ``embedding_gathered``: sharded parameters outside of layers are gathered once per micro-batch and their gradients
     scattered, with nothing to compute next to them. The fitted tables' models have small vocabularies, so their rows
     leave it out.
@@ -42,6 +44,9 @@ class Setup:
     scattered: bool = True
     overlapped: bool = False
     tensor_overlapped: bool = True
+    tensor_gradients: float = 1.0
+    tensor_gradient_bytes: int = 2
+    logits_gathered: bool = False
     recompute: Literal["none", "selective", "full"] = "none"
     prefetched: bool = True
     embedding_gathered: bool = False
