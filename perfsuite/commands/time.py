@@ -26,9 +26,9 @@ from perfsuite.predict.time.replayed import costs_of, replay_trace, trace_step, 
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
+from perfsuite.report.tables import bare_table, print_table
 from perfsuite.studies._cells import Kept
 from perfsuite.studies._rows import Length, rounds_of, time_to_train
-from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_duration, show_seconds
 
 HELP = "How long a training takes, from a measured cell or from a trace."

@@ -13,8 +13,8 @@ import torch
 
 @contextlib.contextmanager
 def streams_have_pools(recorder: Any) -> Iterator[None]:
-    """FSDP2 asks the device's module for streams. A CPU's are all one; these are distinct, and a timeline keeps what waits
-    for what. A block that another stream also uses is freed at once, as if that stream had passed.
+    """FSDP2 asks the device's module for streams. A CPU's are all one; these are distinct, and a timeline keeps what
+    waits for what. A block that another stream also uses is freed at once, as if that stream had passed.
     """
     numbers = itertools.count(1)
 

@@ -37,6 +37,10 @@ DDP_BUCKET = 25 * 2**20 // 4  # elements
 # Bytes per parameter of a shard beside AdamW's, by whether gradients are scattered (stage 3) or not (1 and 2): cast to
 # fp32 (6), norm (4 and 4), scaled (8), copied to half precision (6), and checks or one more copy. A trace counts them.
 ZERO_ADAM = {False: 34.0, True: 42.0}
+# Bytes per parameter in a micro-batch, by engine. Autocast casts parameters to half precision and gradients to fp32 (6
+# each); DistributedDataParallel copies these into buckets (8). FSDP2 copies parameters out of what it gathered, twice
+# (8), and gradients into what it scatters (6).
+MOVED = {"single": 12.0, "tp": 12.0, "ddp": 20.0, "fsdp2": 14.0}
 UNKNOWN_STACK = ""  # of no fitted table
 
 
@@ -91,6 +95,9 @@ def setup_of(cell: Cell) -> Setup:
         tensor_gradient_bytes=2 if engine.shards else 4,
         logits_gathered=layout_of(cell).tensor > 1,
         embedding_gathered=True,
+        eager=_eager(cell, drops),
+        logit_bytes=costs.EAGER_LOGIT,
+        parameter_bytes_moved=MOVED.get(engine.name),
         recompute="full" if "ckpt" in names else "none",
         early_stop=True,
         attention=_kernel(capability, recipe.loss_scaling, drops) if fused else "unfused",
@@ -109,6 +116,13 @@ def _kernel(capability: float, scaled: bool, drops: bool) -> Literal["flash", "f
     if capability in CUDNN_GENERATIONS and not drops:
         return "flash3"
     return "flash" if capability >= FUSED_FROM or scaled else "unfused"
+
+
+def _eager(cell: Cell, drops: bool) -> tuple[str, str] | None:
+    """The layers whose pointwise kernels are counted one by one: a GPT's with its fused gelu, and Llama's."""
+    engine, family = cell.strategy.engine, {"megatron": "gpt", "llama": "llama"}.get(cell.model.family)
+    half = "parameters" in engine.shards or engine.casts
+    return (family, "half" if half else "autocast") if family and not drops else None
 
 
 def gradient_messages(shape: Shape, zero: bool, ranks: int) -> int:

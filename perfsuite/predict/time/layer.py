@@ -91,22 +91,33 @@ def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Wor
         setup.dropout,
     )
     traffic = (outside / (width if setup.sequence_parallel else 1) + inside) / rates.memory * constants.traffic
+    again = traffic * costs.BACKWARD_ELEMENTWISE
+    if setup.eager:
+        widths = stack.hidden, stack.feed_forward // width, (heads + kv_heads) * stack.head_width
+        traffic, again = (one / rates.memory for one in costs.EAGER[setup.eager].bytes(tokens, *widths))
     forward += core_forward + traffic
-    backward += core_backward + traffic * costs.BACKWARD_ELEMENTWISE
+    backward += core_backward + again
     if full:
         backward += forward
         if setup.early_stop:
             backward -= _matmul(tokens, stack.hidden, stack.feed_forward // width, rates)
     elif setup.recompute == "selective" and setup.attention == "unfused":
         backward += core_forward
-    collect = costs.flatten if "parameters" in setup.sharded else costs.accumulate
-    backward += collect(stack.layer_parameters / width, setup.gradient_bytes, rates.memory)
+    backward += _collect(stack.layer_parameters / width, setup, rates)
     blocks = 3 if stack.source_hidden else 2
     size = tokens * stack.hidden * ACTIVATION
     messages = blocks * _layer_messages(size, setup, rates, constants, matmuls / blocks, full)
     launch = constants.launch_layer * (CROSS_LAUNCHES if stack.source_hidden else 1.0) * (4 / 3 if full else 1.0)
     gathers = _gathers(stack, setup, rates, constants, forward, backward)
     return Work(forward, backward, messages, gathers, launch)
+
+
+def _collect(parameters: float, setup: Setup, rates: Rates) -> float:
+    """Seconds in which a micro-batch's gradients are added or laid out for a message, and parameters cast or copied."""
+    if setup.parameter_bytes_moved is not None:
+        return setup.parameter_bytes_moved * parameters / rates.memory
+    collect = costs.flatten if "parameters" in setup.sharded else costs.accumulate
+    return collect(parameters, setup.gradient_bytes, rates.memory)
 
 
 def _matmul(m: int, n: int, k: int, rates: Rates) -> float:
@@ -160,9 +171,10 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     forward = _matmul(tokens, columns, shape.hidden, rates)
     backward = _matmul(tokens, shape.hidden, columns, rates)
     backward += _matmul(columns, shape.hidden, tokens, rates)
-    traffic = costs.head_bytes(tokens, shape.vocabulary if setup.logits_gathered else columns) / rates.memory
-    if "parameters" not in setup.sharded:
-        backward += costs.accumulate(shape.hidden * columns, setup.gradient_bytes, rates.memory)
+    traffic = costs.head_bytes(tokens, shape.vocabulary if setup.logits_gathered else columns, setup.logit_bytes)
+    traffic /= rates.memory
+    if "parameters" not in setup.sharded or setup.parameter_bytes_moved:
+        backward += _collect(shape.hidden * columns, setup, rates)
     message = _tensor_message(tokens * shape.hidden * ACTIVATION, setup, rates)
     if setup.logits_gathered:
         message = 2 * _tensor_message(tokens * shape.hidden * setup.tensor_gradient_bytes, setup, rates)

@@ -1,4 +1,4 @@
-"""The step from a trace: what the engine's own code issues, replayed over streams and events at the closed form's costs.
+"""The step from a trace: what the engine's own code issues, replayed over streams and events at the same costs.
 
 Work of a stream runs in order, and after the events that the stream waits for. So what overlaps is what the code lets
 overlap; no constant says it. A message runs on the stream of its process group, as NCCL's does.
@@ -21,7 +21,7 @@ PASSED = {"broadcast": "all_gather", "reduce": "reduce_scatter"}  # a ring passe
 
 @dataclass(frozen=True)
 class Placed:
-    """An operation in time: ``seconds`` on a stream from ``begin`` on. ``phase`` and ``name`` are labels of the trace."""
+    """An operation: ``seconds`` on a stream from ``begin`` on. ``phase`` and ``name`` are the trace's labels."""
 
     kind: str
     name: int
@@ -70,7 +70,9 @@ class Replayed:
         """Seconds during which a kernel runs."""
         return sum(
             end - begin
-            for begin, end in _merged((one.begin, one.begin + one.seconds) for one in self.placed if one.kind in KERNELS)
+            for begin, end in _merged(
+                (one.begin, one.begin + one.seconds) for one in self.placed if one.kind in KERNELS
+            )
         )
 
 
