@@ -1,11 +1,13 @@
-"""``perfsuite time``: how long a training takes, from the steps of a measured cell."""
+"""``perfsuite time``: how long a training takes, from the steps of a measured cell, or from a trace of its code."""
 
 import argparse
+import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import Cell, parse_cell
 from perfsuite.commands._base import (
     add_baselines,
     add_catalog,
@@ -18,19 +20,30 @@ from perfsuite.commands._base import (
 from perfsuite.errors import UsageError
 from perfsuite.gate.launches import merge
 from perfsuite.gate.store import Store
+from perfsuite.paths import check_output
+from perfsuite.predict.time.cells import layout_of
+from perfsuite.predict.time.replayed import costs_of, replay_trace, trace_step, write_spans
+from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
+from perfsuite.report.tables import bare_table, print_table
 from perfsuite.studies._cells import Kept
-from perfsuite.studies._rows import rounds_of, time_to_train
+from perfsuite.studies._rows import Length, rounds_of, time_to_train
 from perfsuite.units import show_duration, show_seconds
 
-HELP = "How long a training takes, from a measured cell."
+HELP = "How long a training takes, from a measured cell or from a trace."
+STARTS_PROCESSES = True
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     parser.add_argument("--cell", required=True, metavar="ID", help="The cell, e.g. t5_tiny-zero3+bf16-cpu_x2.")
     add_length(parser)
+    text = "Predict the step of a cell on absent devices from a trace of its code, instead of measurements."
+    parser.add_argument("--predict", action="store_true", help=text)
+    text = "With --predict: write the step as a Chrome trace, for https://ui.perfetto.dev."
+    parser.add_argument("--trace", type=Path, metavar="FILE.json", help=text)
+    parser.add_argument("--unpadded", action="store_true", help="With --predict: batches without padding.")
     parser.add_argument("--studies", type=Path, default=Path("perf-studies"), metavar="FOLDER", help=_FOLDER)
     add_baselines(parser)
     add_kernels(parser)
@@ -43,8 +56,12 @@ _FOLDER = "Folder of the studies' cells (perf-studies)."
 def run(arguments: argparse.Namespace) -> int:
     """Print the time, its uncertainty and its source."""
     catalog = catalog_of(arguments)
-    cell = parse_cell(arguments.cell, catalog).id
     length = length_of(arguments)
+    if arguments.predict:
+        return _predict(parse_cell(arguments.cell, catalog), length, arguments, catalog)
+    if arguments.trace or arguments.unpadded:
+        raise UsageError("--trace and --unpadded are of a predicted step: add --predict.")
+    cell = parse_cell(arguments.cell, catalog).id
     store = store_of(arguments)
     found = list(_measured(cell, arguments.studies, store))
     if not found:
@@ -64,6 +81,38 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"  {training.steps:,} steps; {count}, median {_median(measurement)}; ± is 95 % of their spread")
     print(f"  measured {date} on {machine}: {os.path.relpath(path)}")
     return 0
+
+
+def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog: Catalog) -> int:
+    """Print the step of the cell's trace, where it goes, and the training's time."""
+    check_output("--trace", arguments.trace, ".json")
+    costs = costs_of(cell)
+    trace = trace_step(cell, catalog, padded=not arguments.unpadded)
+    accumulation = recipe_of(cell.strategy).accumulation
+    device = replay_trace(trace, costs, accumulation, launched=False)
+    found = replay_trace(trace, costs, accumulation)
+    workload = cell.workload
+    samples = workload.micro_batch * accumulation * layout_of(cell).data_ranks
+    tokens = samples * (workload.sequence_length + (workload.target_length or 0))
+    steps = length.steps or math.ceil((length.tokens or 0) / tokens)
+    print(f"{cell.id}: predicted {show_duration(found.total * steps, None)} for {length}")
+    print(f"  {steps:,} steps of {show_seconds(found.total)}, from a trace of the first rank; nothing was measured")
+    print()
+    table = bare_table("part", "seconds", "exposed")
+    exposed = device.exposed()
+    for kind, seconds in sorted(device.busy().items(), key=lambda item: -item[1]):
+        table.add_row(NAMES.get(kind, kind), show_seconds(seconds), show_seconds(exposed.get(kind, seconds)))
+    table.add_row("waiting for the host", "", show_seconds(found.total - device.total))
+    print_table(table)
+    print()
+    print("Messages slow kernels beside them, by an unknown share. No measured step has judged this prediction.")
+    if arguments.trace:
+        write_spans(arguments.trace, f"{cell.id}, predicted", trace, found)
+        print(f"{arguments.trace} is written: open it in https://ui.perfetto.dev.")
+    return 0
+
+
+NAMES = {"matmul": "matmuls", "cudnn": "attention", "kernel": "other kernels", "copy": "copies to and from the host"}
 
 
 def _measured(cell: str, studies: Path, store: Store) -> Iterable[tuple[str, Path, list[Measurement]]]:

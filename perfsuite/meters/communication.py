@@ -101,24 +101,30 @@ def counting_mode(count: Callable[[str, str, int, str], None], here: Callable[[]
                 return NotImplemented
             module = here()  # asked at every operator
             result = function(*args, **(kwargs or {}))
-            namespace, name = function.namespace, function._opname
-            if name not in _SILENT:
-                if namespace == "c10d":
-                    if name not in _COLLECTIVES:
-                        raise NotImplementedError(f"The collective c10d::{name} is not in communication.py's table.")
-                    kind, position = _COLLECTIVES[name]
-                    count(kind, name, _size(args[position]), module)
-                elif namespace == "_c10d_functional":
-                    if name not in _FUNCTIONAL:
-                        raise NotImplementedError(
-                            f"The collective {namespace}::{name} is not in communication.py's table."
-                        )
-                    kind = _FUNCTIONAL[name]
-                    count(kind, name, _size(result if kind == "all_gather" else args[0]), module)
+            message = message_of(function, args, result)
+            if message:
+                count(message[0], function._opname, message[1], module)
             return result
 
     mode: Any = Counting
     return mode()
+
+
+def message_of(function: Any, args: Any, result: Any) -> tuple[str, int] | None:
+    """The collective of an operator with the bytes of its message; None for an operator that sends nothing.
+
+    Raises NotImplementedError at a collective that it does not know.
+    """
+    namespace, name = function.namespace, function._opname
+    if namespace not in ("c10d", "_c10d_functional") or name in _SILENT:
+        return None
+    if namespace == "c10d" and name in _COLLECTIVES:
+        kind, position = _COLLECTIVES[name]
+        return kind, _size(args[position])
+    if namespace == "_c10d_functional" and name in _FUNCTIONAL:
+        kind = _FUNCTIONAL[name]
+        return kind, _size(result if kind == "all_gather" else args[0])
+    raise NotImplementedError(f"The collective {namespace}::{name} is not in communication.py's table.")
 
 
 def _size(value: Any) -> int:

@@ -70,6 +70,8 @@ def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
         yield distributed.dtensors_plan_apart
     if engine.dimension == "pipeline":
         yield from PIPELINES
+    if job.timed:
+        yield distributed.buckets_are_cut
     if session.recipe.loss_scaling:
         yield values.scales_do_not_overflow
     if job.job.device != "cpu":

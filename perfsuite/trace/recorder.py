@@ -41,6 +41,7 @@ class Recorder(TorchDispatchMode):
         self.places = Places()
         self.rules: dict[Any, Rule] = {}
         self.watchers: list[Callable[..., None]] = []
+        self.timeline: Any = None  # of the timed step
         self.operation = ""
         self.stream = 0
         self.in_attention = False
@@ -131,9 +132,10 @@ class Recorder(TorchDispatchMode):
     def _record(self, number: int, size: int, operation: str) -> None:
         if size:
             stream = HOST if number in self._host else self.stream
-            self.events.append((number, size, self._label(operation) if size > 0 else 0, stream))
+            self.events.append((number, size, self.label(operation) if size > 0 else 0, stream))
 
-    def _label(self, operation: str) -> int:
+    def label(self, operation: str) -> int:
+        """The number of an operation in the module that runs now."""
         module = self.places.here()
         label = f"{operation}\t{module}" if module else operation
         return self.numbers.setdefault(label, len(self.numbers))
@@ -142,7 +144,7 @@ class Recorder(TorchDispatchMode):
         """A collective reads or writes the tensors."""
         for number in [self.known(one) for one in tensors if isinstance(one, torch.Tensor)]:
             if number:
-                self.events.append((number, 0, self._label(operation), self.stream))
+                self.events.append((number, 0, self.label(operation), self.stream))
 
     def known(self, tensor: torch.Tensor) -> int:
         """The number of the tensor's storage; 0 if it is not recorded."""

@@ -22,6 +22,7 @@ from perfsuite.trace import distributed, missing, overrides
 from perfsuite.trace import padding as batches
 from perfsuite.trace.counts import counters
 from perfsuite.trace.recorder import Recorder
+from perfsuite.trace.timeline import Timeline
 from perfsuite.wire.trace import Trace, TraceJob, TraceMark
 
 
@@ -89,6 +90,7 @@ def trace(job: TraceJob) -> Trace:
     recorder = Recorder()
     marks = Marks(session, recorder, job.steps > 0)
     counting = counters(session) if job.counted else []
+    timing = [Timeline(session, recorder)] if job.timed else []
     gc.disable()  # the time of collections would depend on the number of objects
     with (
         contextlib.suppress(Prepared),
@@ -98,8 +100,8 @@ def trace(job: TraceJob) -> Trace:
         FakeTensorMode(allow_non_fake_inputs=True),
         recorder,
     ):
-        kinds = ["traced"] * max(1, job.steps) + ["counted"] * job.counted
-        drive(session, [marks, *counting], kinds, {}, [])
+        kinds = ["traced"] * max(1, job.steps) + ["counted"] * job.counted + ["timed"] * job.timed
+        drive(session, [marks, *counting, *timing], kinds, {}, [])
     events, phases = marks.traced
     return Trace(
         events=recorder.events[:events],
@@ -110,4 +112,5 @@ def trace(job: TraceJob) -> Trace:
         rss_bytes=resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         readings={name: reading for meter in counting for name, reading in meter.readings().items()},
         setup=marks.setup,
+        operations=[one for meter in timing for one in meter.operations],
     )

@@ -39,7 +39,9 @@ class TraceFailed(PerfsuiteError):
         self.failure = failure
 
 
-def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted: bool = False) -> TraceJob:
+def job_of(
+    cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted: bool = False, timed: bool = False
+) -> TraceJob:
     """The job of the process that traces the rank."""
     device = cell.hardware.device
     return TraceJob(
@@ -49,6 +51,7 @@ def job_of(cell: Cell, rank: int, catalog: Catalog, padded: bool = True, counted
         capability=device.compute_capability if device else None,
         padded=padded,
         counted=counted,
+        timed=timed,
     )
 
 

@@ -6,14 +6,16 @@ measured steps of transformers' layers was fitted, so every cell's regime is "tr
 """
 
 import dataclasses
+from typing import Literal
 
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.cell import Cell
 from perfsuite.errors import Refused
+from perfsuite.predict.time import costs
 from perfsuite.predict.time.constants import constants_of, interval, machine_of, regime
 from perfsuite.predict.time.setup import Setup
-from perfsuite.predict.time.shape import shape_of
+from perfsuite.predict.time.shape import Shape, shape_of
 from perfsuite.predict.time.speed import speed
 from perfsuite.predict.time.step import step
 from perfsuite.rank.recipe import recipe_of
@@ -30,6 +32,15 @@ UNTIMED_DEFAULTS = frozenset({"fp32"})
 DROPOUTS = ("dropout_rate", "resid_pdrop", "hidden_dropout", "attention_dropout")
 GPT2_DROPOUT = 0.1  # transformers' default, which a config need not state
 FUSED_FROM = 8.0  # compute capability: older devices have fused attention in fp16 alone
+CUDNN_GENERATIONS = (9.0, 10.0)  # compute capabilities: cuDNN's attention comes first (trace/attention.py)
+DDP_BUCKET = 25 * 2**20 // 4  # elements
+# Bytes per parameter of a shard beside AdamW's, by whether gradients are scattered (stage 3) or not (1 and 2): cast to
+# fp32 (6), norm (4 and 4), scaled (8), copied to half precision (6), and checks or one more copy. A trace counts them.
+ZERO_ADAM = {False: 34.0, True: 42.0}
+# Bytes per parameter in a micro-batch, by engine. Autocast casts parameters to half precision and gradients to fp32 (6
+# each); DistributedDataParallel copies these into buckets (8). FSDP2 copies parameters out of what it gathered, twice
+# (8), and gradients into what it scatters (6).
+MOVED = {"single": 12.0, "tp": 12.0, "ddp": 20.0, "fsdp2": 14.0}
 UNKNOWN_STACK = ""  # of no fitted table
 
 
@@ -64,6 +75,9 @@ def setup_of(cell: Cell) -> Setup:
     engine, recipe = cell.strategy.engine, recipe_of(cell.strategy)
     names = {choice.technique.name for choice in cell.strategy.choices}
     capability = (cell.hardware.device and cell.hardware.device.compute_capability) or 0.0
+    shape = shape_of(cell.model)
+    zero = engine.casts and bool(engine.shards)  # DeepSpeed's, which has copies and norms of its own
+    drops = "nodrop" not in names and _drops(cell)
     fused = "eager" not in names and bool(cell.model.attentions - {"eager"})
     return Setup(
         layout=layout_of(cell),
@@ -74,17 +88,52 @@ def setup_of(cell: Cell) -> Setup:
         interleave=engine.chunks,
         sharded=engine.shards,
         scattered=engine.scatters,
-        overlapped=True,
+        overlapped=not zero or engine.scatters,
         tensor_overlapped=False,
+        # transformers divides queries, keys, values, gate and rest apart, and autocast's gradients are fp32
+        tensor_gradients=(5 if shape.stacks[-1].gated else 4) / 2,
+        tensor_gradient_bytes=2 if engine.shards else 4,
+        logits_gathered=layout_of(cell).tensor > 1,
         embedding_gathered=True,
+        eager=_eager(cell, drops),
+        logit_bytes=costs.EAGER_LOGIT,
+        parameter_bytes_moved=MOVED.get(engine.name),
         recompute="full" if "ckpt" in names else "none",
         early_stop=True,
-        attention="flash" if fused and (capability >= FUSED_FROM or recipe.loss_scaling) else "unfused",
+        attention=_kernel(capability, recipe.loss_scaling, drops) if fused else "unfused",
         precision="fp16" if recipe.loss_scaling else "bf16",
         gradient_bytes=2 if engine.casts else 4,
-        dropout="nodrop" not in names and _drops(cell),
+        gradient_messages=gradient_messages(shape, zero, layout_of(cell).data_ranks),
+        optimizer_bytes=(costs.FUSED_ADAM if "adamw_fused" in names else costs.FOREACH_ADAM)
+        + (ZERO_ADAM[engine.scatters] if zero else 0.0),
+        dropout=drops,
         offload=recipe.offload_optimizer == "cpu",
     )
+
+
+def _kernel(capability: float, scaled: bool, drops: bool) -> Literal["flash", "flash3", "unfused"]:
+    """The attention that torch selects without a mask: trace/attention.py has its rules."""
+    if capability in CUDNN_GENERATIONS and not drops:
+        return "flash3"
+    return "flash" if capability >= FUSED_FROM or scaled else "unfused"
+
+
+def _eager(cell: Cell, drops: bool) -> tuple[str, str] | None:
+    """The layers whose pointwise kernels are counted one by one: a GPT's with its fused gelu, and Llama's."""
+    engine, family = cell.strategy.engine, {"megatron": "gpt", "llama": "llama"}.get(cell.model.family)
+    half = "parameters" in engine.shards or engine.casts
+    return (family, "half" if half else "autocast") if family and not drops else None
+
+
+def gradient_messages(shape: Shape, zero: bool, ranks: int) -> int:
+    """The messages in which gradients are all-reduced: a bucket each, but a larger matrix has one alone.
+
+    DeepSpeed's bucket is hidden² elements, as transformers sets it, and is sent before a matrix that does not fit:
+    two messages per matrix. DistributedDataParallel's has 25 MiB of fp32 and is sent with that matrix.
+    """
+    bucket = shape.hidden**2 if zero else DDP_BUCKET
+    matrices = sum(stack.layers * (7 if stack.gated else 4) for stack in shape.stacks)
+    return max(1, min(shape.parameters // bucket, matrices * (2 if zero else 1))) if ranks > 1 else 1
 
 
 def layout_of(cell: Cell) -> Layout:

@@ -3,6 +3,7 @@
 Every function is pure and takes rates that are already achievable: a peak times a constant of ``constants.py``.
 """
 
+from dataclasses import dataclass
 from functools import lru_cache
 
 # cuBLAS's usual output tiles (docs.nvidia.com, "Matrix Multiplication Background", section 2.1: 256×128 is the most
@@ -100,13 +101,47 @@ def elementwise_bytes(
 BACKWARD_ELEMENTWISE = 1.5  # reads a gradient besides the kept input: three accesses to forward's two
 
 
-def head_bytes(tokens: int, vocabulary: int) -> float:
-    """Bytes of the cross entropy in fp32, forward and backward, per rank: 52 per logit.
+@dataclass(frozen=True)
+class Eager:
+    """Bytes per token of a layer's pointwise kernels in transformers, without dropout: factors of hidden and inner
+    width, and of the width of queries and keys, forward and backward.
+    """
+
+    hidden: tuple[float, float]
+    inner: tuple[float, float]
+    pairs: tuple[float, float]
+
+    def bytes(self, tokens: int, hidden: int, inner: int, pairs: int) -> tuple[float, float]:
+        """Bytes of ``tokens``, forward and backward."""
+        forward, backward = (
+            tokens * (self.hidden[at] * hidden + self.inner[at] * inner + self.pairs[at] * pairs) for at in (0, 1)
+        )
+        return forward, backward
+
+
+# Counted in modeling_gpt2.py and modeling_llama.py of transformers 5, by whether autocast keeps hidden states in fp32.
+# GPT forward: norms 8 (16 in fp32), sums 12 (20), casts to half (12), gelu 4 per inner. Backward: norms 12 (24), sums
+# 12 (24), casts (24), gradients of biases 10, those of queries, keys and values joined 12; gelu 6, bias 2 per inner.
+# Llama forward: norms are six kernels, 72 (56 in fp32), sums 12 (20), a cast for each of five products (30); silu and
+# product 10 per inner; rotary is a chain. Backward: norms 160, sums 42 (84), casts (42); 18 per inner; rotary again.
+EAGER = {
+    ("gpt", "half"): Eager((20.0, 46.0), (4.0, 8.0), (0.0, 0.0)),
+    ("gpt", "autocast"): Eager((48.0, 94.0), (4.0, 8.0), (0.0, 0.0)),
+    ("llama", "half"): Eager((84.0, 202.0), (10.0, 18.0), (20.2, 26.2)),
+    ("llama", "autocast"): Eager((106.0, 286.0), (10.0, 18.0), (36.4, 58.4)),
+}
+MEGATRON_LOGIT = 52.0  # bytes per logit
+# transformers: cast (6), log-softmax (8), and in backward the loss (4), log-softmax (12) and cast (6); loss_utils.py.
+EAGER_LOGIT = 36.0
+
+
+def head_bytes(tokens: int, vocabulary: int, logit: float = MEGATRON_LOGIT) -> float:
+    """Bytes of the cross entropy in fp32, forward and backward, per rank: Megatron's are 52 per logit.
 
     Cast (6), maximum (4), difference (8), exponential (8), sum (4), quotient (8), then product (8) and cast (6) in
     backward: the kernels of core/tensor_parallel/cross_entropy.py in NVIDIA/Megatron-LM.
     """
-    return 52.0 * tokens * vocabulary
+    return logit * tokens * vocabulary
 
 
 def accumulate(parameters: float, gradient_bytes: int, bandwidth: float) -> float:
@@ -126,13 +161,20 @@ def flatten(parameters: float, gradient_bytes: int, bandwidth: float) -> float:
     return (4.0 + (2.0 + gradient_bytes if gradient_bytes > 2 else 0.0)) * parameters / bandwidth
 
 
-def optimizer(parameters: float, bandwidth: float) -> float:
-    """Seconds of Adam on a device: 40 bytes per parameter.
+MEGATRON_ADAM = 40.0  # bytes per parameter
+# torch's AdamW with foreach, the default on CUDA, is eight kernels. Weight decay and both moments' decay: 8, 12 and 8;
+# the square's sum 12, its root 8, the corrections 8 and 8, the update 16 (torch/optim/adamw.py).
+FOREACH_ADAM = 80.0
+FUSED_ADAM = 28.0  # one kernel reads parameter, gradient and moments (16) and writes all but the gradient (12)
+
+
+def optimizer(parameters: float, bandwidth: float, bytes_: float = MEGATRON_ADAM) -> float:
+    """Seconds of Adam on a device. Megatron's needs 40 bytes per parameter.
 
     Master, two moments are read and written (24), the gradient is read (4), the half-precision copy is written (2); the
     gradient is read for its norm (4), and zeroed (4) before the next step; 2 to cast it.
     """
-    return 40.0 * parameters / bandwidth
+    return bytes_ * parameters / bandwidth
 
 
 # Parameters per second of an Adam on all cores of a node: 30 bytes each (read 16, written 14) over the 120 GB/s that

@@ -91,22 +91,33 @@ def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Wor
         setup.dropout,
     )
     traffic = (outside / (width if setup.sequence_parallel else 1) + inside) / rates.memory * constants.traffic
+    again = traffic * costs.BACKWARD_ELEMENTWISE
+    if setup.eager:
+        widths = stack.hidden, stack.feed_forward // width, (heads + kv_heads) * stack.head_width
+        traffic, again = (one / rates.memory for one in costs.EAGER[setup.eager].bytes(tokens, *widths))
     forward += core_forward + traffic
-    backward += core_backward + traffic * costs.BACKWARD_ELEMENTWISE
+    backward += core_backward + again
     if full:
         backward += forward
         if setup.early_stop:
             backward -= _matmul(tokens, stack.hidden, stack.feed_forward // width, rates)
     elif setup.recompute == "selective" and setup.attention == "unfused":
         backward += core_forward
-    collect = costs.flatten if "parameters" in setup.sharded else costs.accumulate
-    backward += collect(stack.layer_parameters / width, setup.gradient_bytes, rates.memory)
+    backward += _collect(stack.layer_parameters / width, setup, rates)
     blocks = 3 if stack.source_hidden else 2
     size = tokens * stack.hidden * ACTIVATION
     messages = blocks * _layer_messages(size, setup, rates, constants, matmuls / blocks, full)
     launch = constants.launch_layer * (CROSS_LAUNCHES if stack.source_hidden else 1.0) * (4 / 3 if full else 1.0)
     gathers = _gathers(stack, setup, rates, constants, forward, backward)
     return Work(forward, backward, messages, gathers, launch)
+
+
+def _collect(parameters: float, setup: Setup, rates: Rates) -> float:
+    """Seconds in which a micro-batch's gradients are added or laid out for a message, and parameters cast or copied."""
+    if setup.parameter_bytes_moved is not None:
+        return setup.parameter_bytes_moved * parameters / rates.memory
+    collect = costs.flatten if "parameters" in setup.sharded else costs.accumulate
+    return collect(parameters, setup.gradient_bytes, rates.memory)
 
 
 def _matmul(m: int, n: int, k: int, rates: Rates) -> float:
@@ -148,7 +159,8 @@ def _attention(stack: Stack, setup: Setup, rates: Rates, tokens: int, heads: int
 def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     """The vocabulary's product and the cross entropy, divided over the tensor-parallel ranks.
 
-    A classifier has neither. Its embedding is gathered like any.
+    A classifier has neither. Its embedding is gathered like any. With gathered logits the embedding's output and the
+    gradient of the head's input are all-reduced.
     """
     stack = shape.stacks[-1]
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
@@ -159,10 +171,15 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     forward = _matmul(tokens, columns, shape.hidden, rates)
     backward = _matmul(tokens, shape.hidden, columns, rates)
     backward += _matmul(columns, shape.hidden, tokens, rates)
-    traffic = costs.head_bytes(tokens, columns) / rates.memory
-    if "parameters" not in setup.sharded:
-        backward += costs.accumulate(shape.hidden * columns, setup.gradient_bytes, rates.memory)
+    traffic = costs.head_bytes(tokens, shape.vocabulary if setup.logits_gathered else columns, setup.logit_bytes)
+    traffic /= rates.memory
+    if "parameters" not in setup.sharded or setup.parameter_bytes_moved:
+        backward += _collect(shape.hidden * columns, setup, rates)
     message = _tensor_message(tokens * shape.hidden * ACTIVATION, setup, rates)
+    if setup.logits_gathered:
+        message = 2 * _tensor_message(tokens * shape.hidden * setup.tensor_gradient_bytes, setup, rates)
+        group = Group(setup.layout.tensor)
+        message += collective("all_gather", tokens * shape.vocabulary * ACTIVATION, group, rates.links)
     return Work(forward + traffic / 2, backward + traffic / 2, message, gathers)
 
 
@@ -187,7 +204,8 @@ def _layer_messages(
     whole = _tensor_message(size, setup, rates)
     repeated = whole * (2 if recomputed else 1)
     if not setup.tensor_overlapped:
-        return repeated + whole
+        gradient = _tensor_message(size * setup.tensor_gradient_bytes / ACTIVATION, setup, rates)
+        return repeated + setup.tensor_gradients * gradient
     waited = collective("all_gather", size, Group(setup.layout.tensor), rates.links) if setup.sequence_parallel else 0.0
     return repeated + waited + exposed(matmuls / 2, whole, constants.overlap)
 

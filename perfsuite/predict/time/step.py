@@ -145,7 +145,7 @@ def _update(
     if setup.offload:
         devices = min(machine.node, setup.ranks)
         return messages, 0.0, costs.offload(own, machine.host_bandwidth, setup.accumulation, devices)
-    return messages, costs.optimizer(own, rates.memory), 0.0
+    return messages, costs.optimizer(own, rates.memory, setup.optimizer_bytes), 0.0
 
 
 def _gradients(count: float, setup: Setup, rates: Rates) -> tuple[float, float]:
@@ -155,11 +155,15 @@ def _gradients(count: float, setup: Setup, rates: Rates) -> tuple[float, float]:
     if "parameters" in setup.sharded:  # the shards' scatter was in every micro-batch; replicas of shards remain
         replicas = Group(layout.replicas, layout.tensor * layout.shards)
         return collective("all_reduce", size / layout.shards, replicas, links), 0.0
-    group = Group(layout.data_ranks, layout.tensor)
+    group, pieces = Group(layout.data_ranks, layout.tensor), setup.gradient_messages
+
+    def reduced(kind: str) -> float:
+        return pieces * collective(kind, size / pieces, group, links)
+
     if "optimizer" in setup.sharded:
         gather = collective("all_gather", count * setup.parameter_bytes, group, links)
-        return collective("reduce_scatter" if setup.scattered else "all_reduce", size, group, links), gather
-    return collective("all_reduce", size, group, links), 0.0
+        return reduced("reduce_scatter" if setup.scattered else "all_reduce"), gather
+    return reduced("all_reduce"), 0.0
 
 
 def held_parameters(shape: Shape, setup: Setup) -> float:

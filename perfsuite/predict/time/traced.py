@@ -1,0 +1,138 @@
+"""The step from a trace: what the engine's own code issues, replayed over streams and events at the same costs.
+
+Work of a stream runs in order, and after the events that the stream waits for. So what overlaps is what the code lets
+overlap; no constant says it. A message runs on the stream of its process group, as NCCL's does.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from perfsuite.errors import Refused
+from perfsuite.predict.time import costs
+from perfsuite.predict.time.communication import PASSES, Group, collective
+from perfsuite.predict.time.layer import Rates
+from perfsuite.wire.trace import Operation
+
+FUSED = ("attention", "cudnn")
+KERNELS = ("matmul", *FUSED, "kernel", "copy")
+PASSED = {"broadcast": "all_gather", "reduce": "reduce_scatter"}  # a ring passes as many bytes
+
+
+@dataclass(frozen=True)
+class Placed:
+    """An operation: ``seconds`` on a stream from ``begin`` on. ``phase`` and ``name`` are the trace's labels."""
+
+    kind: str
+    name: int
+    phase: int
+    stream: int
+    begin: float
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Replayed:
+    """A step on one rank. ``total`` is when the last operation ends."""
+
+    placed: list[Placed]
+
+    @property
+    def total(self) -> float:
+        """Seconds of the step."""
+        return max((one.begin + one.seconds for one in self.placed), default=0.0)
+
+    def busy(self) -> dict[str, float]:
+        """Seconds by kind, whatever runs beside them."""
+        found: Counter[str] = Counter()
+        for one in self.placed:
+            found[one.kind] += one.seconds
+        return dict(found)
+
+    def exposed(self) -> dict[str, float]:
+        """Seconds of messages, by kind, during which no kernel runs."""
+        kernels = _merged((one.begin, one.begin + one.seconds) for one in self.placed if one.kind in KERNELS)
+        found: Counter[str] = Counter()
+        at = 0
+        for one in sorted((one for one in self.placed if one.kind not in KERNELS), key=lambda one: one.begin):
+            end, hidden = one.begin + one.seconds, 0.0
+            while at < len(kernels) and kernels[at][1] <= one.begin:
+                at += 1
+            for begin, stop in kernels[at:]:
+                if begin >= end:
+                    break
+                hidden += min(end, stop) - max(one.begin, begin)
+            found[one.kind] += one.seconds - hidden
+        return dict(found)
+
+    @property
+    def compute(self) -> float:
+        """Seconds during which a kernel runs."""
+        return sum(
+            end - begin
+            for begin, end in _merged(
+                (one.begin, one.begin + one.seconds) for one in self.placed if one.kind in KERNELS
+            )
+        )
+
+
+def replay(operations: Sequence[Operation], rates: Rates, host: float, launch: float = 0.0) -> Replayed:
+    """The operations in time. ``host`` are the bytes per second between host and device.
+
+    The host issues one operation after another, ``launch`` seconds each, and none begins before that. Raises Refused
+    for a message to a single rank: the other rank's trace decides when it arrives.
+    """
+    ready: dict[int, float] = {}
+    events: dict[int, float] = {}
+    placed: list[Placed] = []
+    now, phase = 0.0, 0
+    for kind, name, stream, numbers in operations:
+        if kind == "phase":
+            phase = name
+        elif kind == "record":
+            events[numbers[0]] = ready.get(stream, 0.0)
+        elif kind == "wait":
+            ready[stream] = max(ready.get(stream, 0.0), events[numbers[0]])
+        elif kind == "sync":
+            now = max(now, ready.get(stream, 0.0))
+        else:
+            now += launch
+            begin, seconds = max(now, ready.get(stream, 0.0)), cost(kind, numbers, rates, host)
+            ready[stream] = begin + seconds
+            if kind not in KERNELS:
+                events[numbers[3]] = begin + seconds
+            placed.append(Placed(kind, name, phase, stream, begin, seconds))
+    return Replayed(placed)
+
+
+def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
+    """Seconds of one operation; its numbers are those of wire/trace.py."""
+    if kind == "matmul":
+        batch, m, n, k, element = numbers
+        if batch == 1:
+            return costs.matmul(m, n, k, rates.matmul, rates.memory, rates.multiprocessors, element)
+        size = element * batch * (m * k + k * n + m * n)
+        return max(batch * costs.layer_flops(m, n, k) / rates.matmul, size / rates.memory)
+    if kind in FUSED:
+        queries, keys, width, causal, backward = numbers
+        rate = rates.attention3 if kind == "cudnn" else rates.attention
+        once = costs.flash_attention(queries, keys, width, bool(causal), rate)
+        return once * (costs.BACKWARD_FLASH if backward else 1.0)
+    if kind in ("kernel", "copy"):
+        return numbers[0] / (rates.memory if kind == "kernel" else host)
+    kind = PASSED.get(kind, kind)
+    if kind not in PASSES:
+        raise Refused(f"A trace of one rank does not say when its {kind} ends.")
+    size, ranks, stride, _ = numbers
+    return collective(kind, size, Group(ranks, stride), rates.links)
+
+
+def _merged(spans: Iterator[tuple[float, float]]) -> list[tuple[float, float]]:
+    """The spans without overlaps, in order."""
+    found: list[tuple[float, float]] = []
+    for begin, end in sorted(spans):
+        if found and begin <= found[-1][1]:
+            found[-1] = found[-1][0], max(end, found[-1][1])
+        else:
+            found.append((begin, end))
+    return found
