@@ -85,6 +85,7 @@ def test_every_series_has_evidence_of_its_parameters(observed):
     assert evidence["series.Traced.track_memory"][f"{CELL!r}, 'activations'"]["suspects"]
 
 
+@pytest.mark.slow
 def test_evidence_names_the_operator_and_module_of_an_injected_change(catalog, tmp_path):
     """One operator more in one module: the bytes that it keeps are explained by its name and place."""
     cell = parse_cell("gpt2_tiny-single-cpu_x1", catalog)

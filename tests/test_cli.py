@@ -140,6 +140,7 @@ def test_a_closed_pipe_is_quiet() -> None:
     assert done.stderr == "" and done.stdout.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_interrupt_and_resume(tmp_path: Path) -> None:
     """Ctrl-C ends the ranks and exits with 130; the same command then continues after the finished part."""
     out, temporary = tmp_path / "out", tmp_path / "tmp"

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.predict.overhead import CONTEXT
+from perfsuite.trace.__main__ import MANY
 
 pytestmark = pytest.mark.emulated
 
@@ -113,6 +114,23 @@ def test_fresh_memory_is_zero():
     )
 
     assert found == [True, True, False]
+
+
+def test_many_cells_are_predicted_in_cudas_build():
+    """From so many on, the first is traced in the process whose forks trace the others; it has no autograd threads."""
+    outcomes = answer(
+        code="""
+            from perfsuite.catalog.registry import Catalog
+            from perfsuite.cell import parse_cell
+            from perfsuite.predict.memory import predict
+            from perfsuite.trace.__main__ import MANY
+            catalog = Catalog()
+            cells = [parse_cell(f"gpt2_tiny-single-h100_x1-b{one}", catalog) for one in range(1, MANY + 1)]
+            print(json.dumps([one.outcome for one in predict(cells, catalog, fresh=True)]))
+        """
+    )
+
+    assert outcomes == ["fits"] * MANY
 
 
 @pytest.mark.parametrize(("options", "reused"), [((), True), (("--late-events=3",), False)])

@@ -117,7 +117,7 @@ def test_offload_is_shown_apart(capsys):
         (["memory", "gpt2_tinny"], "Did you mean 'gpt2_tiny'?"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "-b", "4"], "a whole cell's id"),
         (["memory", "gpt2_tiny-single-rtx3090_x1", "--strategy", "ddp"], "a whole cell's id"),
-        ([*TINY, "--sweep", "batch", "--explain"], "--explain is for one cell"),
+        ([*TINY, "--sweep", "batch", "--explain"], "--explain and --snapshot are for one cell"),
         ([*TINY, "--html", "step.png"], "--html names step.png: it must be a file *.html"),
         ([*TINY, "--html", "no/where.html"], "in an existing folder"),
         ([*TINY, "-b", "1000000000"], "A forward of 64,000,000,000 tokens exceeds every device"),

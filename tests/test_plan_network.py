@@ -73,7 +73,7 @@ def test_the_command_says_what_the_network_reaches(tmp_path, capsys) -> None:
     """The rate and the latency stand above the plan."""
     report = tmp_path / "night.jsonl"
     verdict = Verdict(cell=CELL, status="ok", headline="")
-    codec.append_line(report, Result(measurement=measured(), baseline=None, verdict=verdict), first=True)
+    codec.write_lines(report, [Result(measurement=measured(), baseline=None, verdict=verdict)], 0)
     code = cli.main(
         ["plan", "llama_1b", "--hardware", "h100_x8n2", "--tokens", "1e9", "--network", str(report), "--top", "1"]
     )

@@ -311,6 +311,7 @@ def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch, name
     monkeypatch.setattr(tracing, "PERFSUITE", tmp_path / "package")
     for text in ("x = 1", "x = 1", "x = 2"):
         file.write_text(text)
+        tracing._code.cache_clear()  # as in a new process
         predict([parse_cell(CELL, catalog)], catalog)
 
     assert len(traced) == 2

@@ -87,7 +87,7 @@ def collected(pytester, *options):
 def test_a_run_of_sixty_cells_fits_100_columns(repository, monkeypatch, columns):
     """Every line of it: of the cells as they come, of the table, and none of pytest-benchmark's table."""
     monkeypatch.setenv("COLUMNS", columns)
-    printed = perf(repository(CELLS, ", benchmark"), "--tb=no", "-r", "").stdout.str()
+    printed = perf(repository(CELLS, ", benchmark"), "--tb=no", "-r", "", "--disable-warnings").stdout.str()
     lines = printed[printed.index("collected") :].splitlines()
     ours = [line for line in lines if not line.startswith("=") and "%]" not in line]  # pytest's own
 

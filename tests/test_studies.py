@@ -394,6 +394,7 @@ STUDIES = (
 """
 
 
+@pytest.mark.slow
 def test_a_real_study(tmp_path):
     """A study of the user's own, in one file, trains, answers, and leaves finite numbers."""
     (tmp_path / "studies").mkdir()

@@ -177,6 +177,7 @@ def test_states_of_what_is_measured(mine, tmp_path):
     assert not any("absent" in cell for cell in runner.asked)
 
 
+@pytest.mark.slow
 def test_proofs_are_kept(mine, tmp_path):
     """A second run measures failures only; a fresh one what it is asked for; each cell trains once."""
     path = tmp_path / "support.json"
@@ -226,6 +227,7 @@ def test_the_page_names_failures(mine, tmp_path):
     assert "✗" in page and "failed: failed it is" in page and "1." in page
 
 
+@pytest.mark.slow
 def test_a_real_pair_is_proven(tmp_path, capsys):
     """The command trains a cell, keeps its proof, and a second call trains nothing."""
     arguments = ["support", "run", "--file", str(tmp_path / "s.json"), "--engine", "single", "--technique", "clip"]

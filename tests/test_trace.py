@@ -187,9 +187,23 @@ def watch(session, model):
     return model
 
 
+def multiply(session, model):
+    import torch
+
+    def numbers(module, inputs, output):
+        device = output.logits.device
+        made = torch.tensor(2.0), torch.tensor([2.0], device=device), torch.as_tensor([2.0], device=device)
+        for number in (*made, torch.Tensor([2.0]), torch.tensor(2.0) * 2):
+            assert (output.logits * number.to(device)).device == device
+
+    model.register_forward_hook(numbers)
+    return model
+
+
 TECHNIQUES = (
     Technique(name="careless", slot="care", order=90, meaning="Asks nothing.", default=True),
     Technique(name="careful", slot="care", order=90, meaning="Asks whether all is finite.", applies=watch),
+    Technique(name="literal", slot="care", order=90, meaning="Multiplies by literals.", applies=multiply),
 )
 """
 
@@ -225,6 +239,10 @@ MOVING = {
     "accelerate": "gpt2_tiny-single+accelerate-h100_x1",
 }
 ASKING = {"all is finite": "gpt2_tiny-single+fp16+careful-t4_x1"}
+LITERALS = {
+    "made": "gpt2_tiny-single+bf16+literal-h100_x1",
+    "one label": "bloom_tiny_cls-zero2+fp16-t4_x2-b1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -234,7 +252,7 @@ def elsewhere(tmp_path_factory):
     (careful / "techniques").mkdir()
     (careful / "techniques" / "care.py").write_text(CAREFUL)
     catalog = Catalog((PUBLISHED, careful))
-    groups = (EAGER, FUSED, OFFLOADS, SOFTMAX, ASKING, STEPS, MOVING)
+    groups = (EAGER, FUSED, OFFLOADS, SOFTMAX, ASKING, LITERALS, STEPS, MOVING)
     cells = {one: parse_cell(one, catalog) for group in groups for one in group.values()}
     return dict(zip(cells, predict(list(cells.values()), catalog, processes=2), strict=True))
 
@@ -289,6 +307,12 @@ def test_the_softmax_of_torch_110_keeps_its_input(elsewhere, catalog):
 def test_whoever_asks_hears_that_all_is_finite(elsewhere):
     """As in a run: a model that clamps where something is infinite does not, and one that asserts it goes on."""
     assert elsewhere[ASKING["all is finite"]].outcome == "fits"
+
+
+@pytest.mark.parametrize("name", LITERALS)
+def test_single_numbers_are_where_they_are_moved(elsewhere, name):
+    """A literal, and the label of a classifier's only sample, meet the device's tensors on the device."""
+    assert elsewhere[LITERALS[name]].outcome == "fits"
 
 
 def test_zero3_has_streams_for_what_it_sends(jobs):

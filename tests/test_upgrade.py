@@ -38,6 +38,7 @@ FAULTS = [
 ]
 
 
+@slow
 @pytest.mark.parametrize(("kind", "tolerance", "metric", "verdict"), FAULTS)
 def test_stored_baseline_with_trial(user: upgrades.User, kind: str, tolerance: str, metric: str, verdict: str) -> None:
     """The baseline of the old releases makes a cell red, or alarms, and the trial names the release."""

@@ -136,7 +136,11 @@ class Cluster:
         if any(agent.lost for agent in self.agents) or not self.fits(hardware):
             self._drop()
             self.start(hardware)
-        self._accept(self.expected(hardware))
+        try:
+            self._accept(self.expected(hardware))
+        except UsageError:
+            self._drop()
+            raise
         if hardware.name in self._machines:
             return
         machines, question = [], {"describe": one_node(hardware), "catalogs": [str(one) for one in catalog.folders]}

@@ -15,7 +15,7 @@ from typing import Any
 from unittest import mock
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from perfsuite.rank.session import Session
 
@@ -28,19 +28,28 @@ def on_host(tensor: torch.Tensor) -> bool:
 
 
 def literals_reach_the_device(recorder: Any) -> AbstractContextManager[Any]:
-    """``torch.tensor`` makes a real tensor and passes it to the fake mode, which finds it on "cpu". The mode remembers
-    the value of a single number, and computes with it where it is, so it must be forgotten on the way to the device.
+    """``torch.tensor`` and ``torch.as_tensor`` make a real tensor and pass it to the fake mode, which finds it on
+    "cpu".
     """
-    plain: Any = torch.tensor
 
-    def tensor(*arguments: Any, device: Any = None, **options: Any) -> torch.Tensor:
-        made: torch.Tensor = plain(*arguments, device=device, **options)
-        wanted = torch.device(device) if device is not None else torch.get_default_device()
-        if wanted == DEVICE and isinstance(made, FakeTensor):
-            made.constant = None
-        return made.to(wanted)
+    def reaching(plain: Any) -> Any:
+        def make(data: Any, *arguments: Any, device: Any = None, **options: Any) -> torch.Tensor:
+            made: torch.Tensor = plain(data, *arguments, device=device, **options)
+            if plain is as_tensor and isinstance(data, torch.Tensor):
+                return made
+            return made.to(torch.device(device) if device is not None else torch.get_default_device())
 
-    return mock.patch.object(torch, "tensor", tensor)
+        return make
+
+    as_tensor = torch.as_tensor
+    return mock.patch.multiple(torch, tensor=reaching(torch.tensor), as_tensor=reaching(as_tensor))
+
+
+def literals_have_no_values(recorder: Any) -> AbstractContextManager[Any]:
+    """The fake mode remembers the value of a single number, such as the label of one sample, and computes with it. A
+    real tensor is on "cpu" wherever it is moved, so none is remembered (trace/values.py has what decides).
+    """
+    return mock.patch.object(FakeTensorMode, "may_turn_const", lambda *_: False)
 
 
 @contextlib.contextmanager
@@ -107,4 +116,4 @@ def accelerator_is_apart(recorder: Any) -> Iterator[None]:
         yield
 
 
-PATCHES = (told_apart, literals_reach_the_device, hosts_step_one_by_one)
+PATCHES = (told_apart, literals_reach_the_device, literals_have_no_values, hosts_step_one_by_one)

@@ -30,6 +30,13 @@ def transformers_sees_tensors(recorder: Any) -> AbstractContextManager[Any]:
     return mock.patch.object(import_utils, "is_fake_tensor", lambda *_: False, create=True)
 
 
+def cuda_has_no_device(recorder: Any) -> AbstractContextManager[Any]:
+    """In a CUDA build without visible GPUs a fake mode pretends that there is one. Autograd then starts a thread for
+    it, after which no fork can compute gradients (__main__.learn).
+    """
+    return mock.patch.object(torch._C, "_ensureCUDADeviceGuardSet", lambda: None, create=True)
+
+
 @contextlib.contextmanager
 def operators_have_rules(recorder: Any) -> Iterator[None]:
     """Operators that a recorder treats otherwise than fake tensors do."""
@@ -43,6 +50,7 @@ def operators_have_rules(recorder: Any) -> Iterator[None]:
 
 EVERYWHERE: tuple[Patch, ...] = (
     operators_have_rules,
+    cuda_has_no_device,
     transformers_sees_tensors,
     autograd.modules_keep_parameters,
     autograd.storages_resize,
