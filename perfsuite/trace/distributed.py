@@ -73,15 +73,16 @@ def buckets_are_cut(recorder: Any) -> AbstractContextManager[Any]:
     """DistributedDataParallel begins with one bucket and cuts it in the order of the first backward. That is the
     reverse of the order in which modules are defined, and buckets have DDP's default sizes.
     """
-    plain: Any = torch.distributed._compute_bucket_assignment_by_size
+    module: Any = torch.distributed
+    plain = module._compute_bucket_assignment_by_size
 
     def cut(parameters: Any, limits: Any, sparse: Any, *_: Any) -> Any:
-        sizes = [torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, BUCKET_BYTES]
+        sizes = [module._DEFAULT_FIRST_BUCKET_BYTES, BUCKET_BYTES]
         numbers = list(range(len(parameters)))[::-1]
         buckets, limits = plain(parameters[::-1], sizes, sparse[::-1], numbers)
         return buckets[::-1], limits[::-1]  # DDP reverses them
 
-    return mock.patch.object(torch.distributed, "_compute_bucket_assignment_by_size", cut)
+    return mock.patch.object(module, "_compute_bucket_assignment_by_size", cut)
 
 
 class _Unchanging:

@@ -131,7 +131,7 @@ class Timeline(Meter):
         elif packet in MATMULS:
             one, other = args[MATMULS[packet]], args[MATMULS[packet] + 1]
             batch = one.shape[0] if one.dim() == 3 else 1
-            m, k, n = *one.shape[-2:], other.shape[-1]
+            m, k, n = one.shape[-2], one.shape[-1], other.shape[-1]
             self._add("matmul", str(func), stream, [batch, m, n, k, one.element_size()])
         elif packet in ATTENTION:
             kind, first, causal, backward = ATTENTION[packet]
@@ -203,9 +203,10 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 def _group(args: Any, kwargs: Any) -> Any:
     """The process group of a collective: boxed for c10d, a name in a functional collective."""
+    module: Any = dist.distributed_c10d
     for one in tree_leaves((args, kwargs))[::-1]:
         if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type()):
             return dist.ProcessGroup.unbox(one)
         if isinstance(one, str) and one not in ("sum", "avg", "max", "min"):
-            return dist.distributed_c10d._resolve_process_group(one)
+            return module._resolve_process_group(one)
     return dist.group.WORLD
