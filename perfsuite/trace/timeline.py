@@ -55,6 +55,7 @@ class Timeline(Meter):
         self._last = 0  # event at the end of the last message
         self._works: dict[int, tuple[Any, int]] = {}  # by identity, which the work itself keeps from being used again
         self._streams: dict[str, int] = {}
+        self._kinds: set[Any] = set()  # of works whose waits are seen
 
     @contextlib.contextmanager
     def step(self, kind: str) -> Iterator[None]:
@@ -64,12 +65,10 @@ class Timeline(Meter):
         self.recorder.timeline = self
         self.recorder.watchers.append(self._see)
         self.session.listeners.append(self._phase)
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as self._patches:
             for name in SENDING:
                 if hasattr(dist.ProcessGroup, name):
-                    stack.enter_context(mock.patch.object(dist.ProcessGroup, name, self._sending(name)))
-            for work in (dist.Work, torch._C._distributed_c10d.FakeWork):
-                stack.enter_context(mock.patch.object(work, "wait", self._waiting(work.wait)))
+                    self._patches.enter_context(mock.patch.object(dist.ProcessGroup, name, self._sending(name)))
             yield
         self.session.listeners.remove(self._phase)
         self.recorder.watchers.remove(self._see)
@@ -101,6 +100,10 @@ class Timeline(Meter):
 
         def sending(*args: Any, **kwargs: Any) -> Any:
             work = send(*args, **kwargs)
+            kind = type(work)
+            if work is not None and kind not in self._kinds:
+                self._kinds.add(kind)
+                self._patches.enter_context(mock.patch.object(kind, "wait", self._waiting(kind.wait)))
             self._works[id(work)] = work, self._last
             return work
 
@@ -203,10 +206,9 @@ def _bytes(tensor: torch.Tensor) -> int:
 
 def _group(args: Any, kwargs: Any) -> Any:
     """The process group of a collective: boxed for c10d, a name in a functional collective."""
-    module: Any = dist.distributed_c10d
     for one in tree_leaves((args, kwargs))[::-1]:
         if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type()):
             return dist.ProcessGroup.unbox(one)
         if isinstance(one, str) and one not in ("sum", "avg", "max", "min"):
-            return module._resolve_process_group(one)
+            return dist.distributed_c10d._resolve_process_group(one)  # type: ignore[attr-defined,arg-type]
     return dist.group.WORLD
