@@ -113,7 +113,8 @@ NOTES = """
 - Second gathers. DeepSpeed keeps up to half a billion gathered elements until backward. The closed form gathers all
   parameters again.
 - The ends of the step. The last bucket, and the first gather, have nothing beside them. The closed form hides them.
-- Small kernels. Masks, norms of the whole model and embeddings are in the trace alone.
+- Small kernels. Masks, the gradient of the embedding, and the copies that join gathered logits are in the trace alone.
+  They are most of the tensor-parallel cell's difference.
 
 ## What the comparison has corrected
 
