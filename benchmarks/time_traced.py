@@ -112,14 +112,15 @@ NOTES = """
 - Buckets and latency. ZeRO-3 sends one message per matrix, the closed form two per layer and pass.
 - Second gathers. DeepSpeed keeps up to half a billion gathered elements until backward. The closed form gathers all
   parameters again.
-- The ends of the step. The last bucket, and the first gather, have nothing beside them. The closed form hides them.
-- Small kernels. Masks, norms of the whole model and embeddings are in the trace alone.
+- The ends of the step. The last bucket, and the first gather, have nothing to hide them. The closed form hides them.
+- Small kernels. Masks, the gradient of the embedding, and the copies that join gathered logits are in the trace alone.
+  They are most of the tensor-parallel cell's difference.
 
 ## What the comparison has corrected
 
 The first comparison found these faults of the closed form of cells. The code was right each time:
 
-- ZeRO 1 and 2 reduce gradients with nothing beside them: DeepSpeed's `overlap_comm` is off below stage 3.
+- ZeRO 1 and 2 do not overlap the reduction of gradients: DeepSpeed's `overlap_comm` is off below stage 3.
 - torch's AdamW moves 80 bytes per parameter, since it is eight kernels. Megatron's moves 40.
 - On Hopper, torch selects cuDNN's attention if nothing is dropped.
 - Tensor parallelism in transformers has five all-reduces per layer of Llama in backward, in fp32 under autocast. It
@@ -128,7 +129,7 @@ The first comparison found these faults of the closed form of cells. The code wa
 
 ## What neither knows
 
-- Messages slow the kernels beside them. The closed form's fitted overlap has that; a replay does not.
+- Messages slow the kernels that run at the same time. The closed form's fitted overlap has that; a replay does not.
 - Kernels on two streams share the memory. The replay lets each have all of it.
 - A softmax over a large vocabulary reads its input more than once.
 - Attention with a mask of padding is priced as its shape says, full or causal.

@@ -105,7 +105,7 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
     table.add_row("waiting for the host", "", show_seconds(found.total - device.total))
     print_table(table)
     print()
-    print("Messages slow kernels beside them, by an unknown share. No measured step has judged this prediction.")
+    print("Messages also slow kernels that run at the same time: this is left out. No measurement has judged it.")
     if arguments.trace:
         write_spans(arguments.trace, f"{cell.id}, predicted", trace, found)
         print(f"{arguments.trace} is written: open it in https://ui.perfetto.dev.")

@@ -14,7 +14,8 @@ from torch._subclasses.fake_tensor import unset_fake_temporarily
 
 from perfsuite.rank.session import Session
 
-BUCKET_BYTES = 25 * 2**20  # bucket_cap_mb of DistributedDataParallel
+FIRST_BUCKET_BYTES = 2**20  # of DistributedDataParallel, and then bucket_cap_mb
+BUCKET_BYTES = 25 * 2**20
 
 
 def join(session: Session) -> None:
@@ -54,9 +55,11 @@ def buckets_reduce_alone(recorder: Any) -> AbstractContextManager[Any]:
     kept = ddp.DistributedDataParallel.__init__
 
     def reduce(group, bucket):  # type: ignore[no-untyped-def]  # torch checks the annotations
-        work = torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
         if recorder.timeline:  # the Reducer waits for all buckets when backward ends
+            work = torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
             torch.autograd.Variable._execution_engine.queue_callback(work.wait)
+        else:
+            torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
         done: Any = torch.futures.Future()
         done.set_result(bucket.buffer())
         return done
@@ -73,10 +76,10 @@ def buckets_are_cut(recorder: Any) -> AbstractContextManager[Any]:
     """DistributedDataParallel begins with one bucket and cuts it in the order of the first backward. That is the
     reverse of the order in which modules are defined, and buckets have DDP's default sizes.
     """
-    plain: Any = torch.distributed._compute_bucket_assignment_by_size
+    plain: Any = torch.distributed._compute_bucket_assignment_by_size  # type: ignore[attr-defined]
 
     def cut(parameters: Any, limits: Any, sparse: Any, *_: Any) -> Any:
-        sizes = [torch.distributed._DEFAULT_FIRST_BUCKET_BYTES, BUCKET_BYTES]
+        sizes = [FIRST_BUCKET_BYTES, BUCKET_BYTES]
         numbers = list(range(len(parameters)))[::-1]
         buckets, limits = plain(parameters[::-1], sizes, sparse[::-1], numbers)
         return buckets[::-1], limits[::-1]  # DDP reverses them

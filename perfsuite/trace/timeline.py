@@ -55,6 +55,7 @@ class Timeline(Meter):
         self._last = 0  # event at the end of the last message
         self._works: dict[int, tuple[Any, int]] = {}  # by identity, which the work itself keeps from being used again
         self._streams: dict[str, int] = {}
+        self._kinds: set[Any] = set()  # of works whose waits are seen
 
     @contextlib.contextmanager
     def step(self, kind: str) -> Iterator[None]:
@@ -64,12 +65,10 @@ class Timeline(Meter):
         self.recorder.timeline = self
         self.recorder.watchers.append(self._see)
         self.session.listeners.append(self._phase)
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as self._patches:
             for name in SENDING:
                 if hasattr(dist.ProcessGroup, name):
-                    stack.enter_context(mock.patch.object(dist.ProcessGroup, name, self._sending(name)))
-            for work in (dist.Work, torch._C._distributed_c10d.FakeWork):
-                stack.enter_context(mock.patch.object(work, "wait", self._waiting(work.wait)))
+                    self._patches.enter_context(mock.patch.object(dist.ProcessGroup, name, self._sending(name)))
             yield
         self.session.listeners.remove(self._phase)
         self.recorder.watchers.remove(self._see)
@@ -101,6 +100,10 @@ class Timeline(Meter):
 
         def sending(*args: Any, **kwargs: Any) -> Any:
             work = send(*args, **kwargs)
+            kind = type(work)
+            if work is not None and kind not in self._kinds:
+                self._kinds.add(kind)
+                self._patches.enter_context(mock.patch.object(kind, "wait", self._waiting(kind.wait)))
             self._works[id(work)] = work, self._last
             return work
 
@@ -131,7 +134,7 @@ class Timeline(Meter):
         elif packet in MATMULS:
             one, other = args[MATMULS[packet]], args[MATMULS[packet] + 1]
             batch = one.shape[0] if one.dim() == 3 else 1
-            m, k, n = *one.shape[-2:], other.shape[-1]
+            m, k, n = one.shape[-2], one.shape[-1], other.shape[-1]
             self._add("matmul", str(func), stream, [batch, m, n, k, one.element_size()])
         elif packet in ATTENTION:
             kind, first, causal, backward = ATTENTION[packet]
@@ -207,5 +210,5 @@ def _group(args: Any, kwargs: Any) -> Any:
         if isinstance(one, torch.ScriptObject) and "ProcessGroup" in str(one._type()):
             return dist.ProcessGroup.unbox(one)
         if isinstance(one, str) and one not in ("sum", "avg", "max", "min"):
-            return dist.distributed_c10d._resolve_process_group(one)
+            return dist.distributed_c10d._resolve_process_group(one)  # type: ignore[attr-defined,arg-type]
     return dist.group.WORLD

@@ -4,7 +4,7 @@ Work of a stream runs in order, and after the events that the stream waits for. 
 overlap; no constant says it. A message runs on the stream of its process group, as NCCL's does.
 """
 
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -44,7 +44,7 @@ class Replayed:
 
     def busy(self) -> dict[str, float]:
         """Seconds by kind, whatever runs beside them."""
-        found: Counter[str] = Counter()
+        found: defaultdict[str, float] = defaultdict(float)
         for one in self.placed:
             found[one.kind] += one.seconds
         return dict(found)
@@ -52,7 +52,7 @@ class Replayed:
     def exposed(self) -> dict[str, float]:
         """Seconds of messages, by kind, during which no kernel runs."""
         kernels = _merged((one.begin, one.begin + one.seconds) for one in self.placed if one.kind in KERNELS)
-        found: Counter[str] = Counter()
+        found: defaultdict[str, float] = defaultdict(float)
         at = 0
         for one in sorted((one for one in self.placed if one.kind not in KERNELS), key=lambda one: one.begin):
             end, hidden = one.begin + one.seconds, 0.0
