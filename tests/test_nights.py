@@ -213,6 +213,32 @@ def test_a_bad_report_leaves_the_months_alone(tmp_path, capsys):
     assert not (tmp_path / "kept").exists()
 
 
+def test_a_killed_run_s_report_is_added_without_its_last_line(tmp_path):
+    """What had finished counts, as in `perfsuite summary`."""
+    report(tmp_path / "a.jsonl", date="2026-11-20T02:00:00+00:00")
+    with (tmp_path / "a.jsonl").open("a") as file:
+        file.write('{"format": 4, "measure')
+
+    assert len(read_report(tmp_path / "a.jsonl")) == 1
+
+
+@pytest.mark.parametrize("sql", ["", "-- nothing", " ;"])
+def test_an_empty_query_is_one_sentence(folder, capsys, sql):
+    """DuckDB has no answer to it."""
+    pytest.importorskip("duckdb")
+
+    assert main(["results", "query", sql, "--from", str(folder)]) == 2
+    assert "The query is empty" in capsys.readouterr().err
+
+
+def test_a_folder_of_baselines_that_is_not_there_is_refused(folder, tmp_path, capsys):
+    """Or the page would say that every cell has a result."""
+    command = ["site", str(folder), "--output", str(tmp_path / "site"), "--baselines", str(tmp_path / "gone")]
+
+    assert main(command) == 2
+    assert "gone, which is not a folder" in capsys.readouterr().err
+
+
 def test_a_query_sees_metrics_and_defaults(folder, capsys):
     """Metrics are columns; a field that a line leaves out has its default."""
     pytest.importorskip("duckdb")

@@ -61,4 +61,6 @@ def _ladder(text: str) -> tuple[str, str]:
 def _with_baselines(arguments: argparse.Namespace) -> list[str]:
     """The cells that have a baseline; none if there is no folder of baselines."""
     store = store_of(arguments)
+    if arguments.baselines and not store.root.is_dir():
+        raise UsageError(f"--baselines names {store.root}, which is not a folder.")
     return store.cells() if store.root.is_dir() else []

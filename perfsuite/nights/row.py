@@ -143,8 +143,13 @@ def read_raw(path: Path) -> list[RawRow]:
 
 
 def read_report(path: Path) -> list[Row]:
-    """A row for each line of a report of ``pytest --perf-report``. Raises FileError as `read_month` does."""
-    results = list(_by_line(path, _read(path), _result))
+    """A row for each line of a report of ``pytest --perf-report``. Raises FileError as `read_month` does. A last line
+    that is cut off is left out: its run was killed.
+    """
+    text = _read(path)
+    if codec.is_cut(path):
+        text = text[: text.rfind(b"\n") + 1]
+    results = list(_by_line(path, text, _result))
     dates = [date for one in results if (date := _date(one))]
     if results and not dates:
         raise FileError(f"{path} has no date: no cell of it was launched. Measure again with this perfsuite.")

@@ -59,6 +59,8 @@ def _ask(sql: str, files: list[Path]) -> tuple[list[str], list[tuple[Any, ...]]]
         try:
             connection.execute(_view(files))
             answer = connection.execute(sql)
+            if answer is None:
+                raise UsageError('The query is empty: write e.g. "SELECT cell, date FROM results".')
             return [column[0] for column in answer.description or ()], answer.fetchall()
         except duckdb.Error as error:
             raise UsageError(f"DuckDB refuses the query: {str(error).strip()}") from error
