@@ -109,7 +109,8 @@ def test_a_side_that_waits_long_does_not_hang(impatient, cell, fault):
     assert [one.outcome for one in both] == ["fits", "fits"]
 
 
-@pytest.mark.parametrize("when", slow_unless("in".__eq__, ["in", "after"]))
+@pytest.mark.slow
+@pytest.mark.parametrize("when", ["in", "after"])
 def test_a_hang_between_turns_is_found_and_its_rank_blamed(impatient, when):
     """Though its sibling waited often before, or waits for a turn that the hang keeps from coming."""
     a, b = impatient(CELL, [f"faults:hangs_{when}_a_timed_step"], ["faults:late"])

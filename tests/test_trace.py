@@ -263,11 +263,13 @@ def activations(elsewhere):
     return {key: elsewhere[cell].parts["activations"] for key, cell in EAGER.items()}
 
 
+@pytest.mark.slow
 def test_cuda_keeps_smaller_dropout_masks(activations):
     """CUDA's dropout keeps a byte per element, a CPU's an element: the dressed trace of T5 keeps less."""
     assert activations["t5_tiny", "h100"] < activations["t5_tiny", "cpu"]
 
 
+@pytest.mark.slow
 def test_without_dropout_both_keep_the_same(activations):
     """BLOOM has no dropout and asks for its softmax in fp32 itself, so CUDA's autocast changes nothing it keeps."""
     assert activations["bloom_tiny", "h100"] == activations["bloom_tiny", "cpu"]
@@ -279,6 +281,7 @@ def kept(elsewhere):
     return {key: elsewhere[cell].parts["activations"] for key, cell in FUSED.items()}
 
 
+@pytest.mark.slow
 def test_bf16_before_ampere_keeps_the_scores(kept, catalog):
     """torch's efficient kernel has no bf16 there, and its math kernel keeps all scores: of each, the softmax and what
     dropout left of it in fp32, and a mask of bool, 9 bytes per pair of tokens; beside it inputs in fp32.
@@ -290,11 +293,13 @@ def test_bf16_before_ampere_keeps_the_scores(kept, catalog):
     assert 9 * pairs <= kept["bf16", "t4"] - kept["fp16", "t4"] <= 12 * pairs
 
 
+@pytest.mark.slow
 def test_fp16_takes_the_efficient_kernel_everywhere(kept):
     """With padding, and so a mask, the older device keeps what the newer one does."""
     assert kept["fp16", "t4"] == kept["fp16", "rtx3090"] == kept["bf16", "rtx3090"]
 
 
+@pytest.mark.slow
 def test_the_softmax_of_torch_110_keeps_its_input(elsewhere, catalog):
     """It is what bert-large's published figures are predicted with: 4 bytes more per pair of tokens."""
     work, config = (model := catalog.get("model", "gpt2_tiny")).workload, model.config
@@ -304,11 +309,13 @@ def test_the_softmax_of_torch_110_keeps_its_input(elsewhere, catalog):
     assert [then - today for today, then in (kept[:2], kept[2:])] == [4 * pairs] * 2
 
 
+@pytest.mark.slow
 def test_whoever_asks_hears_that_all_is_finite(elsewhere):
     """As in a run: a model that clamps where something is infinite does not, and one that asserts it goes on."""
     assert elsewhere[ASKING["all is finite"]].outcome == "fits"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LITERALS)
 def test_single_numbers_are_where_they_are_moved(elsewhere, name):
     """A literal, and the label of a classifier's only sample, meet the device's tensors on the device."""
@@ -333,6 +340,7 @@ def offloaded(elsewhere):
     return {key: elsewhere[cell] for key, cell in OFFLOADS.items()}
 
 
+@pytest.mark.slow
 def test_an_offloaded_optimizer_is_on_the_host(offloaded, catalog):
     """Master parameters and state leave the device, the parameters stay; two ranks share 4 + 8 bytes per parameter."""
     one, parameters = offloaded["optimizer"], catalog.get("model", "gpt2_tiny").parameters
@@ -342,6 +350,7 @@ def test_an_offloaded_optimizer_is_on_the_host(offloaded, catalog):
     assert 12 * parameters / 2 <= one.host_bytes <= 32 * parameters / 2  # with gradients and what AdamW needs beside
 
 
+@pytest.mark.slow
 def test_fsdp_offloads_everything(offloaded, catalog):
     """Between phases no parameter, gradient or state is on the device; on the host are at least their 16 bytes."""
     one, parameters = offloaded["all"], catalog.get("model", "gpt2_tiny").parameters
@@ -350,6 +359,7 @@ def test_fsdp_offloads_everything(offloaded, catalog):
     assert one.host_bytes >= 16 * parameters / 2
 
 
+@pytest.mark.slow
 def test_offloaded_activations_wait_on_the_host(offloaded):
     """What layers keep for backward is on the host, where without offload there is nothing."""
     one, other = offloaded["activations"], offloaded["no activations"]
@@ -358,6 +368,7 @@ def test_offloaded_activations_wait_on_the_host(offloaded):
     assert one.host_bytes >= other.largest["activations"] / 2 > other.host_bytes == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("optimizer", "scalars"), [("adamw", 0), ("adamw_fused", 28)])
 def test_adamw_counts_its_steps_on_the_host_unless_fused(elsewhere, catalog, optimizer, scalars):
     """Two fp32 moments per parameter are on the device; the fused kernel needs a number per tensor there, too."""
@@ -366,6 +377,7 @@ def test_adamw_counts_its_steps_on_the_host_unless_fused(elsewhere, catalog, opt
     assert state == 8 * catalog.get("model", "gpt2_tiny").parameters + 4 * scalars
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MOVING)
 def test_a_library_that_moves_the_model_moves_it_to_the_device(elsewhere, name):
     """The whole model trains there, and only what is offloaded counts as the host's."""
