@@ -252,9 +252,8 @@ class SlurmNodes(Cluster):
             if state in ENDS or not state:
                 break
             time.sleep(0.5)
-        down = self.down()
-        if down:
-            return f"SLURM says that {down}."
+        if trouble := self.trouble():
+            return trouble
         what = ENDS.get(state, "")
         return f"SLURM's job {lost.job} {what}." if what else ""
 

@@ -146,10 +146,7 @@ def read_report(path: Path) -> list[Row]:
     """A row for each line of a report of ``pytest --perf-report``. Raises FileError as `read_month` does. A last line
     that is cut off is left out: its run was killed.
     """
-    text = _read(path)
-    if codec.is_cut(path):
-        text = text[: text.rfind(b"\n") + 1]
-    results = list(_by_line(path, text, _result))
+    results = list(_by_line(path, codec.whole_lines(codec.read_bytes(path)), _result))
     dates = [date for one in results if (date := _date(one))]
     if results and not dates:
         raise FileError(f"{path} has no date: no cell of it was launched. Measure again with this perfsuite.")
@@ -179,18 +176,11 @@ def write_months(rows: Iterable[Row], folder: Path) -> list[Path]:
 
 
 def _lines(path: Path, decoder: "msgspec.json.Decoder[T]") -> list[T]:
-    text = _read(path)
+    text = codec.read_bytes(path)
     try:
         return decoder.decode_lines(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return list(_by_line(path, text, decoder.decode))
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def _by_line(path: Path, text: bytes, decode: Callable[[bytes], T]) -> Iterator[T]:

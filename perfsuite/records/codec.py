@@ -61,11 +61,7 @@ def read_lines(path: Path, kind: type[T], known: int = FORMAT) -> list[T]:
 
 def _lines(path: Path, known: int) -> Iterator[tuple[str, bytes]]:
     """The position of each line, and the line."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate(read_bytes(path).splitlines(), 1):
         refuse_newer(line, f"{path}:{number}", known)
         yield f"{path}:{number}", line
 
@@ -103,22 +99,33 @@ def read_report(path: Path) -> tuple[list[Result], list[PredictedResult]]:
 def is_cut(path: Path) -> bool:
     """Whether the report's last line has no end, so its run was killed. False for a file that cannot be read."""
     try:
-        last = path.read_bytes().rpartition(b"\n")[2]
-        msgspec.json.decode(last or b"0", type=msgspec.Raw)
+        text = path.read_bytes()
     except OSError:
         return False
+    return whole_lines(text) != text
+
+
+def whole_lines(text: bytes) -> bytes:
+    """A report without a last line that is cut off: its run was killed while it wrote."""
+    last = text.rpartition(b"\n")[2]
+    try:
+        msgspec.json.decode(last or b"0", type=msgspec.Raw)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return True
-    return False
+        return text[: len(text) - len(last)]
+    return text
+
+
+def read_bytes(path: Path) -> bytes:
+    """The file's content. Raises FileError."""
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
 
 
 def read(path: Path, kind: type[T]) -> T:
     """Read one record. Raises FileError if the file is missing, torn or malformed."""
-    try:
-        text = path.read_bytes()
-    except OSError as error:
-        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
-    return decode(text, kind, str(path))
+    return decode(read_bytes(path), kind, str(path))
 
 
 def encode_line(record: Record) -> str:
