@@ -10,6 +10,7 @@ from pathlib import Path
 
 import package_index
 import pytest
+from browsing import browser, visit  # noqa: F401  fixtures
 from faults import named
 from forge_server import forge  # noqa: F401  a fixture
 from hypothesis import HealthCheck, settings

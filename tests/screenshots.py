@@ -3,11 +3,11 @@
 Every page at 1100 and at 390 pixels, light and dark: the prepared night of red_night.py, a prediction and a plan.
 """
 
-import shutil
 import sys
 import tempfile
 from pathlib import Path
 
+from browsing import CHROMIUM
 from playwright.sync_api import Browser, sync_playwright
 from red_night import red_night
 
@@ -16,7 +16,6 @@ from perfsuite.cli import main
 from perfsuite.page.run import write_run
 
 WIDE, PHONE = 1000, 390
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 CELL = '[id="cell-gpt2_tiny-zero3+bf16-cpu_x2"]'
 
 

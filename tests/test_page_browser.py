@@ -1,7 +1,5 @@
 """The report of a prepared night in a real browser: clicks, keys, themes, a phone, and what axe-core says of it."""
 
-import shutil
-
 import pytest
 from red_night import GROWTH, NOISY, red_night
 from test_markdown import predicted
@@ -11,20 +9,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.page.document import Command, Document, Entry, Section, Table, write
 from perfsuite.page.run import write_run
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 RED = "gpt2_tiny-zero3+bf16-cpu_x2"
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """One for all tests of this file."""
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -43,28 +28,6 @@ def small(tmp_path_factory):
     chosen = [next(one for one in night if one.verdict.status == status) for status in ("regressed", "undecided", "ok")]
     write_run(path, [*chosen, predicted(held=False)], Catalog().all("metric").values())
     return path
-
-
-@pytest.fixture
-def visit(browser):
-    """``visit(path, width, scheme)`` opens a page; an error of its script or a request fails the test."""
-    contexts, wrong = [], []
-
-    def visit(path, width=1280, scheme="light"):
-        context = browser.new_context(viewport={"width": width, "height": 800}, color_scheme=scheme)
-        contexts.append(context)
-        context.grant_permissions(["clipboard-read", "clipboard-write"])
-        page = context.new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith("file:") else None)
-        page.goto(path.as_uri())
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
-    assert wrong == []
 
 
 def test_the_culprit_is_on_the_first_screen(visit, report):

@@ -1,7 +1,5 @@
 """The dashboard in a real browser: owners, sorting, a cell's charts, a phone, and what axe-core says of it."""
 
-import shutil
-
 import pytest
 import simulated_nights as nights
 
@@ -11,20 +9,7 @@ from perfsuite.nights.dashboard import page_of
 from perfsuite.nights.row import write_months
 from perfsuite.nights.site import Site
 
-CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
 NASTY = "<img/src=x/onerror=alert(1)>"
-playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-
-
-@pytest.fixture(scope="module")
-def browser():
-    """One for all tests of this file."""
-    if CHROMIUM is None:
-        pytest.skip("chromium is not installed")
-    with playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield browser
-        browser.close()
 
 
 @pytest.fixture(scope="module")
@@ -38,28 +23,6 @@ def site(tmp_path_factory):
     files, owners = sorted((folder / "results").iterdir()), {"*": "@ana", "*zero1*": "@ben"}
     site = Site(files=files, output=folder / "site", metrics=Catalog().all("metric"), project=Project(owners=owners))
     return site.write().parent
-
-
-@pytest.fixture
-def visit(browser):
-    """``visit(path, width, scheme)`` opens a page; an error of its script or a request fails the test."""
-    contexts, wrong = [], []
-
-    def visit(path, width=1280, scheme="light"):
-        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: wrong.append(str(error)))
-        page.on("dialog", lambda dialog: wrong.append(dialog.message))
-        page.on("console", lambda message: wrong.append(message.text) if message.type == "error" else None)
-        page.on("request", lambda request: wrong.append(request.url) if not request.url.startswith("file:") else None)
-        page.goto(path.as_uri())
-        return page
-
-    yield visit
-    for context in contexts:
-        context.close()
-    assert wrong == []
 
 
 def test_the_cells_of_an_owner(visit, site):
