@@ -23,6 +23,9 @@ FP32 = (
     "group_norm", "nll_loss", "nll_loss_nd", "smooth_l1_loss", "huber_loss", "mse_loss",
     "binary_cross_entropy_with_logits", "kl_div", "l1_loss", "logsumexp", "dist", "cdist", "norm.Scalar",
 )  # fmt: skip
+BLOCK = 1024  # threads of the largest block
+CUB = 1279  # bytes of the least scratch of a CUB algorithm over some thousand elements
+FEW = 3072  # indices that an embedding's backward does not sort
 CHUNK = 2**16  # elements of a tensor that one block of a foreach kernel reads
 FP32_BY_DTYPE = ("softmax.int", "log_softmax.int", "sum", "sum.dim_IntList", "cumsum", "prod", "prod.dim_int")
 
@@ -124,11 +127,12 @@ def dropout_keeps_bits(recorder: Any) -> AbstractContextManager[Any]:
 
 @contextlib.contextmanager
 def kernels_allocate(recorder: Any) -> Iterator[None]:
-    """The order in which CUDA's dropout allocates (aten/src/ATen/native/cuda/Dropout.cu), and the partial sums of the
-    norm of a list of tensors (ForeachReduceOp.cu).
+    """The order in which CUDA's dropout allocates (aten/src/ATen/native/cuda/Dropout.cu), the partial sums of the norm
+    of a list of tensors (ForeachReduceOp.cu), and the sorted indices of an embedding's backward.
     """
     recorder.rules[torch.ops.aten.native_dropout.default] = _mask_first
     recorder.rules[torch.ops.aten._foreach_norm.Scalar] = _norms_of_chunks
+    recorder.rules[torch.ops.aten.embedding_dense_backward.default] = _sorted_indices
     yield
 
 
@@ -146,6 +150,41 @@ def _norms_of_chunks(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     out = func(*args, **kwargs)
     for one in out:
         recorder.note(one, str(func))
+    return out
+
+
+def _sorted_indices(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """More than 3,072 indices are sorted, then summed in pieces of ten (aten/src/ATen/native/cuda/Embedding.cu and
+    EmbeddingBackwardKernel.cu). CUB's own scratch was read on emulated GPUs; it grows by less than a byte per index.
+    """
+    gradient, indices, rows, _, by_frequency = args
+    count, width = indices.numel(), gradient.shape[-1]
+    if count <= FEW and not by_frequency:
+        return func(*args, **kwargs)
+
+    def held(*shape: int, dtype: torch.dtype = indices.dtype) -> torch.Tensor:
+        tensor: torch.Tensor = indices.new_empty(shape, dtype=dtype)
+        recorder.note(tensor, str(func))
+        return tensor
+
+    kept, unsorted = [held(count), held(count)], held(count)
+    digits = 2 * count * indices.element_size() if rows > 2**8 else 0  # beyond 8 bits it sorts from buffer to buffer
+    recorder.scratch(digits + CUB, str(func))
+    del unsorted
+    out = func(*args, **kwargs)
+    recorder.note(out, str(func))
+    kept += [held(count), held(dtype=torch.int64)]
+    unique = held(count)
+    recorder.scratch(CUB, str(func))
+    del unique
+    segments = min(count, rows)
+    pieces = count // 10 + segments
+    kept += [held(segments), held(segments), held(dtype=torch.int64), held(pieces)]
+    widened = torch.promote_types(gradient.dtype, torch.float32)
+    if pieces > 4 * max(segments, -(-segments * width // BLOCK)):  # to few rows, pieces are added at once
+        kept += [held(pieces)] + ([held(rows, width, dtype=widened)] if widened != gradient.dtype else [])
+    else:
+        kept += [held(pieces, width, dtype=widened)]
     return out
 
 
