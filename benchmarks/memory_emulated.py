@@ -121,10 +121,11 @@ def difference(line: Line, prediction: Prediction) -> str:
 def main() -> int:
     """Measure what is not measured yet, each kind of GPU in its own emulation, then write the page."""
     catalog, words = Catalog(), sys.argv[1:]
+    emulated = "PERFSUITE_EMULATED" in os.environ
     if words == ["--page"]:
-        return compare(catalog)
+        return compare(catalog) if emulated else emulate("h100", "--page")
     cells = [parse_cell(name, catalog) for name in words or CELLS + UNTRACED]
-    if "PERFSUITE_EMULATED" in os.environ:
+    if emulated:
         measure_all(cells, catalog)
         return 0
     kinds: dict[str, list[str]] = {}
@@ -167,7 +168,8 @@ def compare(catalog: Catalog) -> int:
     for name, prediction in zip(here, found, strict=True):
         line = lines[name]
         if line.failed or isinstance(prediction, Failure):
-            failed.append(f"- {name}: {line.failed or prediction.message}")  # type: ignore[union-attr]
+            reason = prediction.message + " " + prediction.tail[-500:] if isinstance(prediction, Failure) else ""
+            failed.append(f"- {name}: {line.failed or reason}")
             continue
         if prediction.outcome == "unsupported":
             untraced.append(f"| {name} | {line.peak_bytes:,} | {line.reserved_bytes:,} | {prediction.reason} |")

@@ -118,6 +118,7 @@ def test_a_cell_that_no_trace_can_tell_of_is_refused():
         traced(["gpt2_tiny-single+compile-cpu_x1"], "", "", "")
 
 
+@pytest.mark.slow
 def test_a_launch_gives_times_of_which_less_is_better(measure, tmp_path):
     """Seconds per TFLOP are the step's, by the arithmetic of a rank; TFLOP/s, where more is better, are evidence."""
     found = measured([CELL], str(tmp_path), "now", "series.Measured")[CELL]

@@ -1,6 +1,7 @@
 """Inference cells: what runs is the model without training, and what it costs is the forward's."""
 
 import pytest
+from sampling import slow_unless
 
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cell import parse_cell
@@ -11,7 +12,7 @@ WRITERS = TINY[:-1]
 TRAINING_ONLY = {"gradient_norm", "gradients_bytes", "optimizer_state_bytes", "master_parameters_bytes"}
 
 
-@pytest.mark.parametrize("model", TINY)
+@pytest.mark.parametrize("model", slow_unless({"gpt2_tiny", "bloom_tiny_cls"}.__contains__, TINY))
 def test_loss_is_that_of_training_before_its_first_update(measure, model):
     """forward's first loss is the first loss of single without dropout: the same weights, batch and arithmetic."""
     trained = measure(f"{model}-single+nodrop-cpu_x1").readings["loss"].samples

@@ -19,7 +19,7 @@ SAMPLES = {"accelerate": (), "hf_trainer": ("without_padding",)}  # faults that 
 
 
 @every_loop
-@pytest.mark.parametrize("engine", ["single", "ddp"])
+@pytest.mark.parametrize("engine", slow_unless("ddp".__eq__, ["single", "ddp"]))
 @pytest.mark.parametrize(
     "recipe", slow_unless("bf16+acc2+clip+nodrop".__eq__, ["nodrop", "bf16+acc2+clip+nodrop", "ckpt+acc2+nodrop"])
 )

@@ -57,7 +57,9 @@ def test_offload_accumulates(measure, engine):
 
 @pytest.mark.parametrize(
     "strategy",
-    slow_unless("zero3+offload".__eq__, ["zero1+offload_optimizer", "zero2+offload_optimizer", "zero3+offload"]),
+    slow_unless(
+        "zero2+offload_optimizer".__eq__, ["zero1+offload_optimizer", "zero2+offload_optimizer", "zero3+offload"]
+    ),
 )
 def test_offload_runs_in_bf16(measure, strategy):
     """bf16 with its master parameters on the host takes the steps of bf16 without offload."""

@@ -26,6 +26,8 @@ HALF = (torch.float16, torch.bfloat16)
 LARGEST_FLASH_HEAD = 256  # cuDNN's, too
 CUDNN_GENERATIONS = (9.0, 10.0)  # compute capabilities
 FLASH_MULTIPLE = 8  # flash pads a head to a multiple of it
+STAGED_HEAD = 128  # beyond it the efficient kernel does not keep a head's sums in registers
+VOLTA = 7.0
 MASK_MULTIPLE = {2: 8, 4: 4}  # elements by element size: the efficient kernel needs rows aligned to 16 bytes
 
 
@@ -119,6 +121,9 @@ def cuda_kernels(recorder: Any, newest: bool, capability: float | None) -> Abstr
             return plain(query, key, value, attn_mask, dropout_p, is_causal, scale=scale, enable_gqa=enable_gqa)
 
     recorder.rules[torch.ops.aten._scaled_dot_product_efficient_attention.default] = efficient_forward
+    if capability is not None:
+        rule = functools.partial(efficient_backward, capability)
+        recorder.rules[torch.ops.aten._scaled_dot_product_efficient_attention_backward.default] = rule
     backward = torch.ops.aten._scaled_dot_product_flash_attention_backward.default
     recorder.rules[backward] = flash_backward
     return mock.patch.object(torch.nn.functional, "scaled_dot_product_attention", attention)
@@ -148,11 +153,66 @@ def _bias(query: Any, key: Any, mask: Any) -> Any:
 
 
 def efficient_forward(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
-    """The efficient kernel keeps the seed and the offset of its dropout on the host, except in a graph
-    (transformers/cuda/attention.cu, _efficient_attention_forward).
+    """The efficient kernel keeps the seed and the offset of its dropout on the host, except in a graph. It sums large
+    heads in half precision in fp32 (transformers/cuda/attention.cu, _efficient_attention_forward).
     """
     out, *kept, seed, offset = func(*args, **kwargs)
+    for one in (out, *kept):
+        recorder.note(one, str(func))
+    if out.dtype in HALF and out.shape[-1] > STAGED_HEAD:
+        recorder.scratch(4 * out.numel(), str(func))
     return (out, *kept, torch.empty_like(seed, device="cpu"), torch.empty_like(offset, device="cpu"))
+
+
+def efficient_backward(capability: float, recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """The efficient kernel's backward has a number per query, and a workspace in which its blocks sum in fp32
+    (transformers/cuda/attention_backward.cu).
+    """
+    out = func(*args, **kwargs)
+    gradient, query, key, value = args[:4]
+    dropout_p = args[9]
+    for one in out:
+        if one is not None:
+            recorder.note(one, str(func))
+    numbers = 4 * query[..., 0].numel()
+    half = query.dtype in HALF
+    if not half or (capability == VOLTA and query.shape[-1] > STAGED_HEAD):  # the numbers are of other kernels
+        summed = [recorder.hold(query, 4 * gradient.numel(), str(func)) for _ in range(3 if half else 1)]
+        kept = recorder.hold(query, numbers, str(func))
+        recorder.scratch(numbers if query.shape[1] > 1 else 0, str(func))  # into the layout of the kernel
+        del summed
+    else:
+        kept = recorder.hold(query, numbers, str(func))
+    recorder.scratch(workspace(query, key, value, dropout_p, capability), str(func))
+    del kept
+    return out
+
+
+def workspace(query: Any, key: Any, value: Any, dropout_p: float, capability: float) -> int:
+    """Bytes in which the efficient kernel's backward sums, by shapes [batch, heads, tokens, head]
+    (mem_eff_attention/kernel_backward.h, Params::workspace_size).
+
+    The blocks of the first kernel that a device can hold (kernels/cutlassB.h) were read on emulated GPUs.
+    """
+    batch, heads, length, head = map(int, query.shape)
+    half = query.dtype in HALF
+    little = capability < 8 or capability in (8.6, 8.9) or capability >= 12  # less than 160 KiB of shared memory
+    rows, columns, staged = 64, 64, False  # ``staged``: the gradients of keys and values are summed there, too
+    if head > STAGED_HEAD and half:
+        rows, staged = 128, True
+    elif head > 64 and not half:
+        rows = 64 if little else 128
+    elif head > 64:
+        narrow = capability in (8.6, 8.9) and head <= 96 and not dropout_p
+        rows, columns = (128, 64) if capability < 8 or narrow else (64, 64) if little else (128, 128)
+        staged = rows == 64
+    sums = -(-length // rows) * -(-head // columns) * (4 * rows * columns + 16)
+    if staged:
+        keys = -(-int(key.shape[-2]) // 64)
+        splits = 1 if batch * heads >= 256 and keys <= 2 else max(1, min(keys, 200 // (batch * heads)))
+        wide = -(-head // rows) * rows + -(-int(value.shape[-1]) // rows) * rows
+        sums += 4 * splits * 64 * wide
+    return batch * heads * sums
 
 
 def flash_backward(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:

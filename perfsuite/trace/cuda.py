@@ -162,10 +162,8 @@ def _sorted_indices(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     if count <= FEW and not by_frequency:
         return func(*args, **kwargs)
 
-    def held(*shape: int, dtype: torch.dtype = indices.dtype) -> torch.Tensor:
-        tensor: torch.Tensor = indices.new_empty(shape, dtype=dtype)
-        recorder.note(tensor, str(func))
-        return tensor
+    def held(elements: int, size: int = indices.element_size()) -> Any:
+        return recorder.hold(indices, elements * size, str(func))
 
     kept, unsorted = [held(count), held(count)], held(count)
     digits = 2 * count * indices.element_size() if rows > 2**8 else 0  # beyond 8 bits it sorts from buffer to buffer
@@ -173,18 +171,18 @@ def _sorted_indices(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     del unsorted
     out = func(*args, **kwargs)
     recorder.note(out, str(func))
-    kept += [held(count), held(dtype=torch.int64)]
+    kept += [held(count), held(1, 8)]
     unique = held(count)
     recorder.scratch(CUB, str(func))
     del unique
     segments = min(count, rows)
     pieces = count // 10 + segments
-    kept += [held(segments), held(segments), held(dtype=torch.int64), held(pieces)]
+    kept += [held(segments), held(segments), held(1, 8), held(pieces)]
     widened = torch.promote_types(gradient.dtype, torch.float32)
     if pieces > 4 * max(segments, -(-segments * width // BLOCK)):  # to few rows, pieces are added at once
-        kept += [held(pieces)] + ([held(rows, width, dtype=widened)] if widened != gradient.dtype else [])
+        kept += [held(pieces)] + ([held(rows * width, widened.itemsize)] if widened != gradient.dtype else [])
     else:
-        kept += [held(pieces, width, dtype=widened)]
+        kept += [held(pieces * width, widened.itemsize)]
     return out
 
 

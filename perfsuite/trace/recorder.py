@@ -117,6 +117,12 @@ class Recorder(TorchDispatchMode):
         self._record(self._count, size, operation)
         self._record(self._count, -size, operation)
 
+    def hold(self, like: torch.Tensor, size: int, operation: str) -> torch.Tensor:
+        """A block of so many bytes that an operator allocates in between; it is freed with what is returned."""
+        block: torch.Tensor = like.new_empty(size, dtype=torch.uint8)
+        self.note(block, operation)
+        return block
+
     def resize(self, storage: torch.UntypedStorage) -> None:
         """A storage has a new size."""
         if storage._cdata in self._live:
