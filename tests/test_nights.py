@@ -45,11 +45,12 @@ def noise(count, size, at, step, seed=0):
     return [math.exp(dice.gauss(0, size) + (math.log1p(step) if night >= at else 0)) for night in range(count)]
 
 
-def report(path, **fields):
+def report(path, why=None, **fields):
     """A report of pytest with one regressed cell."""
     new = msgspec.structs.replace(measurement(), launches=[])
     line = Line(metric="loss", title="loss", status="regressed", old="1", new="2", change="+100 %", allowed="±2 %")
-    verdict = Verdict(cell=new.cell, status="regressed", headline=f"{new.cell}: 1 of 1 metrics regressed", lines=[line])
+    head = f"{new.cell}: 1 of 1 metrics regressed"
+    verdict = Verdict(cell=new.cell, status="regressed", headline=head, lines=[line], **(why or {}))
     result = Result(measurement=new, baseline=baseline(), verdict=verdict, **fields)
     path.write_text(codec.encode_line(result) + "\n")
     return new
@@ -76,7 +77,25 @@ def test_a_row_of_a_report(tmp_path):
     assert (row.cell, row.status, row.red, row.commit) == (new.cell, "regressed", ("loss",), "0123456789ab")
     assert row.metrics == pytest.approx({name: reading.value for name, reading in new.readings.items()})
     assert row.versions == new.versions
-    assert row.note == "1 of 1 metrics regressed"
+    assert row.note == "loss +100 %"
+
+
+@pytest.mark.parametrize(
+    ("trial", "told"),
+    [
+        ([], "loss +100 % (transformers 5.22.0 -> 5.23.0, torch 2.12.0 -> 2.13.0)"),
+        (
+            ["against torch: 3 pairs", "caused by torch 2.12.0 -> 2.13.0 alone"],
+            "loss +100 % (caused by torch 2.12.0 -> 2.13.0 alone)",
+        ),
+    ],
+)
+def test_a_red_row_says_what_moved_and_what_changed(tmp_path, trial, told):
+    """The trial's answer, or all releases that differ from the baseline's."""
+    changed = ["transformers 5.22.0 -> 5.23.0", "torch 2.12.0 -> 2.13.0"]
+    report(tmp_path / "run.jsonl", {"changed": changed, "trial": trial}, date="2026-11-20T02:00:00+00:00")
+
+    assert read_report(tmp_path / "run.jsonl")[0].note == told
 
 
 @pytest.mark.parametrize(

@@ -31,11 +31,6 @@ class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """Whether the cell is still in quarantine."""
         return day <= self.until
 
-    @property
-    def text(self) -> str:
-        """The words that reports use."""
-        return f"quarantined until {self.until}"
-
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The keys of ``owners`` and ``quarantine`` are cells, or patterns of cells; launch/slurm.py reads ``slurm``."""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from perfsuite.gate.judge import RED
-from perfsuite.nights.cell_page import CONFIRMED, TIME, change_entries, count_nights, tone_of
+from perfsuite.nights.cell_page import CONFIRMED, SPARK, TIME, change_entries, count_results, tone_of
 from perfsuite.nights.changes import Change, Mover
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, machine_name, page_of
 from perfsuite.page.curves import sparkline
@@ -21,15 +21,15 @@ Move = TypeVar("Move", Change, Mover)
 
 def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Iterable[str]) -> Document:
     """The page. ``unmeasured`` are cells with a baseline that no run has."""
-    last = [one for one in summaries if dashboard.in_last_run(one.last)]
+    last = [one for one in summaries if dashboard.on_latest_day(one.last)]
     red = [one for one in last if dashboard.is_red(one.last)]
     cells = {one.cell for one in summaries}
     state = (
-        f"{len(red)} of {len(last)} cells {'is' if len(red) == 1 else 'are'} red in the last run"
+        f"{len(red)} of {len(last)} cells {'is' if len(red) == 1 else 'are'} red on the latest day"
         if red
-        else "No cell is red in the last run"
+        else "No cell is red on the latest day"
     )
-    nights = max((one.nights for one in summaries), default=0)
+    most = max((one.results for one in summaries), default=0)
     sections = [
         _red(red, dashboard),
         _movers(summaries, dashboard),
@@ -43,7 +43,10 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Ite
         title="Training performance over time",
         verdict=f"{state}.",
         tone="red" if red else "green",
-        facts=[f"{len(cells)} cells, up to {count_nights(nights)} each. Newest result: {_minute(dashboard)} UTC."],
+        facts=[
+            f"{len(cells)} cells, up to {count_results(most)} each. Newest result: {_minute(dashboard)} UTC.",
+            "The latest day of a machine is the 20 hours before its newest result. The last result of a cell counts.",
+        ],
         sections=[one for one in sections if one],
     )
 
@@ -66,9 +69,10 @@ def _red(red: Sequence[Summary], dashboard: Dashboard) -> Section | None:
     rows: list[list[str | Entry]] = []
     for one in red:
         status, cell = Entry(one.last.status, tone="red"), one.cell
-        rows.append([_link(cell), _owner(cell, dashboard), status, one.last.note, _where(one)])
+        why = one.last.note or ", ".join(dashboard.metric(name).title for name in one.last.red)
+        rows.append([_link(cell), _owner(cell, dashboard), status, why, _where(one)])
     table = Table(head=["cell", "owner", "status", "why", "machine"], rows=rows, name="red", choose=1)
-    return Section(heading="Red in the last run", tables=[table]) if rows else None
+    return Section(heading="Red on the latest day", tables=[table]) if rows else None
 
 
 def _movers(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
@@ -150,12 +154,12 @@ def _left(found: Sequence[object]) -> list[str]:
 
 
 def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Iterable[str]) -> Section | None:
-    """The cells without a result in the last run of their machine, and why."""
+    """The cells without a result on the latest day of their machine, and why."""
     rows: list[list[str | Entry]] = []
     for one in summaries:
         row = one.last
-        if not dashboard.in_last_run(row):
-            why = f"not in the last run; last measured {row.date[:10]}"
+        if not dashboard.on_latest_day(row):
+            why = f"not on the latest day; last measured {row.date[:10]}"
         elif not row.metrics:
             why = f"{row.outcome}: {row.note}" if row.note else row.outcome
         else:
@@ -163,17 +167,17 @@ def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: It
         rows.append([_link(one.cell), _owner(one.cell, dashboard), why, _where(one)])
     for cell in unmeasured:
         rows.append([Entry(cell), _owner(cell, dashboard), "has a baseline, but no run here measured it", ""])
-    covered = sum(dashboard.in_last_run(one.last) and bool(one.last.metrics) for one in summaries)
+    covered = sum(dashboard.on_latest_day(one.last) and bool(one.last.metrics) for one in summaries)
     table = Table(head=["cell", "owner", "why", "machine"], rows=rows, name="coverage", choose=1)
     return Section(
         heading="Cells without a result",
-        sentences=[f"{covered} of {covered + len(rows)} cells have a result in the last run of their machine."],
+        sentences=[f"{covered} of {covered + len(rows)} cells have a result on the latest day of their machine."],
         tables=[table] if rows else [],
     )
 
 
 def _quarantine(summaries: Sequence[Summary], dashboard: Dashboard) -> Section | None:
-    """Every entry of the quarantine that a cell here has, with what its last run would be without it."""
+    """Every entry of the quarantine that a cell here has, with what its last result would be without it."""
     rows: list[list[str | Entry]] = []
     for one in summaries:
         entry = dashboard.project.quarantine_of(one.cell)
@@ -218,11 +222,11 @@ def _cells(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
                 row.date[:10],
                 Entry("–" if size is None else peak.show(size), sort=size),
                 Entry("–" if seconds is None else time.show(seconds), sort=seconds),
-                Entry("", chart=sparkline(f"step time of the last {len(one.recent)} nights", one.recent)),
+                Entry("", chart=sparkline(f"step time of the last {count_results(len(one.recent))}", one.recent)),
                 _where(one),
             ]
         )
-    head = ["cell", "owner", "status", "last night", peak.title, time.title, "last 60 nights", "machine"]
+    head = ["cell", "owner", "status", "newest result", peak.title, time.title, f"last {SPARK} results", "machine"]
     table = Table(head=head, rows=rows, name="cells", choose=1, numbers=frozenset({4, 5}))
     return Section(heading="All cells", tables=[table])
 

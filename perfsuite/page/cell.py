@@ -23,6 +23,7 @@ from perfsuite.page.moved import (
     kind_of,
     noise_of,
     noise_text,
+    status_of,
     tone_of,
     versions_between,
 )
@@ -50,7 +51,6 @@ def cell_section(
     prefixes(), ``folder`` has the page.
     """
     verdict = result.verdict
-    badges = [(f"{verdict.status}, accepted" if result.updated else verdict.status, tone_of(verdict.status))]
     sentences = [headline_of(verdict), *(f"Trial: {told}" for told in verdict.trial)]
     if verdict.headroom:
         sentences.append(f"Headroom: {verdict.headroom}.")
@@ -65,11 +65,11 @@ def cell_section(
         commands=commands(result, prefix),
         links=[_trace(told, folder) for told in verdict.traces],
         kind=kind_of(result),
-        tone=tone_of(verdict.status),
+        tone=status_of(result)[1],
         card=True,
         folded=folded,
         anchor=anchor(verdict.cell),
-        badges=badges,
+        badges=[status_of(result)],
         **more,
     )
 
