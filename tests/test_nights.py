@@ -216,8 +216,8 @@ def test_results_add_twice_changes_nothing(tmp_path, capsys):
     assert main(command) == 0 == main(command)
     assert capsys.readouterr().out.splitlines() == [
         str(tmp_path / "kept" / "2026-11.jsonl"),
-        "1 results of 1 files: 1 monthly files changed.",
-        "1 results of 1 files: 0 monthly files changed.",
+        "1 result of 1 file: 1 monthly file changed.",
+        "1 result of 1 file: 0 monthly files changed.",
     ]
 
 
@@ -241,13 +241,58 @@ def test_a_killed_run_s_report_is_added_without_its_last_line(tmp_path):
     assert len(read_report(tmp_path / "a.jsonl")) == 1
 
 
-@pytest.mark.parametrize("sql", ["", "-- nothing", " ;"])
-def test_an_empty_query_is_one_sentence(folder, capsys, sql):
-    """DuckDB has no answer to it."""
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("", "empty"),
+        ("-- nothing", "empty"),
+        (" ;", "empty"),
+        ("COPY results TO 'kept.csv'", "COPY"),
+        ("DROP VIEW results", "DROP"),
+        ("SET threads = 1", "SET"),
+        ("SELECT 1; DROP VIEW results", "SELECT, DROP"),
+    ],
+)
+def test_a_query_is_one_select(folder, capsys, monkeypatch, sql, what):
+    """Anything else is refused in one sentence, and nothing is written."""
     pytest.importorskip("duckdb")
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
 
     assert main(["results", "query", sql, "--from", str(folder)]) == 2
-    assert "The query is empty" in capsys.readouterr().err
+    assert f"The query is {what}: write one SELECT" in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_query_reads_nothing_but_results(folder, tmp_path, capsys):
+    """A query of a stranger sees no other file."""
+    pytest.importorskip("duckdb")
+    (tmp_path / "secret.txt").write_text("secret")
+
+    assert main(["results", "query", f"SELECT * FROM read_text('{tmp_path}/secret.txt')", "--from", str(folder)]) == 2
+    assert "file system operations are disabled" in capsys.readouterr().err
+
+
+def test_a_query_describes_its_columns(folder, capsys):
+    """With their types."""
+    pytest.importorskip("duckdb")
+
+    assert main(["results", "query", "DESCRIBE results", "--from", str(folder)]) == 0
+    rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert ["date", "TIMESTAMP"] in rows and ["peak_memory_bytes", "BIGINT"] in rows and ["red", "VARCHAR[]"] in rows
+
+
+def test_a_query_names_a_bad_line_and_a_missing_folder(folder, tmp_path, capsys):
+    """The file and the line; and the folder that is not there, also next to one that is."""
+    pytest.importorskip("duckdb")
+    with (folder / "2026-10.jsonl").open("a") as file:
+        file.write('{"cell": 3}\n')
+    lines = len((folder / "2026-10.jsonl").read_text().splitlines())
+
+    assert main(["results", "query", "SELECT 1", "--from", str(folder)]) == 2
+    assert f"2026-10.jsonl:{lines} is no result of a run" in capsys.readouterr().err
+    assert main(["results", "query", "SELECT 1", "--from", str(folder), str(tmp_path / "gone")]) == 2
+    assert "gone does not exist: make one with perfsuite results add" in capsys.readouterr().err
 
 
 def test_a_folder_of_baselines_that_is_not_there_is_refused(folder, tmp_path, capsys):

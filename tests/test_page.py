@@ -67,7 +67,7 @@ def test_an_accepted_cell_is_not_red():
 
 
 def test_each_status_is_counted_by_its_own_word():
-    """A slower machine is not undecided, and a cell in quarantine is not green: in the page and in the job's summary."""
+    """A slower machine is not undecided, and a cell in quarantine is not green: in the page and in a summary."""
     cells = [msgspec.structs.replace(result(measurement(peak_memory_bytes=memory(22 * GIB))), quarantined="2026-12-24")]
     for status in ("machine", "undecided", "unheld", "ok"):
         verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=status, headline="")

@@ -87,6 +87,17 @@ def test_quarantine_is_that_of_the_run(build):
     assert f"ended {nights.moment(55)} failed issue 31" in after
 
 
+def test_a_mistyped_cell_is_named(build):
+    """An entry that no cell has would have no effect, and nobody would see it; a baseline's cell is known too."""
+    entry = Quarantine(until=nights.moment(61), reason="issue 31")
+    project = Project(owners={"*": "@ana", "t5_*": "@ben"}, quarantine={nights.CALM[:-1] + "3": entry})
+    text = text_of(build(nights.rows(), project=project, baselines=["t5_tiny-ddp-cpu_x2"]) / "index.html")
+
+    told = section(text, "Owners or quarantine without a cell", "Largest movers")
+    assert f"{nights.CALM[:-1]}3&#39; matches no known cell. Did you mean &#39;{nights.CALM}&#39;?" in told
+    assert "t5_*" not in told
+
+
 def test_two_runs_of_a_day_are_two_results(build):
     """Neither is called a night, and the last one counts."""
     first, last = (nights.row(0, nights.CALM, date=f"2026-11-23T{hour}:00:00+00:00") for hour in (10, 12))
@@ -179,6 +190,28 @@ def test_no_result_is_refused(tmp_path):
 
     with pytest.raises(UsageError, match="no result in them"):
         Site(files=[tmp_path / "2026-09.jsonl"], output=tmp_path / "site", metrics=METRICS).write()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nodir"], "nodir does not exist: name a report, or a folder of reports."),
+        (["empty.jsonl"], "1 file, and no result in them"),
+        (
+            ["results", "--ladder", "trnsformers=https://lab.example"],
+            "no result has a library 'trnsformers'. Known: to",
+        ),
+    ],
+)
+def test_a_refused_site_writes_nothing(tmp_path, capsys, monkeypatch, arguments, told):
+    """One sentence, and no folder that looks like a site."""
+    monkeypatch.chdir(tmp_path)
+    write_months(nights.rows(), tmp_path / "results")
+    (tmp_path / "empty.jsonl").write_text("")
+
+    assert main(["site", *arguments, "--output", "page"]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()
 
 
 def test_the_command_says_what_it_needs(tmp_path):

@@ -130,6 +130,8 @@ class PerfRun:
         self.history = History()
         self.pace = Pace({})
         self.notes: list[str] = []  # what was not chosen, and why
+        self.strangers: list[str] = []  # keys of the project that match no cell
+        self.known: set[str] = set()  # cells that were collected, whether chosen or not
         self.emptied = False  # whether no cell was chosen
         self.begin = time.monotonic()
         self.live = LiveLine(self.options.settings.all_steps_of, lambda: str(self.pace), quiet=self.verbose)
@@ -277,9 +279,15 @@ class PerfRun:
             return result
         return msgspec.structs.replace(result, updated=os.path.relpath(result.updated, self.config.rootpath))
 
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Keep the cell's name: the keys of owners and quarantine are compared with all of them."""
+        if cell := cell_of(item):
+            self.known.add(cell.id)
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Choose the cells, after -k has, and count them. Give each item that uses pytest-benchmark its own clock."""
+        self.strangers = self.project.strangers({*self.known, *self.store.cells()})
         self._choose(items)
         self.cells = len(items)
         if not self.config.pluginmanager.hasplugin("benchmark"):
@@ -314,7 +322,8 @@ class PerfRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """A worker of pytest-xdist has ended: all of them have chosen the same cells."""
-        self.notes, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, (self.notes, self.emptied))
+        ours = self.notes, self.strangers, self.emptied
+        self.notes, self.strangers, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, ours)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count what is ahead. Build the environment of --perf-against before any cell: if it cannot be built, none can
@@ -405,6 +414,8 @@ class PerfRun:
         if self.config.pluginmanager.hasplugin("dsession"):
             for note in self.notes:
                 terminalreporter.write_line(note)
+        for stranger in self.strangers:
+            write(terminalreporter, stranger, yellow=True)
         if self.reports.unwritten:
             terminalreporter.write_line(self.reports.unwritten, red=True)
         if self.results or self.predicted or self.skipped:
@@ -442,7 +453,7 @@ class PerfRun:
             self.gatekeeper.close()
         self.place.close()
         if _is_worker(self.config):
-            self.config.workeroutput[CHOSEN] = self.notes, self.emptied  # type: ignore[attr-defined]
+            self.config.workeroutput[CHOSEN] = self.notes, self.strangers, self.emptied  # type: ignore[attr-defined]
             return
         self.reports.finish(self.cells - self.ended)
         if self.reports.unwritten:

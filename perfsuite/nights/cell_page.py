@@ -11,7 +11,7 @@ from perfsuite.nights.series import Series
 from perfsuite.page.axes import Quantity
 from perfsuite.page.document import Command, Document, Entry, Section, Table
 from perfsuite.page.html import Html, tag
-from perfsuite.units import show_change
+from perfsuite.units import show_change, show_several
 
 NIGHTS = 30  # rows of the table of the last results
 SHOWN = (400, 60)  # results of a chart that can be chosen
@@ -67,7 +67,7 @@ def _section(number: int, series: Series, metrics: list[Metric], found: list[Cha
         heading=machine_name(series.device, series.machine),
         kind=series.kind,  # type: ignore[arg-type]
         anchor=f"machine{number}",
-        sentences=[f"{count_results(len(series.dates))}, {series.dates[0][:10]} to {series.dates[-1][:10]}."],
+        sentences=[f"{show_several(len(series.dates), 'result')}, {series.dates[0][:10]} to {series.dates[-1][:10]}."],
         charts=figures[:MAIN],
         tables=[_changes(number, found, dashboard)] if found else [],
         inside=[one for one in inside if one],
@@ -79,7 +79,7 @@ def _figure(number: int, at: int, series: Series, metric: Metric, found: list[Ch
     _, numbers = series.numbers(metric.name)
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
     steps = [one for one in found if one.metric == metric.name]
-    told = f"{metric.title} over {count_results(len(numbers))}, {metric.show(low)} to {metric.show(high)}"
+    told = f"{metric.title} over {show_several(len(numbers), 'result')}, {metric.show(low)} to {metric.show(high)}"
     told += "".join(f"; {show_change(one.old, one.new)} on {one.date[:10]}" for one in steps[-5:])
     chart = tag(
         "svg", viewBox="0 0 360 150", role="img", tabindex=0, aria_label=told, data_series=number, data_metric=at
@@ -103,11 +103,6 @@ def _changes(number: int, found: list[Change], dashboard: Dashboard) -> Table:
         caption="Change points, newest first",
         numbers=frozenset({3, 4, 5}),
     )
-
-
-def count_results(count: int) -> str:
-    """``1 result``, ``10,000 results``."""
-    return f"{count:,} result{'s' * (count != 1)}"
 
 
 def change_entries(change: Change, dashboard: Dashboard) -> list[str | Entry]:

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from perfsuite.gate.judge import RED
-from perfsuite.nights.cell_page import CONFIRMED, SPARK, TIME, change_entries, count_results, tone_of
+from perfsuite.nights.cell_page import CONFIRMED, SPARK, TIME, change_entries, tone_of
 from perfsuite.nights.changes import Change, Mover
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, machine_name, page_of
 from perfsuite.page.curves import sparkline
 from perfsuite.page.document import Document, Entry, Section, Table
 from perfsuite.page.html import Html, tag
-from perfsuite.units import show_change
+from perfsuite.units import show_change, show_several
 
 RECENT = datetime.timedelta(days=60)  # changes that the first page shows
 MOST = 200  # rows of changes and of movers
@@ -19,8 +19,8 @@ PEAK = "peak_memory_bytes"
 Move = TypeVar("Move", Change, Mover)
 
 
-def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Iterable[str]) -> Document:
-    """The page. ``unmeasured`` are cells with a baseline that no run has."""
+def overview(summaries: Sequence[Summary], dashboard: Dashboard, baselines: Iterable[str]) -> Document:
+    """The page. ``baselines`` are the cells that have one."""
     last = [one for one in summaries if dashboard.on_latest_day(one.last)]
     red = [one for one in last if dashboard.is_red(one.last)]
     cells = {one.cell for one in summaries}
@@ -30,11 +30,13 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Ite
         else "No cell is red on the latest day"
     )
     most = max((one.results for one in summaries), default=0)
+    strangers = dashboard.project.strangers({*cells, *baselines})
     sections = [
         _red(red, dashboard),
+        Section(heading="Owners or quarantine without a cell", sentences=strangers) if strangers else None,
         _movers(summaries, dashboard),
         _changes(summaries, dashboard),
-        _coverage(summaries, dashboard, unmeasured),
+        _coverage(summaries, dashboard, sorted({*baselines} - cells)),
         _quarantine(summaries, dashboard),
         _machines(summaries, dashboard),
         _cells(summaries, dashboard),
@@ -44,7 +46,8 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Ite
         verdict=f"{state}.",
         tone="red" if red else "green",
         facts=[
-            f"{len(cells)} cells, up to {count_results(most)} each. Newest result: {_minute(dashboard)} UTC.",
+            f"{show_several(len(cells), 'cell')}, up to {show_several(most, 'result')} each. "
+            f"Newest result: {_minute(dashboard)} UTC.",
             "The latest day of a machine is the 20 hours before its newest result. The last result of a cell counts.",
         ],
         sections=[one for one in sections if one],
@@ -214,6 +217,7 @@ def _cells(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     rows: list[list[str | Entry]] = []
     for one in summaries:
         row, seconds, size = one.last, one.last.metrics.get(TIME), one.last.metrics.get(PEAK)
+        told = f"step time of the last {show_several(len(one.recent), 'result')}"
         rows.append(
             [
                 _link(one.cell),
@@ -222,7 +226,7 @@ def _cells(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
                 row.date[:10],
                 Entry("–" if size is None else peak.show(size), sort=size),
                 Entry("–" if seconds is None else time.show(seconds), sort=seconds),
-                Entry("", chart=sparkline(f"step time of the last {count_results(len(one.recent))}", one.recent)),
+                Entry("", chart=sparkline(told, one.recent)),
                 _where(one),
             ]
         )
