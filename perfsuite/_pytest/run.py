@@ -32,7 +32,7 @@ from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.project import read_project, today
 from perfsuite.gate.store import Store
 from perfsuite.kernels import kernels_key
-from perfsuite.launch.machine import refuse_emulated, why_missing
+from perfsuite.launch.machine import describe, refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.changes import lacks_code, listed
@@ -301,7 +301,8 @@ class PerfRun:
         options, cells = self.options, [cell.id for item in items if (cell := cell_of(item))]
         asked = options.changed or options.shard or options.budget
         try:
-            self.history = read_history(cells, self.store, options.history)
+            here = self._identities(items) if options.budget and not options.shard else ()
+            self.history = read_history(cells, self.store, options.history, here)
             if not asked:
                 return
             kept, self.notes = choose(items, options, self.history, self.catalog, self.store, self.config)
@@ -314,6 +315,11 @@ class PerfRun:
         if gone := [item for item in items if item not in chosen]:
             self.config.hook.pytest_deselected(items=gone)
         items[:] = kept
+
+    def _identities(self, items: list[pytest.Item]) -> set[str]:
+        """This machine's, by the hardware of the cells. Shards do not ask: they must agree on all machines."""
+        hardware = {cell.hardware.name: cell.hardware for item in items if (cell := cell_of(item))}
+        return {describe(one, self.catalog).identity for one in hardware.values()}
 
     def pytest_report_collectionfinish(self) -> list[str]:
         """What was left out, and why. With pytest-xdist only the workers know: the summary shows it."""

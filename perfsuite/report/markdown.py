@@ -21,7 +21,8 @@ ROOM = 60_000  # characters; GitHub refuses a comment above 65,536
 BRIEF_LINES, BRIEF_WIDTH = 20, 200  # of a job's summary; the log and the report have the rest
 # GitHub's words for how a job ended
 SUCCESS = "success"
-CONCLUSIONS = (SUCCESS, *"failure cancelled skipped timed_out neutral stale action_required startup_failure".split())
+ENDS = ("failure", "cancelled", "skipped", "timed_out", "neutral", "stale", "action_required", "startup_failure")
+CONCLUSIONS = (SUCCESS, *ENDS)
 
 
 def is_red(result: Result | PredictedResult) -> bool:
