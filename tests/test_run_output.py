@@ -171,6 +171,23 @@ def _read(terminal):
         return b""
 
 
+def test_a_green_cell_s_trace_is_named_with_its_viewer(repository, monkeypatch):
+    """No text of a failure names it. Of several cells the first stands for all."""
+    told = ["perf-traces/a.json.gz: open it in https://ui.perfetto.dev"]
+    measure = PerfRun.measure
+
+    def traced(self, cell, request):
+        result = measure(self, cell, request)
+        return msgspec.structs.replace(result, verdict=msgspec.structs.replace(result.verdict, traces=told))
+
+    pytester = repository([CELLS[0], CELLS[4]])
+    monkeypatch.setattr(PerfRun, "measure", traced)
+    result = perf(pytester, "--perf-trace=all")
+
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines([f"trace: {told[0]}", "traces of 1 more cell: perf-traces"])
+
+
 def test_shards_share_the_cells(repository):
     """Each cell is in one of them; -k chooses before; one without a cell passes and says so."""
     pytester = repository(CELLS[:5])

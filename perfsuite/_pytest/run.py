@@ -48,7 +48,7 @@ from perfsuite.report.live import LiveLine
 from perfsuite.report.predicted import line as predicted_line
 from perfsuite.report.summary import line
 from perfsuite.report.verdict import render
-from perfsuite.units import show_rough
+from perfsuite.units import show_rough, show_several
 
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
@@ -432,9 +432,12 @@ class PerfRun:
         if not (self.results or self.predicted or self.skipped):
             return
         write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
-        if traced := sum(bool(result.verdict.traces) for result in self.results):
-            cells = f"{traced} {'cell' if traced == 1 else 'cells'}"
-            terminalreporter.write_line(f"traces of {cells}: {os.path.relpath(self.options.traces)}")
+        if traced := [result.verdict.traces for result in self.results if result.verdict.traces]:
+            for told in traced[0]:
+                terminalreporter.write_line(f"trace: {told}")
+            if more := len(traced) - 1:
+                folder = os.path.relpath(self.options.traces)
+                terminalreporter.write_line(f"traces of {show_several(more, 'more cell')}: {folder}")
         if names := self._uncommitted():
             write(terminalreporter, UNCOMMITTED.format(listed(names)), yellow=True)
 
