@@ -21,6 +21,7 @@ from perfsuite.page.causes import causes, common, operators
 from perfsuite.page.charts import Bar, Stack, bars, stacked_bars
 from perfsuite.page.curves import Band, Line, areas, lines, sparkline
 from perfsuite.page.document import Document, Section, Table, fill, render
+from perfsuite.page.evidence import charts
 from perfsuite.page.html import Html, join, tag
 from perfsuite.page.moved import moved, names_of
 from perfsuite.page.run import run_document, verdict_of
@@ -78,6 +79,19 @@ def test_each_status_is_counted_by_its_own_word():
         "## Training performance: 1 of 5 cells as good as their baselines "
         "(1 undecided, 1 machine, 1 unheld, 1 quarantined)"
     )
+
+
+def test_one_rank_waits_for_nobody():
+    """Its phases have no bars of waiting, and its memory is not that of the fullest rank; two ranks have both."""
+    seconds = {"forward_seconds": Reading(value=0.1), "exposed_communication_seconds": Reading(value=0.0)}
+    waiting = seconds | {"exposed_communication_seconds": Reading(value=0.01)}
+    peak = Reading(value=8, parts={"activations": 8}, ranks=[8])
+    alone = measurement(**seconds, peak_memory_bytes=peak)
+    two = measurement(**waiting, peak_memory_bytes=msgspec.structs.replace(peak, ranks=[8, 8]))
+    shown, others = ("".join(charts(None, one, {}, ("baseline", "now"))) for one in (alone, two))
+
+    assert "A step by phase" in shown and "waiting" not in shown and "Memory at the peak:" in shown
+    assert "waiting" in others and "Memory at the peak, fullest rank:" in others
 
 
 def test_a_cell_in_quarantine_has_its_own_place():

@@ -127,6 +127,16 @@ def test_coverage_names_cells_that_nobody_measures(build):
     assert nights.SLOWER not in missing
 
 
+def test_many_cells_without_a_result_are_folded(build):
+    """Their number stays; a few are shown."""
+    few, many = ([f"t5_tiny-ddp-cpu_x{number}" for number in range(2, count)] for count in (4, 48))
+    shown = (build(nights.rows(), baselines=few) / "index.html").read_text()
+    folded = (build(nights.rows(), baselines=many) / "index.html").read_text()
+
+    assert "<h2>Cells without a result: 3 </h2>" in shown
+    assert '<details>\n<summary><h2 class="fold">Cells without a result: 47</h2>' in folded
+
+
 def test_a_cell_has_a_page_with_links_to_ladders(build):
     """The release that changed leads to its place on the library's site."""
     page = (

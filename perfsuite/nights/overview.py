@@ -14,6 +14,7 @@ from perfsuite.page.html import Html, tag
 from perfsuite.units import show_change, show_several
 
 RECENT = datetime.timedelta(days=60)  # changes that the first page shows
+FEW = 10  # rows of a section that is not folded
 MOST = 200  # rows of changes and of movers
 PEAK = "peak_memory_bytes"
 Move = TypeVar("Move", Change, Mover)
@@ -173,9 +174,10 @@ def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: It
     covered = sum(dashboard.on_latest_day(one.last) and bool(one.last.metrics) for one in summaries)
     table = Table(head=["cell", "owner", "why", "machine"], rows=rows, name="coverage", choose=1)
     return Section(
-        heading="Cells without a result",
+        heading=f"Cells without a result: {len(rows) or 'none'}",
         sentences=[f"{covered} of {covered + len(rows)} cells have a result on the latest day of their machine."],
         tables=[table] if rows else [],
+        folded=len(rows) > FEW or None,
     )
 
 

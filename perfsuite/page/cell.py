@@ -30,7 +30,7 @@ from perfsuite.page.moved import (
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import Line
-from perfsuite.report.predicted import TITLES, entries
+from perfsuite.report.predicted import TITLES, entries, meaning
 from perfsuite.report.verdict import last_lines
 
 BASELINE, NOW = "baseline", "now"
@@ -199,6 +199,7 @@ def _predicted(result: PredictedResult) -> dict[str, Any]:
     tables = [Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)))] if rows else []
     if result.time:
         step = entries(result.time)
-        tables.append(Table(head=TITLES, rows=[step], caption="From closed forms; no verdict depends on it"))
+        caption = f"From closed forms; no verdict depends on it. {meaning(result.time.regime)}".strip()
+        tables.append(Table(head=TITLES, rows=[step], caption=caption))
     charts = [memory.needs([one.cell], [one])] if one.parts else []
     return {"charts": charts, "tables": tables}
