@@ -105,6 +105,16 @@ def test_a_cell_in_quarantine_has_its_own_place():
     assert card.inside[0].badges == [("regressed, quarantined until 2026-12-24", "yellow")]
 
 
+def test_a_cell_in_quarantine_does_not_hide_the_main_metric(night, all_metrics):
+    """The cell that moved most is in quarantine: its group is red all the same, and peak memory stays first."""
+    largest = causes(moved(night, names_of(all_metrics)), night)[0].cells[0].verdict.cell
+    held = [
+        msgspec.structs.replace(one, quarantined="2026-12-24") if one.verdict.cell == largest else one for one in night
+    ]
+
+    assert causes(moved(held, names_of(all_metrics)), held)[0].title.startswith("peak memory")
+
+
 def test_a_slower_machine_is_not_told_as_unconfirmed():
     """There is nothing to confirm by a trial."""
     fields = {"metric": "step_time_seconds", "title": "step time", "old": "1 s", "new": "2 s", "allowed": ""}

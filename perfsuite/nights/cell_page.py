@@ -116,7 +116,7 @@ def change_entries(change: Change, dashboard: Dashboard) -> list[str | Entry]:
         Entry(metric.show(change.old), sort=change.old),
         Entry(metric.show(change.new), sort=change.new),
         Entry(show_change(change.old, change.new), sort=min(share, 1e9), tone=tone_of(change.worse)),
-        Entry("", chart=_moved(change.moved, dashboard)),
+        Entry("", chart=_moved(change.moved, dashboard), wide=True),
         CONFIRMED if change.confirmed else "",
     ]
 

@@ -74,7 +74,7 @@ def _red(red: Sequence[Summary], dashboard: Dashboard) -> Section | None:
     for one in red:
         status, cell = Entry(one.last.status, tone="red"), one.cell
         why = one.last.note or ", ".join(dashboard.metric(name).title for name in one.last.red)
-        rows.append([_link(cell), _owner(cell, dashboard), status, why, _where(one)])
+        rows.append([_link(cell), _owner(cell, dashboard), status, Entry(why, wide=True), _where(one)])
     table = Table(head=["cell", "owner", "status", "why", "machine"], rows=rows, name="red", choose=1)
     return Section(heading="Red on the latest day", tables=[table]) if rows else None
 
@@ -168,7 +168,7 @@ def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: It
             why = f"{row.outcome}: {row.note}" if row.note else row.outcome
         else:
             continue
-        rows.append([_link(one.cell), _owner(one.cell, dashboard), why, _where(one)])
+        rows.append([_link(one.cell), _owner(one.cell, dashboard), Entry(why, wide=True), _where(one)])
     for cell in unmeasured:
         rows.append([Entry(cell), _owner(cell, dashboard), "has a baseline, but no run here measured it", ""])
     covered = sum(dashboard.on_latest_day(one.last) and bool(one.last.metrics) for one in summaries)
@@ -193,7 +193,7 @@ def _quarantine(summaries: Sequence[Summary], dashboard: Dashboard) -> Section |
         status = Entry(one.last.status, tone="red" if one.last.status in RED else "green")
         rows.append([_link(one.cell), _owner(one.cell, dashboard), state, str(entry.until), status, entry.reason])
     head = ["cell", "owner", "state", "until", "last status", "reason"]
-    sentence = "These cells run and are shown, but are not red until their date has passed."
+    sentence = "From their next run on, these cells are shown but not red, until their date has passed."
     table = Table(head=head, rows=rows, name="quarantine", choose=1)
     return Section(heading="Quarantine", sentences=[sentence], tables=[table]) if rows else None
 

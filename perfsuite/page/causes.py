@@ -135,7 +135,7 @@ def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
     """Red groups, then those of most cells, then the metrics that have a column, then the largest effects."""
     first = group[0]
     main = first.line.metric in ("peak_memory_bytes", "step_time_seconds")
-    return not is_red(first.result), -len(group), not main, -first.score, -abs(first.change or 0)
+    return not any(is_red(one.result) for one in group), -len(group), not main, -first.score, -abs(first.change or 0)
 
 
 def spread(moved: Sequence[Moved]) -> str:
