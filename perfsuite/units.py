@@ -152,6 +152,11 @@ def show_number(number: float) -> str:
     return f"{number:.6g}"
 
 
+def show_several(count: int, noun: str) -> str:
+    """``1 night``, ``10,000 nights``."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def _digits(value: float) -> str:
     """Three significant digits without an exponent: ``412``, ``4.02``, ``0.0150``."""
     if value == 0 or not math.isfinite(value):

@@ -1,21 +1,31 @@
-"""Screenshots of the pages, for docs/report.md: python tests/screenshots.py docs/images
+"""Screenshots of the pages, for docs/report.md and docs/site.md: python tests/screenshots.py docs/images
 
-Every page at 1100 and at 390 pixels, light and dark: the prepared night of red_night.py, a prediction and a plan.
+Every page wide and at 390 pixels, light and dark: the prepared night of red_night.py, a prediction, a plan, and the
+dashboard of 400 simulated nights.
 """
 
 import sys
 import tempfile
 from pathlib import Path
 
+import msgspec
 from browsing import CHROMIUM
 from playwright.sync_api import Browser, sync_playwright
 from red_night import red_night
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
+from perfsuite.gate.project import Project
+from perfsuite.nights.dashboard import page_of
+from perfsuite.nights.row import read_month, write_months
+from perfsuite.nights.site import Site
 from perfsuite.page.run import write_run
 
-WIDE, PHONE = 1000, 390
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+from site_speed import write_runs
+
+WIDE, SITE, PHONE = 1000, 1080, 390
+STEPPED = "gpt2_tiny-ddp-cpu_x2"
 CELL = '[id="cell-gpt2_tiny-zero3+bf16-cpu_x2"]'
 
 
@@ -36,6 +46,15 @@ def make(folder: Path) -> None:
     main(["memory", "gpt2_tiny", "--strategy=zero2+bf16", "--hardware=rtx3090_x2", f"--html={folder / 'memory.html'}"])
     plan = ["plan", "gpt3_175b", "--hardware=a100_80g_x8n128", "--tokens=300e9"]
     main([*plan, f"--html={folder / 'plan.html'}"])
+    (folder / "results").mkdir()
+    write_runs(folder / "results", runs=400, count=40, days=399)
+    newest = sorted((folder / "results").iterdir())[-1]
+    red = next(row for row in reversed(read_month(newest)) if row.cell == STEPPED)
+    why = {"note": "step time +12.0 % (caused by transformers 5.22.0 -> 5.23.0 alone)", "red": ("step_time_seconds",)}
+    write_months([msgspec.structs.replace(red, status="regressed", **why)], folder / "results")
+    metrics, project = Catalog().all("metric"), Project(owners={"*": "@training"})
+    files = sorted((folder / "results").iterdir())
+    Site(files=files, output=folder / "site", metrics=metrics, project=project).write()
 
 
 if __name__ == "__main__":
@@ -50,4 +69,10 @@ if __name__ == "__main__":
         shoot(chromium, folder / "run.html", images / "cell-phone.png", PHONE, "light", 844, CELL)
         shoot(chromium, folder / "memory.html", images / "memory-light.png", WIDE, "light", 560)
         shoot(chromium, folder / "plan.html", images / "plan-phone.png", PHONE, "dark", 844)
+        site = folder / "site" / "index.html"
+        cell = site.parent / "cells" / page_of(STEPPED)
+        shoot(chromium, site, images / "site-first.png", SITE, "light", 830)
+        shoot(chromium, site, images / "site-first-phone.png", PHONE, "dark", 560)
+        shoot(chromium, cell, images / "site-cell-wide.png", SITE, "light", 470)
+        shoot(chromium, cell, images / "site-cell.png", PHONE, "dark", 560)
         chromium.close()

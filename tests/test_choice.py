@@ -106,6 +106,41 @@ def test_history_is_that_of_reports_and_of_the_baselines(tmp_path):
     assert read_history([CELL], store).of("other") == Past()
 
 
+def test_a_budget_asks_this_machine(tmp_path):
+    """An older report of this machine counts more than a newer one of another; a shard takes the newest."""
+    store = Store(tmp_path / "baselines")
+    reports = [tmp_path / f"{number}.jsonl" for number in range(2)]
+    old, new = (result(22 * GIB, day, seconds=cost) for day, cost in ((20, 30.0), (21, 70.0)))
+    elsewhere = msgspec.structs.replace(new.measurement.machine, identity="elsewhere")
+    new = msgspec.structs.replace(new, measurement=msgspec.structs.replace(new.measurement, machine=elsewhere))
+    for path, one in zip(reports, (old, new), strict=True):
+        path.write_text(codec.encode_line(one))
+    here = read_history([CELL], store, reports, {old.measurement.machine.identity}).of(CELL)
+    any_machine = read_history([CELL], store, reports).of(CELL)
+
+    assert (here.seconds, here.source) == (30.0, "2 reports of this machine")
+    assert (any_machine.seconds, any_machine.source) == (70.0, "2 reports")
+
+
+def test_a_baseline_s_cost_is_scaled(tmp_path):
+    """By the cells that a report has too: here everything takes seventy times as long."""
+    store = Store(tmp_path / "baselines")
+    other = CELL.replace("t5_tiny", "t5_base")
+    for name in (CELL, other):
+        path = store.path(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        stored = msgspec.structs.replace(baseline(), cell=name)
+        codec.write(
+            path, msgspec.structs.replace(stored, measurement=msgspec.structs.replace(stored.measurement, cell=name))
+        )
+    report = tmp_path / "run.jsonl"
+    report.write_text(codec.encode_line(result(22 * GIB, 21, seconds=70.0)))
+    past = read_history([CELL, other], store, [report]).of(other)
+
+    assert (past.seconds, past.source) == (70.0, "baselines × 70")
+    assert read_history([CELL, other], store).of(other).source == "baselines"
+
+
 @pytest.mark.parametrize("imports", [{}, {"a.py": "1f0c93ab", "b/c.py": "77de0a41", "b/d e.py": "00000000"}])
 def test_a_record_reads_back(imports):
     """Also of a file at the top, and of a name with a blank."""

@@ -221,6 +221,8 @@ def test_a_folder_stands_for_its_reports(report, capsys, tmp_path):
 
 def test_without_a_report_the_command_fails(capsys):
     """A run that died before it wrote one was no gate."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["summary", "--conclusion", "succes"])
     assert main(["summary", "--conclusion", "cancelled"]) == 1
     assert "`cancelled`" in capsys.readouterr().out
 

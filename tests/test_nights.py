@@ -45,11 +45,12 @@ def noise(count, size, at, step, seed=0):
     return [math.exp(dice.gauss(0, size) + (math.log1p(step) if night >= at else 0)) for night in range(count)]
 
 
-def report(path, **fields):
+def report(path, why=None, **fields):
     """A report of pytest with one regressed cell."""
     new = msgspec.structs.replace(measurement(), launches=[])
     line = Line(metric="loss", title="loss", status="regressed", old="1", new="2", change="+100 %", allowed="±2 %")
-    verdict = Verdict(cell=new.cell, status="regressed", headline=f"{new.cell}: 1 of 1 metrics regressed", lines=[line])
+    head = f"{new.cell}: 1 of 1 metrics regressed"
+    verdict = Verdict(cell=new.cell, status="regressed", headline=head, lines=[line], **(why or {}))
     result = Result(measurement=new, baseline=baseline(), verdict=verdict, **fields)
     path.write_text(codec.encode_line(result) + "\n")
     return new
@@ -76,7 +77,25 @@ def test_a_row_of_a_report(tmp_path):
     assert (row.cell, row.status, row.red, row.commit) == (new.cell, "regressed", ("loss",), "0123456789ab")
     assert row.metrics == pytest.approx({name: reading.value for name, reading in new.readings.items()})
     assert row.versions == new.versions
-    assert row.note == "1 of 1 metrics regressed"
+    assert row.note == "loss +100 %"
+
+
+@pytest.mark.parametrize(
+    ("trial", "told"),
+    [
+        ([], "loss +100 % (transformers 5.22.0 -> 5.23.0, torch 2.12.0 -> 2.13.0)"),
+        (
+            ["against torch: 3 pairs", "caused by torch 2.12.0 -> 2.13.0 alone"],
+            "loss +100 % (caused by torch 2.12.0 -> 2.13.0 alone)",
+        ),
+    ],
+)
+def test_a_red_row_says_what_moved_and_what_changed(tmp_path, trial, told):
+    """The trial's answer, or all releases that differ from the baseline's."""
+    changed = ["transformers 5.22.0 -> 5.23.0", "torch 2.12.0 -> 2.13.0"]
+    report(tmp_path / "run.jsonl", {"changed": changed, "trial": trial}, date="2026-11-20T02:00:00+00:00")
+
+    assert read_report(tmp_path / "run.jsonl")[0].note == told
 
 
 @pytest.mark.parametrize(
@@ -197,8 +216,8 @@ def test_results_add_twice_changes_nothing(tmp_path, capsys):
     assert main(command) == 0 == main(command)
     assert capsys.readouterr().out.splitlines() == [
         str(tmp_path / "kept" / "2026-11.jsonl"),
-        "1 results of 1 files: 1 monthly files changed.",
-        "1 results of 1 files: 0 monthly files changed.",
+        "1 result of 1 file: 1 monthly file changed.",
+        "1 result of 1 file: 0 monthly files changed.",
     ]
 
 
@@ -222,13 +241,58 @@ def test_a_killed_run_s_report_is_added_without_its_last_line(tmp_path):
     assert len(read_report(tmp_path / "a.jsonl")) == 1
 
 
-@pytest.mark.parametrize("sql", ["", "-- nothing", " ;"])
-def test_an_empty_query_is_one_sentence(folder, capsys, sql):
-    """DuckDB has no answer to it."""
+@pytest.mark.parametrize(
+    ("sql", "what"),
+    [
+        ("", "empty"),
+        ("-- nothing", "empty"),
+        (" ;", "empty"),
+        ("COPY results TO 'kept.csv'", "COPY"),
+        ("DROP VIEW results", "DROP"),
+        ("SET threads = 1", "SET"),
+        ("SELECT 1; DROP VIEW results", "SELECT, DROP"),
+    ],
+)
+def test_a_query_is_one_select(folder, capsys, monkeypatch, sql, what):
+    """Anything else is refused in one sentence, and nothing is written."""
     pytest.importorskip("duckdb")
+    monkeypatch.chdir(folder)
+    before = sorted(folder.iterdir())
 
     assert main(["results", "query", sql, "--from", str(folder)]) == 2
-    assert "The query is empty" in capsys.readouterr().err
+    assert f"The query is {what}: write one SELECT" in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_a_query_reads_nothing_but_results(folder, tmp_path, capsys):
+    """A query of a stranger sees no other file."""
+    pytest.importorskip("duckdb")
+    (tmp_path / "secret.txt").write_text("secret")
+
+    assert main(["results", "query", f"SELECT * FROM read_text('{tmp_path}/secret.txt')", "--from", str(folder)]) == 2
+    assert "file system operations are disabled" in capsys.readouterr().err
+
+
+def test_a_query_describes_its_columns(folder, capsys):
+    """With their types."""
+    pytest.importorskip("duckdb")
+
+    assert main(["results", "query", "DESCRIBE results", "--from", str(folder)]) == 0
+    rows = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert ["date", "TIMESTAMP"] in rows and ["peak_memory_bytes", "BIGINT"] in rows and ["red", "VARCHAR[]"] in rows
+
+
+def test_a_query_names_a_bad_line_and_a_missing_folder(folder, tmp_path, capsys):
+    """The file and the line; and the folder that is not there, also next to one that is."""
+    pytest.importorskip("duckdb")
+    with (folder / "2026-10.jsonl").open("a") as file:
+        file.write('{"cell": 3}\n')
+    lines = len((folder / "2026-10.jsonl").read_text().splitlines())
+
+    assert main(["results", "query", "SELECT 1", "--from", str(folder)]) == 2
+    assert f"2026-10.jsonl:{lines} is no result of a run" in capsys.readouterr().err
+    assert main(["results", "query", "SELECT 1", "--from", str(folder), str(tmp_path / "gone")]) == 2
+    assert "gone does not exist: make one with perfsuite results add" in capsys.readouterr().err
 
 
 def test_a_folder_of_baselines_that_is_not_there_is_refused(folder, tmp_path, capsys):

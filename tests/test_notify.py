@@ -236,7 +236,9 @@ def test_the_address_of_the_webhook_is_in_a_variable(forge, tmp_path, monkeypatc
     ("options", "said"),
     [
         (("--github", "lab/code"), "needs a token"),
+        (("--github", "code"), "--github=code is no repository: write OWNER/NAME"),
         (("--webhook", "hooks.example"), "--webhook must be an http address"),
+        (("--webhook", "env:"), "--webhook env: names no variable"),
     ],
 )
 def test_what_is_missing_is_said(forge, tmp_path, monkeypatch, capsys, options, said):

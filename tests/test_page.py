@@ -21,6 +21,7 @@ from perfsuite.page.causes import causes, common, operators
 from perfsuite.page.charts import Bar, Stack, bars, stacked_bars
 from perfsuite.page.curves import Band, Line, areas, lines, sparkline
 from perfsuite.page.document import Document, Section, Table, fill, render
+from perfsuite.page.evidence import charts
 from perfsuite.page.html import Html, join, tag
 from perfsuite.page.moved import moved, names_of
 from perfsuite.page.run import run_document, verdict_of
@@ -28,7 +29,9 @@ from perfsuite.rank.anatomy import Mark, whole_steps
 from perfsuite.records import codec
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.result import Result
+from perfsuite.records.verdict import Line as Judged
 from perfsuite.records.verdict import Verdict
+from perfsuite.report.markdown import render_brief
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 SMALLEST = 1 << 21  # 2 MiB for 100 cells
@@ -54,14 +57,73 @@ def test_the_verdict_is_one_sentence_and_a_count():
     alarm = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status="alarm", headline=""))
     cells = [fatter, result(), alarm, result(old=None), predicted()]
 
-    assert verdict_of(cells) == ("2 of 5 cells are red. 1 is undecided, 2 are green, 1 of the red has no baseline.")
+    assert verdict_of(cells) == "2 of 5 cells are red. 1 alarm, 2 green, 1 of the red has no baseline."
     assert verdict_of([result()], 99).endswith("99 more cells have no result yet: the run goes on, or it was ended.")
     assert verdict_of([]) == "No cell has a result."
 
 
 def test_an_accepted_cell_is_not_red():
     """As in the job's summary."""
-    assert verdict_of([result(old=None, updated="baselines/x.json")]) == "None of 1 cells is red. 1 is green."
+    assert verdict_of([result(old=None, updated="baselines/x.json")]) == "None of 1 cells is red. 1 green."
+
+
+def test_each_status_is_counted_by_its_own_word():
+    """A slower machine is not undecided, and a cell in quarantine is not green: in the page and in a summary."""
+    cells = [msgspec.structs.replace(result(measurement(peak_memory_bytes=memory(22 * GIB))), quarantined="2026-12-24")]
+    for status in ("machine", "undecided", "unheld", "ok"):
+        verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=status, headline="")
+        cells.append(msgspec.structs.replace(result(), verdict=verdict))
+
+    assert verdict_of(cells) == ("None of 5 cells is red. 1 undecided, 1 machine, 1 unheld, 1 quarantined, 1 green.")
+    assert render_brief(cells, []).startswith(
+        "## Training performance: 1 of 5 cells as good as their baselines "
+        "(1 undecided, 1 machine, 1 unheld, 1 quarantined)"
+    )
+
+
+def test_one_rank_waits_for_nobody():
+    """Its phases have no bars of waiting, and its memory is not that of the fullest rank; two ranks have both."""
+    seconds = {"forward_seconds": Reading(value=0.1), "exposed_communication_seconds": Reading(value=0.0)}
+    waiting = seconds | {"exposed_communication_seconds": Reading(value=0.01)}
+    peak = Reading(value=8, parts={"activations": 8}, ranks=[8])
+    alone = measurement(**seconds, peak_memory_bytes=peak)
+    two = measurement(**waiting, peak_memory_bytes=msgspec.structs.replace(peak, ranks=[8, 8]))
+    shown, others = ("".join(charts(None, one, {}, ("baseline", "now"))) for one in (alone, two))
+
+    assert "A step by phase" in shown and "waiting" not in shown and "Memory at the peak:" in shown
+    assert "waiting" in others and "Memory at the peak, fullest rank:" in others
+
+
+def test_a_cell_in_quarantine_has_its_own_place():
+    """It is neither accepted nor green, and its badge says until when."""
+    fatter = measurement(peak_memory_bytes=memory(22 * GIB))
+    cells = [msgspec.structs.replace(result(fatter), quarantined="2026-12-24"), result()]
+    held, card = run_document(cells, METRICS).sections[:3:2]
+
+    assert (held.heading, len(held.inside)) == ("In quarantine", 1)
+    assert card.heading == "Cells that are not green"
+    assert card.inside[0].badges == [("regressed, quarantined until 2026-12-24", "yellow")]
+
+
+def test_a_cell_in_quarantine_does_not_hide_the_main_metric(night, all_metrics):
+    """The cell that moved most is in quarantine: its group is red all the same, and peak memory stays first."""
+    largest = causes(moved(night, names_of(all_metrics)), night)[0].cells[0].verdict.cell
+    held = [
+        msgspec.structs.replace(one, quarantined="2026-12-24") if one.verdict.cell == largest else one for one in night
+    ]
+
+    assert causes(moved(held, names_of(all_metrics)), held)[0].title.startswith("peak memory")
+
+
+def test_a_slower_machine_is_not_told_as_unconfirmed():
+    """There is nothing to confirm by a trial."""
+    fields = {"metric": "step_time_seconds", "title": "step time", "old": "1 s", "new": "2 s", "allowed": ""}
+    line = Judged(status="machine", change="+100 %", **fields)
+    verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status="machine", headline="", lines=[line])
+    card = run_document([msgspec.structs.replace(result(), verdict=verdict)], METRICS).sections[0].inside[0]
+
+    assert card.heading == "step time: another machine in 1 cell"
+    assert card.sentences[0] == "A change of +100 %, but only the machine differs: there is nothing to try."
 
 
 def test_one_cause_over_many_cells_is_one(night, all_metrics):
@@ -138,6 +200,8 @@ def test_the_status_is_sorted_by_severity_and_only_effects_are_coloured(night, a
     sizes = {one.text: one.sort for one in columns["status"]}
 
     assert sizes["regressed"] < sizes["undecided"] < sizes["ok"]
+    noisy = next(at for at, one in enumerate(columns["cell"]) if one.text == NOISY)
+    assert columns["change of time"][noisy].text == "-4.1 % to +71.2 % (trial)"
     assert {one.tone for one in columns["change of memory"]} == {"red", "muted"}
     assert {one.tone for one in columns["change of time"]} <= {"yellow", "muted", ""}
     assert any(one.text.endswith(" % (trial)") for one in columns["change of time"])
@@ -371,7 +435,7 @@ def test_summary_writes_the_page(tmp_path, capsys):
     status = main(["summary", str(tmp_path / "run.jsonl"), "--html", str(tmp_path / "run.html")])
 
     assert status == 0
-    assert "None of 2 cells is red. 2 are green." in (tmp_path / "run.html").read_text()
+    assert "None of 2 cells is red. 2 green." in (tmp_path / "run.html").read_text()
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from perfsuite.commands.selftest import selftest_page
 from perfsuite.page.comparisons import comparisons_page
 from perfsuite.page.document import Document, render
 from perfsuite.page.predictions import cells_page, memory_page
-from perfsuite.records.prediction import Held
+from perfsuite.records.prediction import Estimate, Held
 from perfsuite.replay.outcome import outcome_of
 from perfsuite.selftest.rows import Row
 from perfsuite.upgrade.effects import ALONE, Effect, Finding
@@ -69,6 +69,20 @@ def test_several_cells_are_bars_and_the_terminal_s_table():
     assert "1 of 2 fit." in page and "<td>single</td>" in page and ">b2</text>" in page and ">b4</text>" not in page
 
 
+def test_an_estimate_is_a_bar_without_categories():
+    """So the largest need is that of all cells; numbers with ≈ are aligned right; what is not in the table is below."""
+    shown = TextTable("strategy", "needs", "costs")
+    shown.add_row("single", "2.00 MiB", "nothing")
+    shown.add_row("ddp", "≈ 4.00 MiB", "an all-reduce of the gradients, which takes long")
+    one = msgspec.structs.replace(PREDICTION, capacity_bytes=2**30)
+    estimate = Estimate(cell="c", outcome="fits", world_size=1, needed_bytes=2**28, capacity_bytes=2**30, layers=(3, 5))
+    page = page_of(cells_page("t", "2 of 2 fit.", ["single", "ddp"], [one, estimate], shown, ["tp needs 2 ranks."]))
+
+    assert "ddp 256.00 MiB" in page and "estimated, of all categories" in page
+    assert '<table class="n1' in page and '<td class="w">nothing</td>' in page
+    assert "<p>tp needs 2 ranks.</p>" in page
+
+
 def test_a_plan_is_written(tmp_path, capsys):
     """The best layout in the first sentence, and a bar with an interval for each."""
     file = tmp_path / "plan.html"
@@ -78,6 +92,7 @@ def test_a_plan_is_written(tmp_path, capsys):
     assert status == 0 and f"{file} is written" in capsys.readouterr().out
     assert '<p class="verdict green">Best: ' in page and page.count("whisker") == 3 + 1  # and one in the style
     assert "days" in page and "interval of 90 %" in page
+    assert "Calibrated: steps of this device and this software were fitted." in page
 
 
 def test_a_plan_that_fits_nowhere_says_so(tmp_path):

@@ -31,6 +31,19 @@ def missing(pytester, days):
     return pytester.runpytest_inprocess("--perf", *few, "-p", "no:cacheprovider")
 
 
+def test_a_mistyped_cell_is_named(pytester):
+    """In yellow at the end, with the nearest cell; also an owner's pattern, and if -k leaves the cell out."""
+    owners = '[tool.perfsuite.owners]\n"*" = "@ana"\n"gpt3_tiny-*" = "@ben"\n'
+    pytester.makepyfile(test_perf=TEST)
+    pytester.makepyprojecttoml(TABLE.format(day(9)).replace("gpt2_*", "gpt2_tiny-singel-cpu_x1") + owners)
+    result = pytester.runpytest_inprocess("--perf", "--co", "-k", "t5", "-p", "no:cacheprovider")
+    text = " ".join(str(result.stdout).split())
+
+    assert f"'gpt2_tiny-singel-cpu_x1' matches no known cell. Did you mean '{CELL}'?" in text
+    assert "'gpt3_tiny-*' matches no known cell. No name contains 'gpt3_tiny': did you mean 'gpt2_tiny'?" in text
+    assert text.count("matches no known cell") == 2
+
+
 def red(**fields):
     line = Line(metric="loss", title="loss", status="regressed", old="1", new="2", change="+100 %", allowed="±2 %")
     verdict = Verdict(cell=CELL, status="regressed", headline=f"{CELL}: 1 of 1 metrics regressed", lines=[line])

@@ -171,6 +171,23 @@ def _read(terminal):
         return b""
 
 
+def test_a_green_cell_s_trace_is_named_with_its_viewer(repository, monkeypatch):
+    """No text of a failure names it. Of several cells the first stands for all."""
+    told = ["perf-traces/a.json.gz: open it in https://ui.perfetto.dev"]
+    measure = PerfRun.measure
+
+    def traced(self, cell, request):
+        result = measure(self, cell, request)
+        return msgspec.structs.replace(result, verdict=msgspec.structs.replace(result.verdict, traces=told))
+
+    pytester = repository([CELLS[0], CELLS[4]])
+    monkeypatch.setattr(PerfRun, "measure", traced)
+    result = perf(pytester, "--perf-trace=all")
+
+    result.assert_outcomes(passed=2)
+    result.stdout.fnmatch_lines([f"trace: {told[0]}", "traces of 1 more cell: perf-traces"])
+
+
 def test_shards_share_the_cells(repository):
     """Each cell is in one of them; -k chooses before; one without a cell passes and says so."""
     pytester = repository(CELLS[:5])
@@ -179,6 +196,7 @@ def test_shards_share_the_cells(repository):
     cells, status, printed = collected(pytester, "--perf-shard=2/2", "-k", CELLS[0])
     assert (cells, status) == ([], 0)
     assert "--perf-shard=2/2: 0 of 1 cell, " in printed
+    assert "durations: 1 cell without a record, as the median" in printed
 
 
 @pytest.mark.slow
@@ -221,6 +239,7 @@ def test_a_budget_takes_what_tells_most_per_minute(repository):
 
     assert (cells, status) == ([CELLS[1], CELLS[0]], 0)
     assert "--perf-budget=3 min: 2 of 3 cells, 2 min of 12 min; the most informative per minute come first" in printed
+    assert "durations: 3 cells from 1 report" in printed and "--perf-history=FILE" not in printed
 
 
 def test_a_budget_that_is_used_up_skips_the_rest(repository, monkeypatch):
@@ -248,6 +267,7 @@ def test_what_no_change_can_reach_does_not_run(repository):
     assert cells == [CELLS[2]]
     assert "--perf-changed=HEAD: 2 of 3 cells left out: nothing that they import has changed since " in printed
     assert "  1 cell to run: no record of what it imports" in printed
+    assert "  a report of an earlier run has one: pass it as --perf-history=FILE" in printed
     assert perf(pytester, "--perf-changed", past, "-k", CELLS[0]).ret == 0
     with (pytester.path / "test_perf.py").open("a") as file:
         file.write("# new\n")

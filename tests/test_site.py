@@ -4,6 +4,7 @@ import re
 import subprocess
 import sys
 
+import msgspec
 import pytest
 import simulated_nights as nights
 
@@ -45,7 +46,7 @@ def test_the_first_page_says_what_is_wrong(build):
     project = Project(owners={"*": "@ana", "*zero2*": "@ben"})
     text = text_of(build(nights.rows(), project=project) / "index.html")
 
-    assert "1 of 4 cells is red in the last run." in text
+    assert "1 of 4 cells is red on the latest day." in text
     assert f"{nights.FAILING} @ben failed rank 1 died AMD EPYC" in text
     changed = section(text, "Change points of", "Cells without")
     assert re.search(
@@ -55,7 +56,7 @@ def test_the_first_page_says_what_is_wrong(build):
         rf"{nights.LARGER} @ana 2026-10-11 .* peak memory .* \+10\.0 % transformers 5\.22\.0 → 5\.23\.0", changed
     )
     assert nights.CALM not in changed
-    assert "3 of 4 cells have a result in the last run of their machine." in text
+    assert "3 of 4 cells have a result on the latest day of their machine." in text
     assert f"{nights.FAILING} @ben failed: rank 1 died" in section(text, "Cells without", "Machines")
 
 
@@ -69,17 +70,50 @@ def test_the_week_of_a_step_has_its_mover(build):
     assert re.search(rf"{nights.SLOWER} nobody step time 1\d\d ms 1\d\d ms \+[78]\.\d % [\d.]+ ×", text)
 
 
-def test_quarantine_is_shown_and_ends(build):
-    """Before its last day the cell is not red; after it, it is, and the page says so."""
+def test_quarantine_is_that_of_the_run(build):
+    """A result that was in quarantine when it was measured is not red, whatever the table says now."""
     held, ended = ({nights.FAILING: Quarantine(until=nights.moment(60 + days), reason="issue 31")} for days in (1, -5))
-    before = text_of(build(nights.rows(), project=Project(quarantine=held)) / "index.html")
-    after = text_of(build(nights.rows(), project=Project(quarantine=ended)) / "index.html")
+    rows = nights.rows()
+    added = text_of(build(rows, project=Project(quarantine=held)) / "index.html")
+    after = text_of(build(rows, project=Project(quarantine=ended)) / "index.html")
+    then = [msgspec.structs.replace(row, quarantined="2026-11-01") if row.status == "failed" else row for row in rows]
+    before = text_of(build(then) / "index.html")
 
-    assert "No cell is red in the last run." in before
-    assert f"failed, quarantined until {nights.moment(61)}" in before
-    assert f"in quarantine {nights.moment(61)} failed issue 31" in before
-    assert "1 of 4 cells is red in the last run." in after
+    assert "1 of 4 cells is red on the latest day." in added
+    assert f"in quarantine {nights.moment(61)} failed issue 31" in added
+    assert "No cell is red on the latest day." in before
+    assert "failed, quarantined until 2026-11-01" in before
+    assert "1 of 4 cells is red on the latest day." in after
     assert f"ended {nights.moment(55)} failed issue 31" in after
+
+
+def test_a_mistyped_cell_is_named(build):
+    """An entry that no cell has would have no effect, and nobody would see it; a baseline's cell is known too."""
+    entry = Quarantine(until=nights.moment(61), reason="issue 31")
+    project = Project(owners={"*": "@ana", "t5_*": "@ben"}, quarantine={nights.CALM[:-1] + "3": entry})
+    text = text_of(build(nights.rows(), project=project, baselines=["t5_tiny-ddp-cpu_x2"]) / "index.html")
+
+    told = section(text, "Owners or quarantine without a cell", "Largest movers")
+    assert f"{nights.CALM[:-1]}3&#39; matches no known cell. Did you mean &#39;{nights.CALM}&#39;?" in told
+    assert "t5_*" not in told
+
+
+def test_two_runs_of_a_day_are_two_results(build):
+    """Neither is called a night, and the last one counts."""
+    first, last = (nights.row(0, nights.CALM, date=f"2026-11-23T{hour}:00:00+00:00") for hour in (10, 12))
+    red = msgspec.structs.replace(first, status="regressed", red=("loss",))
+    text = text_of(build([red, last]) / "index.html")
+
+    assert "up to 2 results each" in text and "night" not in text
+    assert "No cell is red on the latest day." in text
+
+
+def test_a_red_cell_says_which_metric(build):
+    """By its title, also in months that were kept before notes named it."""
+    rows = [row for row in nights.rows() if row.date <= nights.date(nights.STEP)]
+    text = section(text_of(build(rows) / "index.html"), "Red on", "Largest movers")
+
+    assert f"{nights.SLOWER} nobody regressed step time AMD EPYC" in text
 
 
 def test_coverage_names_cells_that_nobody_measures(build):
@@ -88,9 +122,19 @@ def test_coverage_names_cells_that_nobody_measures(build):
     text = text_of(build(rows, baselines=["t5_tiny-ddp-cpu_x2", nights.SLOWER]) / "index.html")
     missing = section(text, "Cells without", "Machines")
 
-    assert f"{nights.CALM} nobody not in the last run; last measured 2026-10-20" in missing
+    assert f"{nights.CALM} nobody not on the latest day; last measured 2026-10-20" in missing
     assert "t5_tiny-ddp-cpu_x2 nobody has a baseline, but no run here measured it" in missing
     assert nights.SLOWER not in missing
+
+
+def test_many_cells_without_a_result_are_folded(build):
+    """Their number stays; a few are shown."""
+    few, many = ([f"t5_tiny-ddp-cpu_x{number}" for number in range(2, count)] for count in (4, 48))
+    shown = (build(nights.rows(), baselines=few) / "index.html").read_text()
+    folded = (build(nights.rows(), baselines=many) / "index.html").read_text()
+
+    assert "<h2>Cells without a result: 3 </h2>" in shown
+    assert '<details>\n<summary><h2 class="fold">Cells without a result: 47</h2>' in folded
 
 
 def test_a_cell_has_a_page_with_links_to_ladders(build):
@@ -100,7 +144,7 @@ def test_a_cell_has_a_page_with_links_to_ladders(build):
     )
 
     assert 'href="https://lab.example/ladder/index.html#5.23.0"' in page.read_text()
-    assert "60 nights, 2026-09-01 to 2026-10-30." in text_of(page)
+    assert "60 results, 2026-09-01 to 2026-10-30." in text_of(page)
     assert "by a trial" in text_of(page)
 
 
@@ -156,6 +200,28 @@ def test_no_result_is_refused(tmp_path):
 
     with pytest.raises(UsageError, match="no result in them"):
         Site(files=[tmp_path / "2026-09.jsonl"], output=tmp_path / "site", metrics=METRICS).write()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["nodir"], "nodir does not exist: name a report, or a folder of reports."),
+        (["empty.jsonl"], "1 file, and no result in them"),
+        (
+            ["results", "--ladder", "trnsformers=https://lab.example"],
+            "no result has a library 'trnsformers'. Known: to",
+        ),
+    ],
+)
+def test_a_refused_site_writes_nothing(tmp_path, capsys, monkeypatch, arguments, told):
+    """One sentence, and no folder that looks like a site."""
+    monkeypatch.chdir(tmp_path)
+    write_months(nights.rows(), tmp_path / "results")
+    (tmp_path / "empty.jsonl").write_text("")
+
+    assert main(["site", *arguments, "--output", "page"]) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "page").exists()
 
 
 def test_the_command_says_what_it_needs(tmp_path):

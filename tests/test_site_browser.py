@@ -76,6 +76,22 @@ def test_fewer_nights(visit, site):
     assert every.count("L") == 45 and few.count("L") == 9
 
 
+def test_a_value_without_neighbours_is_a_dot(visit, tmp_path):
+    """A line would not show it; of more than 60 results, no other has a dot."""
+    rows = [nights.row(night, nights.CALM, metrics={"mfu": 0.1} if night == 69 else {}) for night in range(70)]
+    write_months(rows, tmp_path / "results")
+    files = sorted((tmp_path / "results").iterdir())
+    Site(files=files, output=tmp_path / "site", metrics=Catalog().all("metric")).write()
+    page = visit(tmp_path / "site" / "cells" / page_of(nights.CALM))
+    page.wait_for_selector("figure svg path.curve", state="attached")
+    dots = {
+        name: page.locator("figure", has=page.locator("figcaption", has_text=name)).locator("circle.f0").count()
+        for name in ("MFU", "step time")
+    }
+
+    assert dots == {"MFU": 1, "step time": 0}
+
+
 def test_the_way_back(visit, site):
     """A cell's page leads to all cells."""
     page = visit(site / "cells" / page_of(nights.CALM))

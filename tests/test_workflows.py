@@ -10,9 +10,10 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import msgspec
 import pytest
 import yaml
-from gate_samples import measurement
+from gate_samples import LAUNCH, measurement
 
 from perfsuite.history.ladder import read_suite, suite_folder
 from perfsuite.records import codec
@@ -132,7 +133,7 @@ def test_every_permission_is_explained():
         if job["permissions"] != {"contents": "read"}
     ]
 
-    assert len(rows) == 7
+    assert len(rows) == 8
     assert [row for row in rows if row not in documented] == []
 
 
@@ -371,6 +372,34 @@ def test_the_proposal_has_the_reports_of_both_times():
     assert take["pattern"] == "perfsuite-*"
     assert jobs["propose"]["concurrency"] == {"group": "propose", "cancel-in-progress": False}
     assert "--perf-update=improved" in script("nightly", "train", "Measure what was red once more")
+
+
+def test_the_night_is_added_to_the_dashboard(tmp_path):
+    """The first night makes the branch, the next adds to it, and the site has both; the same night changes nothing."""
+    pytest.importorskip("asv", reason="perfsuite[site] is not installed")
+    origin, checkout = tmp_path / "origin.git", tmp_path / "checkout"
+    for words in (["init", "--quiet", "--bare", origin], ["clone", "--quiet", origin, checkout]):
+        subprocess.run(["git", *words], check=True, capture_output=True)
+    (tmp_path / "gh").write_text("#!/bin/sh\n")
+    (tmp_path / "gh").chmod(0o755)
+    add = f'PATH="{tmp_path}:$PATH"\n{script("nightly", "dashboard", "Add the night to the branch of results")}'
+    verdict = Verdict(cell=measurement().cell, status="ok", headline="")
+    log = ["git", "-C", str(origin), "log", "--format=%s", "results"]
+    (tmp_path / "reports").mkdir()
+    for day, nights in ((20, 1), (21, 2), (21, 2)):
+        launch = msgspec.structs.replace(LAUNCH, date=f"2026-11-{day}T02:17:00+00:00")
+        result = Result(
+            measurement=msgspec.structs.replace(measurement(), launches=[launch]), baseline=None, verdict=verdict
+        )
+        (tmp_path / "reports" / "report.jsonl").write_text(codec.encode_line(result) + "\n")
+        shutil.rmtree(checkout / "results", ignore_errors=True)
+        done = bash(add, checkout, RUNNER_TEMP=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert subprocess.check_output(log, text=True).splitlines() == ["Add a night"] * nights
+    done = bash(script("nightly", "dashboard", "Write the dashboard"), checkout, RUNNER_TEMP=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert "up to 2 results each" in (tmp_path / "site" / "index.html").read_text()
 
 
 def test_jobs_that_install_torch_take_its_cpu_build_and_keep_it():

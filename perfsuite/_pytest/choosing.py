@@ -14,9 +14,9 @@ from perfsuite._pytest.options import Options
 from perfsuite.catalog.registry import Catalog
 from perfsuite.gate.store import Store
 from perfsuite.measure import choice
-from perfsuite.measure.changed import Changed
+from perfsuite.measure.changed import NO_RECORD, Changed
 from perfsuite.measure.imports import definitions_of, repository_of
-from perfsuite.measure.past import History
+from perfsuite.measure.past import BASELINES, History
 from perfsuite.units import show_rough
 
 MOST_REASONS = 5
@@ -31,6 +31,8 @@ def choose(
         kept, told = _changed(kept, options.changed, history, catalog, store, config)
         notes += told
     seconds = {item.nodeid: history.of(_id(item)).seconds for item in kept}
+    if kept and (options.shard or options.budget):
+        notes.append(_durations([history.of(_id(item)).source for item in kept]))
     if options.shard:
         number, count = options.shard
         mine = choice.shard(seconds, number, count)
@@ -65,6 +67,8 @@ def _changed(
         f"since {changed.base}"
     ]
     notes += [f"  {_cells(count)} to run: {why}" for why, count in reasons.most_common(MOST_REASONS)]
+    if NO_RECORD in reasons:
+        notes.append("  a report of an earlier run has one: pass it as --perf-history=FILE")
     if len(reasons) > MOST_REASONS:
         notes.append(f"  … and {len(reasons) - MOST_REASONS} more reasons")
     return kept, notes
@@ -83,6 +87,14 @@ def _watched(item: pytest.Item, catalog: Catalog, store: Store, config: pytest.C
 def _id(item: pytest.Item) -> str:
     cell = cell_of(item)
     return cell.id if cell else item.nodeid
+
+
+def _durations(sources: Iterable[str]) -> str:
+    """Where the cells' durations are from, and whether they may be too low."""
+    counts = Counter(f"from {source}" if source else "without a record, as the median" for source in sources)
+    told = ", ".join(f"{_cells(count)} {source}" for source, count in counts.most_common())
+    low = "; here they may take far longer: pass a report of this machine as --perf-history=FILE"
+    return f"durations: {told}{low if f'from {BASELINES}' in counts else ''}"
 
 
 def _cost(seconds: dict[str, float], names: Iterable[str]) -> str:

@@ -32,7 +32,7 @@ from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.project import read_project, today
 from perfsuite.gate.store import Store
 from perfsuite.kernels import kernels_key
-from perfsuite.launch.machine import refuse_emulated, why_missing
+from perfsuite.launch.machine import describe, refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.changes import lacks_code, listed
@@ -48,7 +48,7 @@ from perfsuite.report.live import LiveLine
 from perfsuite.report.predicted import line as predicted_line
 from perfsuite.report.summary import line
 from perfsuite.report.verdict import render
-from perfsuite.units import show_rough
+from perfsuite.units import show_rough, show_several
 
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
@@ -130,6 +130,8 @@ class PerfRun:
         self.history = History()
         self.pace = Pace({})
         self.notes: list[str] = []  # what was not chosen, and why
+        self.strangers: list[str] = []  # keys of the project that match no cell
+        self.known: set[str] = set()  # cells that were collected, whether chosen or not
         self.emptied = False  # whether no cell was chosen
         self.begin = time.monotonic()
         self.live = LiveLine(self.options.settings.all_steps_of, lambda: str(self.pace), quiet=self.verbose)
@@ -277,9 +279,15 @@ class PerfRun:
             return result
         return msgspec.structs.replace(result, updated=os.path.relpath(result.updated, self.config.rootpath))
 
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Keep the cell's name: the keys of owners and quarantine are compared with all of them."""
+        if cell := cell_of(item):
+            self.known.add(cell.id)
+
     @pytest.hookimpl(trylast=True)
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
         """Choose the cells, after -k has, and count them. Give each item that uses pytest-benchmark its own clock."""
+        self.strangers = self.project.strangers({*self.known, *self.store.cells()})
         self._choose(items)
         self.cells = len(items)
         if not self.config.pluginmanager.hasplugin("benchmark"):
@@ -293,7 +301,8 @@ class PerfRun:
         options, cells = self.options, [cell.id for item in items if (cell := cell_of(item))]
         asked = options.changed or options.shard or options.budget
         try:
-            self.history = read_history(cells, self.store, options.history)
+            here = self._identities(items) if options.budget and not options.shard else ()
+            self.history = read_history(cells, self.store, options.history, here)
             if not asked:
                 return
             kept, self.notes = choose(items, options, self.history, self.catalog, self.store, self.config)
@@ -307,6 +316,11 @@ class PerfRun:
             self.config.hook.pytest_deselected(items=gone)
         items[:] = kept
 
+    def _identities(self, items: list[pytest.Item]) -> set[str]:
+        """This machine's, by the hardware of the cells. Shards do not ask: they must agree on all machines."""
+        hardware = {cell.hardware.name: cell.hardware for item in items if (cell := cell_of(item))}
+        return {describe(one, self.catalog).identity for one in hardware.values()}
+
     def pytest_report_collectionfinish(self) -> list[str]:
         """What was left out, and why. With pytest-xdist only the workers know: the summary shows it."""
         return self.notes
@@ -314,7 +328,8 @@ class PerfRun:
     @pytest.hookimpl(optionalhook=True)
     def pytest_testnodedown(self, node: Any) -> None:
         """A worker of pytest-xdist has ended: all of them have chosen the same cells."""
-        self.notes, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, (self.notes, self.emptied))
+        ours = self.notes, self.strangers, self.emptied
+        self.notes, self.strangers, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, ours)
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Count what is ahead. Build the environment of --perf-against before any cell: if it cannot be built, none can
@@ -405,6 +420,8 @@ class PerfRun:
         if self.config.pluginmanager.hasplugin("dsession"):
             for note in self.notes:
                 terminalreporter.write_line(note)
+        for stranger in self.strangers:
+            write(terminalreporter, stranger, yellow=True)
         if self.reports.unwritten:
             terminalreporter.write_line(self.reports.unwritten, red=True)
         if self.results or self.predicted or self.skipped:
@@ -415,9 +432,12 @@ class PerfRun:
         if not (self.results or self.predicted or self.skipped):
             return
         write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
-        if traced := sum(bool(result.verdict.traces) for result in self.results):
-            cells = f"{traced} {'cell' if traced == 1 else 'cells'}"
-            terminalreporter.write_line(f"traces of {cells}: {os.path.relpath(self.options.traces)}")
+        if traced := [result.verdict.traces for result in self.results if result.verdict.traces]:
+            for told in traced[0]:
+                terminalreporter.write_line(f"trace: {told}")
+            if more := len(traced) - 1:
+                folder = os.path.relpath(self.options.traces)
+                terminalreporter.write_line(f"traces of {show_several(more, 'more cell')}: {folder}")
         if names := self._uncommitted():
             write(terminalreporter, UNCOMMITTED.format(listed(names)), yellow=True)
 
@@ -442,7 +462,7 @@ class PerfRun:
             self.gatekeeper.close()
         self.place.close()
         if _is_worker(self.config):
-            self.config.workeroutput[CHOSEN] = self.notes, self.emptied  # type: ignore[attr-defined]
+            self.config.workeroutput[CHOSEN] = self.notes, self.strangers, self.emptied  # type: ignore[attr-defined]
             return
         self.reports.finish(self.cells - self.ended)
         if self.reports.unwritten:

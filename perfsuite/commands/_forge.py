@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 from importlib.util import find_spec
 
 from perfsuite.errors import UsageError
@@ -20,8 +21,10 @@ def api_of() -> str:
     return os.environ.get("GITHUB_API_URL", API)
 
 
-def token_of(what: str) -> str:
-    """A token that may write ``what``. Raises UsageError if it is missing, or PyGithub is."""
+def token_of(repository: str, what: str) -> str:
+    """A token that may write ``what`` there. Raises UsageError if it is missing, or PyGithub is, or for a bad name."""
+    if not re.fullmatch(r"[\w.-]+/[\w.-]+", repository):
+        raise UsageError(f"--github={repository} is no repository: write OWNER/NAME, e.g. lab/code.")
     if find_spec("github") is None:
         raise UsageError('--github needs PyGithub: pip install "perfsuite[notify]".')
     if not (token := os.environ.get("GITHUB_TOKEN", "")):

@@ -4,7 +4,7 @@ import re
 import sys
 from pathlib import Path
 
-from perfsuite.errors import FileError
+from perfsuite.errors import FileError, UsageError
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 
@@ -12,7 +12,11 @@ _CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")
 
 
 def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
-    """The file, or all reports below the folder. A link in a stranger's artifact may point anywhere."""
+    """The file, or all reports below the folder. A link in a stranger's artifact may point anywhere. Raises UsageError
+    if there is neither.
+    """
+    if not path.exists():
+        raise UsageError(f"{path} does not exist: name a report, or a folder of reports.")
     if not path.is_dir():
         return [path]
     return sorted(

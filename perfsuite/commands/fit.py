@@ -113,21 +113,23 @@ def run(arguments: argparse.Namespace) -> int:
     print(f"{model.name} on {hardware.name}: predicted, not measured")
     print()
     print_table(table)
+    notes = []
     if depths := next((one.layers for one in ranked if isinstance(one, Estimate)), None):
-        print()
-        print(f"≈ is estimated from models of {depths[0]} and {depths[1]} layers. --whole traces all layers.")
+        notes.append(f"≈ is estimated from models of {depths[0]} and {depths[1]} layers. --whole traces all layers.")
+    if any(times[one.cell].untimed for one in ranked):
+        notes.append("– has no predicted step: none is known for what is in parentheses.")
     untraced = [one for one in found if isinstance(one, Prediction) and one.outcome == "unsupported"]
     measured = measure([by_id[one.cell] for one in untraced], catalog) if arguments.emulated else []
     for number, one in enumerate(untraced):
-        print(f"{one.cell} is not predicted: {one.reason}")
+        notes.append(f"{one.cell} is not predicted: {one.reason}")
         if arguments.emulated:
-            print(f"{one.cell}: {sentence(measured[number])}.")
-    print("".join(f"{reason}\n" for reason in refused), end="")
+            notes.append(f"{one.cell}: {sentence(measured[number])}.")
+    notes += refused
+    print("".join(f"\n{note}" for note in notes), end="\n" * bool(notes))
     fitting = sum(one.outcome == "fits" for one in ranked)
     verdict = f"{fitting} of {len(ranked)} strategies fit {model.name} on {hardware.name}."
-    traced = [one for one in ranked if isinstance(one, Prediction)]
-    names = [one.cell for one in traced]
-    write_html(page, cells_page(f"{model.name} on {hardware.name}", verdict, names, traced, table))
+    names = [by_id[one.cell].strategy.name for one in ranked]
+    write_html(page, cells_page(f"{model.name} on {hardware.name}", verdict, names, ranked, table, notes))
     outcomes = [*(one.outcome for one in ranked), *(one.outcome for one in measured)]
     return 0 if "fits" in outcomes and not failed else 1
 

@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Notify the services, and print what was done."""
-    token = token_of("issues") if arguments.github else ""
+    token = token_of(arguments.github, "issues") if arguments.github else ""
     address = _webhook(arguments.webhook) if arguments.webhook else ""
     news, here = read(arguments.reports), address_of_run()
     if arguments.github:
@@ -67,6 +67,8 @@ def _webhook(text: str) -> str:
     """The address itself. Raises UsageError, without the address, for one that is none."""
     named = text.removeprefix(VARIABLE)
     address = os.environ.get(named, "") if text.startswith(VARIABLE) else text
+    if not named:
+        raise UsageError("--webhook env: names no variable: write env:NAME, e.g. env:SLACK_URL.")
     if not address:
         raise UsageError(f"--webhook takes its address from {named}, but that variable is empty.")
     if not address.startswith(("http://", "https://")):

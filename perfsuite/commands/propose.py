@@ -32,7 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> int:
     """Print what is proposed, and keep the pull request up to date. The working tree is not changed."""
-    token = token_of("contents and pull requests") if arguments.github else ""
+    token = token_of(arguments.github, "contents and pull requests") if arguments.github else ""
     catalog, store = catalog_of(arguments), store_of(arguments)
     reports = list(itertools.chain.from_iterable(map(files_of, arguments.reports)))
     if not reports:

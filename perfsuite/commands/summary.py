@@ -10,7 +10,7 @@ from perfsuite.commands._reports import files_of, read_run
 from perfsuite.page.run import write_run
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.report.markdown import SUCCESS, passes, render_brief, render_markdown
+from perfsuite.report.markdown import CONCLUSIONS, SUCCESS, passes, render_brief, render_markdown
 
 KILLED = "killed"
 HELP = "The verdicts of reports as Markdown; red ones fail."
@@ -21,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = "Reports of pytest --perf-report, with measured and predicted cells, or folders that may hold some."
     parser.add_argument("reports", type=Path, nargs="*", metavar="REPORT.jsonl", help=text)
     text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red, whatever the reports say."
-    parser.add_argument("--conclusion", default=SUCCESS, metavar="WORD", help=text)
+    parser.add_argument("--conclusion", default=SUCCESS, choices=CONCLUSIONS, metavar="WORD", help=text)
     parser.add_argument("--brief", action="store_true", help="At most 20 lines: what is red, and by how much.")
     add_html(parser)
     add_catalog(parser)

@@ -9,13 +9,17 @@
 """
 
 import datetime
+import difflib
+import re
 import tomllib
+from collections.abc import Collection, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
+from perfsuite.catalog.expressions import hint
 from perfsuite.errors import FileError
 
 FILE = "pyproject.toml"
@@ -30,11 +34,6 @@ class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     def holds(self, day: datetime.date) -> bool:
         """Whether the cell is still in quarantine."""
         return day <= self.until
-
-    @property
-    def text(self) -> str:
-        """The words that reports use."""
-        return f"quarantined until {self.until}"
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -52,6 +51,25 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         """The entry of a cell, also after its last day."""
         entries = reversed(self.quarantine.items())
         return next((entry for pattern, entry in entries if fnmatchcase(cell, pattern)), None)
+
+    def strangers(self, cells: Collection[str]) -> list[str]:
+        """A sentence for each key that matches none of the known cells, with what may be meant: a mistyped one would
+        have no effect, and nobody would see it.
+        """
+        tables: dict[str, Iterable[str]] = {"quarantine": self.quarantine, "owners": self.owners}
+        return [
+            f"{FILE}, [tool.perfsuite.{name}]: {key!r} matches no known cell.{_meant(key, cells)}"
+            for name, table in tables.items()
+            for key in table
+            if cells and not any(fnmatchcase(cell, key) for cell in cells)
+        ]
+
+
+def _meant(key: str, cells: Collection[str]) -> str:
+    """The nearest cell, or the nearest part of one."""
+    if near := difflib.get_close_matches(key, cells, n=1, cutoff=0.8):
+        return f" Did you mean {near[0]!r}?"
+    return hint(re.sub(r"[-+*?\[\]]+", " ", key), cells)
 
 
 def read_project(folder: Path) -> Project:

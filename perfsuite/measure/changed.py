@@ -13,6 +13,7 @@ from perfsuite.measure.imports import DIGITS, by_module, reached, unpack
 from perfsuite.rank.flags import own_code
 from perfsuite.records.measurement import OWN_CODE, Measurement, releases
 
+NO_RECORD = "no record of what it imports"
 TEXTS = (".md", ".rst")  # files that no code reads
 
 
@@ -51,7 +52,7 @@ class Changed:
         ``measurement`` is its record, ``watched`` are files that count in addition to what it imported.
         """
         if measurement is None or not measurement.imports:
-            return "no record of what it imports"
+            return NO_RECORD
         record = unpack(measurement.imports)
         # What a file has begun to import since the record counts too, and what a conftest imports: it may define models
         stale = [path for path, found in record.items() if self.hashes.get(path) != found]

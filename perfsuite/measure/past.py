@@ -3,8 +3,9 @@
 From reports of ``pytest --perf-report`` if they are given, and else from the baselines and their ledger.
 """
 
+import statistics
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,15 +15,20 @@ from perfsuite.gate.judge import RED
 from perfsuite.gate.store import Store
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
+from perfsuite.units import show_several
+
+BASELINES = "baselines"
 
 
 @dataclass(frozen=True)
 class Past:
-    """``seconds`` is the cost of the last run, 0 if it is not known. Of ``runs`` records, the cell ``moved`` in some:
-    it was red, or a change of it was accepted. ``measurement`` is the last one.
+    """``seconds`` is the cost of the last run, 0 if it is not known; ``source`` is where it is from, in words. Of
+    ``runs`` records, the cell ``moved`` in some: it was red, or a change of it was accepted. ``measurement`` is the
+    last one.
     """
 
     seconds: float = 0.0
+    source: str = ""
     runs: int = 0
     moved: int = 0
     measurement: Measurement | None = None
@@ -43,13 +49,20 @@ class History:
         return self.cells.get(cell, Past())
 
 
-def read_history(cells: Iterable[str], store: Store, reports: Iterable[Path] = ()) -> History:
-    """Raises FileError for a report or a ledger that cannot be read. An unreadable baseline is no record: it is
-    reported when its cell is measured.
+def read_history(
+    cells: Iterable[str], store: Store, reports: Sequence[Path] = (), here: Container[str] = ()
+) -> History:
+    """The costs are those of reports, if possible of machines ``here``, by identity. A baseline's cost is of a launch
+    on the machine that recorded it, so it is scaled by the ratio of the cells that have both.
+
+    Raises FileError for a report or a ledger that cannot be read. An unreadable baseline is no record: it is reported
+    when its cell is measured.
     """
+    cells, files = set(cells), show_several(len(reports), "report")
     runs: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     seconds: dict[str, float] = {}
+    sources: dict[str, str] = {}
     last: dict[str, Measurement] = {}
     for entry in ledger.read(store.ledger)[0]:
         runs[entry.cell] += 1
@@ -61,16 +74,38 @@ def read_history(cells: Iterable[str], store: Store, reports: Iterable[Path] = (
         moved[cell] += result.verdict.status in RED
         if result.measurement.readings:
             last[cell] = result.measurement
-            seconds[cell] = result.seconds or _seconds(result.measurement)
-    for cell in set(cells) - last.keys():
+            ours = result.measurement.machine.identity in here
+            if ours or sources.get(cell) in (None, files):
+                seconds[cell] = result.seconds or _seconds(result.measurement)
+                sources[cell] = f"{files} of this machine" if ours else files
+    missing = cells - last.keys()
+    stored = _stored(cells if missing else (), store)
+    ratios = [
+        seconds[cell] / _seconds(stored[cell]) for cell in stored.keys() & seconds.keys() if _seconds(stored[cell])
+    ]
+    scale = statistics.median(ratios or [1.0])
+    for cell in missing & stored.keys():
+        last[cell], seconds[cell] = stored[cell], _seconds(stored[cell]) * scale
+        sources[cell] = f"{BASELINES} × {scale:.2g}" if ratios else BASELINES
+    return History(
+        {
+            cell: Past(seconds.get(cell, 0.0), sources.get(cell, ""), runs[cell], moved[cell], last.get(cell))
+            for cell in {*runs, *last}
+        }
+    )
+
+
+def _stored(cells: Iterable[str], store: Store) -> dict[str, Measurement]:
+    """The measurements of the readable baselines."""
+    found = {}
+    for cell in cells:
         try:
             baseline = store.load(cell)
         except FileError:
             continue
         if baseline:
-            last[cell], seconds[cell] = baseline.measurement, _seconds(baseline.measurement)
-    known = {*runs, *last}
-    return History({cell: Past(seconds.get(cell, 0.0), runs[cell], moved[cell], last.get(cell)) for cell in known})
+            found[cell] = baseline.measurement
+    return found
 
 
 def _seconds(measurement: Measurement) -> float:

@@ -11,12 +11,12 @@ from perfsuite.nights.series import Series
 from perfsuite.page.axes import Quantity
 from perfsuite.page.document import Command, Document, Entry, Section, Table
 from perfsuite.page.html import Html, tag
-from perfsuite.units import show_change
+from perfsuite.units import show_change, show_several
 
-NIGHTS = 30  # rows of the table of the last nights
-SHOWN = (400, 60)  # nights of a chart that can be chosen
+NIGHTS = 30  # rows of the table of the last results
+SHOWN = (400, 60)  # results of a chart that can be chosen
 RELEASES = 50  # rows of the table of releases
-RECENT = 60  # nights of a small chart
+SPARK = 60  # results of a small chart
 TIME = "step_time_seconds"
 CONFIRMED = "by a trial"
 
@@ -53,8 +53,8 @@ def cell_page(several: Sequence[Series], dashboard: Dashboard) -> tuple[Document
 
 
 def _range(nights: int) -> Html:
-    """A choice of how many nights the charts show."""
-    options = [tag("option", "all nights", value="")]
+    """A choice of how many results the charts show."""
+    options = [tag("option", "all results", value="")]
     options += [tag("option", f"the last {count}", value=count) for count in SHOWN if count < nights]
     return tag("label", "charts of ", tag("select", *options, id="shown")) if len(options) > 1 else Html()
 
@@ -67,7 +67,7 @@ def _section(number: int, series: Series, metrics: list[Metric], found: list[Cha
         heading=machine_name(series.device, series.machine),
         kind=series.kind,  # type: ignore[arg-type]
         anchor=f"machine{number}",
-        sentences=[f"{count_nights(len(series.dates))}, {series.dates[0][:10]} to {series.dates[-1][:10]}."],
+        sentences=[f"{show_several(len(series.dates), 'result')}, {series.dates[0][:10]} to {series.dates[-1][:10]}."],
         charts=figures[:MAIN],
         tables=[_changes(number, found, dashboard)] if found else [],
         inside=[one for one in inside if one],
@@ -79,7 +79,7 @@ def _figure(number: int, at: int, series: Series, metric: Metric, found: list[Ch
     _, numbers = series.numbers(metric.name)
     low, high = (float(numbers.min()), float(numbers.max())) if len(numbers) else (0.0, 0.0)
     steps = [one for one in found if one.metric == metric.name]
-    told = f"{metric.title} over {len(numbers)} nights, {metric.show(low)} to {metric.show(high)}"
+    told = f"{metric.title} over {show_several(len(numbers), 'result')}, {metric.show(low)} to {metric.show(high)}"
     told += "".join(f"; {show_change(one.old, one.new)} on {one.date[:10]}" for one in steps[-5:])
     chart = tag(
         "svg", viewBox="0 0 360 150", role="img", tabindex=0, aria_label=told, data_series=number, data_metric=at
@@ -105,11 +105,6 @@ def _changes(number: int, found: list[Change], dashboard: Dashboard) -> Table:
     )
 
 
-def count_nights(count: int) -> str:
-    """``1 night``, ``10,000 nights``."""
-    return f"{count:,} night{'s' * (count != 1)}"
-
-
 def change_entries(change: Change, dashboard: Dashboard) -> list[str | Entry]:
     """A row of a table of changes."""
     metric = dashboard.metric(change.metric)
@@ -121,7 +116,7 @@ def change_entries(change: Change, dashboard: Dashboard) -> list[str | Entry]:
         Entry(metric.show(change.old), sort=change.old),
         Entry(metric.show(change.new), sort=change.new),
         Entry(show_change(change.old, change.new), sort=min(share, 1e9), tone=tone_of(change.worse)),
-        Entry("", chart=_moved(change.moved, dashboard)),
+        Entry("", chart=_moved(change.moved, dashboard), wide=True),
         CONFIRMED if change.confirmed else "",
     ]
 
@@ -151,7 +146,7 @@ def _releases(series: Series, dashboard: Dashboard) -> Section | None:
 
 
 def _last(number: int, series: Series, metrics: list[Metric], dashboard: Dashboard) -> Section:
-    """The newest nights in numbers."""
+    """The newest results in numbers."""
     shown = metrics[:MAIN]
     rows: list[list[str | Entry]] = []
     for night in range(len(series.dates) - 1, max(-1, len(series.dates) - 1 - NIGHTS), -1):
@@ -163,19 +158,19 @@ def _last(number: int, series: Series, metrics: list[Metric], dashboard: Dashboa
         rows.append([series.dates[night][:16].replace("T", " "), series.commits[night][:12], status, *texts])
     head = ["date", "commit", "status", *(metric.title for metric in shown)]
     numbers = frozenset(range(3, len(head)))
-    return Section(heading="Last nights", folded=True, tables=[Table(head=head, rows=rows, numbers=numbers)])
+    return Section(heading="Last results", folded=True, tables=[Table(head=head, rows=rows, numbers=numbers)])
 
 
 def _summary(series: Series, metrics: list[Metric], found: list[Change], dashboard: Dashboard) -> Summary:
     assert series.last is not None
     column = series.columns.get(TIME)
-    recent = column[-RECENT:] if column else []
+    recent = column[-SPARK:] if column else []
     return Summary(
         cell=series.cell,
         machine=series.machine,
         device=series.device,
         kind=series.kind,
-        nights=len(series.dates),
+        results=len(series.dates),
         last=series.last,
         changes=found,
         movers=movers(series, metrics, dashboard.until),

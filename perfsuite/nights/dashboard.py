@@ -1,4 +1,4 @@
-"""What all pages of a dashboard know: metrics, owners, the last night of each machine, and how a cell is."""
+"""What all pages of a dashboard know: metrics, owners, the latest day of each machine, and how a cell is."""
 
 import datetime
 import hashlib
@@ -15,7 +15,7 @@ from perfsuite.nights.series import Series
 from perfsuite.page.document import Tone
 from perfsuite.units import show_number, show_seconds
 
-NIGHT = datetime.timedelta(hours=20)  # a run's cells are at most so far apart
+DAY = datetime.timedelta(hours=20)  # of a machine: results have no name of their run, and a night may take so long
 CELLS = "cells"  # folder of the cells' pages
 MAIN = 6  # metrics that are shown unfolded
 _SAFE = re.compile(r"[^A-Za-z0-9_+.-]")
@@ -40,20 +40,13 @@ class Dashboard:
         metrics = [self.metric(name) for name in series.columns]
         return sorted(metrics, key=lambda one: (one.column is None, one.column or 0, one.hold != "time", one.title))
 
-    def in_last_run(self, row: Row) -> bool:
-        """Whether the row belongs to the last run of its machine."""
-        return moment(row.date) > moment(self.last[row.machine]) - NIGHT
-
-    def quarantine(self, row: Row) -> str:
-        """``quarantined until 2026-12-24`` if the cell was in quarantine when it ran; else empty."""
-        entry = self.project.quarantine_of(row.cell)
-        if entry and entry.holds(moment(row.date).date()):
-            return entry.text
-        return f"quarantined until {row.quarantined}" if row.quarantined else ""
+    def on_latest_day(self, row: Row) -> bool:
+        """Whether the row is at most 20 hours older than the newest result of its machine."""
+        return moment(row.date) > moment(self.last[row.machine]) - DAY
 
     def is_red(self, row: Row) -> bool:
         """Whether a run with this row fails."""
-        return row.status in RED and not row.accepted and not self.quarantine(row)
+        return row.status in RED and not row.accepted and not row.quarantined
 
     def tone(self, row: Row) -> Tone:
         """The colour of a row's status."""
@@ -66,7 +59,7 @@ class Dashboard:
     def status(self, row: Row) -> str:
         """``regressed, quarantined until 2026-12-24``."""
         words = [row.outcome if row.outcome not in ("fits", row.status) else "", row.status]
-        words += ["accepted" if row.accepted else "", self.quarantine(row) if row.status in RED else ""]
+        words += ["accepted" if row.accepted else "", f"quarantined until {row.quarantined}" if row.quarantined else ""]
         return ", ".join(filter(None, words))
 
     def release(self, library: str, version: str) -> str:
@@ -83,7 +76,7 @@ class Summary:
     machine: str
     device: str
     kind: str
-    nights: int
+    results: int
     last: Row
     changes: Sequence[Change]
     movers: Sequence[Mover]

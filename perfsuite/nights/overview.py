@@ -5,36 +5,39 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from perfsuite.gate.judge import RED
-from perfsuite.nights.cell_page import CONFIRMED, TIME, change_entries, count_nights, tone_of
+from perfsuite.nights.cell_page import CONFIRMED, SPARK, TIME, change_entries, tone_of
 from perfsuite.nights.changes import Change, Mover
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, machine_name, page_of
 from perfsuite.page.curves import sparkline
 from perfsuite.page.document import Document, Entry, Section, Table
 from perfsuite.page.html import Html, tag
-from perfsuite.units import show_change
+from perfsuite.units import show_change, show_several
 
 RECENT = datetime.timedelta(days=60)  # changes that the first page shows
+FEW = 10  # rows of a section that is not folded
 MOST = 200  # rows of changes and of movers
 PEAK = "peak_memory_bytes"
 Move = TypeVar("Move", Change, Mover)
 
 
-def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Iterable[str]) -> Document:
-    """The page. ``unmeasured`` are cells with a baseline that no run has."""
-    last = [one for one in summaries if dashboard.in_last_run(one.last)]
+def overview(summaries: Sequence[Summary], dashboard: Dashboard, baselines: Iterable[str]) -> Document:
+    """The page. ``baselines`` are the cells that have one."""
+    last = [one for one in summaries if dashboard.on_latest_day(one.last)]
     red = [one for one in last if dashboard.is_red(one.last)]
     cells = {one.cell for one in summaries}
     state = (
-        f"{len(red)} of {len(last)} cells {'is' if len(red) == 1 else 'are'} red in the last run"
+        f"{len(red)} of {len(last)} cells {'is' if len(red) == 1 else 'are'} red on the latest day"
         if red
-        else "No cell is red in the last run"
+        else "No cell is red on the latest day"
     )
-    nights = max((one.nights for one in summaries), default=0)
+    most = max((one.results for one in summaries), default=0)
+    strangers = dashboard.project.strangers({*cells, *baselines})
     sections = [
         _red(red, dashboard),
+        Section(heading="Owners or quarantine without a cell", sentences=strangers) if strangers else None,
         _movers(summaries, dashboard),
         _changes(summaries, dashboard),
-        _coverage(summaries, dashboard, unmeasured),
+        _coverage(summaries, dashboard, sorted({*baselines} - cells)),
         _quarantine(summaries, dashboard),
         _machines(summaries, dashboard),
         _cells(summaries, dashboard),
@@ -43,7 +46,11 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Ite
         title="Training performance over time",
         verdict=f"{state}.",
         tone="red" if red else "green",
-        facts=[f"{len(cells)} cells, up to {count_nights(nights)} each. Newest result: {_minute(dashboard)} UTC."],
+        facts=[
+            f"{show_several(len(cells), 'cell')}, up to {show_several(most, 'result')} each. "
+            f"Newest result: {_minute(dashboard)} UTC.",
+            "The latest day of a machine is the 20 hours before its newest result. The last result of a cell counts.",
+        ],
         sections=[one for one in sections if one],
     )
 
@@ -66,9 +73,10 @@ def _red(red: Sequence[Summary], dashboard: Dashboard) -> Section | None:
     rows: list[list[str | Entry]] = []
     for one in red:
         status, cell = Entry(one.last.status, tone="red"), one.cell
-        rows.append([_link(cell), _owner(cell, dashboard), status, one.last.note, _where(one)])
+        why = one.last.note or ", ".join(dashboard.metric(name).title for name in one.last.red)
+        rows.append([_link(cell), _owner(cell, dashboard), status, Entry(why, wide=True), _where(one)])
     table = Table(head=["cell", "owner", "status", "why", "machine"], rows=rows, name="red", choose=1)
-    return Section(heading="Red in the last run", tables=[table]) if rows else None
+    return Section(heading="Red on the latest day", tables=[table]) if rows else None
 
 
 def _movers(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
@@ -150,30 +158,31 @@ def _left(found: Sequence[object]) -> list[str]:
 
 
 def _coverage(summaries: Sequence[Summary], dashboard: Dashboard, unmeasured: Iterable[str]) -> Section | None:
-    """The cells without a result in the last run of their machine, and why."""
+    """The cells without a result on the latest day of their machine, and why."""
     rows: list[list[str | Entry]] = []
     for one in summaries:
         row = one.last
-        if not dashboard.in_last_run(row):
-            why = f"not in the last run; last measured {row.date[:10]}"
+        if not dashboard.on_latest_day(row):
+            why = f"not on the latest day; last measured {row.date[:10]}"
         elif not row.metrics:
             why = f"{row.outcome}: {row.note}" if row.note else row.outcome
         else:
             continue
-        rows.append([_link(one.cell), _owner(one.cell, dashboard), why, _where(one)])
+        rows.append([_link(one.cell), _owner(one.cell, dashboard), Entry(why, wide=True), _where(one)])
     for cell in unmeasured:
         rows.append([Entry(cell), _owner(cell, dashboard), "has a baseline, but no run here measured it", ""])
-    covered = sum(dashboard.in_last_run(one.last) and bool(one.last.metrics) for one in summaries)
+    covered = sum(dashboard.on_latest_day(one.last) and bool(one.last.metrics) for one in summaries)
     table = Table(head=["cell", "owner", "why", "machine"], rows=rows, name="coverage", choose=1)
     return Section(
-        heading="Cells without a result",
-        sentences=[f"{covered} of {covered + len(rows)} cells have a result in the last run of their machine."],
+        heading=f"Cells without a result: {len(rows) or 'none'}",
+        sentences=[f"{covered} of {covered + len(rows)} cells have a result on the latest day of their machine."],
         tables=[table] if rows else [],
+        folded=len(rows) > FEW or None,
     )
 
 
 def _quarantine(summaries: Sequence[Summary], dashboard: Dashboard) -> Section | None:
-    """Every entry of the quarantine that a cell here has, with what its last run would be without it."""
+    """Every entry of the quarantine that a cell here has, with what its last result would be without it."""
     rows: list[list[str | Entry]] = []
     for one in summaries:
         entry = dashboard.project.quarantine_of(one.cell)
@@ -184,7 +193,7 @@ def _quarantine(summaries: Sequence[Summary], dashboard: Dashboard) -> Section |
         status = Entry(one.last.status, tone="red" if one.last.status in RED else "green")
         rows.append([_link(one.cell), _owner(one.cell, dashboard), state, str(entry.until), status, entry.reason])
     head = ["cell", "owner", "state", "until", "last status", "reason"]
-    sentence = "These cells run and are shown, but are not red until their date has passed."
+    sentence = "From their next run on, these cells are shown but not red, until their date has passed."
     table = Table(head=head, rows=rows, name="quarantine", choose=1)
     return Section(heading="Quarantine", sentences=[sentence], tables=[table]) if rows else None
 
@@ -210,6 +219,7 @@ def _cells(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     rows: list[list[str | Entry]] = []
     for one in summaries:
         row, seconds, size = one.last, one.last.metrics.get(TIME), one.last.metrics.get(PEAK)
+        told = f"step time of the last {show_several(len(one.recent), 'result')}"
         rows.append(
             [
                 _link(one.cell),
@@ -218,11 +228,11 @@ def _cells(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
                 row.date[:10],
                 Entry("–" if size is None else peak.show(size), sort=size),
                 Entry("–" if seconds is None else time.show(seconds), sort=seconds),
-                Entry("", chart=sparkline(f"step time of the last {len(one.recent)} nights", one.recent)),
+                Entry("", chart=sparkline(told, one.recent)),
                 _where(one),
             ]
         )
-    head = ["cell", "owner", "status", "last night", peak.title, time.title, "last 60 nights", "machine"]
+    head = ["cell", "owner", "status", "newest result", peak.title, time.title, f"last {SPARK} results", "machine"]
     table = Table(head=head, rows=rows, name="cells", choose=1, numbers=frozenset({4, 5}))
     return Section(heading="All cells", tables=[table])
 

@@ -28,7 +28,7 @@ T = TypeVar("T")
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
     """A row without its numbers. ``date`` is the first launch's, or the result's if there is none. ``red`` are the
-    metrics whose lines are red, ``trial`` what a trial said, ``note`` the headline of a cell that is not green.
+    metrics whose lines are red, ``trial`` what a trial said, ``note`` why a cell is not green.
     ``quarantined`` is a last day.
 
     Format history: 1, 2026-11, first.
@@ -104,12 +104,15 @@ class _Prediction(msgspec.Struct):
 class _Line(msgspec.Struct):
     metric: str
     status: str
+    title: str = ""
+    change: str = ""
 
 
 class _Verdict(msgspec.Struct):
     status: str
     headline: str
     lines: list[_Line] = []
+    changed: list[str] = []
     trial: list[str] = []
 
 
@@ -216,7 +219,7 @@ def _row(result: _Result, earliest: str) -> Row:
     emulated = measured is not None and measured.machine.device.startswith(EMULATED)
     note = predicted.reason if predicted else ""
     if verdict.status not in _QUIET:
-        note = verdict.headline.removeprefix(f"{one.cell}: ")
+        note = _why(verdict) or verdict.headline.removeprefix(f"{one.cell}: ")
     return Row(
         date=_date(result) or earliest,
         cell=one.cell,
@@ -234,6 +237,14 @@ def _row(result: _Result, earliest: str) -> Row:
         versions=one.versions,
         metrics=metrics,
     )
+
+
+def _why(verdict: _Verdict) -> str:
+    """``peak memory +9.8 %, loss +3 % (caused by transformers 5.22.0 -> 5.23.0 alone)``; empty without a red line."""
+    moved = [f"{line.title} {line.change}".strip() for line in verdict.lines if line.status in RED]
+    blamed = [told for told in verdict.trial if told.startswith("caused by")]
+    since = ", ".join(blamed or verdict.changed)
+    return ", ".join(moved) + (f" ({since})" if moved and since else "")
 
 
 def _short(value: Number) -> Number:

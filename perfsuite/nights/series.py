@@ -104,10 +104,13 @@ class Series:
 
 @dataclass
 class Collected:
-    """The series of some cells, by cell and machine, and the newest date of every machine, also of other cells."""
+    """The series of some cells, by cell and machine. ``last`` is the newest date of every machine, ``libraries`` those
+    with a version, also of other cells.
+    """
 
     series: list[Series]
     last: dict[str, str]
+    libraries: set[str]
 
 
 class _OutOfOrder(Exception):
@@ -133,11 +136,13 @@ def _collect(several: Iterable[Sequence[RawRow]], mine: Callable[[str], bool]) -
     found: dict[tuple[str, str], Series] = {}
     last: dict[str, str] = {}
     others: dict[str, bool] = {}
+    environments: set[bytes] = set()
     for rows in several:
         ends: dict[tuple[str, str], RawRow] = {}
         for row in rows:
             if row.date > last.get(row.machine, ""):
                 last[row.machine] = row.date
+            environments.add(bytes(row.versions))
             if (wanted := others.get(row.cell)) is None:
                 wanted = others[row.cell] = mine(row.cell)
             if not wanted:
@@ -150,7 +155,8 @@ def _collect(several: Iterable[Sequence[RawRow]], mine: Callable[[str], bool]) -
             ends[key] = row
         for key, row in ends.items():  # not the text of a whole month for each
             found[key].end(row)
-    return Collected([found[key] for key in sorted(found)], last)
+    libraries = {name for versions in environments for name in _VERSIONS.decode(versions)}
+    return Collected([found[key] for key in sorted(found)], last, libraries)
 
 
 def _whole(row: RawRow) -> Row:

@@ -19,6 +19,7 @@ from perfsuite.nights.overview import overview
 from perfsuite.nights.series import collect
 from perfsuite.page.document import fill
 from perfsuite.records.codec import write_bytes
+from perfsuite.units import show_several
 
 SMALL = 10_000_000  # bytes of results that are not worth a second process
 
@@ -38,16 +39,16 @@ class Site:
     baselines: Iterable[str] = ()
 
     def write(self) -> Path:
-        """Write all pages and return the first. Raises UsageError without any result, FileError for a bad file."""
-        (self.output / CELLS).mkdir(parents=True, exist_ok=True)
+        """Write all pages and return the first. Raises UsageError without any result or for an unknown library, and
+        FileError for a bad file, before anything is written.
+        """
         size = sum(path.stat().st_size for path in self.files)
         workers = len(os.sched_getaffinity(0)) if sys.platform == "linux" and size > SMALL else 1
         done = [self._share(0, 1)] if workers == 1 else _forked(self, workers)
         summaries = sorted((one for each, _ in done for one in each), key=lambda one: (one.cell, one.machine))
         if not summaries:
-            raise UsageError(f"{len(self.files)} files, and no result in them: nothing to show.")
-        unmeasured = sorted(set(self.baselines) - {one.cell for one in summaries})
-        page = overview(summaries, self._dashboard(done[0][1]), unmeasured)
+            raise UsageError(f"{show_several(len(self.files), 'file')}, and no result in them: nothing to show.")
+        page = overview(summaries, self._dashboard(done[0][1]), self.baselines)
         write_bytes(self.output / "index.html", fill("sections.html", title=page.title, page=page))
         return self.output / "index.html"
 
@@ -56,6 +57,12 @@ class Site:
         collected = collect(self.files, lambda cell: zlib.crc32(cell.encode()) % workers == number)
         if not collected.last:
             return [], {}
+        for library in self.ladders:
+            if library not in collected.libraries:
+                raise UsageError(
+                    f"--ladder: no result has a library {library!r}. Known: {', '.join(sorted(collected.libraries))}."
+                )
+        (self.output / CELLS).mkdir(parents=True, exist_ok=True)
         dashboard, script, summaries = self._dashboard(collected.last), _script(), []
         for cell, several in itertools.groupby(collected.series, key=lambda one: one.cell):
             document, found = cell_page(list(several), dashboard)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from perfsuite.gate.judge import OPEN
 from perfsuite.page.memory import signed
-from perfsuite.page.moved import AnyResult, Moved, headline_of, is_red, tone_of
+from perfsuite.page.moved import AnyResult, Moved, headline_of, tone_of
 from perfsuite.records.result import PredictedResult
 from perfsuite.records.verdict import Status
+from perfsuite.report.markdown import is_red
 
 NUMBERS = re.compile(r"\d[\d,.]*")
 _SHARED = 0.75  # of the cells of a cause must have an operator that is named as suspect
@@ -34,6 +35,11 @@ class Cause:
         return any(map(is_red, self.cells))
 
     @property
+    def quarantined(self) -> bool:
+        """Whether each of its cells is."""
+        return all(one.quarantined and not one.updated for one in self.cells)
+
+    @property
     def title(self) -> str:
         """``peak memory +6.9 % to +7.1 % in 14 cells``."""
         count = f"{len(self.cells)} cell{'s' * (len(self.cells) > 1)}"
@@ -41,7 +47,8 @@ class Cause:
             return f"{count}: {self.reason}"
         line = self.moved[0].line
         if line.status in OPEN:
-            return f"{line.title}: {'nothing shown' if line.status == 'undecided' else 'not confirmed'} in {count}"
+            shown = {"undecided": "nothing shown", "machine": "another machine"}.get(line.status, "not confirmed")
+            return f"{line.title}: {shown} in {count}"
         return f"{line.title} {spread(self.moved)} in {count}"
 
     @property
@@ -52,6 +59,8 @@ class Cause:
         if not self.moved or self.moved[0].line.status not in OPEN:
             return ""
         line = self.moved[0].line
+        if line.status == "machine":
+            return f"A change of {spread(self.moved)}, but only the machine differs: there is nothing to try."
         found = re.match(r"(-\S+ % to \+\S+ %), (\d+ pairs?)", line.note)
         if found:
             whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
@@ -126,7 +135,7 @@ def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
     """Red groups, then those of most cells, then the metrics that have a column, then the largest effects."""
     first = group[0]
     main = first.line.metric in ("peak_memory_bytes", "step_time_seconds")
-    return not is_red(first.result), -len(group), not main, -first.score, -abs(first.change or 0)
+    return not any(is_red(one.result) for one in group), -len(group), not main, -first.score, -abs(first.change or 0)
 
 
 def spread(moved: Sequence[Moved]) -> str:

@@ -23,13 +23,14 @@ from perfsuite.page.moved import (
     kind_of,
     noise_of,
     noise_text,
+    status_of,
     tone_of,
     versions_between,
 )
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import Line
-from perfsuite.report.predicted import TITLES, entries
+from perfsuite.report.predicted import TITLES, entries, meaning
 from perfsuite.report.verdict import last_lines
 
 BASELINE, NOW = "baseline", "now"
@@ -50,7 +51,6 @@ def cell_section(
     prefixes(), ``folder`` has the page.
     """
     verdict = result.verdict
-    badges = [(f"{verdict.status}, accepted" if result.updated else verdict.status, tone_of(verdict.status))]
     sentences = [headline_of(verdict), *(f"Trial: {told}" for told in verdict.trial)]
     if verdict.headroom:
         sentences.append(f"Headroom: {verdict.headroom}.")
@@ -65,11 +65,11 @@ def cell_section(
         commands=commands(result, prefix),
         links=[_trace(told, folder) for told in verdict.traces],
         kind=kind_of(result),
-        tone=tone_of(verdict.status),
+        tone=status_of(result)[1],
         card=True,
         folded=folded,
         anchor=anchor(verdict.cell),
-        badges=badges,
+        badges=[status_of(result)],
         **more,
     )
 
@@ -199,6 +199,7 @@ def _predicted(result: PredictedResult) -> dict[str, Any]:
     tables = [Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)))] if rows else []
     if result.time:
         step = entries(result.time)
-        tables.append(Table(head=TITLES, rows=[step], caption="From closed forms; no verdict depends on it"))
+        caption = f"From closed forms; no verdict depends on it. {meaning(result.time.regime)}".strip()
+        tables.append(Table(head=TITLES, rows=[step], caption=caption))
     charts = [memory.needs([one.cell], [one])] if one.parts else []
     return {"charts": charts, "tables": tables}

@@ -14,7 +14,7 @@ from perfsuite.page.html import Html, join, tag
 
 WIDTH, EDGE = 360.0, 6.0  # of a chart, and the margin at both sides
 ROW, BAR = 36.0, 15.0  # of a bar with its label above
-COLORS = 10  # classes f0 … f9 and l0 … l9
+COLORS = 11  # classes f0 … f10 and l0 … l10
 MEASURED = "measured"
 NOTHING = Html()
 

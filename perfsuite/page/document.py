@@ -25,6 +25,7 @@ from perfsuite.records.formats import timestamp
 Kind = Literal["measured", "predicted", "emulated", ""]
 Tone = Literal["red", "yellow", "green", "blue", "muted", ""]
 OPTION = "--html"
+WIDE = 40  # characters of an entry from which on its column has a phone's whole width
 STACKED = 3  # a table with more columns has rows as blocks on a phone
 MISSING = "{} needs jinja2: pip install 'perfsuite[report]'."
 
@@ -61,7 +62,11 @@ class Table:
         """A table that a terminal gets, with the same texts."""
         columns = [[_plain(one) for one in column.cells] for column in table.columns]
         numbers = {index for index, column in enumerate(columns) if index and any(column) and _numeric(column)}
-        rows = list(zip(*columns, strict=True))
+        shown = [
+            [Entry(one, wide=True) for one in column] if any(len(one) > WIDE for one in column) else column
+            for column in columns
+        ]
+        rows = list(zip(*shown, strict=True))
         return cls(
             head=[_plain(one.header) for one in table.columns], rows=rows, caption=caption, numbers=frozenset(numbers)
         )
@@ -202,5 +207,5 @@ def _plain(text: object) -> str:
 
 
 def _numeric(column: Sequence[str]) -> bool:
-    """Whether all texts that are not empty begin like a number."""
-    return all(not text or text.lstrip("+-–±~<>≥ ")[:1].isdigit() or text in "–" for text in column)
+    """Whether all texts that are not empty begin like a number, or with the dash of one that is absent."""
+    return all(not text or text.lstrip("+-±~≈<>≥ ")[:1].isdigit() or text[0] == "–" for text in column)

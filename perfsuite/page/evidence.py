@@ -69,7 +69,8 @@ def anatomy(old: Measurement | None, new: Measurement, names: Sides, of: str = "
     if PEAK not in new.readings or not new.readings[PEAK].parts:
         return None
     before = old.readings.get(PEAK) if old else None
-    title = _title("Memory at the peak, fullest rank", of)
+    several = ", fullest rank" if len(new.readings[PEAK].ranks) > 1 else ""
+    title = _title(f"Memory at the peak{several}", of)
     return memory.anatomy(title, before, new.readings[PEAK], names, kind_of(new))
 
 
@@ -96,6 +97,8 @@ def phases(old: Measurement | None, new: Measurement, names: Sides, of: str = ""
             waiting.append(Stack(label=f"{label}, of it waiting for other ranks", parts=waited, kind=kind_of(one)))
     if not shown:
         return None
+    if not any(stack.parts[WAITING] for stack in waiting):  # one rank waits for nobody
+        waiting = []
     return stacked_bars(
         _title("A step by phase", of), [*shown, *waiting], SECONDS, colors=[*PHASES, WAITING], note=MEDIANS
     )

@@ -20,6 +20,7 @@ from perfsuite.units import show_ratio
 AnyResult = Result | PredictedResult
 TONES: dict[str, Tone] = {"ok": "green", "improved": "blue", "unsupported": "muted"}  # any other: by RED
 EXACT = "exact"
+INTERVAL = re.compile(r"([+-]\S+ % to [+-]\S+ %), \d+ pairs?\b")  # of a trial's note
 
 
 @dataclass(frozen=True)
@@ -64,9 +65,14 @@ def kind_of(result: AnyResult) -> Kind:
     return "emulated" if result.measurement.machine.emulated else "measured"
 
 
-def is_red(result: AnyResult) -> bool:
-    """Whether the gate rejects it. An accepted result passes, and one in quarantine."""
-    return result.verdict.status in RED and not result.updated and not result.quarantined
+def status_of(result: AnyResult) -> tuple[str, Tone]:
+    """``regressed``, ``improved, accepted`` or ``regressed, quarantined until 2026-12-24``, and its colour."""
+    status = result.verdict.status
+    if result.updated:
+        return f"{status}, accepted", tone_of(status)
+    if result.quarantined:
+        return f"{status}, quarantined until {result.quarantined}", "yellow"
+    return status, tone_of(status)
 
 
 def tone_of(status: str) -> Tone:
@@ -126,8 +132,13 @@ def change_of(line: Line) -> float | None:
 
 
 def change_text(line: Line) -> str:
-    """``+0.4 % (trial)`` if a trial's pairs say so, which need not agree with the two numbers beside it."""
-    return f"{line.change} (trial)" if re.search(r"\d pairs?\b", line.note) else line.change
+    """``+0.4 % (trial)`` if a trial's pairs say so, which need not agree with the two numbers beside it. Of one that is
+    open, the interval: ``-4.1 % to +71.2 % (trial)``.
+    """
+    if not re.search(r"\d pairs?\b", line.note):
+        return line.change
+    interval = INTERVAL.match(line.note) if line.status in OPEN else None
+    return f"{interval[1] if interval else line.change} (trial)"
 
 
 def versions_between(old: Measurement | None, new: Measurement) -> list[tuple[str, str, str]]:

@@ -10,9 +10,10 @@ from perfsuite.page.axes import SECONDS, Quantity
 from perfsuite.page.charts import Bar, Stack, bars, stacked_bars
 from perfsuite.page.document import Document, Section, Table, Tone
 from perfsuite.page.html import Html
-from perfsuite.records.prediction import Plan, Prediction
+from perfsuite.records.prediction import Estimate, Plan, Prediction
 from perfsuite.report import plan as texts
 from perfsuite.report.memory import bar, headroom, largest, parts
+from perfsuite.report.predicted import meaning
 from perfsuite.units import show_bytes, show_seconds, show_whole
 
 PREDICTED: Final = "predicted"
@@ -46,19 +47,25 @@ def memory_page(prediction: Prediction, explanation: Sequence[str]) -> Document:
 
 
 def cells_page(
-    title: str, verdict: str, names: Sequence[str], found: Sequence[Prediction], table: TextTable
+    title: str,
+    verdict: str,
+    names: Sequence[str],
+    found: Sequence[Prediction | Estimate],
+    table: TextTable,
+    notes: Sequence[str] = (),
 ) -> Document:
-    """Several cells: what each needs, stacked, and the table of the terminal."""
+    """Several cells: what each needs, stacked, the table of the terminal, and the sentences below it."""
     worst: Tone = "green" if any(headroom(one) is None or (headroom(one) or 0) >= 0 for one in found) else "red"
     shown = Section(heading="What each needs", charts=[memory.needs(names, found)], tables=[Table.of(table)])
-    known = next((one for one in found if one.versions), None)
+    known = next((one for one in found if isinstance(one, Prediction) and one.versions), None)
+    below = [Section(heading="Notes", sentences=notes)] if notes else []
     return Document(
         title=title,
         verdict=verdict,
         facts=[_versions(known)] if known else [],
         tone=worst,
         kind=PREDICTED,
-        sections=[shown],
+        sections=[shown, *below],
     )
 
 
@@ -90,7 +97,10 @@ def plan_page(chosen: Plan, plans: Sequence[Plan]) -> Document:
         sections = [
             Section(
                 heading="Layouts, fastest first",
-                sentences=["Bars are predicted steps; lines hold 90 % of measurements of their regime."],
+                sentences=[
+                    "Bars are predicted steps. Lines hold 90 % of the measurements of their regime.",
+                    meaning(first.regime),
+                ],
                 charts=[bars("Predicted step of each layout", layouts, Quantity("step", show_seconds))],
                 tables=[Table.of(texts.choices(chosen))],
             ),

@@ -18,15 +18,16 @@ from perfsuite.page.moved import (
     Moved,
     change_text,
     headline_of,
-    is_red,
     kind_of,
     moved,
     names_of,
     noise_of,
+    status_of,
     tone_of,
 )
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import CellStatus
+from perfsuite.report.markdown import counts, is_red
 from perfsuite.report.summary import asides
 
 SEVERITY = {status: float(place) for place, status in enumerate(get_args(CellStatus))}  # the worst is 0
@@ -47,14 +48,17 @@ def run_document(
     prefix, base = prefixes(results), folder or Path()
     bad = [one for one in found if one.is_red]
     doubtful = [one for one in found if not one.is_red and tone_of(one.status) == "yellow"]
-    others = [one for one in found if one not in bad and one not in doubtful]
+    held = [one for one in found if one.quarantined and one not in doubtful]
+    others = [one for one in found if one not in bad and one not in doubtful and one not in held]
     sections = []
     if bad:
         inside = [_cause(one, known, prefix, number < OPENED) for number, one in enumerate(bad)]
         sections.append(Section(heading="What moved", sentences=[_RANKED], inside=inside))
     if doubtful:
         inside = [_cause(one, known, prefix, not bad and number < OPENED) for number, one in enumerate(doubtful)]
-        sections.append(Section(heading="Neither shown nor ruled out", inside=inside))
+        sections.append(Section(heading="Neither green nor red", inside=inside))
+    if held:
+        sections.append(Section(heading="In quarantine", inside=[_cause(one, known, prefix, False) for one in held]))
     if others:
         sections.append(
             Section(
@@ -62,8 +66,8 @@ def run_document(
                 inside=[_cause(one, known, prefix, False) for one in others],
             )
         )
-    order = sorted(results, key=lambda one: (not is_red(one), tone_of(one.verdict.status) != "yellow"))
-    loud = [one for one in order if is_red(one) or tone_of(one.verdict.status) == "yellow"]
+    order = sorted(results, key=lambda one: (not is_red(one), status_of(one)[1] != "yellow"))
+    loud = [one for one in order if is_red(one) or status_of(one)[1] == "yellow"]
     quiet = [one for one in order if one not in loud] if len(loud) < len(order) else []
     sections.append(Section(heading="All cells", tables=[_table(order, known)]))
     if loud:
@@ -99,15 +103,11 @@ _RANKED = "Red first, then by the effect over the noise of its own series. An ex
 
 
 def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
-    """``14 of 60 cells are red. 1 is undecided, 44 are green, 1 is missing.``"""
-    red = sum(map(is_red, results))
-    statuses = [one.verdict.status for one in results]
+    """``14 of 60 cells are red. 1 undecided, 2 machine, 43 green, 1 of the red has no baseline.``"""
+    found = counts(results)
+    red = found.pop("red")
     missing = sum(is_red(one) and one.verdict.status == "missing" for one in results)
-    undecided = sum(status in OPEN for status in statuses)
-    unsupported = statuses.count("unsupported")
-    green = len(results) - red - undecided - unsupported
-    kinds = ((undecided, "undecided"), (green, "green"), (unsupported, "unsupported"))
-    told = [f"{count} {'is' if count == 1 else 'are'} {word}" for count, word in kinds if count]
+    told = [f"{count} {word}" for word, count in found.items() if count]
     without = [f"{missing} of the red {'has' if missing == 1 else 'have'} no baseline"] if missing else []
     first = f"{red or 'None'} of {len(results)} cells {'is' if red in (0, 1) else 'are'} red."
     rest = f" {', '.join([*told, *without])}." if told or without else ""
@@ -158,6 +158,7 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str
         sentences.append(f"Suspects: {', '.join(cause.suspects)}.")
     sentences += cause.others
     kinds = {kind_of(one) for one in cause.cells}
+    tone = "yellow" if cause.quarantined else tone_of(cause.status)
     return Section(
         heading=cause.title,
         sentences=sentences,
@@ -165,8 +166,8 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str
         tables=[_effects(cause, metrics)],
         commands=_commands(cause, prefix),
         kind=kinds.pop() if len(kinds) == 1 else "",
-        tone=tone_of(cause.status),
-        badges=[(cause.status, tone_of(cause.status))],
+        tone=tone,
+        badges=[(f"{cause.status}, quarantined" if cause.quarantined else cause.status, tone)],
         card=True,
         folded=not opened,
     )
@@ -253,10 +254,10 @@ def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table
     columns = [metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in metrics]
     rows: list[list[str | Entry]] = []
     for one in results:
-        verdict = one.verdict
+        verdict, (status, tone) = one.verdict, status_of(one)
         row: list[str | Entry] = [
             _linked(verdict.cell),
-            Entry(verdict.status, sort=SEVERITY.get(verdict.status), tone=tone_of(verdict.status)),
+            Entry(status, sort=SEVERITY.get(verdict.status), tone=tone),
             *([kind_of(one)] if mixed else []),
         ]
         for metric in columns:

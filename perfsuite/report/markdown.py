@@ -6,24 +6,42 @@ an untrusted branch is shown but has no effect.
 
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.predicted import TITLES, entries
-from perfsuite.report.summary import by_process, rows, unmeasured
+from perfsuite.report.summary import OPEN_MEANS, by_process, rows, unmeasured
 from perfsuite.report.verdict import render
 from perfsuite.units import show_bytes
 
 ROOM = 60_000  # characters; GitHub refuses a comment above 65,536
 BRIEF_LINES, BRIEF_WIDTH = 20, 200  # of a job's summary; the log and the report have the rest
-SUCCESS = "success"  # GitHub's word for a job that succeeded
+# GitHub's words for how a job ended
+SUCCESS = "success"
+ENDS = ("failure", "cancelled", "skipped", "timed_out", "neutral", "stale", "action_required", "startup_failure")
+CONCLUSIONS = (SUCCESS, *ENDS)
 
 
 def is_red(result: Result | PredictedResult) -> bool:
     """Whether the gate must reject it. An accepted result passes, and one in quarantine."""
-    return result.verdict.status in RED and not result.updated and not result.quarantined
+    return standing(result) == "red"
+
+
+def standing(result: Result | PredictedResult) -> str:
+    """What a run counts the cell as: ``red``, ``quarantined``, ``green``, ``unsupported``, or its open status."""
+    status = str(result.verdict.status)
+    if status in RED and not result.updated:
+        return "quarantined" if result.quarantined else "red"
+    return status if status in OPEN or status == "unsupported" else "green"
+
+
+def counts(results: Iterable[Result | PredictedResult]) -> dict[str, int]:
+    """How many cells of a run there are of each standing, those that a reader must look at first."""
+    found = Counter(map(standing, results))
+    return {word: found[word] for word in ("red", *OPEN_MEANS, "unheld", "quarantined", "green", "unsupported")}
 
 
 def passes(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> bool:
@@ -107,16 +125,14 @@ def fence(text: str) -> str:
 
 
 def _headline(cells: Sequence[Result | PredictedResult], red: int) -> str:
-    unsupported = sum(cell.verdict.status == "unsupported" for cell in cells)
-    beside = f" ({unsupported} unsupported)" if unsupported else ""
+    found = counts(cells)
+    told = [f"{count} {word}" for word, count in found.items() if count and word not in ("red", "green")]
+    beside = f" ({', '.join(told)})" if told else ""
     if red:
         return f"{red} of {len(cells)} cells red{beside}"
-    if len(cells) == unsupported:
+    if len(cells) == found["unsupported"]:
         return f"no cell was compared{beside}"
-    opened = sum(cell.verdict.status in OPEN for cell in cells)
-    if opened:
-        beside += f", {opened} with an undecided time"
-    return f"{len(cells) - unsupported - opened} of {len(cells)} cells as good as their baselines{beside}"
+    return f"{found['green']} of {len(cells)} cells as good as their baselines{beside}"
 
 
 def _predicted(predicted: Sequence[PredictedResult]) -> list[list[str]]:

@@ -10,6 +10,18 @@ from perfsuite.units import show_bytes, show_ratio, show_seconds, show_whole
 TITLES = ("predicted step (90 %)", "tokens/s", "MFU", "regime")
 
 
+REGIMES = {
+    "calibrated": "Calibrated: steps of this device and this software were fitted.",
+    "transferred": "Transferred: steps of another device or other software were fitted, so the interval is wider.",
+    "host-bound": "Host-bound: the step waits for the CPU to launch kernels.",
+}
+
+
+def meaning(regime: str) -> str:
+    """What its words mean, a sentence for each."""
+    return " ".join(REGIMES[word] for word in regime.split(", ") if word in REGIMES)
+
+
 def entries(time: PredictedTime | None) -> tuple[str, str, str, str]:
     """Step with interval, tokens per second, MFU, and regime; or the word for what has no closed form."""
     if time is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from perfsuite.commands._reports import files_of
 from perfsuite.errors import UsageError
 from perfsuite.nights.row import read, write_months
+from perfsuite.units import show_several
 
 HELP = "Add the results of reports to monthly files; a second time changes nothing."
 
@@ -28,5 +29,6 @@ def run(arguments: argparse.Namespace) -> int:
     changed = write_months(rows, into)
     for path in changed:
         print(path)
-    print(f"{len(rows)} results of {len(files)} files: {len(changed)} monthly files changed.")
+    told, written = show_several(len(rows), "result"), show_several(len(changed), "monthly file")
+    print(f"{told} of {show_several(len(files), 'file')}: {written} changed.")
     return 0

@@ -1,7 +1,6 @@
-"""``perfsuite results query``: SQL over monthly files, by DuckDB."""
+"""``perfsuite results query``: SQL over monthly files, by DuckDB. It reads nothing else, and writes nothing."""
 
 import argparse
-import itertools
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -11,17 +10,17 @@ from rich.text import Text
 
 from perfsuite.commands._reports import files_of
 from perfsuite.errors import UsageError
-from perfsuite.nights.row import MONTH, Row
+from perfsuite.nights.row import MONTH, Row, read_raw
 from perfsuite.report.tables import bare_table, print_table
 
 HELP = "Ask monthly files in SQL; needs DuckDB."
 TABLE = "results"
-FIXED = "date, cell, machine, device, kind, commit, outcome, status, accepted, note, red, trial, quarantined"
+FIXED = "date, cell, machine, device, kind, commit, outcome, status, accepted, note, red, trial, quarantined, versions"
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
-    text = f"SQL over the table {TABLE}. Its columns are the metrics and {FIXED}."
+    text = f"One SELECT over the table {TABLE}. Its columns are the metrics and {FIXED}. 'DESCRIBE {TABLE}' has types."
     parser.add_argument("sql", metavar="SQL", help=text)
     text = "The monthly files, or folders of them (results)."
     parser.add_argument(
@@ -33,11 +32,13 @@ def run(arguments: argparse.Namespace) -> int:
     """Print the answer as a table."""
     if find_spec("duckdb") is None:
         raise UsageError('perfsuite results query needs DuckDB: pip install "perfsuite[query]".')
-    found = itertools.chain.from_iterable(map(files_of, arguments.files))
-    files = [path for path in found if MONTH.fullmatch(path.name)]
-    if not files:
-        names = ", ".join(map(str, arguments.files))
-        raise UsageError(f"No monthly file in {names}: make some with perfsuite results add REPORTS --into DIR.")
+    files = []
+    for place in arguments.files:
+        found = [path for path in files_of(place) if MONTH.fullmatch(path.name)] if place.exists() else []
+        if not found:
+            what = "has no monthly file" if place.exists() else "does not exist"
+            raise UsageError(f"{place} {what}: make one with perfsuite results add REPORTS --into DIR.")
+        files += [path.absolute() for path in found]
     head, rows = _ask(arguments.sql, files)
     table = bare_table(*head)
     for row in rows:
@@ -52,15 +53,24 @@ def _printable(text: str) -> str:
 
 
 def _ask(sql: str, files: list[Path]) -> tuple[list[str], list[tuple[Any, ...]]]:
-    """The columns and the rows of the answer. Raises UsageError with DuckDB's own words."""
+    """The columns and the rows of the answer. Raises UsageError for anything but one SELECT, and with DuckDB's own
+    words; FileError for a bad line.
+    """
     import duckdb
 
     with duckdb.connect() as connection:
         try:
+            asked = [statement.type for statement in connection.extract_statements(sql)]
+            if asked != [duckdb.StatementType.SELECT]:
+                what = ", ".join(one.name for one in asked) or "empty"
+                raise UsageError(f'The query is {what}: write one SELECT, e.g. "SELECT cell, date FROM {TABLE}".')
+            for path in files:
+                read_raw(path)  # a bad line is told with its file and number
+            connection.execute(f"SET allowed_paths = [{', '.join(_quoted(str(path)) for path in files)}]")
+            for setting in ("enable_external_access = false", "lock_configuration = true"):
+                connection.execute(f"SET {setting}")
             connection.execute(_view(files))
             answer = connection.execute(sql)
-            if answer is None:
-                raise UsageError('The query is empty: write e.g. "SELECT cell, date FROM results".')
             return [column[0] for column in answer.description or ()], answer.fetchall()
         except duckdb.Error as error:
             raise UsageError(f"DuckDB refuses the query: {str(error).strip()}") from error

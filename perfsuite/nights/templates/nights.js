@@ -80,8 +80,9 @@ const chart = (svg) => {
     svg.append(draw("line", { x1: place, x2: place, y1: TOP, y2: HIGH - BOTTOM, class: "rule faint" }), mark);
   }
   svg.append(draw("path", { d: line(metric.values, start, x, y), class: "curve l0" }));
-  if (times.length - start <= FEW) metric.values.forEach((value, night) => {
-    if (seen(night) && value !== null) svg.append(draw("circle", { cx: x(night), cy: y(value), r: 2, class: "f0" }));
+  const few = times.length - start <= FEW, none = (night) => (metric.values[night] ?? null) === null;
+  metric.values.forEach((value, night) => {  // a value without neighbours has no line
+    if (seen(night) && value !== null && (few || (none(night - 1) && none(night + 1)))) svg.append(draw("circle", { cx: x(night), cy: y(value), r: 2, class: "f0" }));
   });
   for (const night of series.empty) if (seen(night)) {
     svg.append(draw("path", { d: `M${x(night) - 2.5} ${HIGH - BOTTOM - 6}l5 5m0 -5l-5 5`, class: "limit none" }));
