@@ -109,7 +109,9 @@ def pytest_configure(config: pytest.Config) -> None:
             raise pytest.UsageError(str(error)) from error
         from perfsuite._pytest.run import PerfRun
 
-        config.pluginmanager.register(PerfRun(config), "perfsuite.session")
+        run = PerfRun(config)
+        for name, part in (("session", run), ("selection", run.selection), ("output", run.output)):
+            config.pluginmanager.register(part, f"perfsuite.{name}")
     elif asked := next((name for name in ("changed", "shard", "budget") if config.getoption(f"--perf-{name}")), ""):
         raise pytest.UsageError(f"--perf-{asked} needs --perf: without it no cell runs.")
     elif config.getoption("--perf-predict"):

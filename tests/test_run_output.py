@@ -61,7 +61,7 @@ def repository(pytester, monkeypatch):
 
     def measure(self, cell, request):
         number = CELLS.index(cell.id) if cell.id in CELLS else 0
-        known = [metric for metric in self.metrics if metric.name in measurement().readings]
+        known = [metric for metric in self.output.metrics if metric.name in measurement().readings]
         return made_up(cell.id, known, number)
 
     def make(cells, fixtures=""):
@@ -134,7 +134,7 @@ from perfsuite._pytest.run import PerfRun
 from test_run_output import made_up, measurement
 
 def measure(self, cell, request):
-    return made_up(cell.id, [one for one in self.metrics if one.name in measurement().readings])
+    return made_up(cell.id, [one for one in self.output.metrics if one.name in measurement().readings])
 
 PerfRun.measure = measure
 """

@@ -8,7 +8,6 @@ import functools
 import os
 import shlex
 import time
-from collections import Counter
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -16,45 +15,33 @@ import msgspec
 import pytest
 
 from perfsuite._pytest.cells import catalog_of, cell_of
-from perfsuite._pytest.choosing import choose
-from perfsuite._pytest.clock import give_clock, leave_out_table, replay
+from perfsuite._pytest.clock import leave_out_table, replay
 from perfsuite._pytest.options import Options
-from perfsuite._pytest.reports import Reports
+from perfsuite._pytest.output import Output
 from perfsuite._pytest.results import attach, leave, measured, predicted, without_measurement
+from perfsuite._pytest.selection import Selection, is_worker
 from perfsuite._pytest.settings import FIXTURE
-from perfsuite._pytest.terminal import Pace, width_of, write, write_summary
-from perfsuite.catalog.definitions import PROCESSES, Metric
-from perfsuite.catalog.expressions import hint
+from perfsuite.catalog.definitions import PROCESSES
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, parse_cell
+from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.project import read_project, today
 from perfsuite.gate.store import Store
 from perfsuite.kernels import kernels_key
-from perfsuite.launch.machine import describe, refuse_emulated, why_missing
+from perfsuite.launch.machine import refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.measure.against import Against, changes_to
-from perfsuite.measure.changes import lacks_code, listed
 from perfsuite.measure.evidence import Tracer
 from perfsuite.measure.gatekeeper import Gatekeeper, NotAccepted, commit_of
-from perfsuite.measure.past import History, read_history
 from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import Trial
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.live import LiveLine
-from perfsuite.report.predicted import line as predicted_line
-from perfsuite.report.summary import line
 from perfsuite.report.verdict import render
-from perfsuite.units import show_rough, show_several
-
-UNCOMMITTED = (
-    "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
-)
-CHOSEN = "perfsuite chosen"
-
+from perfsuite.units import show_rough
 
 Marked = TypeVar("Marked", Result, PredictedResult)
 
@@ -86,7 +73,7 @@ class PerfCell:
         the ``benchmark`` fixture, the steps' times are in pytest-benchmark's report.
         """
         result = self.session.marked(self.session.measure(self.cell, self.request))
-        leave(self.request.node, result, self.session.metrics)
+        leave(self.request.node, result, self.session.output.metrics)
         measurement, verdict = result.measurement, result.verdict
         if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
             replay(self.request, measurement)
@@ -118,44 +105,25 @@ class PerfRun:
             self.project = read_project(config.rootpath)
         except PerfsuiteError as error:
             raise pytest.UsageError(str(error)) from error
-        self.verbose = config.getoption("verbose", 0) > 0
         kernels = kernels_key(self.options.settings.kernels)
         self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
-        self.results: list[Result] = []
-        self.predicted: list[PredictedResult] = []
-        self.skipped: Counter[str] = Counter()
-        self.cells = 1  # in this run: the error rates are for all of them together
-        self.left_out: list[str] = []  # cells' tests that were deselected
-        self.ended = 0  # tests of cells
-        self.history = History()
-        self.pace = Pace({})
-        self.notes: list[str] = []  # what was not chosen, and why
-        self.strangers: list[str] = []  # keys of the project that match no cell
-        self.known: set[str] = set()  # cells that were collected, whether chosen or not
-        self.emptied = False  # whether no cell was chosen
+        self.selection = Selection(config, self.options, self.store, self.project)
+        self.output = Output(config, self.options, self.store, self.selection)
         self.begin = time.monotonic()
-        self.live = LiveLine(self.options.settings.all_steps_of, lambda: str(self.pace), quiet=self.verbose)
+        self.live = LiveLine(
+            self.options.settings.all_steps_of, lambda: str(self.output.pace), quiet=self.output.verbose
+        )
 
     @property
     def catalog(self) -> Catalog:
         """Built when the first cell is collected: by then every conftest has been read."""
         return catalog_of(self.config)
 
-    @property
-    def metrics(self) -> list[Metric]:
-        """Those of every process."""
-        return list(self.catalog.all("metric").values())
-
-    @functools.cached_property
-    def reports(self) -> Reports:
-        """The files of the results, written as they come."""
-        return Reports(self.options.report, self.options.html, lambda: self.catalog.all("metric").values())
-
     @functools.cached_property
     def gatekeeper(self) -> Gatekeeper | Against:
         """Starts its rank servers when the first cell needs them."""
-        options, root = self.options, self.config.rootpath
-        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, self.cells, self.say)
+        options, root, cells = self.options, self.config.rootpath, self.selection.cells
+        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, cells, self.say)
         red = RED | (OPEN if options.fail_open else frozenset())
         tracer = Tracer(options.traces, self.live.show, red if options.trace == "red" else None)
         traced = None if options.trace == "never" else tracer
@@ -169,7 +137,7 @@ class PerfRun:
             reason=options.reason,
             launches=options.launches,
             watch=self.live.show,
-            cells=self.cells,
+            cells=cells,
             trial=None if options.trial == "never" else trial,
             always=options.trial == "always",
             tracer=traced,
@@ -179,7 +147,7 @@ class PerfRun:
         """Write a line at once, although pytest captures the output of a test. A worker of pytest-xdist cannot."""
         manager = self.config.pluginmanager
         reporter, capture = manager.get_plugin("terminalreporter"), manager.get_plugin("capturemanager")
-        if reporter is None or _is_worker(self.config):
+        if reporter is None or is_worker(self.config):
             return
         self.live.clear()
         with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
@@ -279,66 +247,10 @@ class PerfRun:
             return result
         return msgspec.structs.replace(result, updated=os.path.relpath(result.updated, self.config.rootpath))
 
-    def pytest_itemcollected(self, item: pytest.Item) -> None:
-        """Keep the cell's name: the keys of owners and quarantine are compared with all of them."""
-        if cell := cell_of(item):
-            self.known.add(cell.id)
-
-    @pytest.hookimpl(trylast=True)
-    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
-        """Choose the cells, after -k has, and count them. Give each item that uses pytest-benchmark its own clock."""
-        self.strangers = self.project.strangers({*self.known, *self.store.cells()})
-        self._choose(items)
-        self.cells = len(items)
-        if not self.config.pluginmanager.hasplugin("benchmark"):
-            return
-        for item in items:
-            if "benchmark" in getattr(item, "fixturenames", ()) and FIXTURE in getattr(item, "fixturenames", ()):
-                give_clock(item)
-
-    def _choose(self, items: list[pytest.Item]) -> None:
-        """Deselect what --perf-changed, --perf-shard and --perf-budget leave out."""
-        options, cells = self.options, [cell.id for item in items if (cell := cell_of(item))]
-        asked = options.changed or options.shard or options.budget
-        try:
-            here = self._identities(items) if options.budget and not options.shard else ()
-            self.history = read_history(cells, self.store, options.history, here)
-            if not asked:
-                return
-            kept, self.notes = choose(items, options, self.history, self.catalog, self.store, self.config)
-        except PerfsuiteError as error:
-            if asked or options.history:
-                raise pytest.UsageError(str(error)) from error
-            return  # only the time that is left is not known then
-        self.emptied = not kept and bool(items)
-        chosen = set(kept)
-        if gone := [item for item in items if item not in chosen]:
-            self.config.hook.pytest_deselected(items=gone)
-        items[:] = kept
-
-    def _identities(self, items: list[pytest.Item]) -> set[str]:
-        """This machine's, by the hardware of the cells. Shards do not ask: they must agree on all machines."""
-        hardware = {cell.hardware.name: cell.hardware for item in items if (cell := cell_of(item))}
-        return {describe(one, self.catalog).identity for one in hardware.values()}
-
-    def pytest_report_collectionfinish(self) -> list[str]:
-        """What was left out, and why. With pytest-xdist only the workers know: the summary shows it."""
-        return self.notes
-
-    @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any) -> None:
-        """A worker of pytest-xdist has ended: all of them have chosen the same cells."""
-        ours = self.notes, self.strangers, self.emptied
-        self.notes, self.strangers, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, ours)
-
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Count what is ahead. Build the environment of --perf-against before any cell: if it cannot be built, none can
-        be compared.
-        """
+        """Build the environment of --perf-against before any cell: if it cannot be built, none can be compared."""
         self.begin = time.monotonic()
-        cells = {item.nodeid: cell_of(item) for item in session.items}
-        self.pace = Pace({name: self.history.of(cell.id).seconds if cell else None for name, cell in cells.items()})
-        if session.items and self.changes and not (session.config.option.collectonly or _is_worker(session.config)):
+        if session.items and self.changes and not (session.config.option.collectonly or is_worker(session.config)):
             try:
                 against = self.gatekeeper
                 assert isinstance(against, Against)
@@ -366,109 +278,9 @@ class PerfRun:
             attach(item, report)
         return report
 
-    @pytest.hookimpl(tryfirst=True)
-    def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
-        """A cell has a line of its own instead of a letter; with -v pytest's own lines stay. A cell that is neither
-        green nor red is counted under its status.
-        """
-        if report.when not in ("setup", "call"):  # a collection has no result
-            return None
-        result = measured(report) or predicted(report)
-        if result and report.passed and (result.verdict.status in OPEN or result.quarantined):
-            status = "quarantined" if result.quarantined else result.verdict.status
-            return status, "", (status.upper(), {"yellow": True})
-        if result and not self.verbose:
-            outcome = "error" if report.when == "setup" else report.outcome  # a setup has a result only if it failed
-            return outcome, "", outcome.upper()
-        return None
-
-    def pytest_sessionstart(self) -> None:
-        """A cell's line has its name, so pytest need not write the file's name before each."""
-        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is not None and not self.verbose:
-            reporter.showfspath = False
-
-    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Collect results where the terminal is: with xdist they come from the workers."""
-        if _is_worker(self.config):
-            return
-        if report.skipped and isinstance(report.longrepr, tuple):
-            self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
-        self.ended += report.when == "teardown"
-        result, prediction = measured(report), predicted(report)
-        if result or prediction or report.when == "teardown":
-            self.pace.done(report.nodeid)
-        self.results += [result] if result else []
-        self.predicted += [prediction] if prediction else []
-        if one := result or prediction:
-            self.reports.add(one, self.cells - self.ended - 1)
-        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
-        if reporter is None or self.verbose:
-            return
-        ahead = f"  ({self.pace})" if self.pace and (os.environ.get("CI") or not reporter.isatty) else ""
-        if result:
-            reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
-        elif prediction:
-            reporter.write_line(predicted_line(prediction) + ahead)
-
-    def pytest_deselected(self, items: list[pytest.Item]) -> None:
-        """Keep the names of cells that -k leaves out: a mistyped word is compared with them."""
-        self.left_out += [item.name for item in items if FIXTURE in getattr(item, "fixturenames", ())]
-
-    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
-        """The table of all cells, every baseline that was written, and the report if it was not."""
-        if self.config.pluginmanager.hasplugin("dsession"):
-            for note in self.notes:
-                terminalreporter.write_line(note)
-        for stranger in self.strangers:
-            write(terminalreporter, stranger, yellow=True)
-        if self.reports.unwritten:
-            terminalreporter.write_line(self.reports.unwritten, red=True)
-        if self.results or self.predicted or self.skipped:
-            terminalreporter.section("training performance")
-        elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and self.config.option.keyword and not self.emptied:
-            near = hint(self.config.option.keyword, self.left_out) if self.left_out else ""  # none with xdist
-            terminalreporter.write_line(f"-k selects no cell.{near}")
-        if not (self.results or self.predicted or self.skipped):
-            return
-        write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
-        if traced := [result.verdict.traces for result in self.results if result.verdict.traces]:
-            for told in traced[0]:
-                terminalreporter.write_line(f"trace: {told}")
-            if more := len(traced) - 1:
-                folder = os.path.relpath(self.options.traces)
-                terminalreporter.write_line(f"traces of {show_several(more, 'more cell')}: {folder}")
-        if names := self._uncommitted():
-            write(terminalreporter, UNCOMMITTED.format(listed(names)), yellow=True)
-
-    def _uncommitted(self) -> list[str]:
-        """The models whose code is in no commit, although baselines were recorded from it."""
-        names = []
-        for cell in (parse_cell(result.measurement.cell, self.catalog) for result in self.results if result.updated):
-            baseline = self.store.load(cell.id)
-            if baseline is None:
-                continue
-            commit = baseline.times[-1].commit if baseline.times else baseline.commit
-            if lacks_code(commit, cell, self.catalog, self.config.rootpath):
-                names.append(cell.model.name)
-        return list(dict.fromkeys(names))
-
-    def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """End the rank servers, and finish the reports."""
+    def pytest_sessionfinish(self) -> None:
+        """End the rank servers."""
         self.live.clear()
-        if self.emptied and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
-            session.exitstatus = pytest.ExitCode.OK  # that there is nothing to run is an answer
         if "gatekeeper" in self.__dict__:
             self.gatekeeper.close()
         self.place.close()
-        if _is_worker(self.config):
-            self.config.workeroutput[CHOSEN] = self.notes, self.strangers, self.emptied  # type: ignore[attr-defined]
-            return
-        self.reports.finish(self.cells - self.ended)
-        if self.reports.unwritten:
-            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
-
-
-def _is_worker(config: pytest.Config) -> bool:
-    """Whether this is a worker of pytest-xdist."""
-    return hasattr(config, "workerinput")
