@@ -13,11 +13,11 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from time_fit import Judged, judge
+from time_fit import Judged, breakdown, judge
 from time_tables import CALIBRATION, CATALOG, HERE, JUDGED, NANOTRON, READERS, Row, lines, nanotron_setup, table
 
 from perfsuite.predict.overhead import overhead
-from perfsuite.predict.plan.memory import needed_bytes
+from perfsuite.predict.plan.memory import expected_seconds, needed_bytes
 from perfsuite.predict.plan.search import FRAGMENTATION
 from perfsuite.predict.time import fitted
 from perfsuite.records.codec import write_bytes
@@ -88,30 +88,42 @@ def regret(rows: Sequence[Row]) -> list[tuple[str, int, float, str, str]]:
     for name, group in groups.items():
         if len(group) < 3:
             continue
-        fitting = [row for row in group if not refuses(needed_bytes(row.shape, row.setup, row.stack), row.device)]
-        chosen = min(fitting, key=lambda row: judge(row).error + math.log(row.seconds))
+        fitting = [row for row in group if not refuses(needed(row), row.device)]
+        chosen = min(fitting, key=expected)
         best = min(group, key=lambda row: row.seconds)
         found.append((name, len(group), chosen.seconds / best.seconds - 1, chosen.label, best.label))
     return found
 
 
-def refuses(needed: float, row_device: str) -> bool:
+def needed(row: Row) -> float:
+    """The bytes that the coarse form says."""
+    return needed_bytes(row.shape, row.setup, row.stack)
+
+
+def expected(row: Row) -> float:
+    """What the planner orders layouts by."""
+    device = CATALOG.get("device", row.device)
+    room = device.usable_bytes - sum(overhead(device, 8).values())
+    return expected_seconds(breakdown(row).total, needed(row), room)
+
+
+def refuses(size: float, row_device: str) -> bool:
     """Whether the planner leaves out a layout that needs so many bytes on eight devices."""
     device = CATALOG.get("device", row_device)
-    return needed > device.usable_bytes * FRAGMENTATION - sum(overhead(device, 8).values())
+    return size > device.usable_bytes * FRAGMENTATION - sum(overhead(device, 8).values())
 
 
 def memory(path: Path) -> tuple[int, int, int, int, float]:
     """Of the playbook's cells: ran, of these refused, failed, of these refused, and the median error."""
     counts, errors = [0, 0, 0, 0], []
     for line in lines(path):
-        needed = needed_bytes(NANOTRON[line["model"]], nanotron_setup(line), "nanotron")
-        refused = refuses(needed, row_device="h100")
+        size = needed_bytes(NANOTRON[line["model"]], nanotron_setup(line), "nanotron")
+        refused = refuses(size, row_device="h100")
         at = 0 if line["status"] == "ok" else 2
         counts[at] += 1
         counts[at + 1] += refused
         if line["status"] == "ok":
-            errors.append(abs(needed / GIB / float(line["memory_gb"]) - 1))
+            errors.append(abs(size / GIB / float(line["memory_gb"]) - 1))
     return (*counts, statistics.median(errors))  # type: ignore[return-value]
 
 
