@@ -5,19 +5,19 @@ overlap; no constant says it. A message runs on the stream of its process group,
 other, such as a pipeline's stages, are replayed together: a message begins when all of them are there.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.communication import PASSES, Group, collective, point_to_point
 from perfsuite.predict.time.layer import Rates
+from perfsuite.predict.time.meetings import PAIRS, Meetings, Message
 from perfsuite.wire.trace import Operation
 
 FUSED = ("attention", "cudnn")
 KERNELS = ("matmul", *FUSED, "kernel", "copy")
-PAIRS = ("send", "recv")
 PASSED = {"broadcast": "all_gather", "reduce": "reduce_scatter"}  # a ring passes as many bytes
 
 
@@ -99,7 +99,7 @@ def together(
     The host issues one operation after another, ``launch`` seconds each, and none begins before that. Raises Refused
     for a message to a rank that is not among them, and if ranks wait for each other for ever.
     """
-    meetings = _Meetings(frozenset(ranks))
+    meetings = Meetings(frozenset(ranks))
     found: dict[int, list[Placed | _Met]] = {rank: [] for rank in ranks}
     walks = {
         rank: _walk(rank, operations, rates, host, launch, meetings, found[rank]) for rank, operations in ranks.items()
@@ -109,38 +109,19 @@ def together(
         ended = [rank for rank, walk in walks.items() if next(walk, _ENDED) is _ENDED]
         for rank in ended:
             del walks[rank]
-        if walks and not ended and meetings.arrivals == before:
-            raise Refused(f"The ranks {', '.join(map(str, walks))} wait for messages that no trace sends.")
+        if (not ended and meetings.arrivals == before) or (not walks and meetings.open):
+            raise Refused("Ranks wait for messages that no trace sends or receives.")
     return {
         rank: Replayed([one.placed if isinstance(one, _Met) else one for one in placed])
         for rank, placed in found.items()
     }
 
 
-@dataclass(eq=False)
-class _Message:
-    """A message that some of the replayed ranks take part in. It begins when all ``members`` have arrived."""
-
-    members: frozenset[int]
-    seconds: float
-    arrived: dict[int, float] = field(default_factory=dict)
-
-    @property
-    def begin(self) -> float | None:
-        """When it begins; None as long as a member is missing."""
-        return max(self.arrived.values()) if len(self.arrived) == len(self.members) else None
-
-    @property
-    def end(self) -> float | None:
-        """When it ends, for all alike."""
-        return None if self.begin is None else self.begin + self.seconds
-
-
 @dataclass(frozen=True)
 class _Met:
     """A rank's part in a message."""
 
-    message: _Message
+    message: Message
     kind: str
     name: int
     phase: int
@@ -153,45 +134,13 @@ class _Met:
         return Placed(self.kind, self.name, self.phase, self.stream, self.message.begin, self.message.seconds)
 
 
-class _Meetings:
-    """All messages of the replayed ranks: the nth of a pair or group on one rank is the nth on the others."""
-
-    def __init__(self, ranks: frozenset[int]) -> None:
-        self.ranks = ranks
-        self.arrivals = 0
-        self._messages: dict[tuple[object, int], _Message] = {}
-        self._counts: Counter[tuple[int, object]] = Counter()
-
-    def join(self, rank: int, kind: str, numbers: Sequence[int], rates: Rates, begin: float) -> _Message:
-        """The message of this rank, which arrives at ``begin``."""
-        size, count, other, _ = numbers
-        if kind in PAIRS:
-            if other not in self.ranks:
-                raise Refused(f"A trace of one rank does not say when its {kind} ends.")
-            key: object = (rank, other) if kind == "send" else (other, rank)
-            members = frozenset((rank, other))
-            near = rank // rates.links.node == other // rates.links.node
-            seconds = point_to_point(size, Group(2, 1 if near else rates.links.node), rates.links)
-        else:
-            first = rank - rank // other % count * other  # the stride: ranks of a mesh
-            key = (kind, first, count, other)
-            members = self.ranks & frozenset(range(first, first + count * other, other))
-            seconds = cost(kind, numbers, rates, 1.0)
-        number = self._counts[rank, key]
-        self._counts[rank, key] += 1
-        message = self._messages.setdefault((key, number), _Message(members, seconds))
-        message.arrived[rank] = begin
-        self.arrivals += 1
-        return message
-
-
 _ENDED = object()
-_Moment = float | _Message
+_Moment = float | Message
 
 
 def _until(moment: _Moment) -> Generator[None, None, float]:
     """When it is, after as many turns of the other ranks as that needs."""
-    while isinstance(moment, _Message):
+    while isinstance(moment, Message):
         if (end := moment.end) is not None:
             return end
         yield
@@ -204,7 +153,7 @@ def _walk(
     rates: Rates,
     host: float,
     launch: float,
-    meetings: _Meetings,
+    meetings: Meetings,
     placed: list[Placed | _Met],
 ) -> Generator[None, None, None]:
     """One rank's operations in order. It yields while it needs a message that another rank has not reached."""
@@ -229,9 +178,18 @@ def _walk(
                 ready[stream] = begin + seconds
                 placed.append(Placed(kind, name, phase, stream, begin, seconds))
             else:
-                message = meetings.join(rank, kind, numbers, rates, begin)
+                message = meetings.join(rank, kind, numbers, _message_seconds(rank, kind, numbers, rates), begin)
                 ready[stream] = events[numbers[3]] = message
                 placed.append(_Met(message, kind, name, phase, stream))
+
+
+def _message_seconds(rank: int, kind: str, numbers: Sequence[int], rates: Rates) -> float:
+    """Seconds of a message, once all of its ranks are there."""
+    if kind not in PAIRS:
+        return cost(kind, numbers, rates, 1.0)
+    size, _, other, _ = numbers
+    node = rates.links.node
+    return point_to_point(size, Group(2, 1 if rank // node == other // node else node), rates.links)
 
 
 def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
