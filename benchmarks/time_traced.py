@@ -131,6 +131,8 @@ The first comparison found these faults of the closed form of cells. The code wa
 - Tensor parallelism in transformers has five all-reduces per layer of Llama in backward, in fp32 under autocast. It
   also gathers all logits.
 - The norms and rotary embedding of Llama in transformers are chains of kernels.
+- A pipeline's stage gets its mask as a tensor. So torch's attention also computes what a causal mask leaves out.
+- With several micro-batches, gradients are added in fp32: 12 bytes per parameter each time.
 
 ## What neither knows
 
