@@ -134,6 +134,7 @@ def test_what_has_no_cost_is_refused(costs):
         cost("all_to_all", [1, 2, 1, 1], costs.rates, 1.0)
 
 
+@pytest.mark.slow
 def test_a_pipeline_has_a_row_for_each_stage(tmp_path, capsys):
     """Its stages wait for each other, and the text says how long."""
     path = tmp_path / "step.json"
