@@ -227,9 +227,9 @@ def told_regret(found: Sequence[Judged]) -> Iterable[str]:
     yield from (
         "## The choice among measured layouts",
         "",
-        "The regret is how much longer the predicted best layout takes than the measured best, among those that the",
-        "planner's memory does not refuse, in [the planner's order](plan.md). The last column leaves out rows that",
-        "took 1.5 times as long as predicted.",
+        "The planner orders layouts by time and by memory, as [its page](plan.md) says. The regret is how much longer",
+        "its first layout takes than the measured best, among those that its memory does not refuse. The last column",
+        "leaves out rows that took 1.5 times as long as predicted.",
         "",
         "| model, batch, nodes | layouts | regret | predicted best | measured best | without irregular rows |",
         "|---|---|---|---|---|---|",
