@@ -11,6 +11,7 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.registry import Catalog
+from perfsuite.predict.time import costs
 from perfsuite.predict.time.constants import machine_of
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape, Stack, decoder
@@ -223,6 +224,15 @@ def fms(path: Path) -> Iterator[Row]:
         )  # fmt: skip
 
 
+# What the cases' model_config.yaml log and scale in every step.
+OPTIONS = {
+    "clip-grad": costs.MEGATRON_CLIP,
+    "log-num-zeros-in-grad": costs.MEGATRON_ZEROS,
+    "calculate-per-token-loss": costs.MEGATRON_PER_TOKEN,
+    "log-params-norm": costs.MEGATRON_NORM,
+}
+
+
 def goldens(path: Path) -> Iterator[Row]:
     """The nightly tests of Megatron-LM with models of more than 10 billion parameters."""
     devices = {"dgx_a100": "a100_80g", "dgx_h100": "h100", "dgx_gb200": "b200"}
@@ -251,6 +261,7 @@ def goldens(path: Path) -> Iterator[Row]:
             overlapped="overlap-grad-reduce" in line["other_args"],
             attention="flash3",  # Transformer Engine takes cuDNN's kernel on Hopper
             gradient_bytes=4,
+            optimizer_bytes=sum(OPTIONS[option] for option in line["step_options"].split(";")) + costs.MEGATRON_ADAM,
         )
         yield Row(
             table=path.stem, label=f"{line['case'].split('/')[1]} {line['platform']}", device=devices[line["platform"]],

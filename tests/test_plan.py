@@ -10,7 +10,14 @@ from perfsuite.cell import parse_hardware
 from perfsuite.cli import main
 from perfsuite.errors import Refused, UsageError
 from perfsuite.predict.plan.answer import Wish, plan
-from perfsuite.predict.plan.memory import activation_bytes, host_bytes, layer_bytes, state_bytes
+from perfsuite.predict.plan.memory import (
+    activation_bytes,
+    chance_to_fit,
+    expected_seconds,
+    host_bytes,
+    layer_bytes,
+    state_bytes,
+)
 from perfsuite.predict.plan.search import layouts, question_of, samples_of, search
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import decoder
@@ -87,17 +94,28 @@ def test_every_layout_uses_all_ranks_and_the_whole_batch():
     assert all(32 % one.layout.tensor == 0 and 36 % one.layout.pipeline == 0 for one in found)
 
 
-def test_the_best_layout_fits_and_is_the_fastest():
-    """The others follow by their time, each with the reason why it loses."""
+def test_the_best_layout_fits_and_is_the_fastest_to_expect():
+    """The others follow by their time and what memory adds to it, each with the reason why it loses."""
     asked = question("gpt_7b5", "a100_80g_x8n4")
     found = search(asked)
-    seconds = [one.predicted_step_seconds for one in found.best]
+    seconds = [expected_seconds(one.predicted_step_seconds, one.predicted_bytes, asked.room) for one in found.best]
 
     assert seconds == sorted(seconds)
     assert all(one.predicted_bytes <= asked.capacity for one in found.best)
     assert found.best[0].loses_by == ""
     assert all(one.loses_by for one in found.best[1:])
     assert 0 < found.fitting < found.tried
+
+
+def test_a_full_device_costs_a_layout_its_place():
+    """Of two that are equally fast, and says so; what needs half of the device has no such cost."""
+    asked = question("llama_8b", "h100_x8")
+    tight = next(one for one in search(asked, 20).best if one.predicted_chance_to_fit < 0.9)
+
+    assert chance_to_fit(asked.room / 2, asked.room) > 0.999 > chance_to_fit(asked.room, asked.room)
+    assert expected_seconds(1.0, asked.room / 2, asked.room) == pytest.approx(1.0)
+    assert tight.loses_by.startswith("memory")
+    assert tight.predicted_step_seconds < search(asked).best[0].predicted_step_seconds
 
 
 def test_parts_add_up_and_the_interval_holds_the_prediction():

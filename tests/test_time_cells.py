@@ -125,6 +125,24 @@ def test_checkpointing_shows_in_hfu_alone(catalog):
     assert found.predicted_hfu > found.predicted_mfu
 
 
+def test_a_stage_computes_what_a_causal_mask_leaves_out(catalog):
+    """It gets the mask as a tensor; the same model in one piece does not."""
+    names = ("gpt_1b7-pp_1f1b+acc4+bf16-a100_80g_x4", "gpt_1b7-single+acc4+bf16-a100_80g_x1")
+
+    assert [setup_of(parse_cell(name, catalog)).masked for name in names] == [True, False]
+
+
+def test_accumulated_gradients_are_added(catalog):
+    """12 bytes per parameter in three of four micro-batches, beside autocast's 12; FSDP's are added in shards."""
+    names = ("gpt_1b7-single{}+bf16-a100_80g_x1", "gpt_1b7-fsdp2{}+bf16-a100_80g_x8")
+    moved = [
+        [setup_of(parse_cell(name.format(more), catalog)).parameter_bytes_moved for more in ("", "+acc4")]
+        for name in names
+    ]
+
+    assert moved == [[12.0, 21.0], [14.0, 14.0]]
+
+
 @pytest.mark.parametrize(("technique", "attention"), [("", "flash"), ("+eager", "unfused")])
 def test_attention_is_that_of_the_strategy(catalog, technique, attention):
     """Fused by default; BLOOM has none."""

@@ -9,10 +9,11 @@ from perfsuite.cell import parse_cell
 from perfsuite.cli import main
 from perfsuite.errors import Refused
 from perfsuite.predict.time.cells import setup_of
-from perfsuite.predict.time.replayed import costs_of, replay_trace, trace_step
+from perfsuite.predict.time.communication import Group, point_to_point
+from perfsuite.predict.time.replayed import costs_of, replay_traces, trace_step
 from perfsuite.predict.time.shape import shape_of
 from perfsuite.predict.time.step import step
-from perfsuite.predict.time.traced import cost, replay
+from perfsuite.predict.time.traced import cost, replay, together
 
 GPT = "gpt_1b7-ddp+bf16+nodrop-a100_80g_x8"
 LENGTH = ["--tokens", "1000000"]
@@ -27,6 +28,15 @@ def costs(catalog):
 def kernel(seconds, costs, stream=0):
     """An operation of so many seconds."""
     return "kernel", 0, stream, [round(seconds * costs.rates.memory)]
+
+
+def pair(kind, other, stream=1000, event=2):
+    """A send or recv of a GiB after the work of stream 0."""
+    return [
+        ("record", 0, 0, [event - 1]),
+        ("wait", 0, stream, [event - 1]),
+        (kind, 0, stream, [2**30, 2, other, event]),
+    ]
 
 
 def message(costs, event, stream=1000):
@@ -74,10 +84,68 @@ def test_the_host_issues_one_after_the_other_and_waits_when_it_asks(costs):
     assert synced.placed[1].begin == pytest.approx(7.0)
 
 
-def test_what_another_rank_decides_is_refused(costs):
-    """A message to one rank ends when that rank has received it."""
-    with pytest.raises(Refused, match="send"):
-        cost("send", [1, 2, 1, 1], costs.rates, 1.0)
+def test_a_message_begins_when_both_ranks_are_there(costs):
+    """The second rank computes for 1 s, waits for the first one's 3 s and for the message, and then ends last."""
+    sent, received = pair("send", 1), pair("recv", 0)
+    found = together(
+        {0: [kernel(3.0, costs), *sent], 1: [kernel(1.0, costs), *received, ("wait", 0, 0, [2]), kernel(1.0, costs)]},
+        costs.rates,
+        1.0,
+    )
+    seconds = point_to_point(2**30, Group(2), costs.rates.links)
+
+    assert found[0].placed[-1].begin == found[1].placed[1].begin == pytest.approx(3.0)
+    assert found[1].total == pytest.approx(4.0 + seconds)
+    assert found[1].running == pytest.approx(2.0 + seconds)
+
+
+def test_messages_in_both_directions_do_not_block_each_other(costs):
+    """Each rank sends before it receives, as NCCL's batches do."""
+    there, back = pair("send", 1), pair("recv", 1, stream=1001, event=4)
+    mirrored = pair("send", 0), pair("recv", 0, stream=1001, event=4)
+    found = together({0: [*there, *back], 1: [*mirrored[0], *mirrored[1]]}, costs.rates, 1.0)
+
+    assert found[0].total == found[1].total == pytest.approx(point_to_point(2**30, Group(2), costs.rates.links))
+
+
+def test_a_collective_waits_for_all_ranks_that_are_replayed(costs):
+    """Two of eight, of which the later one decides."""
+    (sent, seconds) = message(costs, 1)
+    begin = [("record", 0, 0, [9]), ("wait", 0, 1000, [9]), sent]
+    found = together({0: begin, 4: [kernel(2.0, costs), *begin]}, costs.rates, 1.0)
+
+    assert found[0].total == found[4].total == pytest.approx(2.0 + seconds)
+
+
+def test_messages_that_never_meet_are_refused(costs):
+    """A rank that is not replayed, and one that never sends."""
+    waits = [*pair("recv", 1), ("wait", 0, 0, [2])]
+
+    with pytest.raises(Refused, match="recv"):
+        together({0: waits}, costs.rates, 1.0)
+    for operations in (waits, waits[:-1]):  # nothing waits for the second
+        with pytest.raises(Refused, match="wait for messages"):
+            together({0: operations, 1: [kernel(1.0, costs)]}, costs.rates, 1.0)
+
+
+def test_what_has_no_cost_is_refused(costs):
+    """A collective that no ring passes."""
+    with pytest.raises(Refused, match="all_to_all"):
+        cost("all_to_all", [1, 2, 1, 1], costs.rates, 1.0)
+
+
+@pytest.mark.slow
+def test_a_pipeline_has_a_row_for_each_stage(tmp_path, capsys):
+    """Its stages wait for each other, and the text says how long."""
+    path = tmp_path / "step.json"
+    cell = "gpt2_tiny-pp_1f1b+bf16+acc2-a100_80g_x2"
+
+    assert main(["time", "--cell", cell, "--predict", "--trace", str(path), *LENGTH]) == 0
+    slices = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] == "X"]
+    sends = [{event["ts"] for event in slices if event["cat"] == kind} for kind in ("send", "recv")]
+    assert {event["pid"] for event in slices} == {0, 1}
+    assert sends[0] == sends[1] != set()
+    assert "waiting for other stages" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -85,7 +153,7 @@ def test_what_another_rank_decides_is_refused(costs):
     [
         ("gpt2_tiny-single-cpu_x1", "perfsuite calibrate"),
         ("gpt2_tiny-single-a100_80g_x1", r"\+bf16"),
-        ("gpt2_tiny-pp_1f1b+bf16+acc4-a100_80g_x2", "stages"),
+        ("gpt2_tiny-pp_deepspeed+bf16+acc4-a100_80g_x2", "cannot be traced"),
     ],
 )
 def test_cells_that_a_replay_cannot_say_are_refused(catalog, cell, said):
@@ -121,7 +189,7 @@ def test_trace_and_closed_form_agree(catalog, name):
     costs = costs_of(cell)
     constants = dataclasses.replace(costs.constants, overlap=1.0, launch_layer=0.0)
     closed = step(shape_of(cell.model), setup_of(cell), costs.machine, constants)
-    traced = replay_trace(trace_step(cell, catalog, padded=False), costs, launched=False)
+    (traced,) = replay_traces(trace_step(cell, catalog, padded=False), costs, launched=False).values()
 
     assert closed.total == pytest.approx(traced.total, rel=0.03)
     assert closed.compute + closed.optimizer == pytest.approx(traced.compute, rel=0.03)

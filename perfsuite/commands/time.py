@@ -22,7 +22,7 @@ from perfsuite.gate.launches import merge
 from perfsuite.gate.store import Store
 from perfsuite.paths import check_output
 from perfsuite.predict.time.cells import layout_of
-from perfsuite.predict.time.replayed import costs_of, replay_trace, trace_step, write_spans
+from perfsuite.predict.time.replayed import costs_of, replay_traces, seconds_of, slowest, trace_step, write_spans
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
@@ -87,27 +87,32 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
     """Print the step of the cell's trace, where it goes, and the training's time."""
     check_output("--trace", arguments.trace, ".json")
     costs = costs_of(cell)
-    trace = trace_step(cell, catalog, padded=not arguments.unpadded)
+    traces = trace_step(cell, catalog, padded=not arguments.unpadded)
     accumulation = recipe_of(cell.strategy).accumulation
-    device = replay_trace(trace, costs, accumulation, launched=False)
-    found = replay_trace(trace, costs, accumulation)
+    device = replay_traces(traces, costs, accumulation, launched=False)
+    found = replay_traces(traces, costs, accumulation)
+    total, without = seconds_of(found), seconds_of(device)
     workload = cell.workload
     samples = workload.micro_batch * accumulation * layout_of(cell).data_ranks
     tokens = samples * (workload.sequence_length + (workload.target_length or 0))
     steps = length.steps or math.ceil((length.tokens or 0) / tokens)
-    print(f"{cell.id}: predicted {show_duration(found.total * steps, None)} for {length}")
-    print(f"  {steps:,} steps of {show_seconds(found.total)}, from a trace of the first rank; nothing was measured")
+    source = "a trace of the first rank" if len(traces) == 1 else f"traces of {len(traces)} stages"
+    print(f"{cell.id}: predicted {show_duration(total * steps, None)} for {length}")
+    print(f"  {steps:,} steps of {show_seconds(total)}, from {source}; nothing was measured")
     print()
-    table = bare_table("part", "seconds", "exposed")
-    exposed = device.exposed()
-    for kind, seconds in sorted(device.busy().items(), key=lambda item: -item[1]):
+    table = bare_table("part" if len(traces) == 1 else "part of the fullest stage", "seconds", "exposed")
+    fullest = slowest(device)
+    exposed = fullest.exposed()
+    for kind, seconds in sorted(fullest.busy().items(), key=lambda item: -item[1]):
         table.add_row(NAMES.get(kind, kind), show_seconds(seconds), show_seconds(exposed.get(kind, seconds)))
-    table.add_row("waiting for the host", "", show_seconds(found.total - device.total))
+    if len(traces) > 1:
+        table.add_row("waiting for other stages", "", show_seconds(without - fullest.running))
+    table.add_row("waiting for the host", "", show_seconds(total - without))
     print_table(table)
     print()
     print("Messages also slow kernels that run at the same time: this is left out. No measurement has judged it.")
     if arguments.trace:
-        write_spans(arguments.trace, f"{cell.id}, predicted", trace, found)
+        write_spans(arguments.trace, f"{cell.id}, predicted", traces, found)
         print(f"{arguments.trace} is written: open it in https://ui.perfetto.dev.")
     return 0
 

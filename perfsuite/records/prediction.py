@@ -104,7 +104,7 @@ class PlannedLayout(Record, frozen=True, kw_only=True):
 
     ``predicted_parts`` are seconds by cause, whose sum is ``predicted_step_seconds``. 90 % of measurements of the
     ``regime`` were between ``low_seconds`` and ``high_seconds``. MFU counts model FLOPs, HFU recomputed ones too.
-    ``loses_by`` is what makes it slower than the best layout.
+    ``predicted_chance_to_fit`` is that of its memory, 0 to 1. ``loses_by`` is what makes it worse than the best layout.
     """
 
     layout: str
@@ -118,6 +118,7 @@ class PlannedLayout(Record, frozen=True, kw_only=True):
     sharded: list[str]
     offload: bool
     predicted_bytes: int
+    predicted_chance_to_fit: float
     predicted_step_seconds: float
     low_seconds: float
     high_seconds: float
@@ -130,7 +131,9 @@ class PlannedLayout(Record, frozen=True, kw_only=True):
 
 
 class Plan(Record, frozen=True, kw_only=True):
-    """The fastest layouts of a model on some hardware, best first; none if none fits.
+    """The best layouts of a model on some hardware, best first; none if none fits.
+
+    The order is of predicted seconds and of what running out of memory would cost in the mean.
 
     ``samples`` are the global batch. Of the ``tried`` layouts ``fitting`` fit, by a coarse closed form of memory; the
     smallest needs ``least_bytes`` of ``capacity_bytes``. ``days`` (low, predicted, high), ``gpu_hours`` and ``cost``

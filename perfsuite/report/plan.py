@@ -41,7 +41,7 @@ def _range(values: Sequence[float]) -> str:
 
 
 def choices(plan: Plan) -> Table:
-    """The layouts, fastest first, and why the others lose."""
+    """The layouts, best first, and why the others lose."""
     table = bare_table("layout", "predicted step", "tokens/s", "MFU", "HFU", "memory", "loses by")
     for one in plan.layouts:
         table.add_row(

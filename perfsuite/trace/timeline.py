@@ -35,6 +35,7 @@ SILENT = {
 }  # fmt: skip
 CHOOSING = {aten.embedding, aten.index, aten.index_select, aten.gather, aten.nll_loss_forward}  # read what they choose
 WRITING = {aten.copy_, aten.zero_, aten.fill_, aten._foreach_copy_, aten._foreach_zero_}  # do not read what they write
+PAIRS = ("send", "recv")  # their third argument is the other rank's place in the group
 UNREAD = {aten.nll_loss_backward: 1}  # an argument whose shape alone matters
 SENDING = (
     "allreduce", "allreduce_coalesced", "broadcast", "reduce", "allgather", "_allgather_base", "allgather_coalesced",
@@ -120,7 +121,8 @@ class Timeline(Meter):
     def _see(self, recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:
         packet, stream = func.overloadpacket, recorder.stream
         if message := message_of(func, args, out):
-            self._send(str(func), message, _group(args, kwargs), stream)
+            peer = int(args[2]) if message[0] in PAIRS else None
+            self._send(str(func), message, _group(args, kwargs), stream, peer)
             if func.namespace == "_c10d_functional":
                 for leaf in tree_leaves(out):
                     leaf.perfsuite_sent = self._last
@@ -146,14 +148,19 @@ class Timeline(Meter):
         else:
             self._kernel(func, packet, args, kwargs, out, stream)
 
-    def _send(self, operator: str, message: tuple[str, int], group: Any, stream: int) -> None:
+    def _send(self, operator: str, message: tuple[str, int], group: Any, stream: int, peer: int | None) -> None:
         kind, size = message
-        ranks = sorted(dist.get_process_group_ranks(group))
-        stride = ranks[1] - ranks[0] if len(ranks) > 1 else 1
-        own = self._streams.setdefault(group.group_name, COMMUNICATION + len(self._streams))
+        ranks = dist.get_process_group_ranks(group)
+        name = group.group_name
+        if peer is None:
+            ranks = sorted(ranks)
+            numbers = [size, len(ranks), ranks[1] - ranks[0] if len(ranks) > 1 else 1]
+        else:  # both directions run at once, as NCCL's batches do
+            numbers, name = [size, 2, ranks[peer]], f"{name} {kind} {peer}"
+        own = self._streams.setdefault(name, COMMUNICATION + len(self._streams))
         self.wait(self.record(stream), own)
         self._last = next(self._events)
-        self._add(kind, operator, own, [size, len(ranks), stride, self._last])
+        self._add(kind, operator, own, [*numbers, self._last])
 
     def _kernel(self, func: Any, packet: Any, args: Any, kwargs: Any, out: Any, stream: int) -> None:
         inputs = [leaf for leaf in tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]

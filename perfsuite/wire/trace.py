@@ -13,6 +13,7 @@ CACHE = -2
 #   kernel                    bytes that it reads and writes
 #   copy                      bytes between host and device
 #   a collective's name       bytes of the message, ranks, their stride, event at its end
+#   send, recv                bytes of the message, 2, the other rank, event at its end
 #   record, wait              event: the stream's work so far, which the other stream's later work waits for
 #   sync                      none: the host waits for the stream
 #   phase                     none: the label is the phase's name

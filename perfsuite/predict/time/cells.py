@@ -8,7 +8,7 @@ measured steps of transformers' layers was fitted, so every cell's regime is "tr
 import dataclasses
 from typing import Literal
 
-from perfsuite.catalog.definitions import Layout
+from perfsuite.catalog.definitions import Engine, Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.cell import Cell
 from perfsuite.errors import Refused
@@ -40,7 +40,11 @@ ZERO_ADAM = {False: 34.0, True: 42.0}
 # Bytes per parameter in a micro-batch, by engine. Autocast casts parameters to half precision and gradients to fp32 (6
 # each); DistributedDataParallel copies these into buckets (8). FSDP2 copies parameters out of what it gathered, twice
 # (8), and gradients into what it scatters (6).
-MOVED = {"single": 12.0, "tp": 12.0, "ddp": 20.0, "fsdp2": 14.0}
+MOVED = {
+    "single": 12.0, "tp": 12.0, "ddp": 20.0, "fsdp2": 14.0,
+    "pp_naive": 12.0, "pp_gpipe": 12.0, "pp_1f1b": 12.0, "pp_interleaved": 12.0,
+}  # fmt: skip
+ADDED = 12.0  # an fp32 gradient is added to those of the micro-batches before: two reads and a write
 UNKNOWN_STACK = ""  # of no fitted table
 
 
@@ -97,10 +101,11 @@ def setup_of(cell: Cell) -> Setup:
         embedding_gathered=True,
         eager=_eager(cell, drops),
         logit_bytes=costs.EAGER_LOGIT,
-        parameter_bytes_moved=MOVED.get(engine.name),
+        parameter_bytes_moved=_moved(engine, recipe.accumulation),
         recompute="full" if "ckpt" in names else "none",
         early_stop=True,
         attention=_kernel(capability, recipe.loss_scaling, drops) if fused else "unfused",
+        masked=engine.dimension == "pipeline",  # a stage gets the mask from outside, and torch sees no causal one
         precision="fp16" if recipe.loss_scaling else "bf16",
         gradient_bytes=2 if engine.casts else 4,
         gradient_messages=gradient_messages(shape, zero, layout_of(cell).data_ranks),
@@ -109,6 +114,14 @@ def setup_of(cell: Cell) -> Setup:
         dropout=drops,
         offload=recipe.offload_optimizer == "cpu",
     )
+
+
+def _moved(engine: Engine, accumulation: int) -> float | None:
+    """Bytes per parameter in the mean micro-batch; None if they are not counted."""
+    if engine.name not in MOVED:
+        return None
+    added = 0.0 if engine.shards else ADDED * (accumulation - 1) / accumulation
+    return MOVED[engine.name] + added
 
 
 def _kernel(capability: float, scaled: bool, drops: bool) -> Literal["flash", "flash3", "unfused"]:

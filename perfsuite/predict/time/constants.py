@@ -25,9 +25,10 @@ LINK = {"ampere": 0.80, "hopper": 0.86}
 START = {"ampere": 30e-6, "hopper": 14e-6}
 HOP = {"ampere": 3.4e-6, "hopper": 1.9e-6}
 NETWORK = 0.75
-# FlashAttention-3 and cuDNN's kernel against FlashAttention-2 on Hopper: 1.5 to 2.0 times as fast (arXiv 2407.08608,
-# abstract). On older devices they are the same.
-FLASH3 = {"ampere": 1.0, "hopper": 1.75}
+# cuDNN's attention, forward and backward, as a share of the peak. Hopper, 4,096 tokens and heads of 128: 518 TFLOP/s
+# forward with a causal mask, 499 backward (arXiv 2407.08608, figures 5 and 6); 2.5 of 3.5 FLOPs are backward's. A100:
+# FlashAttention-2 reaches 50 to 73 % (arXiv 2307.08691, abstract); cuDNN's kernel is as fast there.
+ATTENTION3 = {"ampere": 0.6, "hopper": 0.5}
 MULTIPROCESSORS = {  # the architectures' whitepapers
     "t4": 40, "v100_32g": 80, "v100_pcie_32g": 80, "a100_40g": 108, "a100_80g": 108, "a100_pcie_80g": 108,
     "rtx3090": 82, "a10g": 80, "a6000": 84, "l4": 58, "l40s": 142, "h100": 132, "h100_pcie": 114, "h200": 132,
@@ -101,9 +102,8 @@ def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]]
     found = values or fitted.VALUES
     generation = generation_of(device)
     launches: dict[str, Any] = found.get(stack) or _mean(found)
-    attention3 = found[generation]["attention"] * FLASH3[generation]
     links = {"link": LINK[generation], "network": NETWORK, "start": START[generation], "hop": HOP[generation]}
-    return Constants(attention3=attention3, **links, **found[generation], **found["all"], **launches)
+    return Constants(attention3=ATTENTION3[generation], **links, **found[generation], **found["all"], **launches)
 
 
 def _mean(found: dict[str, dict[str, float]]) -> dict[str, float]:

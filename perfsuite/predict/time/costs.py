@@ -162,6 +162,10 @@ def flatten(parameters: float, gradient_bytes: int, bandwidth: float) -> float:
 
 
 MEGATRON_ADAM = 40.0  # bytes per parameter
+# What Megatron's options add, in bytes per gradient or parameter: clip_grads.py, finalize_model_grads.py and
+# training/utils.py of NVIDIA/Megatron-LM. Clipping reads and writes gradients whose norm is too large. Counting zeros
+# compares (4 and 1) and sums (1). A loss per token divides gradients. The norm of parameters reads the master copy.
+MEGATRON_CLIP, MEGATRON_ZEROS, MEGATRON_PER_TOKEN, MEGATRON_NORM = 8.0, 6.0, 8.0, 4.0
 # torch's AdamW with foreach, the default on CUDA, is eight kernels. Weight decay and both moments' decay: 8, 12 and 8;
 # the square's sum 12, its root 8, the corrections 8 and 8, the update 16 (torch/optim/adamw.py).
 FOREACH_ADAM = 80.0

@@ -142,7 +142,7 @@ def _products(stack: Stack, setup: Setup, rates: Rates, tokens: int, width: int)
 def _attention(stack: Stack, setup: Setup, rates: Rates, tokens: int, heads: int) -> tuple[float, float]:
     """Seconds of the attention proper, forward and backward, to itself and to another stack."""
     own = setup.target if stack.target else setup.sequence
-    seen = [(own, stack.causal)] + ([(setup.sequence, False)] if stack.source_hidden else [])
+    seen = [(own, stack.causal and not setup.masked)] + ([(setup.sequence, False)] if stack.source_hidden else [])
     forward = backward = 0.0
     for keys, causal in seen:
         if setup.attention != "unfused":

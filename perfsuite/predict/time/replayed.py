@@ -1,18 +1,20 @@
 """A cell's step from a trace of its own code: the trace, its costs on the cell's device, and the step as spans."""
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
 from perfsuite.errors import Refused
-from perfsuite.predict.time.cells import UNKNOWN_STACK
+from perfsuite.predict.time.cells import UNKNOWN_STACK, layout_of
 from perfsuite.predict.time.constants import Constants, constants_of, machine_of
 from perfsuite.predict.time.layer import Rates
 from perfsuite.predict.time.setup import Machine
 from perfsuite.predict.time.shape import shape_of
-from perfsuite.predict.time.traced import Replayed, replay
+from perfsuite.predict.time.traced import Replayed, together
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.records import chrome
 from perfsuite.records.chrome import MICRO
@@ -26,7 +28,7 @@ IN_LAYERS = ("forward", "backward")
 
 @dataclass(frozen=True)
 class Costs:
-    """What the operations of a trace are paid with. ``launch`` are the host's seconds for all layers of a step."""
+    """What the operations of a trace are paid with. ``launch`` are a host's seconds for a rank's layers of a step."""
 
     machine: Machine
     constants: Constants
@@ -36,52 +38,91 @@ class Costs:
 
 def costs_of(cell: Cell) -> Costs:
     """The costs of a cell's device, those of the closed form. Raises Refused for a cell that a replay cannot say."""
-    device, engine = cell.hardware.device, cell.strategy.engine
+    device = cell.hardware.device
     if device is None:
         raise Refused(f"{cell.id} is on a CPU: `perfsuite calibrate --predict {cell.id}` predicts its step.")
-    if engine.dimension == "pipeline":
-        raise Refused(f"{cell.id} has stages that wait for one another, and one rank's trace does not say how long.")
     for choice in cell.strategy.choices:
         if choice.technique.name in SINGLE_PRECISION:
             raise Refused(f"{cell.id} computes in {choice.technique.name}, and only half precision has costs: +bf16.")
     if reason := why_not_traced(cell):
         raise Refused(f"{cell.id} cannot be traced: {reason}")
     machine, constants = machine_of(device, node=cell.hardware.ranks), constants_of(device, UNKNOWN_STACK)
-    launch = constants.launch_layer * shape_of(cell.model).layers
+    launch = constants.launch_layer * shape_of(cell.model).layers / layout_of(cell).pipeline
     return Costs(machine, constants, Rates.of(machine, constants), launch)
 
 
-def trace_step(cell: Cell, catalog: Catalog, padded: bool = True, tracer: Tracer | None = None) -> Trace:
-    """A trace of the cell's first rank with a timed step; ``tracer`` is a process that already traces.
+def traced_ranks(cell: Cell) -> list[int]:
+    """The ranks whose traces a replay needs: the first of each pipeline stage."""
+    layout = layout_of(cell)
+    return [stage * layout.data_ranks * layout.tensor for stage in range(layout.pipeline)]
+
+
+def trace_step(cell: Cell, catalog: Catalog, padded: bool = True, tracer: Tracer | None = None) -> dict[int, Trace]:
+    """Traces with a timed step, by rank; ``tracer`` is a process that already traces.
 
     Raises TraceFailed.
     """
+    found = {}
     with contextlib.nullcontext(tracer) if tracer else Tracer(1) as one:
-        ((_, found),) = one.round([job_of(cell, 0, catalog, padded, timed=True)])
-    if isinstance(found, Failure):
-        raise TraceFailed(cell.id, found)
+        for rank in traced_ranks(cell):
+            ((_, trace),) = one.round([job_of(cell, rank, catalog, padded, timed=True)])
+            if isinstance(trace, Failure):
+                raise TraceFailed(cell.id, trace)
+            found[rank] = trace
     return found
 
 
-def replay_trace(trace: Trace, costs: Costs, micro_batches: int = 1, launched: bool = True) -> Replayed:
-    """The timed step. The host's time for all layers is spread over the operations of forward and backward."""
+def replay_traces(
+    traces: Mapping[int, Trace], costs: Costs, micro_batches: int = 1, launched: bool = True
+) -> dict[int, Replayed]:
+    """The timed step of all ranks. The host's time for layers is spread over what forward and backward issue."""
+    operations = {rank: trace.operations for rank, trace in traces.items()}
+    launch = 0.0
+    if launched:
+        count = max(map(_issued, traces.values()))
+        launch = costs.launch * micro_batches / max(1, count)
+    return together(operations, costs.rates, costs.machine.host_bandwidth, launch)
+
+
+def _issued(trace: Trace) -> int:
+    """How many operations the host issues in forward and backward."""
     phase, count = "", 0
     for kind, label, _, _ in trace.operations:
         phase = trace.labels[label] if kind == "phase" else phase
         count += phase in IN_LAYERS and kind not in ("phase", "record", "wait", "sync")
-    launch = costs.launch * micro_batches / max(1, count) if launched else 0.0
-    return replay(trace.operations, costs.rates, costs.machine.host_bandwidth, launch)
+    return count
 
 
-def write_spans(path: Path, title: str, trace: Trace, found: Replayed) -> None:
-    """Write the step as a Chrome trace: a thread for each stream, a slice for each operation. Raises FileError."""
-    events = chrome.name_process(0, title)
+def slowest(found: Mapping[int, Replayed]) -> Replayed:
+    """The rank with the most to do: the others wait for it."""
+    return max(found.values(), key=lambda one: one.compute)
+
+
+def seconds_of(found: Mapping[int, Replayed]) -> float:
+    """Seconds of the step: until all ranks have ended."""
+    return max(one.total for one in found.values())
+
+
+def write_spans(path: Path, title: str, traces: Mapping[int, Trace], found: Mapping[int, Replayed]) -> None:
+    """Write the step as a Chrome trace: a process for each rank, a thread for each stream, a slice for each operation.
+
+    Raises FileError.
+    """
+    events: list[dict[str, Any]] = []
+    for rank, trace in traces.items():
+        events += _spans(rank, f"{title}, rank {rank}" if len(traces) > 1 else title, trace, found[rank])
+    chrome.write(path, events)
+
+
+def _spans(rank: int, title: str, trace: Trace, found: Replayed) -> list[dict[str, Any]]:
+    """The events of one rank."""
+    events = chrome.name_process(rank, title)
     for order, stream in enumerate(sorted({one.stream for one in found.placed})):
         sends = any(one.stream == stream and one.kind not in ("matmul", "kernel") for one in found.placed)
         name = f"stream {stream}" if stream < 1000 or not sends else f"messages of group {stream - 1000}"
-        events += chrome.name_thread(0, stream, name, order)
+        events += chrome.name_thread(rank, stream, name, order)
     for one in found.placed:
         operator, _, module = trace.labels[one.name].partition("\t")
         told = {"module": module, "phase": trace.labels[one.phase], "cost": one.kind}
-        events.append(chrome.span(0, one.stream, operator, one.begin * MICRO, one.seconds * MICRO, told, one.kind))
-    chrome.write(path, events)
+        events.append(chrome.span(rank, one.stream, operator, one.begin * MICRO, one.seconds * MICRO, told, one.kind))
+    return events

@@ -29,7 +29,8 @@ class Setup:
     ``parameter_bytes_moved`` are the bytes per parameter of casts and copies of parameters and gradients in a
     micro-batch; by default those of costs.accumulate or costs.flatten. ``early_stop``: recomputation ends with the last
     tensor that backward needs, without a layer's last matmul (torch.utils.checkpoint without reentrance).
-    ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel. ``gradient_bytes`` and ``parameter_bytes`` are those
+    ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel. ``masked``: it gets its mask as a tensor, so it also
+    computes what a causal mask leaves out. ``gradient_bytes`` and ``parameter_bytes`` are those
     of one element on the wire. ``optimizer_bytes`` are what the optimizer moves for one parameter.
     ``gradient_messages`` are the messages in which whole gradients are reduced. ``offload``: the optimizer's state is
     on the host, and steps there.
@@ -58,6 +59,7 @@ class Setup:
     embedding_gathered: bool = False
     early_stop: bool = False
     attention: Literal["flash", "flash3", "unfused"] = "flash"
+    masked: bool = False
     precision: str = "bf16"
     gradient_bytes: int = 2
     parameter_bytes: int = 2

@@ -1,17 +1,19 @@
 """The step from a trace: what the engine's own code issues, replayed over streams and events at the same costs.
 
 Work of a stream runs in order, and after the events that the stream waits for. So what overlaps is what the code lets
-overlap; no constant says it. A message runs on the stream of its process group, as NCCL's does.
+overlap; no constant says it. A message runs on the stream of its process group, as NCCL's does. Ranks that send to each
+other, such as a pipeline's stages, are replayed together: a message begins when all of them are there.
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.communication import PASSES, Group, collective
+from perfsuite.predict.time.communication import PASSES, Group, collective, point_to_point
 from perfsuite.predict.time.layer import Rates
+from perfsuite.predict.time.meetings import PAIRS, Meetings, Message
 from perfsuite.wire.trace import Operation
 
 FUSED = ("attention", "cudnn")
@@ -75,16 +77,88 @@ class Replayed:
             )
         )
 
+    @property
+    def running(self) -> float:
+        """Seconds during which a kernel or a message runs."""
+        return sum(end - begin for begin, end in _merged((one.begin, one.begin + one.seconds) for one in self.placed))
+
 
 def replay(operations: Sequence[Operation], rates: Rates, host: float, launch: float = 0.0) -> Replayed:
-    """The operations in time. ``host`` are the bytes per second between host and device.
+    """The operations of one rank in time, as ``together`` does with those of several.
+
+    Raises Refused for a message to a single rank: the other rank's trace decides when it arrives.
+    """
+    return together({0: operations}, rates, host, launch)[0]
+
+
+def together(
+    ranks: Mapping[int, Sequence[Operation]], rates: Rates, host: float, launch: float = 0.0
+) -> dict[int, Replayed]:
+    """The operations of ranks in time. ``host`` are the bytes per second between host and device.
 
     The host issues one operation after another, ``launch`` seconds each, and none begins before that. Raises Refused
-    for a message to a single rank: the other rank's trace decides when it arrives.
+    for a message to a rank that is not among them, and if ranks wait for each other for ever.
     """
-    ready: dict[int, float] = {}
-    events: dict[int, float] = {}
-    placed: list[Placed] = []
+    meetings = Meetings(frozenset(ranks))
+    found: dict[int, list[Placed | _Met]] = {rank: [] for rank in ranks}
+    walks = {
+        rank: _walk(rank, operations, rates, host, launch, meetings, found[rank]) for rank, operations in ranks.items()
+    }
+    while walks:
+        before = meetings.arrivals
+        ended = [rank for rank, walk in walks.items() if next(walk, _ENDED) is _ENDED]
+        for rank in ended:
+            del walks[rank]
+        if (not ended and meetings.arrivals == before) or (not walks and meetings.open):
+            raise Refused("Ranks wait for messages that no trace sends or receives.")
+    return {
+        rank: Replayed([one.placed if isinstance(one, _Met) else one for one in placed])
+        for rank, placed in found.items()
+    }
+
+
+@dataclass(frozen=True)
+class _Met:
+    """A rank's part in a message."""
+
+    message: Message
+    kind: str
+    name: int
+    phase: int
+    stream: int
+
+    @property
+    def placed(self) -> Placed:
+        """The part in time, once all have arrived."""
+        assert self.message.begin is not None
+        return Placed(self.kind, self.name, self.phase, self.stream, self.message.begin, self.message.seconds)
+
+
+_ENDED = object()
+_Moment = float | Message
+
+
+def _until(moment: _Moment) -> Generator[None, None, float]:
+    """When it is, after as many turns of the other ranks as that needs."""
+    while isinstance(moment, Message):
+        if (end := moment.end) is not None:
+            return end
+        yield
+    return moment
+
+
+def _walk(
+    rank: int,
+    operations: Sequence[Operation],
+    rates: Rates,
+    host: float,
+    launch: float,
+    meetings: Meetings,
+    placed: list[Placed | _Met],
+) -> Generator[None, None, None]:
+    """One rank's operations in order. It yields while it needs a message that another rank has not reached."""
+    ready: dict[int, _Moment] = {}
+    events: dict[int, _Moment] = {}
     now, phase = 0.0, 0
     for kind, name, stream, numbers in operations:
         if kind == "phase":
@@ -92,17 +166,30 @@ def replay(operations: Sequence[Operation], rates: Rates, host: float, launch: f
         elif kind == "record":
             events[numbers[0]] = ready.get(stream, 0.0)
         elif kind == "wait":
-            ready[stream] = max(ready.get(stream, 0.0), events[numbers[0]])
+            event = yield from _until(events[numbers[0]])
+            ready[stream] = max((yield from _until(ready.get(stream, 0.0))), event)
         elif kind == "sync":
-            now = max(now, ready.get(stream, 0.0))
+            now = max(now, (yield from _until(ready.get(stream, 0.0))))
         else:
             now += launch
-            begin, seconds = max(now, ready.get(stream, 0.0)), cost(kind, numbers, rates, host)
-            ready[stream] = begin + seconds
-            if kind not in KERNELS:
-                events[numbers[3]] = begin + seconds
-            placed.append(Placed(kind, name, phase, stream, begin, seconds))
-    return Replayed(placed)
+            begin = max(now, (yield from _until(ready.get(stream, 0.0))))
+            if kind in KERNELS:
+                seconds = cost(kind, numbers, rates, host)
+                ready[stream] = begin + seconds
+                placed.append(Placed(kind, name, phase, stream, begin, seconds))
+            else:
+                message = meetings.join(rank, kind, numbers, _message_seconds(rank, kind, numbers, rates), begin)
+                ready[stream] = events[numbers[3]] = message
+                placed.append(_Met(message, kind, name, phase, stream))
+
+
+def _message_seconds(rank: int, kind: str, numbers: Sequence[int], rates: Rates) -> float:
+    """Seconds of a message, once all of its ranks are there."""
+    if kind not in PAIRS:
+        return cost(kind, numbers, rates, 1.0)
+    size, _, other, _ = numbers
+    node = rates.links.node
+    return point_to_point(size, Group(2, 1 if rank // node == other // node else node), rates.links)
 
 
 def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
