@@ -18,6 +18,7 @@ from perfsuite.wire.trace import HOST
 
 COLLECTIVES = ("c10d", "_c10d_functional")
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
+_DEVICE = torch.ops.prim.device.default
 Rule = Callable[["Recorder", Any, Any, Any], Any]
 
 
@@ -25,6 +26,11 @@ def node_name() -> str:
     """The node of autograd's graph that is evaluated now, with a unique name; empty outside backward."""
     node: Any = torch._C._current_autograd_node()
     return f"{node.name()}/{node._sequence_nr()}" if node is not None else ""
+
+
+def device_of(tensor: torch.Tensor) -> torch.device:
+    """A fake tensor's device, without the dispatch that torch makes of the question."""
+    return tensor.fake_device if type(tensor) is FakeTensor else tensor.device
 
 
 class Recorder(TorchDispatchMode):
@@ -54,6 +60,8 @@ class Recorder(TorchDispatchMode):
         self._pauses = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].fake_device  # half of all calls
         kwargs = kwargs or {}
         if any(kind.__torch_dispatch__ is not FakeTensor.__torch_dispatch__ for kind in types if kind not in _PLAIN):
             return NotImplemented  # DTensors and similar types: their local tensors are dispatched again
@@ -83,7 +91,7 @@ class Recorder(TorchDispatchMode):
 
     def note(self, tensor: torch.Tensor, operation: str) -> int:
         """The number of the tensor's storage; an allocation, if it was not known."""
-        if tensor.device.type == "meta":
+        if device_of(tensor).type == "meta":
             return 0
         storage = tensor.untyped_storage()
         key = storage._cdata

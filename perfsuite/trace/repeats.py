@@ -1,0 +1,103 @@
+"""A fake mode that answers an operator at once if it has answered the same before.
+
+torch's own mode has a cache too (torch/_subclasses/fake_tensor.py). Its keys and results take most of a trace's time:
+they serve symbolic shapes and sparse tensors, which a trace does not have. What torch answers from its cache is kept
+here under a shorter key. So torch still decides what may be kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+
+Answer = Callable[["RepeatingMode", Any], Any]  # of the mode and the operator's positional arguments
+VALUES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
+_answers: dict[Hashable, Answer] = {}  # of this process; forks begin with those of the process that they come from
+
+
+class RepeatingMode(FakeTensorMode):
+    """For traces: tensors without symbolic shapes."""
+
+    def __init__(self) -> None:
+        super().__init__(allow_non_fake_inputs=True)
+        self._computed = 0
+
+    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """The operator's result, as FakeTensorMode has it."""
+        key = self._short_key(func, args, kwargs or {})
+        answer = _answers.get(key) if key else None
+        if answer:
+            return answer(self, args)
+        before = self._computed, FakeTensorMode.cache_hits
+        out = super().dispatch(func, types, args, kwargs)
+        if key and (self._computed, FakeTensorMode.cache_hits - 1) == before:
+            answer = _answer(func, args, out)
+            if answer:
+                _answers[key] = answer
+        return out
+
+    def _dispatch_impl(self, *arguments: Any) -> Any:
+        self._computed += 1
+        return super()._dispatch_impl(*arguments)
+
+    def _short_key(self, func: Any, args: Any, kwargs: Any) -> Hashable:
+        """Everything that decides the result; nothing if torch would not keep it."""
+        key = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+        if not self._add(key, args):
+            return None
+        if kwargs:
+            key += kwargs
+            if not self._add(key, kwargs.values()):
+                return None
+        return tuple(key)
+
+    def _add(self, key: list[Hashable], arguments: Iterable[Any]) -> bool:
+        for one in arguments:
+            kind = type(one)
+            if kind is FakeTensor:
+                if one.constant is not None or one.fake_mode is not self or one.layout is not torch.strided:
+                    return False
+                key += (
+                    *(one.dtype, one.shape, one.stride(), one.storage_offset(), one.fake_device),
+                    *(one.untyped_storage().nbytes(), one.requires_grad, one.is_inference(), one.is_quantized),
+                    *(one.is_conj(), one.is_neg()),
+                )
+            elif kind in VALUES:
+                key += (kind, one)  # 1, 1.0 and True are equal
+            elif kind is list or kind is tuple:
+                key += (kind, len(one))
+                if not self._add(key, one):
+                    return False
+            else:
+                return False
+        return True
+
+
+def _answer(func: Any, args: Any, out: Any) -> Answer | None:
+    """How to make such a result again."""
+    if type(out) is tuple:
+        parts = [_answer(func, args, one) for one in out]
+        return (lambda mode, args: tuple(part(mode, args) for part in parts)) if None not in parts else None
+    if not isinstance(out, torch.Tensor):
+        return lambda mode, args: out
+    for number, one in enumerate(args):
+        if one is out:
+            return lambda mode, args: args[number]
+    shape, stride, offset, device = tuple(out.shape), out.stride(), out.storage_offset(), out.fake_device
+    viewed = next(number for number, one in enumerate(args) if isinstance(one, torch.Tensor)) if func.is_view else None
+    options = {"dtype": out.dtype, "device": "meta", "requires_grad": out.requires_grad}
+    if out.is_conj() or out.is_neg():
+        return None
+
+    def make(mode: RepeatingMode, args: Any) -> FakeTensor:
+        storage = args[viewed].untyped_storage() if viewed is not None else None
+        with in_kernel_invocation_manager(mode):
+            empty = torch.empty_strided(shape, stride, **options)
+            if storage is not None:
+                empty.set_(storage, offset, shape, stride)
+        return FakeTensor(mode, empty, device)
+
+    return make
