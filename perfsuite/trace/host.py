@@ -18,14 +18,13 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from perfsuite.rank.session import Session
-from perfsuite.trace.recorder import device_of
 
 DEVICE = torch.device("cpu", 0)
 
 
 def on_host(tensor: torch.Tensor) -> bool:
     """Whether a tensor is in the host's memory, in a trace that distinguishes it."""
-    return device_of(tensor).index is None
+    return tensor.device.index is None
 
 
 def literals_reach_the_device(recorder: Any) -> AbstractContextManager[Any]:

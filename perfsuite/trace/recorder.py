@@ -28,11 +28,6 @@ def node_name() -> str:
     return f"{node.name()}/{node._sequence_nr()}" if node is not None else ""
 
 
-def device_of(tensor: torch.Tensor) -> torch.device:
-    """A fake tensor's device, without the dispatch that torch makes of the question."""
-    return tensor.fake_device if type(tensor) is FakeTensor else tensor.device
-
-
 class Recorder(TorchDispatchMode):
     """``events`` are (storage, bytes, operation, stream): bytes > 0 allocated, < 0 released, 0 touched by a collective.
 
@@ -59,9 +54,14 @@ class Recorder(TorchDispatchMode):
         self._count = 0
         self._pauses = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled, so torch need not see to it that these calls are not."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func is _DEVICE and type(args[0]) is FakeTensor:
-            return args[0].fake_device  # half of all calls
+            return args[0].device  # half of all calls: C++ asks so
         kwargs = kwargs or {}
         if any(kind.__torch_dispatch__ is not FakeTensor.__torch_dispatch__ for kind in types if kind not in _PLAIN):
             return NotImplemented  # DTensors and similar types: their local tensors are dispatched again
@@ -91,7 +91,7 @@ class Recorder(TorchDispatchMode):
 
     def note(self, tensor: torch.Tensor, operation: str) -> int:
         """The number of the tensor's storage; an allocation, if it was not known."""
-        if device_of(tensor).type == "meta":
+        if tensor.device.type == "meta":
             return 0
         storage = tensor.untyped_storage()
         key = storage._cdata

@@ -11,10 +11,11 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 import torch
-from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode, in_kernel_invocation_manager
+from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
 
 Answer = Callable[["RepeatingMode", Any], Any]  # of the mode and the operator's positional arguments
 VALUES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device, torch.layout, torch.memory_format))
+_DEVICE = torch.ops.prim.device.default
 _answers: dict[Hashable, Answer] = {}  # of this process; forks begin with those of the process that they come from
 
 
@@ -25,14 +26,22 @@ class RepeatingMode(FakeTensorMode):
         super().__init__(allow_non_fake_inputs=True)
         self._computed = 0
 
-    def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled, so torch need not see to it that these calls are not."""
+        return False
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The operator's result, as FakeTensorMode has it."""
-        key = self._short_key(func, args, kwargs or {})
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].device
+        kwargs = kwargs or {}
+        key = self._key(func, args, kwargs)
         answer = _answers.get(key) if key else None
         if answer:
             return answer(self, args)
         before = self._computed, FakeTensorMode.cache_hits
-        out = super().dispatch(func, types, args, kwargs)
+        out = super().__torch_dispatch__(func, types, args, kwargs)
         if key and (self._computed, FakeTensorMode.cache_hits - 1) == before:
             answer = _answer(func, args, out)
             if answer:
@@ -43,7 +52,7 @@ class RepeatingMode(FakeTensorMode):
         self._computed += 1
         return super()._dispatch_impl(*arguments)
 
-    def _short_key(self, func: Any, args: Any, kwargs: Any) -> Hashable:
+    def _key(self, func: Any, args: Any, kwargs: Any) -> Hashable:
         """Everything that decides the result; nothing if torch would not keep it."""
         key = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         if not self._add(key, args):
@@ -60,11 +69,8 @@ class RepeatingMode(FakeTensorMode):
             if kind is FakeTensor:
                 if one.constant is not None or one.fake_mode is not self or one.layout is not torch.strided:
                     return False
-                key += (
-                    *(one.dtype, one.shape, one.stride(), one.storage_offset(), one.fake_device),
-                    *(one.untyped_storage().nbytes(), one.requires_grad, one.is_inference(), one.is_quantized),
-                    *(one.is_conj(), one.is_neg()),
-                )
+                key += (one.dtype, one.shape, one.stride(), one.storage_offset(), one.untyped_storage().nbytes())
+                key += (one.device, one.requires_grad, one.is_conj(), one.is_neg())
             elif kind in VALUES:
                 key += (kind, one)  # 1, 1.0 and True are equal
             elif kind is list or kind is tuple:
@@ -86,18 +92,21 @@ def _answer(func: Any, args: Any, out: Any) -> Answer | None:
     for number, one in enumerate(args):
         if one is out:
             return lambda mode, args: args[number]
-    shape, stride, offset, device = tuple(out.shape), out.stride(), out.storage_offset(), out.fake_device
-    viewed = next(number for number, one in enumerate(args) if isinstance(one, torch.Tensor)) if func.is_view else None
-    options = {"dtype": out.dtype, "device": "meta", "requires_grad": out.requires_grad}
     if out.is_conj() or out.is_neg():
         return None
+    shape, stride, offset, device = tuple(out.shape), out.stride(), out.storage_offset(), out.device
+    dtype, grad, state = out.dtype, out.requires_grad, dict(vars(out))
+    viewed = next(number for number, one in enumerate(args) if isinstance(one, torch.Tensor)) if func.is_view else None
 
     def make(mode: RepeatingMode, args: Any) -> FakeTensor:
-        storage = args[viewed].untyped_storage() if viewed is not None else None
-        with in_kernel_invocation_manager(mode):
-            empty = torch.empty_strided(shape, stride, **options)
-            if storage is not None:
-                empty.set_(storage, offset, shape, stride)
-        return FakeTensor(mode, empty, device)
+        """What FakeTensor's constructor makes, without its checks."""
+        inner = torch.empty_strided(shape, stride, dtype=dtype, device="meta")
+        if viewed is not None:
+            inner.set_(args[viewed].untyped_storage(), offset, shape, stride)
+        made = torch.Tensor._make_subclass(
+            FakeTensor, inner, grad, dispatch_device=True, device_for_backend_keys=device
+        )
+        vars(made).update(state, fake_mode=mode)
+        return made
 
     return make
