@@ -71,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = f"Strategies to try ({', '.join(STRATEGIES)})."
     parser.add_argument("--strategy", nargs="+", default=STRATEGIES, metavar="S", help=text)
     add_workload(parser)
-    text = "Trace every strategy's whole model; by default only what decides."
+    text = "Trace every strategy's whole model; by default only those that an estimate cannot decide."
     parser.add_argument("--whole", action="store_true", help=text)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
     add_emulated(parser, "Run what cannot be traced on emulated GPUs: `perfsuite emulate --help`.")
@@ -125,9 +125,8 @@ def run(arguments: argparse.Namespace) -> int:
     print("".join(f"{reason}\n" for reason in refused), end="")
     fitting = sum(one.outcome == "fits" for one in ranked)
     verdict = f"{fitting} of {len(ranked)} strategies fit {model.name} on {hardware.name}."
-    traced = [one for one in ranked if isinstance(one, Prediction)]
-    names = [one.cell for one in traced]
-    write_html(page, cells_page(f"{model.name} on {hardware.name}", verdict, names, traced, table))
+    names = [one.cell for one in ranked]
+    write_html(page, cells_page(f"{model.name} on {hardware.name}", verdict, names, ranked, table))
     outcomes = [*(one.outcome for one in ranked), *(one.outcome for one in measured)]
     return 0 if "fits" in outcomes and not failed else 1
 

@@ -10,12 +10,13 @@ from perfsuite.page.curves import areas
 from perfsuite.page.document import Entry, Section, Table
 from perfsuite.page.html import Html
 from perfsuite.records.curves import unpack
-from perfsuite.records.prediction import Prediction
+from perfsuite.records.prediction import Estimate, Prediction
 from perfsuite.report.memory import CATEGORIES
 from perfsuite.units import show_bytes, show_change
 from perfsuite.wire.sample import Reading
 
 COLORS = [*CATEGORIES, "allocator", "overhead"]
+ESTIMATED = "estimated"
 MOST = 6  # operators of a category
 EVENTS = "allocations and releases, in order"
 
@@ -96,17 +97,19 @@ def spans(phases: Sequence[str]) -> list[tuple[str, float, float]]:
     return found
 
 
-def needs(names: Sequence[str], predictions: Sequence[Prediction]) -> Html:
+def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate]) -> Html:
     """What each cell needs of its device, stacked."""
     shown = [(name, one) for name, one in zip(names, predictions, strict=True) if one.outcome != "unsupported"]
     capacity = next((one.capacity_bytes for _, one in shown if one.capacity_bytes), None)
     stacks = [Stack(label=name, parts=parts_of(one), kind="predicted") for name, one in shown]
     limit = ("capacity", capacity) if capacity else None
-    return stacked_bars("Predicted need of a device", stacks, BYTES, colors=COLORS, limit=limit)
+    return stacked_bars("Predicted need of a device", stacks, BYTES, colors=[*COLORS, ESTIMATED], limit=limit)
 
 
-def parts_of(prediction: Prediction) -> Mapping[str, int]:
-    """The live tensors by category, what the allocator loses, and what lies outside of tensors."""
+def parts_of(prediction: Prediction | Estimate) -> Mapping[str, int]:
+    """The live tensors by category, what the allocator loses, and what lies outside of tensors. An estimate has none."""
+    if isinstance(prediction, Estimate):
+        return {ESTIMATED: prediction.needed_bytes}
     lost = max(0, prediction.smallest_bytes - prediction.peak_bytes)
     return prediction.parts | {"allocator": lost, "overhead": sum(prediction.overhead.values())}
 

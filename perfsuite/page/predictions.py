@@ -10,7 +10,7 @@ from perfsuite.page.axes import SECONDS, Quantity
 from perfsuite.page.charts import Bar, Stack, bars, stacked_bars
 from perfsuite.page.document import Document, Section, Table, Tone
 from perfsuite.page.html import Html
-from perfsuite.records.prediction import Plan, Prediction
+from perfsuite.records.prediction import Estimate, Plan, Prediction
 from perfsuite.report import plan as texts
 from perfsuite.report.memory import bar, headroom, largest, parts
 from perfsuite.units import show_bytes, show_seconds, show_whole
@@ -46,12 +46,12 @@ def memory_page(prediction: Prediction, explanation: Sequence[str]) -> Document:
 
 
 def cells_page(
-    title: str, verdict: str, names: Sequence[str], found: Sequence[Prediction], table: TextTable
+    title: str, verdict: str, names: Sequence[str], found: Sequence[Prediction | Estimate], table: TextTable
 ) -> Document:
     """Several cells: what each needs, stacked, and the table of the terminal."""
     worst: Tone = "green" if any(headroom(one) is None or (headroom(one) or 0) >= 0 for one in found) else "red"
     shown = Section(heading="What each needs", charts=[memory.needs(names, found)], tables=[Table.of(table)])
-    known = next((one for one in found if one.versions), None)
+    known = next((one for one in found if isinstance(one, Prediction) and one.versions), None)
     return Document(
         title=title,
         verdict=verdict,

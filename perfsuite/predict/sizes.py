@@ -1,4 +1,4 @@
-"""The memory of many cells at once: all are estimated, and those that decide are traced whole."""
+"""The memory of many cells at once: all are estimated. One that its estimate cannot decide is traced whole."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ from perfsuite.trace.tracing import Tracer
 from perfsuite.wire.failure import Failure
 
 Size = Prediction | Estimate
-CONFIRMED = 1  # of the first that fit: its whole model is traced
-CLOSE = 0.03  # of what is needed: the errors of estimates are about 1 % (docs/memory.md)
+CLOSE = 0.03  # of what is needed: the errors of estimates are smaller (docs/memory.md)
 
 
 def sizes_each(
@@ -23,8 +22,8 @@ def sizes_each(
 ) -> Iterator[tuple[int, Size | Failure]]:
     """The number of every cell with its memory as soon as it is known; the most interesting cells are the first.
 
-    Deep models are estimated, unless ``whole`` or a prediction is in the cache. Then those that decide have a second
-    result, their prediction.
+    Deep models are estimated, unless ``whole`` or a prediction is in the cache. Those that are close to the capacity then
+    have a second result, their prediction.
     """
 
     options = {"padded": padded, "counted": False, "fresh": fresh}
@@ -53,16 +52,13 @@ def sizes_each(
             else:
                 found[estimated[index]] = one
                 yield estimated[index], one
-        yield from trace([*failed, *deciding(found)])
+        yield from trace([*failed, *undecided(found)])
 
 
-def deciding(found: Mapping[int, Size]) -> list[int]:
-    """The estimated ones of the first that fit, and all that are so close to the capacity that only a trace decides."""
-    estimates = {number: one for number, one in sorted(found.items()) if isinstance(one, Estimate)}
-    fit = [number for number in sorted(found) if found[number].outcome == "fits"][:CONFIRMED]
-    close = [
+def undecided(found: Mapping[int, Size]) -> list[int]:
+    """The estimated ones that are so close to the capacity that only a whole trace decides."""
+    return [
         number
-        for number, one in estimates.items()
-        if abs(one.capacity_bytes - one.needed_bytes) < CLOSE * one.needed_bytes
+        for number, one in sorted(found.items())
+        if isinstance(one, Estimate) and abs(one.capacity_bytes - one.needed_bytes) < CLOSE * one.needed_bytes
     ]
-    return list(dict.fromkeys(number for number in (*fit, *close) if number in estimates))

@@ -40,9 +40,9 @@ class RepeatingMode(FakeTensorMode):
         answer = _answers.get(key) if key else None
         if answer:
             return answer(self, args)
-        before = self._computed, FakeTensorMode.cache_hits
+        before = self._computed, _hits()
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        if key and (self._computed, FakeTensorMode.cache_hits - 1) == before:
+        if key and self._computed and (self._computed, _hits() - 1) == before:  # torch's cache had it
             answer = _answer(func, args, out)
             if answer:
                 _answers[key] = answer
@@ -80,6 +80,10 @@ class RepeatingMode(FakeTensorMode):
             else:
                 return False
         return True
+
+
+def _hits() -> int:
+    return getattr(FakeTensorMode, "cache_hits", 0)  # a release that does not count them is as slow as it is
 
 
 def _answer(func: Any, args: Any, out: Any) -> Answer | None:
