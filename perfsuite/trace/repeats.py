@@ -22,9 +22,10 @@ _answers: dict[Hashable, Answer] = {}  # of this process; forks begin with those
 class RepeatingMode(FakeTensorMode):
     """For traces: tensors without symbolic shapes."""
 
+    computed = 0  # operators of this process that no cache had
+
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
-        self._computed = 0
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -40,16 +41,16 @@ class RepeatingMode(FakeTensorMode):
         answer = _answers.get(key) if key else None
         if answer:
             return answer(self, args)
-        before = self._computed, _hits()
+        before = RepeatingMode.computed, _hits()
         out = super().__torch_dispatch__(func, types, args, kwargs)
-        if key and self._computed and (self._computed, _hits() - 1) == before:  # torch's cache had it
+        if key and before[0] and (RepeatingMode.computed, _hits() - 1) == before:  # torch's cache had it
             answer = _answer(func, args, out)
             if answer:
                 _answers[key] = answer
         return out
 
     def _dispatch_impl(self, *arguments: Any) -> Any:
-        self._computed += 1
+        RepeatingMode.computed += 1
         return super()._dispatch_impl(*arguments)
 
     def _key(self, func: Any, args: Any, kwargs: Any) -> Hashable:
