@@ -107,7 +107,9 @@ def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate]) ->
 
 
 def parts_of(prediction: Prediction | Estimate) -> Mapping[str, int]:
-    """The live tensors by category, what the allocator loses, and what lies outside of tensors. An estimate has none."""
+    """The live tensors by category, what the allocator loses, and what lies outside of tensors. An estimate is of one
+    part.
+    """
     if isinstance(prediction, Estimate):
         return {ESTIMATED: prediction.needed_bytes}
     lost = max(0, prediction.smallest_bytes - prediction.peak_bytes)

@@ -22,8 +22,8 @@ def sizes_each(
 ) -> Iterator[tuple[int, Size | Failure]]:
     """The number of every cell with its memory as soon as it is known; the most interesting cells are the first.
 
-    Deep models are estimated, unless ``whole`` or a prediction is in the cache. Those that are close to the capacity then
-    have a second result, their prediction.
+    Deep models are estimated, unless ``whole`` or a prediction is in the cache. Those that are close to the capacity
+    then have a second result, their prediction.
     """
 
     options = {"padded": padded, "counted": False, "fresh": fresh}

@@ -55,7 +55,7 @@ class RepeatingMode(FakeTensorMode):
 
     def _key(self, func: Any, args: Any, kwargs: Any) -> Hashable:
         """Everything that decides the result; nothing if torch would not keep it."""
-        key = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
+        key: list[Any] = [func, torch.get_default_dtype(), torch.is_inference_mode_enabled()]
         if not self._add(key, args):
             return None
         if kwargs:
@@ -64,7 +64,7 @@ class RepeatingMode(FakeTensorMode):
                 return None
         return tuple(key)
 
-    def _add(self, key: list[Hashable], arguments: Iterable[Any]) -> bool:
+    def _add(self, key: list[Any], arguments: Iterable[Any]) -> bool:
         for one in arguments:
             kind = type(one)
             if kind is FakeTensor:
@@ -90,8 +90,8 @@ def _hits() -> int:
 def _answer(func: Any, args: Any, out: Any) -> Answer | None:
     """How to make such a result again."""
     if type(out) is tuple:
-        parts = [_answer(func, args, one) for one in out]
-        return (lambda mode, args: tuple(part(mode, args) for part in parts)) if None not in parts else None
+        parts = [part for one in out if (part := _answer(func, args, one))]
+        return (lambda mode, args: tuple(part(mode, args) for part in parts)) if len(parts) == len(out) else None
     if not isinstance(out, torch.Tensor):
         return lambda mode, args: out
     for number, one in enumerate(args):
