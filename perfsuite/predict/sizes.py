@@ -14,7 +14,8 @@ from perfsuite.trace.tracing import Tracer
 from perfsuite.wire.failure import Failure
 
 Size = Prediction | Estimate
-CLOSE = 0.03  # of what is needed: the errors of estimates are smaller (docs/memory.md)
+CLOSE = 0.03  # by which share an estimate may be too small (docs/memory.md)
+LARGE = 0.15  # by which share one may be too large: losses of the allocator need not grow with the layers
 
 
 def sizes_each(
@@ -57,8 +58,9 @@ def sizes_each(
 
 def undecided(found: Mapping[int, Size]) -> list[int]:
     """The estimated ones that are so close to the capacity that only a whole trace decides."""
+    estimates = {number: one for number, one in sorted(found.items()) if isinstance(one, Estimate)}
     return [
         number
-        for number, one in sorted(found.items())
-        if isinstance(one, Estimate) and abs(one.capacity_bytes - one.needed_bytes) < CLOSE * one.needed_bytes
+        for number, one in estimates.items()
+        if one.needed_bytes * (1 - LARGE) < one.capacity_bytes < one.needed_bytes * (1 + CLOSE)
     ]
