@@ -71,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     text = f"Strategies to try ({', '.join(STRATEGIES)})."
     parser.add_argument("--strategy", nargs="+", default=STRATEGIES, metavar="S", help=text)
     add_workload(parser)
-    text = "Trace every strategy's whole model; by default only what decides."
+    text = "Trace every strategy's whole model; by default only those that an estimate cannot decide."
     parser.add_argument("--whole", action="store_true", help=text)
     parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
     add_emulated(parser, "Run what cannot be traced on emulated GPUs: `perfsuite emulate --help`.")

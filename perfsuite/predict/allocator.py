@@ -178,9 +178,11 @@ def replay(events: Iterable[Event], first_step: int, capacity_bytes: int | None 
     return allocator
 
 
-def smallest_capacity(events: list[Event], first_step: int) -> int:
-    """The smallest device, to a thousandth and a multiple of 2 MiB, on which the events fit."""
-    free = replay(events, first_step)
+def smallest_capacity(events: list[Event], first_step: int, free: CachingAllocator | None = None) -> int:
+    """The smallest device, to a thousandth and a multiple of 2 MiB, on which the events fit. ``free`` is the allocator
+    after their replay on one without a limit.
+    """
+    free = free or replay(events, first_step)
     step_bytes = max(1, free.allocated_peak // 1000 // SEGMENT_MULTIPLE) * SEGMENT_MULTIPLE
     low, high = free.allocated_peak // step_bytes, -(-free.reserved_peak // step_bytes)  # low does not fit, high does
     low = min(low, high) - 1

@@ -15,7 +15,7 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.predict.allocator import Event, replay, smallest_capacity
+from perfsuite.predict.allocator import CachingAllocator, Event, replay, smallest_capacity
 from perfsuite.predict.overhead import overhead
 from perfsuite.predict.theory import model_state
 from perfsuite.predict.untraceable import why_not_traced
@@ -199,19 +199,16 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
     events = [(storage, size, trace.labels[label]) for storage, size, label, _ in on_device]
     anatomy = dissect(events, marks)
     first = _first_batch(on_device, trace)
-    on_host = [event for event in trace.events if event[3] == HOST or event[0] == -1]
     allocated = reserved = smallest = 0
     if device is not None:
-        allocator = replay(on_device, first)
+        allocator, smallest = placed(trace)
         allocated, reserved = allocator.allocated_peak, allocator.reserved_peak
-        smallest = smallest_capacity(on_device, first)
-    backward = cell.strategy.engine.process == "training"
-    beside = overhead(device, cell.hardware.world_size, backward) if device else {}
+    outside = beside(cell)
     capacity = device.usable_bytes if device else None
     return Prediction(
         format=FORMAT,
         cell=cell.id,
-        outcome="fits" if capacity is None or smallest + sum(beside.values()) <= capacity else "oom",
+        outcome="fits" if capacity is None or smallest + sum(outside.values()) <= capacity else "oom",
         world_size=cell.hardware.world_size,
         rank=rank,
         phase=anatomy.phase,
@@ -223,8 +220,8 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         reserved_bytes=reserved,
         smallest_bytes=smallest,
         setup_bytes=_most_live(on_device[:first]),
-        host_bytes=_most_live(on_host, _first_batch(on_host, trace)) if _offloads(cell) else 0,
-        overhead=beside,
+        host_bytes=host_bytes(cell, trace),
+        overhead=outside,
         capacity_bytes=capacity,
         theory=model_state(cell, _layout(cell)),
         held=_held(anatomy.holders),
@@ -235,6 +232,26 @@ def summarize(cell: Cell, rank: int, trace: Trace) -> Prediction:
         seconds=trace.seconds,
         rss_bytes=trace.rss_bytes,
     )
+
+
+def placed(trace: Trace) -> tuple[CachingAllocator, int]:
+    """The device's allocator after the trace, and the smallest device on which the trace fits, in bytes."""
+    events = [event for event in trace.events if event[3] != HOST]
+    first = _first_batch(events, trace)
+    allocator = replay(events, first)
+    return allocator, smallest_capacity(events, first, allocator)
+
+
+def beside(cell: Cell) -> dict[str, int]:
+    """The bytes of the device that lie outside of tensors, by what they are."""
+    device, backward = cell.hardware.device, cell.strategy.engine.process == "training"
+    return overhead(device, cell.hardware.world_size, backward) if device else {}
+
+
+def host_bytes(cell: Cell, trace: Trace) -> int:
+    """The most bytes that a rank offloads to the host's memory."""
+    events = [event for event in trace.events if event[3] == HOST or event[0] == -1]
+    return _most_live(events, _first_batch(events, trace)) if _offloads(cell) else 0
 
 
 def trace_snapshot(cell: Cell, rank: int, catalog: Catalog, padded: bool) -> bytes:

@@ -18,7 +18,7 @@ from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.predict.memory import firsts_of, summarize
+from perfsuite.predict.memory import beside, firsts_of, host_bytes, placed
 from perfsuite.records import codec
 from perfsuite.records.prediction import Estimate
 from perfsuite.trace.tracing import Tracer, job_of, kept_at, trace_each
@@ -132,7 +132,7 @@ def estimate_each(
         found[number][rank][layers] = result
         waiting[number] -= 1
         if not waiting[number]:
-            ranks = [_estimated(cells[number], rank, traces) for rank, traces in found.pop(number).items()]
+            ranks = [_estimated(cells[number], traces) for traces in found.pop(number).values()]
             fullest = max(ranks, key=lambda one: one.needed_bytes)
             estimate = msgspec.structs.replace(fullest, seconds=sum(one.seconds for one in ranks))
             if path := paths[number]:
@@ -146,22 +146,25 @@ def _kept_at(cell: Cell, catalog: Catalog, padded: bool) -> Path | None:
     return path and path.parents[1] / "estimates" / path.name
 
 
-def _estimated(cell: Cell, rank: int, traces: Mapping[int, Trace]) -> Estimate:
+def _estimated(cell: Cell, traces: Mapping[int, Trace]) -> Estimate:
     """The estimate for one rank, from its traces by their number of layers."""
     low, high = sorted(traces)
-    few, many = (summarize(with_depth(cell, layers), rank, traces[layers]) for layers in (low, high))
+    few, many = traces[low], traces[high]
     growth = (depth_of(cell.model) - low) / (high - low)
-    live = peak_at(growth, phases_of(traces[low]), phases_of(traces[high]))
+    live = peak_at(growth, phases_of(few), phases_of(many))
+    allocator, smallest = placed(many)
+    device = cell.hardware.device
+    assert device, cell.id
     # The allocator's losses are a share of what is alive.
-    needed = round(live * many.smallest_bytes / max(1, many.allocated_bytes)) + sum(many.overhead.values())
-    assert many.capacity_bytes is not None, cell.id
+    needed = round(live * smallest / max(1, allocator.allocated_peak)) + sum(beside(cell).values())
+    on_host = [host_bytes(cell, one) for one in (few, many)]
     return Estimate(
         cell=cell.id,
-        outcome="fits" if needed <= many.capacity_bytes else "oom",
-        world_size=many.world_size,
+        outcome="fits" if needed <= device.usable_bytes else "oom",
+        world_size=cell.hardware.world_size,
         needed_bytes=needed,
-        capacity_bytes=many.capacity_bytes,
-        host_bytes=round(few.host_bytes + (many.host_bytes - few.host_bytes) * growth),
+        capacity_bytes=device.usable_bytes,
+        host_bytes=round(on_host[0] + (on_host[1] - on_host[0]) * growth),
         layers=(low, high),
         seconds=few.seconds + many.seconds,
     )

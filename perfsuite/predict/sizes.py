@@ -1,4 +1,4 @@
-"""The memory of many cells at once: all are estimated, and those that decide are traced whole."""
+"""The memory of many cells at once: all are estimated. One that its estimate cannot decide is traced whole."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from perfsuite.trace.tracing import Tracer
 from perfsuite.wire.failure import Failure
 
 Size = Prediction | Estimate
-CONFIRMED = 1  # of the first that fit: its whole model is traced
-CLOSE = 0.03  # of what is needed: the errors of estimates are about 1 % (docs/memory.md)
+CLOSE = 0.03  # by which share an estimate may be too small (docs/memory.md)
+LARGE = 0.15  # by which share one may be too large: losses of the allocator need not grow with the layers
 
 
 def sizes_each(
@@ -23,8 +23,8 @@ def sizes_each(
 ) -> Iterator[tuple[int, Size | Failure]]:
     """The number of every cell with its memory as soon as it is known; the most interesting cells are the first.
 
-    Deep models are estimated, unless ``whole`` or a prediction is in the cache. Then those that decide have a second
-    result, their prediction.
+    Deep models are estimated, unless ``whole`` or a prediction is in the cache. Those that are close to the capacity
+    then have a second result, their prediction.
     """
 
     options = {"padded": padded, "counted": False, "fresh": fresh}
@@ -53,16 +53,14 @@ def sizes_each(
             else:
                 found[estimated[index]] = one
                 yield estimated[index], one
-        yield from trace([*failed, *deciding(found)])
+        yield from trace([*failed, *undecided(found)])
 
 
-def deciding(found: Mapping[int, Size]) -> list[int]:
-    """The estimated ones of the first that fit, and all that are so close to the capacity that only a trace decides."""
+def undecided(found: Mapping[int, Size]) -> list[int]:
+    """The estimated ones that are so close to the capacity that only a whole trace decides."""
     estimates = {number: one for number, one in sorted(found.items()) if isinstance(one, Estimate)}
-    fit = [number for number in sorted(found) if found[number].outcome == "fits"][:CONFIRMED]
-    close = [
+    return [
         number
         for number, one in estimates.items()
-        if abs(one.capacity_bytes - one.needed_bytes) < CLOSE * one.needed_bytes
+        if one.needed_bytes * (1 - LARGE) < one.capacity_bytes < one.needed_bytes * (1 + CLOSE)
     ]
-    return list(dict.fromkeys(number for number in (*fit, *close) if number in estimates))

@@ -33,6 +33,30 @@ def ranks_agree(recorder: Any) -> Iterator[None]:
         yield
 
 
+def ranges_have_no_names(recorder: Any) -> AbstractContextManager[Any]:
+    """DeepSpeed names hundreds of thousands of ranges for NVIDIA's profiler, which no trace has."""
+    from deepspeed.utils import nvtx
+
+    return mock.patch.object(nvtx, "enable_nvtx", False, create=True)
+
+
+def modules_list_parameters(recorder: Any) -> AbstractContextManager[Any]:
+    """When stage 3 releases a module, it lists the parameters of all later ones, through three generators each. The
+    list is the same without them.
+    """
+    from deepspeed.runtime.zero import partitioned_param_coordinator as coordinator
+
+    plain = coordinator.iter_params
+
+    def parameters(module: Any, recurse: bool = False) -> Any:
+        if recurse:
+            return plain(module, recurse=True)
+        own = [one for one in module._parameters.values() if one is not None]
+        return own + [one for _, one in module.ds_external_parameters()]
+
+    return mock.patch.object(coordinator, "iter_params", parameters)
+
+
 def first_rank_is_alike(recorder: Any) -> AbstractContextManager[Any]:
     """AutoTP makes the first rank pickle its inputs for the others, which already have the same ones."""
     import torch.distributed as dist
@@ -138,4 +162,11 @@ def other_ranks_parts_stand_together(recorder: Any) -> Iterator[None]:
 
 
 MANY_RANKS = 17
-PATCHES = (ranks_agree, first_rank_is_alike, devices_are_large, other_ranks_parts_stand_together)
+PATCHES = (
+    ranks_agree,
+    ranges_have_no_names,
+    modules_list_parameters,
+    first_rank_is_alike,
+    devices_are_large,
+    other_ranks_parts_stand_together,
+)

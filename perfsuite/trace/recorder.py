@@ -18,6 +18,7 @@ from perfsuite.wire.trace import HOST
 
 COLLECTIVES = ("c10d", "_c10d_functional")
 _PLAIN = (torch.Tensor, torch.nn.Parameter, FakeTensor)
+_DEVICE = torch.ops.prim.device.default
 Rule = Callable[["Recorder", Any, Any, Any], Any]
 
 
@@ -53,7 +54,14 @@ class Recorder(TorchDispatchMode):
         self._count = 0
         self._pauses = 0
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled, so torch need not see to it that these calls are not."""
+        return False
+
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is _DEVICE and type(args[0]) is FakeTensor:
+            return args[0].device  # half of all calls: C++ asks so
         kwargs = kwargs or {}
         if any(kind.__torch_dispatch__ is not FakeTensor.__torch_dispatch__ for kind in types if kind not in _PLAIN):
             return NotImplemented  # DTensors and similar types: their local tensors are dispatched again

@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 import torch
-from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils._pytree import tree_leaves
 
 from perfsuite.rank.main import drive, versions
@@ -22,6 +21,7 @@ from perfsuite.trace import distributed, missing, overrides
 from perfsuite.trace import padding as batches
 from perfsuite.trace.counts import counters
 from perfsuite.trace.recorder import Recorder
+from perfsuite.trace.repeats import RepeatingMode
 from perfsuite.trace.timeline import Timeline
 from perfsuite.wire.trace import Trace, TraceJob, TraceMark
 
@@ -97,7 +97,7 @@ def trace(job: TraceJob) -> Trace:
         overrides.applied(recorder, job, session),
         recorder.places.followed(),
         batches.filled(job),
-        FakeTensorMode(allow_non_fake_inputs=True),
+        RepeatingMode(),
         recorder,
     ):
         kinds = ["traced"] * max(1, job.steps) + ["counted"] * job.counted + ["timed"] * job.timed

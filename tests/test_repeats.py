@@ -1,0 +1,111 @@
+"""The fake mode of traces against torch's own: an operator that repeats has the same result from a shorter key."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+TABLE = """
+import json
+import torch
+from torch._subclasses.fake_tensor import FakeTensorMode
+from perfsuite.trace import repeats
+
+OPERATORS = {
+    "mm": lambda a: a @ a,
+    "view": lambda a: a.view(-1),
+    "transposed": lambda a: a.t(),
+    "part": lambda a: a[1:3],
+    "part of a part": lambda a: a[1:3][:, 2:],
+    "in place": lambda a: a.add_(1),
+    "tuple": lambda a: torch.nn.functional.layer_norm(a, (4,)),
+    "list": lambda a: a.split(2),
+    "int": lambda a: a.new_zeros(2, dtype=torch.int64) + 1,
+    "float": lambda a: a.new_zeros(2, dtype=torch.int64) + 1.0,
+    "bool": lambda a: a.new_zeros(2, dtype=torch.int64) + True,
+    "widened": lambda a: a.to(torch.float64),
+    "conjugate": lambda a: a.to(torch.complex64).conj(),
+    "made": lambda a: torch.full((3,), 2.0),
+    "list of tensors": lambda a: torch.cat([a, a[:2]]),
+    "on another device": lambda a: a.to("cpu:0"),
+}
+
+def facts(one):
+    if not isinstance(one, torch.Tensor):
+        return [facts(each) for each in one]
+    stored = one.untyped_storage().nbytes()
+    return [str(one.dtype), list(one.shape), one.stride(), one.storage_offset(), stored, str(one.device), one.is_conj()]
+
+def shares(a, out):
+    return out is a, isinstance(out, torch.Tensor) and out.untyped_storage()._cdata == a.untyped_storage()._cdata
+
+def answered(mode):
+    found = {}
+    with mode:
+        for name, operator in OPERATORS.items():
+            for default in (torch.float32, torch.float64):
+                torch.set_default_dtype(default)
+                for _ in range(4):
+                    a = torch.empty(4, 4, dtype=torch.float32, device="cpu")
+                    out = operator(a)
+                found[f"{name}, {default}"] = [facts(out), shares(a, out)]
+    return found
+
+torch.set_grad_enabled(False)
+plain, repeating = FakeTensorMode(), repeats.RepeatingMode()
+found = [answered(repeating), answered(plain)][::-1]
+refused = []
+with repeating:
+    for _ in range(4):
+        try:
+            torch.ones(3).nonzero()
+        except Exception as error:
+            refused.append(type(error).__name__)
+before = repeating.computed
+with repeating:
+    torch.empty(4, 4, dtype=torch.float32) @ torch.empty(4, 4, dtype=torch.float32)
+print(json.dumps([*found, refused, len(repeats._answers), repeating.computed - before]))
+"""
+NAMES = [
+    *("mm", "view", "transposed", "part", "part of a part", "in place", "tuple", "list", "int", "float", "bool"),
+    *("widened", "conjugate", "made", "list of tensors", "on another device"),
+]
+
+
+@pytest.fixture(scope="module")
+def compared():
+    """By operator: what torch's mode has after four calls, and ours; errors of values; what is kept, and computed."""
+    command = [sys.executable, "-W", "ignore", "-c", TABLE]
+    return json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("default", ["torch.float32", "torch.float64"])
+def test_a_repeated_operator_has_the_same_result(compared, name, default):
+    """Its shape, strides, dtype, device and storage, and whether it is its input or a view of it."""
+    plain, repeating, *_ = compared
+
+    assert repeating[f"{name}, {default}"] == plain[f"{name}, {default}"]
+
+
+def test_numbers_of_different_types_are_apart(compared):
+    """1, 1.0 and True are equal in Python; a sum with 1.0 has another dtype."""
+    repeating = compared[1]
+
+    assert repeating["int, torch.float32"][0][0] == "torch.int64"
+    assert repeating["float, torch.float32"][0][0] == "torch.float32"
+    assert repeating["float, torch.float64"][0][0] == "torch.float64"
+
+
+def test_what_depends_on_values_is_refused_each_time(compared):
+    """No answer to it is kept."""
+    assert compared[2] == ["DynamicOutputShapeException"] * 4
+
+
+def test_a_known_operator_is_not_computed(compared):
+    """Neither the two tensors nor their product."""
+    *_, kept, computed = compared
+
+    assert kept > 10
+    assert computed == 0
