@@ -65,10 +65,11 @@ QUESTIONS = (
         "BLOOM-560m on two T4: ZeRO-2 or ZeRO-3, by batch? Offload? FSDP?",
         ((f"{FIT} -b 1", 99), (f"{FIT} -b 8", 99), (PLAN_BLOOM.format("560m", 16, 60) + BY_OFFLOAD, 99)),
         "The links are PCIe, so messages take about half of a step or more with one sample. ZeRO-3 is ahead of "
-        "ZeRO-2 by a third with one sample, and by a quarter with eight. The intervals overlap, so a run may turn the order. "
-        "ZeRO-2 takes as long with one sample as with eight: the host must launch as many kernels. ZeRO-3 hides that "
-        "in its gathers. FSDP reduces in fp32, so it sends more than ZeRO-3 and is slower. Offload of the optimizer "
-        "makes a step of `plan` 1.7 times as long. `plan` leaves out the gathers of the embedding, which `fit` has.",
+        "ZeRO-2 by a third with one sample, and by a quarter with eight. The intervals overlap, so a run may turn "
+        "the order. ZeRO-2 takes as long with one sample as with eight: the host must launch as many kernels. ZeRO-3"
+        " hides that in its gathers. FSDP reduces in fp32, so it sends more than ZeRO-3 and is slower. Offload of "
+        "the optimizer makes a step of `plan` 1.7 times as long. `plan` leaves out the gathers of the embedding, "
+        "which `fit` has.",
     ),
     Question(
         "BLOOM-7b1 on two T4: does it train at all?",
