@@ -10,6 +10,7 @@ from gate_samples import CELL, MACHINE, METRICS, baseline, measurement, rank_sam
 
 from perfsuite import cli
 from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_hardware
 from perfsuite.emulation import installed, running
 from perfsuite.emulation.devices import parse_gpus
 from perfsuite.emulation.installed import installed_torch
@@ -20,7 +21,7 @@ from perfsuite.gate.judge import judge
 from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
 from perfsuite.launch import machine
-from perfsuite.launch.machine import Gpu, device_of
+from perfsuite.launch.machine import Gpu, device_of, why_absent
 from perfsuite.predict.overhead import CONTEXT
 
 GIB = 2**30
@@ -278,6 +279,26 @@ def test_commands_that_compare_times_are_refused(emulated_machine, capsys, name)
 
     assert cli.main([name, *words]) == cli.BAD_INPUT
     assert f"perfsuite {name} needs real GPUs" in capsys.readouterr().err
+
+
+def test_a_cpu_is_not_measured_beside_emulated_gpus(emulated_machine):
+    """Its ranks would load the stand-ins, too: a cell of another build, judged against a baseline of this one."""
+    assert "perfsuite emulate" in why_absent(parse_hardware("cpu_x2", CATALOG), CATALOG)
+
+
+def test_the_gpus_that_lack_can_be_asked_for(emulated_machine):
+    assert why_absent(parse_hardware("h100_x4", CATALOG), CATALOG).endswith("perfsuite emulate --gpus h100:4.")
+
+
+def test_a_grid_leaves_out_what_these_gpus_cannot_run(pytester):
+    """An engine for two ranks has no cell on one device, and the other cells are collected."""
+    driver = f"sys.path.append({str(Path(__file__).parent)!r})\nfrom fake_driver import FakeGpu, install\n"
+    grid = 'models=["gpt2_tiny_l4"], strategies=["single", "pp_interleaved+acc2"], hardware=["gpus"]'
+    test = f"@pytest.mark.perf_cell({grid})\ndef test_it(perf_cell): perf_cell.check()"
+    pytester.makepyfile(test_perf=f"import sys\nimport pytest\n{driver}install([FakeGpu()])\n{test}")
+    result = pytester.runpytest_subprocess("-p", "perfsuite.plugin", "--perf", "--co", "-q")
+
+    result.stdout.fnmatch_lines(["*gpt2_tiny_l4-single-h200_x1*", "1 test collected*"])
 
 
 @pytest.mark.parametrize("option", ["--perf-update=new", "--perf-against=HEAD"])

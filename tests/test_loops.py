@@ -137,6 +137,13 @@ def test_fp16_is_refused_on_a_cpu(catalog, loop):
     assert parse_cell(f"gpt2_tiny-ddp+fp16+{loop}-h200_x2", catalog)
 
 
+@every_loop
+def test_ddp_on_one_rank_is_refused(catalog, loop):
+    """Accelerate leaves the model bare there."""
+    with pytest.raises(Refused, match="write single"):
+        parse_cell(f"gpt2_tiny-ddp+{loop}-h200_x1", catalog)
+
+
 @pytest.fixture(scope="module")
 def careless():
     """Measures with engines and techniques that refuse nothing."""

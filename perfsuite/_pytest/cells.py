@@ -72,17 +72,21 @@ def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None
         )
     models, strategies = marker.kwargs.get("models", ()), marker.kwargs.get("strategies", ())
     cells = [parse_cell(text, catalog) for text in marker.args]
-    if hardware_option is None:
+    if hardware_option is None and LOCAL_GPUS not in named:
         return cells + grid(models, strategies, _expand(named, catalog), catalog)
-    wanted = _expand([name.strip() for name in hardware_option.split(",")], catalog)
-    moved = [move(cell, name, catalog) for cell in cells for name in wanted]
+    asked = named if hardware_option is None else [name.strip() for name in hardware_option.split(",")]
+    wanted = _expand(asked, catalog)
+    moved = cells if hardware_option is None else [move(cell, name, catalog) for cell in cells for name in wanted]
     if named == [LOCAL_GPUS]:
         wanted = [name for name in wanted if parse_hardware(name, catalog).device is not None]
-    for model, strategy, name in itertools.product(models, strategies, wanted):
-        parsed = parse_strategy(strategy, catalog)
-        there = taken(parsed.engine, name)
-        if not why_not(catalog.get("model", model), parsed, parse_hardware(there, catalog)):
-            moved.append(make_cell(model, strategy, there, catalog))
+    for model, strategy in itertools.product(models, strategies):
+        definition, parsed = (
+            catalog.get("model", model),
+            parse_strategy(strategy, catalog),
+        )  # a typo is told, GPUs or not
+        for there in (taken(parsed.engine, name) for name in wanted):
+            if not why_not(definition, parsed, parse_hardware(there, catalog)):
+                moved.append(make_cell(model, strategy, there, catalog))
     return list({cell.id: cell for cell in moved if cell is not None}.values())
 
 

@@ -64,9 +64,14 @@ def gpus() -> tuple[Gpu, ...]:
     return tuple(gpu for gpu in found if gpu and _visible(gpu.index, gpu.uuid))
 
 
+def emulates() -> bool:
+    """Whether this machine's GPUs are emulated."""
+    return any(gpu.name.startswith(EMULATED) for gpu in gpus())
+
+
 def refuse_emulated(what: str) -> None:
     """Raise UsageError if this machine's GPUs are emulated: ``what`` needs real times and numbers."""
-    if any(gpu.name.startswith(EMULATED) for gpu in gpus()):
+    if emulates():
         raise UsageError(f"{what} needs real GPUs, and perfsuite emulate runs this command on emulated ones.")
 
 
@@ -157,6 +162,8 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     if hardware.nodes > 1:
         return f"{hardware.name} has {hardware.nodes} nodes: SLURM or torchrun must give them (--perf-launcher)."
     if hardware.device is None:
+        if emulates():  # the stand-ins are in these processes too, and would be measured
+            return "a CPU is not measured under perfsuite emulate: run cells of GPUs, e.g. with --perf-hardware=gpus"
         most = cores() * RANKS_PER_CORE
         return "" if hardware.ranks <= most else f"{hardware.name}: this machine's {cores()} cores allow {most} ranks."
     here = [device_of(gpu, catalog) for gpu in gpus()]
@@ -164,7 +171,8 @@ def why_absent(hardware: Hardware, catalog: Catalog) -> str:
     if count >= hardware.ranks:
         return ""
     present = ", ".join(gpu.name for gpu in gpus()) or "no GPU"
-    return f"{hardware.name} is not here: this machine has {present}."
+    more = f" Start it with perfsuite emulate --gpus {hardware.device.name}:{hardware.ranks}." if emulates() else ""
+    return f"{hardware.name} is not here: this machine has {present}.{more}"
 
 
 def missing_packages(strategy: Strategy) -> list[str]:
