@@ -216,7 +216,7 @@ def test_no_command_is_refused(capsys):
 
 def test_a_command_that_does_not_exist_is_named(without_stand_ins, capsys):
     assert cli.main(["emulate", "--", "no-such-command"]) == cli.BAD_INPUT
-    assert capsys.readouterr().err == "perfsuite: no-such-command cannot run: there is no such program.\n"
+    assert capsys.readouterr().err == "perfsuite: no-such-command cannot run: no executable file has this name.\n"
 
 
 def test_an_emulation_within_another_is_refused(monkeypatch, capsys):

@@ -81,7 +81,7 @@ def run(emulation: Emulation, command: Sequence[str]) -> int:
     if os.environ.get("PERFSUITE_EMULATED"):
         raise UsageError("This command already runs on emulated GPUs: start it once.")
     if not shutil.which(command[0]):
-        raise UsageError(f"{command[0]} cannot run: there is no such program.")
+        raise UsageError(f"{command[0]} cannot run: no executable file has this name.")
     libraries = stand_ins(installed_torch())
     with _shared_folder() as shared:
         no_time = "No time is real, and most numbers are not."
