@@ -36,17 +36,25 @@ def commands() -> Iterable[tuple[str, Any]]:
             yield found.name, importlib.import_module(f"{COMMANDS}.{found.name}")
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code."""
+def _parsed(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The command line. Importing all commands takes a second, within which a Ctrl-C is no traceback either."""
     parser = _Parser(prog="perfsuite", description="Measures and compares the training of language models.")
     subparsers = parser.add_subparsers(metavar="COMMAND", required=True)
     for name, command in commands():
         subparser = subparsers.add_parser(name, help=command.HELP, description=command.HELP)
         command.arguments(subparser)
         linux = f"perfsuite {name}" if getattr(command, "STARTS_PROCESSES", False) else ""
-        subparser.set_defaults(run=getattr(command, "run", None), linux=linux)
-    parsed = parser.parse_args(arguments)
+        subparser.set_defaults(run=getattr(command, "run", None), linux=linux, parser=subparser)
+    parsed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        parsed.parser.error(f"unrecognized arguments: {' '.join(unknown)}")  # refers to the command's own --help
+    return parsed
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code."""
     try:
+        parsed = _parsed(arguments)
         if parsed.linux:
             require_linux(parsed.linux)
         status: int = parsed.run(parsed)

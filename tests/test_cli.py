@@ -162,3 +162,21 @@ def test_interrupt_and_resume(tmp_path: Path) -> None:
     assert left == []
     assert second.stdout.count("(kept from an earlier run)") == len(kept)
     assert (out / "scaling.csv").read_text().count("\n") == 5
+
+
+def test_a_ctrl_c_during_the_imports_is_one_line(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]):
+    """All commands are imported before the command line is read."""
+
+    def interrupted() -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("perfsuite.cli.commands", interrupted)
+
+    assert main(["list", "models"]) == 130
+    assert capsys.readouterr().err == "perfsuite: stopped.\n"
+
+
+def test_an_unknown_option_refers_to_the_commands_own_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["list", "models", "--nosuch"])
+    assert capsys.readouterr().err == "perfsuite list: unrecognized arguments: --nosuch. See perfsuite list --help.\n"

@@ -25,23 +25,25 @@ RESERVED = {"reserved_memory_bytes": Reading(value=21 * GIB), "free_memory_bytes
 
 @pytest.fixture
 def started(monkeypatch):
-    """The command that would run on emulated GPUs; its exit code is 7."""
+    """The command that this process would become."""
     commands = []
 
-    def run(command, **options):
+    def execute(path, command):
+        assert path == command[0] == sys.executable
         commands.append(command)
-        return subprocess.CompletedProcess(command, 7)
+        raise SystemExit
 
     monkeypatch.setattr(_emulated, "gpus", lambda: ())
-    monkeypatch.setattr(_emulated.subprocess, "run", run)
+    monkeypatch.setattr(_emulated.os, "execv", execute)
     return commands
 
 
 def test_memory_runs_itself_on_the_cells_devices(started):
-    """The cell's id holds all other options; the exit code is passed on."""
+    """The cell's id holds all other options. The process becomes that command: a Ctrl-C ends it once."""
     words = ["gpt2_tiny", "--strategy", "fsdp2+bf16", "--hardware", "h100_x2", "-b", "3", "--emulated", "--fresh"]
 
-    assert cli.main(["memory", *words]) == 7
+    with pytest.raises(SystemExit):
+        cli.main(["memory", *words])
     [command] = started
     assert command[3:6] == ["emulate", "--gpus", "h100:2"]
     at = command.index("--")
@@ -51,7 +53,8 @@ def test_memory_runs_itself_on_the_cells_devices(started):
 def test_fit_runs_itself_on_the_devices(started):
     words = ["gpt2_tiny", "--hardware", "a100_80g_x2", "--strategy", "single+compile", "ddp+bf16", "-s", "64"]
 
-    assert cli.main(["fit", *words, "--emulated"]) == 7
+    with pytest.raises(SystemExit):
+        cli.main(["fit", *words, "--emulated"])
     [command] = started
     at = command.index("--")
     assert command[5:at] == ["a100_80g:2"]

@@ -121,7 +121,7 @@ def test_no_torch_is_refused(monkeypatch):
 def test_a_missing_compiler_is_named(torch_folder, monkeypatch):
     monkeypatch.setattr("shutil.which", lambda name: None if name in ("g++", "nm") else name)
 
-    assert "g++ and nm are not installed" in why_no_torch()
+    assert why_no_torch().endswith("needs g++ and nm: apt install g++ binutils.")
 
 
 def test_missing_headers_are_named(torch_folder):
@@ -205,6 +205,11 @@ def test_a_ctrl_c_is_the_commands_own(without_stand_ins):
     assert done.returncode == 5
 
 
+def test_a_negative_seed_is_refused(capsys):
+    assert cli.main(["emulate", "--late-events=-3", "--", "true"]) == cli.BAD_INPUT
+    assert "--late-events must be a seed of 0 or more, not -3" in capsys.readouterr().err
+
+
 def test_no_command_is_refused(capsys):
     assert cli.main(["emulate", "--gpus", "h100:2"]) == cli.BAD_INPUT
     assert "Give a command after --" in capsys.readouterr().err
@@ -212,7 +217,7 @@ def test_no_command_is_refused(capsys):
 
 def test_a_command_that_does_not_exist_is_named(without_stand_ins, capsys):
     assert cli.main(["emulate", "--", "no-such-command"]) == cli.BAD_INPUT
-    assert "no-such-command cannot run" in capsys.readouterr().err
+    assert capsys.readouterr().err == "perfsuite: no-such-command cannot run: no executable file has this name.\n"
 
 
 def test_an_emulation_within_another_is_refused(monkeypatch, capsys):

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from perfsuite.catalog.registry import Catalog
 from perfsuite.emulation.build import SOURCES
 from perfsuite.emulation.devices import parse_gpus
-from perfsuite.emulation.running import Emulation
+from perfsuite.emulation.running import Emulation, unseen
 
 RANK = Path(__file__).with_name("emulated_rank.py")
 MIB = 2**20
@@ -122,3 +123,22 @@ def test_nothing_is_left(ranks, tmp_path):
     ranks("ring", 2, MIB)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_an_unknown_call_leaves_its_sentence(library, tmp_path):
+    """On stderr, and for `perfsuite emulate`, which prints it unless the process' stderr is its own."""
+    settings = Emulation(parse_gpus("h100", None, Catalog())).settings(tmp_path)
+    call = f"import ctypes; ctypes.CDLL('{library}')._ZN8emulated7unknownEPKcS1_(b'libcufft', b'cufftPlanMany')"
+    sentence = "perfsuite emulate: cufftPlanMany of libcufft is not emulated, so this process ends."
+    command, variables = [sys.executable, "-c", call], {"PERFSUITE_EMULATED": settings}
+    done = subprocess.run(command, env=variables, stderr=subprocess.PIPE, text=True, timeout=60, check=False)
+
+    assert done.returncode == -signal.SIGABRT
+    assert done.stderr == f"{sentence}\n"
+    assert unseen(tmp_path) == [sentence]
+
+    (tmp_path / "ended").unlink()
+    subprocess.run(command, env=variables, timeout=60, check=False)
+
+    assert (tmp_path / "ended").read_text().endswith(f"{sentence}\n")
+    assert unseen(tmp_path) == []

@@ -1,9 +1,10 @@
 """``--emulated``: a command that also runs its cells, on emulated GPUs of their hardware."""
 
 import argparse
-import subprocess
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, Hardware
@@ -30,8 +31,8 @@ def is_here() -> bool:
     return any(gpu.name.startswith(EMULATED) for gpu in gpus())
 
 
-def again(hardware: Hardware, arguments: argparse.Namespace, *words: str) -> int:
-    """Run the command of these words on emulated devices of the hardware, and return its exit code.
+def again(hardware: Hardware, arguments: argparse.Namespace, *words: str) -> NoReturn:
+    """Become the command of these words on emulated devices of the hardware.
 
     Raises UsageError for hardware that cannot be emulated.
     """
@@ -42,7 +43,7 @@ def again(hardware: Hardware, arguments: argparse.Namespace, *words: str) -> int
     devices = f"{hardware.device.name}:{hardware.ranks}"
     folders, fresh = given(arguments, "--catalog"), ["--fresh"] if arguments.fresh else []
     command = [*CLI, "emulate", "--gpus", devices, *folders, "--", *CLI, *words, *folders, *fresh, "--emulated"]
-    return subprocess.run(command, check=False).returncode
+    os.execv(command[0], command)
 
 
 def measure(cells: Sequence[Cell], catalog: Catalog) -> list[Measurement]:

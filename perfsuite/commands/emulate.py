@@ -1,7 +1,6 @@
 """``perfsuite emulate``: runs any command on emulated GPUs."""
 
 import argparse
-import sys
 from pathlib import Path
 
 from perfsuite.commands._base import add_catalog, catalog_of
@@ -37,8 +36,9 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError("Give a command after --, for example: perfsuite emulate --gpus h100:2 -- pytest --perf.")
     if arguments.computed < 0:
         raise UsageError(f"--computed must be 0 or more, not {arguments.computed}.")
+    if arguments.late_events is not None and arguments.late_events < 0:
+        raise UsageError(f"--late-events must be a seed of 0 or more, not {arguments.late_events}.")
     memory = parse_bytes(arguments.memory) if arguments.memory else None
     gpus = parse_gpus(arguments.gpus, memory, catalog_of(arguments))
     check_output("--counts", arguments.counts, ".json")
-    print(f"perfsuite emulate: {gpus}. No time is real, and most numbers are not.", file=sys.stderr, flush=True)
     return run_emulated(Emulation(gpus, arguments.computed, arguments.late_events, arguments.counts), command)

@@ -93,7 +93,7 @@ def run(arguments: argparse.Namespace) -> int:
             raise UsageError("--emulated runs padded batches: leave out --unpadded.")
         lengths = given(arguments, "--micro-batch", "--sequence-length", "--target-length")
         named = ["fit", model.name, "--hardware", hardware.name, *lengths, "--strategy", *arguments.strategy]
-        return again(hardware, arguments, *named)
+        again(hardware, arguments, *named)
     cells, refused = possible(model.name, arguments.strategy, hardware, catalog)
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
     times = {cell.id: time_of(cell) for cell in cells}

@@ -94,7 +94,7 @@ def run(arguments: argparse.Namespace) -> int:
     if arguments.sweep:
         return _sweep(cell, arguments, catalog, page)
     if arguments.emulated and not is_here():
-        return again(cell.hardware, arguments, "memory", cell.id)
+        again(cell.hardware, arguments, "memory", cell.id)
     (prediction,) = predict([cell], catalog, padded=not arguments.unpadded, fresh=arguments.fresh)
     if arguments.emulated:
         return show(cell, prediction, measure([cell], catalog)[0])

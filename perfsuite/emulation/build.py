@@ -1,14 +1,19 @@
 """Compiles the stand-ins for the installed torch, once, into perfsuite's cache folder."""
 
 import os
+import signal
+import subprocess
+import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from perfsuite.emulation import installed
-from perfsuite.emulation.installed import Library, Torch, defined, needed_libraries
+from perfsuite.emulation.installed import NVML, Library, Torch, defined, needed_libraries
+from perfsuite.errors import UsageError
 from perfsuite.launch.environments import kept, output
 from perfsuite.launch.machine import cores
+from perfsuite.wire.processes import end_with_parent
 
 SOURCES = Path(__file__).with_name("sources")
 CORE, HOOKS, REDIRECT = "libcuemulated.so", "libcuemulated_hooks.so", "libcuemulated_redirect.so"
@@ -32,7 +37,22 @@ def stand_ins(torch: Torch) -> Path:
     sources = sorted(path for path in SOURCES.rglob("*") if path.suffix in (".cpp", ".h"))
     files = [*sources, Path(__file__), Path(installed.__file__)]
     texts = [f"{path.name}\n{path.read_text()}" for path in files]
-    return kept("emulation", [*torch.described(), *texts], lambda folder: _build(torch, folder))
+    return kept("emulation", [*torch.described(), *texts], lambda folder: _build_apart(torch, folder))
+
+
+def _build_apart(torch: Torch, folder: Path) -> None:
+    """Build in a process group of its own: if this process is interrupted, all compilers end at once."""
+    once = "about a minute, once."
+    print(f"perfsuite emulate: compiling the stand-ins for torch {torch.version}: {once}", file=sys.stderr, flush=True)
+    command = [sys.executable, "-P", "-m", "perfsuite.emulation.build", str(folder)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0) as build:
+        try:
+            said = build.communicate()[1]
+        except BaseException:
+            os.killpg(build.pid, signal.SIGKILL)
+            raise
+    if build.returncode:
+        raise UsageError(said.strip() or f"The compilation of the stand-ins ended with {build.returncode}.")
 
 
 def _build(torch: Torch, folder: Path) -> None:
@@ -77,10 +97,14 @@ class _Build:
         return made
 
     def link_library(self, library: Library, objects: list[Path]) -> None:
-        """A stand-in: its own functions, and one for each other function that ends the process with its name."""
+        """A stand-in: its own functions, and one for each other function that ends the process with its name.
+
+        NVML's others answer NVML_ERROR_NOT_SUPPORTED: their callers expect that of many devices.
+        """
         others = sorted(set(library.functions) - (defined(objects) if objects else set()))
         stubs = self.folder / f"{library.soname}.stubs.cpp"
-        calls = (f'void {name}() {{ emulated::unknown("{library.soname}", "{name}"); }}' for name in others)
+        body = "return 3;" if library.soname == NVML else 'emulated::unknown("{}", "{}");'
+        calls = (f"int {name}() {{ {body.format(library.soname, name)} }}" for name in others)
         stubs.write_text(_lines(f'#include "{SOURCES}/core/counts.h"', 'extern "C" {', *calls, "}"))
         made = self.folder / f"{library.soname}.stubs.o"
         output([*_compiler(), *FLAGS, "-c", str(stubs), "-o", str(made)])
@@ -112,3 +136,16 @@ def _compiler() -> list[str]:
 
 def _lines(*lines: str) -> str:
     return "".join(f"{line}\n" for line in lines)
+
+
+def main() -> None:
+    """Build the stand-ins for the installed torch in the folder of the command line."""
+    end_with_parent()
+    try:
+        _build(installed.installed_torch(), Path(sys.argv[1]))
+    except UsageError as error:
+        sys.exit(str(error))
+
+
+if __name__ == "__main__":
+    main()

@@ -85,7 +85,9 @@ def parse_gpus(text: str, memory_bytes: int | None, catalog: Catalog) -> Gpus:
     match = re.fullmatch(r"(\w+)(?::(\d+))?", text)
     count = int(match[2] or 1) if match else 0
     if not match or not 1 <= count <= MOST_DEVICES:
-        raise UsageError(f"--gpus {text} is not a device and a count of 1 to {MOST_DEVICES}: write for example h100:2.")
+        raise UsageError(
+            f"--gpus {text!r} is not a device and a count of 1 to {MOST_DEVICES}: write for example h100:2."
+        )
     known = {name: device for name, device in catalog.all("device").items() if _why_not(device) == ""}
     device = catalog.all("device").get(match[1])
     if device is None:
@@ -97,7 +99,7 @@ def parse_gpus(text: str, memory_bytes: int | None, catalog: Catalog) -> Gpus:
     if not CONTEXT < memory_bytes <= most:
         raise UsageError(
             f"--memory must be above {show_bytes(CONTEXT)}, which CUDA's context takes, and at most "
-            f"{show_bytes(most)}, which a {device.name} has."
+            f"{show_bytes(most)}, which {device.name} has."
         )
     return Gpus(device, count, memory_bytes)
 

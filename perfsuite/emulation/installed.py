@@ -14,7 +14,7 @@ from perfsuite.launch.environments import output
 from perfsuite.launch.machine import version_of
 
 CUDA = 13  # the major version whose interfaces the stand-ins have
-TOOLS = ("g++", "nm", "readelf")
+TOOLS = {"g++": "g++", "nm": "binutils", "readelf": "binutils"}  # and the package of Debian that has each
 ALSO = ("bitsandbytes", "torchao")  # packages with libraries of their own for CUDA
 INSTALL = 'install the extra: pip install "perfsuite[emulation]"'
 HEADERS = ("cuda.h", "cuda_runtime_api.h", "crt/host_config.h")
@@ -31,8 +31,9 @@ _OWNERS = {
 _NVIDIA = (
     r"lib(cu(da|dart|blas|blasLt|dnn|fft|file|pti|rand|solver|sparse|sparseLt)|nccl|nvrtc|nvshmem_host|nvidia-ml)\.so"
 )
-# Not needed by torch's libraries, but asked for by name: by Triton's launcher, torch, its profiler and NVML's users.
-_BY_NAME = {"libcuda.so.1": ("cuTensorMapEncodeIm2col", "cuTensorMapEncodeIm2colWide"), "libnvidia-ml.so.1": ()}
+NVML = "libnvidia-ml.so.1"
+# Not needed by torch's libraries, but asked for by name, as Triton's launcher does.
+_BY_NAME = {"libcuda.so.1": ("cuTensorMapEncodeIm2col", "cuTensorMapEncodeIm2colWide")}
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,8 @@ class Torch:
     def described(self) -> list[str]:
         """Everything in this environment that the stand-ins depend on."""
         sizes = [f"{path.name} {path.stat().st_size}" for path in [*self.libraries, *self.others]]
-        return [str(self.folder), self.version, *(f"{name} {version_of(name)}" for name in ALSO), *sizes]
+        versions = [f"{name} {version_of(name)}" for name in (*ALSO, "nvidia-ml-py")]
+        return [str(self.folder), self.version, *versions, *sizes]
 
 
 def installed_torch() -> Torch:
@@ -75,7 +77,8 @@ def installed_torch() -> Torch:
         raise UsageError(f"torch {version} here is built for CUDA {cuda}; only CUDA {CUDA} is emulated.")
     if missing := [tool for tool in TOOLS if not shutil.which(tool)]:
         raise UsageError(
-            f"The stand-ins are compiled on first use, but {' and '.join(missing)} are not installed here."
+            f"The stand-ins are compiled on first use, which needs {' and '.join(missing)}: "
+            f"apt install {' '.join(dict.fromkeys(TOOLS[tool] for tool in missing))}."
         )
     return Torch(folder, version, _headers(folder.parent))
 
@@ -107,7 +110,8 @@ class Library:
 
 def needed_libraries(torch: Torch) -> list[Library]:
     """NVIDIA's libraries that torch needs, with the functions that it and other packages call."""
-    functions: dict[str, dict[str, str]] = {soname: dict.fromkeys(names, "") for soname, names in _BY_NAME.items()}
+    by_name = {**_BY_NAME, NVML: _nvml_functions()}
+    functions: dict[str, dict[str, str]] = {soname: dict.fromkeys(names, "") for soname, names in by_name.items()}
     with ThreadPoolExecutor() as pool:
         tables = list(pool.map(_needs, [*torch.libraries, *torch.others]))
     for sonames, _ in tables[: len(torch.libraries)]:
@@ -123,6 +127,12 @@ def needed_libraries(torch: Torch) -> list[Library]:
         Library(soname, tuple(sorted(names)), next((one for one in names.values() if one), ""))
         for soname, names in sorted(functions.items())
     ]
+
+
+def _nvml_functions() -> list[str]:
+    """NVML's functions that pynvml, and so torch.cuda.utilization, calls by name."""
+    spec = importlib.util.find_spec("pynvml")
+    return re.findall(r'FunctionPointer\("(\w+)"\)', Path(spec.origin).read_text()) if spec and spec.origin else []
 
 
 def _owner(function: str, sonames: Iterable[str]) -> str:

@@ -2,11 +2,13 @@
 
 import contextlib
 import ctypes.util
+import fcntl
 import glob
 import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +18,11 @@ from perfsuite.emulation.build import CORE, REDIRECT, stand_ins
 from perfsuite.emulation.devices import Gpus
 from perfsuite.emulation.installed import installed_torch
 from perfsuite.errors import UsageError
+from perfsuite.wire.processes import end_with_parent
 
 MEMORY = Path("/dev/shm")  # files there are memory
+FOLDER = "perfsuite-emulation-"
+SI_KERNEL = 0x80  # a signal's origin; sigaction(2)
 COMPUTED = 4096  # elements of a tensor that is really computed
 
 
@@ -75,37 +80,71 @@ def run(emulation: Emulation, command: Sequence[str]) -> int:
     refuse_real_gpus()
     if os.environ.get("PERFSUITE_EMULATED"):
         raise UsageError("This command already runs on emulated GPUs: start it once.")
+    if not shutil.which(command[0]):
+        raise UsageError(f"{command[0]} cannot run: no executable file has this name.")
     libraries = stand_ins(installed_torch())
     with _shared_folder() as shared:
-        try:
-            process = subprocess.Popen(command, env=variables(emulation, libraries, shared, os.environ))
+        no_time = "No time is real, and most numbers are not."
+        print(f"perfsuite emulate: {emulation.gpus}. {no_time}", file=sys.stderr, flush=True)
+        made = variables(emulation, libraries, shared, os.environ)
+        try:  # SIGTERM, not SIGKILL: launchers of other ranks then end them
+            process = subprocess.Popen(command, env=made, preexec_fn=lambda: end_with_parent(signal.SIGTERM))
         except OSError as error:
             raise UsageError(f"{command[0]} cannot run: {error.strerror}.") from error
-        with _left_to(process):
-            status = process.wait()
+        status = _awaited(process)
+        for sentence in unseen(shared):
+            print(sentence, file=sys.stderr, flush=True)
     return status if status >= 0 else 128 - status
 
 
 @contextlib.contextmanager
 def _shared_folder() -> Iterator[Path]:
-    """A folder for messages between the command's processes."""
+    """A folder for messages between the command's processes. Those of killed emulations are removed: a folder is locked
+    from its first moment under this name to the end of its emulation.
+    """
     root = MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    folder = Path(tempfile.mkdtemp(dir=root, prefix="perfsuite-emulated-"))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    for left in root.glob(f"{FOLDER}*"):
+        with contextlib.suppress(OSError), _locked(left):
+            shutil.rmtree(left, ignore_errors=True)
+    made = Path(tempfile.mkdtemp(dir=root, prefix=f".{FOLDER}"))
+    with _locked(made):
+        folder = made.rename(root / made.name.removeprefix("."))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 @contextlib.contextmanager
-def _left_to(process: "subprocess.Popen[bytes]") -> Iterator[None]:
-    """Meanwhile a Ctrl-C, which the terminal sends to all, is the command's alone; a SIGTERM is passed to it."""
-    before = {
-        signal.SIGINT: signal.signal(signal.SIGINT, signal.SIG_IGN),
-        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda number, frame: process.send_signal(number)),
-    }
+def _locked(folder: Path) -> Iterator[None]:
+    """Raises OSError if another process has locked the folder. The lock ends with this process at the latest."""
+    handle = os.open(folder, os.O_RDONLY)
     try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        os.close(handle)
+
+
+def _awaited(process: "subprocess.Popen[bytes]") -> int:
+    """The command's exit code. Meanwhile its signals are its own: a SIGINT or SIGTERM of another process is passed on,
+    and a Ctrl-C, which the kernel sends to all processes of the terminal, already reached it.
+    """
+    passed = {signal.SIGINT, signal.SIGTERM}
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*passed, signal.SIGCHLD})
+    try:
+        while (status := process.poll()) is None:
+            got = signal.sigtimedwait({*passed, signal.SIGCHLD}, 1)  # another thread may get the SIGCHLD
+            if got and got.si_signo in passed and got.si_code != SI_KERNEL:
+                process.send_signal(got.si_signo)
+        return status
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def unseen(shared: Path) -> list[str]:
+    """Why stand-ins ended their processes (sources/core/ending.cpp), once each, where stderr was not this process'."""
+    ended = shared / "ended"
+    here = os.fstat(2)
+    lines = [line.split(" ", 2) for line in ended.read_text().splitlines()] if ended.is_file() else []
+    return list(dict.fromkeys(said for *file, said in lines if file != [str(here.st_dev), str(here.st_ino)]))

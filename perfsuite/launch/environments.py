@@ -299,11 +299,15 @@ def _index_of_pip() -> str:
 
 
 def kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None]) -> Path:
-    """The folder of that kind, built now if missing, completely or not at all, and by one process at a time."""
+    """The folder of that kind, built now if missing, completely or not at all, and by one process at a time.
+
+    Raises UsageError if it is missing and the cache folder cannot be written.
+    """
     root = cache_folder() / kind
-    root.mkdir(parents=True, exist_ok=True)
     folder = root / hashlib.sha256("\n".join(follows_from).encode()).hexdigest()[:16]
-    with FileLock(f"{folder}.lock"):
+    if folder.is_dir():  # perhaps in a cache that cannot be written
+        return folder
+    with _locked(folder):
         if not folder.is_dir():
             for left in root.glob(f"{folder.name}.*.part"):  # by a process that was killed
                 shutil.rmtree(left)
@@ -314,6 +318,18 @@ def kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None]) 
             finally:
                 shutil.rmtree(part, ignore_errors=True)
     return folder
+
+
+def _locked(folder: Path) -> contextlib.AbstractContextManager[object]:
+    """A lock beside the folder."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return FileLock(f"{folder}.lock").acquire()
+    except OSError as error:
+        raise UsageError(
+            f"perfsuite's cache folder {folder.parent} cannot be written: {error.strerror}. "
+            "Let XDG_CACHE_HOME name another folder."
+        ) from error
 
 
 def _git(repository: Path, *arguments: str) -> str:

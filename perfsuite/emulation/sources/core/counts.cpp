@@ -1,12 +1,11 @@
 #include "counts.h"
 
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <unordered_map>
 #include <vector>
 
+#include "ending.h"
 #include "report.h"
 #include "tracing.h"
 
@@ -90,8 +89,6 @@ const char* kernel_name(const void* function) {
 const std::vector<Totals>& all_totals() { return state().totals; }
 
 void unknown(const char* library, const char* function) {
-  fprintf(stderr, "perfsuite emulate: %s of %s is not emulated, so this process ends.\n", function, library);
-  fflush(stderr);
-  abort();  // not exit: faulthandler then shows the Python code that called it
+  end_process("%s of %s is not emulated, so this process ends.", function, library);
 }
 }  // namespace emulated

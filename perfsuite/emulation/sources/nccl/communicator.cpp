@@ -7,12 +7,11 @@
 #include <unistd.h>
 
 #include <climits>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <ctime>
 
 #include "../core/device.h"
+#include "../core/ending.h"
 
 namespace emulated {
 
@@ -53,10 +52,7 @@ Communicator* join(const std::string& name, int ranks, int rank) {
   void* memory = MAP_FAILED;
   if (file >= 0 && !ftruncate(file, off_t(made->memory_bytes)))
     memory = mmap(nullptr, made->memory_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-  if (memory == MAP_FAILED) {
-    perror(("perfsuite emulate: " + path).c_str());
-    abort();
-  }
+  if (memory == MAP_FAILED) end_process("%s: %m.", path.c_str());
   close(file);
   made->memory = (char*)memory;
   meet(*made);

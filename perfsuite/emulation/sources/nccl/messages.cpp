@@ -3,12 +3,11 @@
 #include <fcntl.h>
 #include <unistd.h>
 
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
 #include <vector>
 
 #include "../core/counts.h"
+#include "../core/ending.h"
 #include "../core/launch.h"
 #include "../core/memory.h"
 #include "communicator.h"
@@ -47,8 +46,7 @@ void move(const std::string& path, int flags, char* at, size_t bytes) {
       return;
     }
   }
-  perror(("perfsuite emulate: " + path).c_str());
-  abort();
+  end_process("%s: %m.", path.c_str());
 }
 
 bool send(Communicator& all, char* from, size_t bytes, int peer) {
@@ -72,11 +70,9 @@ bool receive(const Receive& one) {
   uint32_t number = box.received.load();
   if (!wait_while(all, box.sent, number)) return false;
   Letter& letter = box.letters[number % mailbox_depth];
-  if (letter.bytes != one.bytes) {
-    fprintf(stderr, "perfsuite emulate: rank %d receives %zu bytes from rank %d, which sends %zu.\n", all.rank,
-            one.bytes, one.peer, size_t(letter.bytes));
-    abort();  // a real device would hang or write elsewhere
-  }
+  if (letter.bytes != one.bytes)  // a real device would hang or write elsewhere
+    end_process("rank %d receives %zu bytes from rank %d, which sends %zu.", all.rank, one.bytes, one.peer,
+                size_t(letter.bytes));
   if (letter.content == Content::zeros) fill(one.to, 0, one.bytes);
   if (letter.content == Content::letter) copy(one.to, letter.text, one.bytes);
   if (letter.content == Content::file) {

@@ -2,18 +2,14 @@
 
 #include <dlfcn.h>
 
-#include <cstdio>
-#include <cstdlib>
+#include "../core/ending.h"
 
 namespace {
 // A process without torch has no hooks; one whose torch cannot load them would leave wrong contents in its tensors.
 void call(const char* name) {
   if (!dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_NOLOAD)) return;
   static void* hooks = dlopen("libcuemulated_hooks.so", RTLD_NOW);
-  if (!hooks) {
-    fprintf(stderr, "perfsuite emulate: %s\n", dlerror());
-    abort();
-  }
+  if (!hooks) emulated::end_process("%s", dlerror());
   reinterpret_cast<void (*)()>(dlsym(hooks, name))();
 }
 }  // namespace
