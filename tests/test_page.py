@@ -117,13 +117,13 @@ def test_a_cell_in_quarantine_does_not_hide_the_main_metric(night, all_metrics):
 
 def test_a_slower_machine_is_not_told_as_unconfirmed():
     """There is nothing to confirm by a trial."""
-    fields = {"metric": "step_time_seconds", "title": "step time", "old": "1 s", "new": "2 s", "allowed": ""}
+    fields = {"metric": "step_time_seconds", "title": "step time", "old": "1 s", "new": "2 s", "allowed": "", "note": "same machine"}
     line = Judged(status="machine", change="+100 %", **fields)
     verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status="machine", headline="", lines=[line])
     card = run_document([msgspec.structs.replace(result(), verdict=verdict)], METRICS).sections[0].inside[0]
 
-    assert card.heading == "step time: another machine in 1 cell"
-    assert card.sentences[0] == "A change of +100 %, but only the machine differs: there is nothing to try."
+    assert card.heading == "step time: slower without a change in 1 cell"
+    assert card.sentences[0] == "A change of +100 %: same machine. There is nothing to try."
 
 
 def test_one_cause_over_many_cells_is_one(night, all_metrics):

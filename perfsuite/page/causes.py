@@ -47,7 +47,7 @@ class Cause:
             return f"{count}: {self.reason}"
         line = self.moved[0].line
         if line.status in OPEN:
-            shown = {"undecided": "nothing shown", "machine": "another machine"}.get(line.status, "not confirmed")
+            shown = {"undecided": "nothing shown", "machine": "slower without a change"}.get(line.status, "not confirmed")
             return f"{line.title}: {shown} in {count}"
         return f"{line.title} {spread(self.moved)} in {count}"
 
@@ -59,11 +59,11 @@ class Cause:
         if not self.moved or self.moved[0].line.status not in OPEN:
             return ""
         line = self.moved[0].line
+        whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
         if line.status == "machine":
-            return f"A change of {spread(self.moved)}, but only the machine differs: there is nothing to try."
+            return f"A change of {spread(self.moved)}{whose}: {line.note}. There is nothing to try."
         found = re.match(r"(-\S+ % to \+\S+ %), (\d+ pairs?)", line.note)
         if found:
-            whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
             told = f"No difference was shown: the interval of {found[2]}{whose} is {found[1]}, which includes 0."
             return f"{told} Such a change is not ruled out either. The two sides: {line.old} → {line.new}."
         return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."
