@@ -115,15 +115,45 @@ def test_a_cell_in_quarantine_does_not_hide_the_main_metric(night, all_metrics):
     assert causes(moved(held, names_of(all_metrics)), held)[0].title.startswith("peak memory")
 
 
+def commands_of(section) -> list[str]:
+    return [one.text for card in section.inside for one in card.commands]
+
+
+def test_an_open_line_of_a_red_cell_offers_no_acceptance():
+    """Its memory is red and can be accepted; its time is slower without a change, which nobody can accept."""
+    both = result(measurement(peak_memory_bytes=memory(22 * GIB), step_time_seconds=times(4.0, 4.0)))
+    red, doubtful = run_document([both], METRICS).sections[:2]
+
+    assert (red.heading, doubtful.heading) == ("What moved", "Neither green nor red")
+    assert any("--perf-update=regressed" in text for text in commands_of(red))
+    assert commands_of(doubtful) and not any("--perf-update" in text for text in commands_of(doubtful))
+
+
+def test_a_cell_in_quarantine_shares_no_entry(night, all_metrics):
+    """Of the cells that one cause moved, one is in quarantine: it is told apart, and no command accepts it."""
+    (moved_,) = [one for one in causes(moved(night, names_of(all_metrics)), night) if one.is_red]
+    name = moved_.cells[3].verdict.cell
+    cells = [
+        msgspec.structs.replace(one, quarantined="2026-12-24") if one.verdict.cell == name else one for one in night
+    ]
+    red, held = [run_document(cells, all_metrics).sections[at] for at in (0, 2)]
+
+    assert red.inside[0].heading.endswith(f"in {len(moved_.cells) - 1} cells")
+    assert not any(name in text for text in commands_of(red))
+    assert [held.heading, *(card.heading.rpartition(" in ")[2] for card in held.inside)] == ["In quarantine", "1 cell"]
+    assert not any("--perf-update" in text for text in commands_of(held))
+    assert red.inside[0].sentences[1].startswith(f"All {len(moved_.cells) - 1} cells with zero3, and no other of 59")
+
+
 def test_a_slower_machine_is_not_told_as_unconfirmed():
     """There is nothing to confirm by a trial."""
-    fields = {"metric": "step_time_seconds", "title": "step time", "old": "1 s", "new": "2 s", "allowed": ""}
+    fields = {"metric": "step_time_seconds", "title": "step time", "old": "1 s", "new": "2 s", "allowed": "", "note": "same machine"}
     line = Judged(status="machine", change="+100 %", **fields)
     verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status="machine", headline="", lines=[line])
     card = run_document([msgspec.structs.replace(result(), verdict=verdict)], METRICS).sections[0].inside[0]
 
-    assert card.heading == "step time: another machine in 1 cell"
-    assert card.sentences[0] == "A change of +100 %, but only the machine differs: there is nothing to try."
+    assert card.heading == "step time: slower without a change in 1 cell"
+    assert card.sentences[0] == "A change of +100 %: same machine. There is nothing to try."
 
 
 def test_one_cause_over_many_cells_is_one(night, all_metrics):

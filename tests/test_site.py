@@ -87,6 +87,17 @@ def test_quarantine_is_that_of_the_run(build):
     assert f"ended {nights.moment(55)} failed issue 31" in after
 
 
+@pytest.mark.parametrize(("days", "told"), [(1, "In quarantine until"), (-5, "Its quarantine ended on")])
+def test_a_cell_s_page_says_that_a_quarantine_ended(build, days, told):
+    """As the first page does, on the day of the newest result."""
+    until = nights.moment(60 + days)
+    project = Project(quarantine={nights.FAILING: Quarantine(until=until, reason="issue 31")})
+    text = text_of(build(nights.rows(), project=project) / "cells" / page_of(nights.FAILING))
+
+    assert f"{told} {until}: issue 31." in text
+    assert ("In quarantine" in text) == (days > 0)
+
+
 def test_a_mistyped_cell_is_named(build):
     """An entry that no cell has would have no effect, and nobody would see it; a baseline's cell is known too."""
     entry = Quarantine(until=nights.moment(61), reason="issue 31")

@@ -14,11 +14,12 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.gate.judge import OPEN, RED, judge
 from perfsuite.gate.lines import Scope
+from perfsuite.gate.machines import say_state
 from perfsuite.gate.noise import PRIOR_RUNS, Pool, student
 from perfsuite.gate.pool import WINDOW, run_of, runs_of, with_run
 from perfsuite.gate.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED, TIMED, Terms, terms_of
 from perfsuite.gate.timing import hold_time
-from perfsuite.records.measurement import OWN_CODE, Measurement
+from perfsuite.records.measurement import OWN_CODE, Launch, Measurement
 from perfsuite.records.verdict import Line
 from perfsuite.units import show_number, show_seconds
 
@@ -69,8 +70,25 @@ def test_nothing_changed_and_slower_is_the_machine():
     """Neither good nor bad: there is no second environment to try."""
     line = held(1.2)
 
-    assert line.status == "machine" and "only the machine differs" in line.note
+    assert line.status == "machine" and line.note.endswith("; same machine")
     assert line.status in OPEN and line.status not in RED
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "told"),
+    [
+        (7.15, 0.4, "same machine, but busy: load 7.2 against 0.4"),
+        (0.9, 0.4, "same machine, load 0.9 against 0.4"),
+        (7.15, None, "same machine"),
+    ],
+)
+def test_a_slower_time_of_the_same_machine_has_both_loads(now, then, told):
+    """The identity is equal, so no line says that the machine differs."""
+    sides = [
+        of(0.4, launches=[Launch(date="2026-11-02T10:00:00+00:00", conditions={"load_1min": load} if load else {})])
+        for load in (then, now)
+    ]
+    assert say_state(*sides) == told
 
 
 def test_nothing_changed_and_slower_by_less_than_matters_is_ok():

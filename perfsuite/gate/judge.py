@@ -11,7 +11,7 @@ Statuses, worst first
         improved      a deterministic metric is better: the baseline is stale until this is accepted
     alarm         a stored time cannot rule out a slow-down after something changed: a trial decides
         undecided     the trial could not run, or could not decide
-        machine       a time differs from the baseline's, and only the machine differs
+        machine       a time is slower than the baseline's, although nothing but the machine's state can differ
         unheld        no baseline exists for this machine's CPU kernels, or for an emulated GPU: neither good nor bad
     ok            as good as the baseline; a faster step is ok too
         unsupported   neither the baseline nor this run can run the cell with these versions or this machine

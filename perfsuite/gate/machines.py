@@ -1,6 +1,10 @@
-"""Whether two records come from one machine. Only then can their times be compared."""
+"""Whether two records come from one machine, and in which state. Only then can their times be compared."""
 
-from perfsuite.records.measurement import Machine
+import statistics
+
+from perfsuite.records.measurement import Machine, Measurement
+
+BUSY = 1.0  # processes that more run, or wait to run, than while the baseline was recorded
 
 
 def why_other_machine(recorded: Machine, here: Machine) -> str:
@@ -14,6 +18,21 @@ def why_other_machine(recorded: Machine, here: Machine) -> str:
     if recorded.driver != here.driver:
         return f"recorded with driver {recorded.driver or 'none'}, here is {here.driver or 'none'}"
     return ""
+
+
+def say_state(recorded: Measurement, here: Measurement) -> str:
+    """``same machine, but busy: load 7.2 against 0.4``: what a slower time of the same machine may come from. The loads
+    are left out if a side has none, or if the record is from another machine.
+    """
+    sides = [
+        [load for launch in one.launches if isinstance(load := launch.conditions.get("load_1min"), int | float)]
+        for one in (here, recorded)
+    ]
+    if not all(sides) or why_other_machine(recorded.machine, here.machine):
+        return "same machine"
+    now, then = map(statistics.median, sides)
+    busy = "but busy: " if now > then + BUSY else ""
+    return f"same machine, {busy}load {now:.1f} against {then:.1f}"
 
 
 def _gpus(machine: Machine) -> str:

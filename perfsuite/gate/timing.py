@@ -6,8 +6,9 @@ what slows a library may also slow any reference measured next to it. So a store
 Something changed    Can a slow-down that matters be ruled out? The time is ok only if it can, with RULED_OUT, given the
                      spread of the baseline's runs. Otherwise it is an alarm, and the trial decides: both
                      environments, in turn, in this run.
-Nothing changed      Is the time usual for such runs, or slower by less than matters? If not, only the machine can have
-                     changed: "machine", which is neither good nor bad, since there is no second environment to try.
+Nothing changed      Is the time usual for such runs, or slower by less than matters? If not, only the state of the
+                     machine can have changed: "machine", which is neither good nor bad, since there is no second
+                     environment to try.
                      If perfsuite's own code differs, it may be the cause too: "undecided".
 """
 
@@ -17,7 +18,7 @@ from collections.abc import Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, say, text
-from perfsuite.gate.machines import why_other_machine
+from perfsuite.gate.machines import say_state, why_other_machine
 from perfsuite.gate.noise import Pool, relative
 from perfsuite.gate.terms import Terms
 from perfsuite.records.verdict import Line, Status
@@ -64,7 +65,7 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     if not slower <= allowed:
         if scope.own_code:
             return line("undecided", relative(allowed), f"slower than {_of(values)}, and {scope.own_code}")
-        return line("machine", relative(allowed), f"slower than {_of(values)}, but only the machine differs")
+        return line("machine", relative(allowed), f"slower than {_of(values)}; {say_state(scope.old, scope.new)}")
     return line("ok", relative(allowed), detects=smallest_effect(metric, pool, scope.terms))
 
 
@@ -74,7 +75,7 @@ def pool_of(values: Sequence[float], sign: int, terms: Terms) -> Pool:
 
 
 def limit_of(metric: Metric, pool: Pool, terms: Terms) -> float:
-    """The slow-down, as a logarithm, up to which a time is ok if only the machine differs."""
+    """The slow-down, as a logarithm, up to which a time is ok if nothing has changed."""
     return max(pool.reach(1 - terms.alarm_rate), math.log1p(terms.tolerance_of(metric)))
 
 

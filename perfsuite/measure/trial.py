@@ -4,7 +4,7 @@
     undecided; if slower → each change alone, then all changes but one → the library that caused it
 
 The baseline's environment is this one with the recorded releases, variables and code instead of those that differ;
-uv builds it once and keeps it. If only the machine differs, there is nothing to try.
+uv builds it once and keeps it. If nothing has changed, there is nothing to try.
 """
 
 import time
@@ -245,7 +245,7 @@ class _Answer:
             self.told.append(f"not tried: {own_code}: compare its revisions with perfsuite ab --a git:REV --b here")
         if self.fixed or own_code:
             return self.with_lines({})
-        self.told.append("not tried: only the machine differs from the baseline's environment")
+        self.told.append("not tried: nothing that a trial can revert has changed since the baseline")
         return self.with_lines({}, "machine")
 
     def not_held(self, why: str) -> Verdict:

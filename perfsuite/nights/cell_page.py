@@ -34,7 +34,8 @@ def cell_page(several: Sequence[Series], dashboard: Dashboard) -> tuple[Document
     entry = dashboard.project.quarantine_of(cell)
     facts = [f"Owner: {dashboard.project.owner(cell) or 'nobody'}."]
     if entry:
-        facts.append(f"In quarantine until {entry.until}: {entry.reason}.")
+        held = entry.holds(dashboard.until.date())
+        facts.append(f"{'In quarantine until' if held else 'Its quarantine ended on'} {entry.until}: {entry.reason}.")
     commands = [
         Command(what="Measure it here", text=f"pytest --perf -k {cell}"),
         Command(what="Accept its present numbers", text=f'pytest --perf -k {cell} --perf-update=all --perf-reason="…"'),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from perfsuite.gate.judge import OPEN
 from perfsuite.page.memory import signed
-from perfsuite.page.moved import AnyResult, Moved, headline_of, tone_of
+from perfsuite.page.moved import AnyResult, Moved, headline_of, in_quarantine, tone_of
 from perfsuite.records.result import PredictedResult
 from perfsuite.records.verdict import Status
 from perfsuite.report.markdown import is_red
@@ -32,12 +32,13 @@ class Cause:
 
     @property
     def is_red(self) -> bool:
-        return any(map(is_red, self.cells))
+        """Whether it makes its cells red: an open line of a red cell does not."""
+        return self.status not in OPEN and any(map(is_red, self.cells))
 
     @property
     def quarantined(self) -> bool:
-        """Whether each of its cells is."""
-        return all(one.quarantined and not one.updated for one in self.cells)
+        """Whether its cells are: a cause has none that are, or nothing else."""
+        return in_quarantine(self.cells[0])
 
     @property
     def title(self) -> str:
@@ -47,7 +48,7 @@ class Cause:
             return f"{count}: {self.reason}"
         line = self.moved[0].line
         if line.status in OPEN:
-            shown = {"undecided": "nothing shown", "machine": "another machine"}.get(line.status, "not confirmed")
+            shown = {"undecided": "nothing shown", "machine": "slower without a change"}.get(line.status, "not confirmed")
             return f"{line.title}: {shown} in {count}"
         return f"{line.title} {spread(self.moved)} in {count}"
 
@@ -59,11 +60,11 @@ class Cause:
         if not self.moved or self.moved[0].line.status not in OPEN:
             return ""
         line = self.moved[0].line
+        whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
         if line.status == "machine":
-            return f"A change of {spread(self.moved)}, but only the machine differs: there is nothing to try."
+            return f"A change of {spread(self.moved)}{whose}: {line.note}. There is nothing to try."
         found = re.match(r"(-\S+ % to \+\S+ %), (\d+ pairs?)", line.note)
         if found:
-            whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
             told = f"No difference was shown: the interval of {found[2]}{whose} is {found[1]}, which includes 0."
             return f"{told} Such a change is not ruled out either. The two sides: {line.old} → {line.new}."
         return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."
@@ -116,7 +117,10 @@ def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
     groups: dict[tuple[object, ...], list[Moved]] = defaultdict(list)
     for one in moved:
         changed = tuple(one.result.verdict.changed)
-        key = (one.line.metric, one.line.status, (one.change or 0) > 0, part_of(one.line.note), changed)
+        key = (
+            *(one.line.metric, one.line.status, (one.change or 0) > 0, part_of(one.line.note), changed),
+            in_quarantine(one.result),
+        )
         groups[key].append(one)
     found = [sorted(group, key=lambda one: (-one.score, -abs(one.change or 0))) for group in groups.values()]
     found.sort(key=_order)
@@ -202,14 +206,14 @@ def _cause(groups: Sequence[Sequence[Moved]], results: Sequence[AnyResult]) -> C
 
 def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
     """Cells that are not green and have no line that moved: failed, missing, undecided; alike if their reason is."""
-    groups: dict[tuple[str, str], list[AnyResult]] = defaultdict(list)
+    groups: dict[tuple[str, str, bool], list[AnyResult]] = defaultdict(list)
     for one in results:
         verdict = one.verdict
         if verdict.status in ("ok", "unsupported") or any(
             tone_of(line.status) for line in verdict.lines if line.status not in ("ok", "not held")
         ):
             continue
-        groups[verdict.status, NUMBERS.sub("#", headline_of(verdict))].append(one)
+        groups[verdict.status, NUMBERS.sub("#", headline_of(verdict)), in_quarantine(one)].append(one)
     return [
         Cause(
             cells=group,
@@ -224,10 +228,11 @@ def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
 
 def common(cells: Sequence[AnyResult], results: Sequence[AnyResult]) -> str:
     """What the cells share and others do not: ``All 14 cells with zero3, and no other.``"""
-    if len(cells) < 2:
+    if len(cells) < 2 or in_quarantine(cells[0]):
         return ""
+    every, results = len(results), [one for one in results if not in_quarantine(one)]
     if len(cells) == len(results):
-        return "Every cell of the run."
+        return f"Every cell of the run{' that is not in quarantine' * (len(results) < every)}."
     inside = [words_of(one.verdict.cell) for one in cells]
     everywhere = [words_of(one.verdict.cell) for one in results]
     shared = set.intersection(*map(set, inside))

@@ -75,6 +75,11 @@ def status_of(result: AnyResult) -> tuple[str, Tone]:
     return status, tone_of(status)
 
 
+def in_quarantine(result: AnyResult) -> bool:
+    """Whether the cell's verdict fails no run, since a quarantine holds."""
+    return bool(result.quarantined and not result.updated)
+
+
 def tone_of(status: str) -> Tone:
     """The colour of a status; the word is always there too."""
     if status in TONES:

@@ -47,8 +47,8 @@ def run_document(
     found = causes(moved(results, known), results)
     prefix, base = prefixes(results), folder or Path()
     bad = [one for one in found if one.is_red]
-    doubtful = [one for one in found if not one.is_red and tone_of(one.status) == "yellow"]
-    held = [one for one in found if one.quarantined and one not in doubtful]
+    held = [one for one in found if one.quarantined]
+    doubtful = [one for one in found if not one.is_red and one not in held and tone_of(one.status) == "yellow"]
     others = [one for one in found if one not in bad and one not in doubtful and one not in held]
     sections = []
     if bad:
@@ -231,12 +231,12 @@ def _linked(cell: str) -> Entry:
 
 
 def _commands(cause: Cause, prefix: Mapping[str, str]) -> list[Command]:
-    """The commands of the cell that moved most; one that accepts all of the cells."""
+    """The commands of the cell that moved most; one that accepts all of the cells if it is what makes them red."""
     first = cause.moved[0].result if cause.moved else cause.cells[0]
     found = [one for one in commands(first, prefix) if not one.what.startswith("accept")]
     if len(cause.cells) > 1:
         found = [Command(what=f"{one.what}: {first.verdict.cell}", text=one.text) for one in found]
-    accepts = [one.verdict for one in cause.cells if one.verdict.accept and not one.updated]
+    accepts = [one.verdict for one in cause.cells if cause.is_red and one.verdict.accept and not one.updated]
     forms = {one.accept.replace(one.cell, "") for one in accepts}
     if len(forms) == 1 and len(accepts) == len(cause.cells):
         ids = " or ".join(one.cell for one in accepts)

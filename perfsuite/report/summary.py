@@ -170,7 +170,7 @@ def asides(results: Sequence[Result]) -> list[str]:
 OPEN_MEANS = {
     "alarm": "may be slower and had no trial (--perf-trial)",
     "undecided": "may be slower, and no trial could decide it: a quieter machine may",
-    "machine": "slower than in the baseline's runs, but only the machine differs",
+    "machine": "slower than in the baseline's runs, although nothing changed: a quieter machine may not be",
 }
 
 

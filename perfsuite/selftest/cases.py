@@ -104,9 +104,9 @@ def _stored(name: str, where: str, status: str, says: str, **more: Any) -> Case:
 STORED_TIMES = (
     _stored(
         "slow step",
-        "+50 %, but only the machine differs",
+        "+50 %, but nothing changed",
         "machine",
-        r"step time .*\+50\.0 % .* machine .*only the machine differs",
+        r"step time .*\+50\.0 % .* machine .*same machine",
         told=edits.slower,
     ),
     _stored(
