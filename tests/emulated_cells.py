@@ -33,6 +33,13 @@ def other_device(session, trainer, meters):
     on_rank_1(session, lambda: trainer.model.to("cuda:0"))
 
 
+def unknown_call(session, trainer, meters):
+    """Rank 1 needs cuFFT, which is not emulated."""
+    import torch
+
+    on_rank_1(session, lambda: torch.fft.fft(torch.ones(8, device=session.device)))
+
+
 def ranks_of(pid):
     """The living children of its children: ranks of its servers."""
     parents = {}

@@ -5,6 +5,7 @@ They need the installation of docs/emulation.md: ``tox -e emulated``.
 
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -24,6 +25,7 @@ FAULTS = {
     "hangs": "perfsuite.selftest.faults:hangs",
     "too_much": "emulated_cells:too_much",
     "other_device": "emulated_cells:other_device",
+    "unknown_call": "emulated_cells:unknown_call",
 }
 
 
@@ -162,6 +164,30 @@ def test_an_unknown_call_ends_the_process_with_its_name():
     assert "is not emulated, so this process ends" in done.stderr
 
 
+def test_pytest_does_not_hide_why_its_process_ended(tmp_path):
+    """It captures stderr, and what it captured is lost with it."""
+    test = tmp_path / "test_fourier.py"
+    test.write_text("import torch\ndef test_one(): torch.fft.fft(torch.ones(8, device='cuda'))\n")
+    done = emulate(command=["-m", "pytest", f"--rootdir={tmp_path}", str(test)])
+
+    assert done.returncode == 134
+    assert re.fullmatch(r"perfsuite emulate: cufft\w+ of \S+ is not emulated, .*", done.stderr.splitlines()[-1])
+
+
+def test_nvml_answers_that_it_does_not_support_a_query():
+    """Not that the function does not exist."""
+    done = run(code="torch.cuda.utilization()")
+
+    assert "pynvml.NVMLError_NotSupported: Not Supported" in done.stderr
+
+
+def test_a_rank_does_not_hide_why_it_ended(cells):
+    """Its stderr is its log, of which the failure has the last lines."""
+    said = cells["unknown_call"]["stderr"]
+
+    assert said.count("perfsuite emulate: cufft") == 1
+
+
 def test_the_counts_of_a_section(tmp_path):
     """Between cudaProfilerStart and -Stop: one matmul's shape, one copy to the host, its wait, and kernels by name."""
     counts = tmp_path / "counts.json"
@@ -214,10 +240,13 @@ def test_a_cuda_graph_launches_its_kernels_at_each_replay(tmp_path):
 
 @pytest.fixture(scope="module")
 def cells() -> dict[str, dict]:
-    """A cell of two ranks without a fault, with each fault, and without one again: what emulated_cells.py said."""
+    """A cell of two ranks without a fault, with each fault, and without one again: what emulated_cells.py said, and all
+    that was on stderr.
+    """
     done = emulate("--gpus=h100:2", command=[str(CELLS), "before", *FAULTS.values(), "after"])
     assert done.returncode == 0, done.stderr
-    said = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
+    said = [{**json.loads(line), "stderr": done.stderr} for line in lines]
     return dict(zip(["before", *FAULTS, "after"], said, strict=True))
 
 
@@ -237,10 +266,13 @@ def test_a_cell_has_memory_and_counts_and_no_times(cells):
         ("hangs", "hung", "failed", "Rank 1 hangs in forward of step 2"),
         ("too_much", "oom", "missing", "GPU 1 has a total capacity of 79.11 GiB"),
         ("other_device", "raised", "failed", "tensor not on device passed to init_process_group"),
+        ("unknown_call", "killed", "failed", "Rank 1 was killed by SIGABRT"),
     ],
 )
 def test_a_fault_in_a_rank_is_red_and_blamed(cells, fault, kind, status, message):
-    """SIGKILL; a hang while the other rank waits in a collective; memory that runs out; a model on rank 0's device."""
+    """SIGKILL; a hang while the other rank waits in a collective; memory that runs out; a model on rank 0's device; a
+    call that is not emulated.
+    """
     found = cells[fault]
 
     assert (found["kind"], found["rank"], found["status"]) == (kind, 1, status)
