@@ -147,7 +147,14 @@ def test_a_cell_in_quarantine_shares_no_entry(night, all_metrics):
 
 def test_a_slower_machine_is_not_told_as_unconfirmed():
     """There is nothing to confirm by a trial."""
-    fields = {"metric": "step_time_seconds", "title": "step time", "old": "1 s", "new": "2 s", "allowed": "", "note": "same machine"}
+    fields = {
+        "metric": "step_time_seconds",
+        "title": "step time",
+        "old": "1 s",
+        "new": "2 s",
+        "allowed": "",
+        "note": "same machine",
+    }
     line = Judged(status="machine", change="+100 %", **fields)
     verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status="machine", headline="", lines=[line])
     card = run_document([msgspec.structs.replace(result(), verdict=verdict)], METRICS).sections[0].inside[0]
