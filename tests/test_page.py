@@ -74,10 +74,12 @@ def test_each_status_is_counted_by_its_own_word():
         verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=status, headline="")
         cells.append(msgspec.structs.replace(result(), verdict=verdict))
 
-    assert verdict_of(cells) == ("None of 5 cells is red. 1 undecided, 1 machine, 1 unheld, 1 quarantined, 1 green.")
+    assert verdict_of(cells) == (
+        "None of 5 cells is red. 1 undecided, 1 slower without a change, 1 unheld, 1 quarantined, 1 green."
+    )
     assert render_brief(cells, []).startswith(
         "## Training performance: 1 of 5 cells as good as their baselines "
-        "(1 undecided, 1 machine, 1 unheld, 1 quarantined)"
+        "(1 undecided, 1 slower without a change, 1 unheld, 1 quarantined)"
     )
 
 
