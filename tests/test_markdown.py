@@ -148,7 +148,7 @@ def test_a_cell_that_is_none_is_refused(report, capsys):
     path = report(msgspec.structs.replace(result(), measurement=msgspec.structs.replace(measurement(), cell=HOSTILE)))
 
     assert main(["summary", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"perfsuite: {path} has a cell named '`@octocat`")
+    assert capsys.readouterr().err.startswith(f"perfsuite: {path}:1 has a cell named '`@octocat`")
 
 
 @pytest.mark.parametrize("one", [FATTER, result()])

@@ -228,17 +228,58 @@ def test_a_bad_report_leaves_the_months_alone(tmp_path, capsys):
     files = [str(tmp_path / name) for name in ("a.jsonl", "b.jsonl")]
 
     assert main(["results", "add", *files, "--into", str(tmp_path / "kept")]) == 2
-    assert "b.jsonl:1 is no result of a run" in capsys.readouterr().err
+    assert "b.jsonl:1 is not a result" in capsys.readouterr().err
     assert not (tmp_path / "kept").exists()
 
 
-def test_a_killed_run_s_report_is_added_without_its_last_line(tmp_path):
-    """What had finished counts, as in `perfsuite summary`."""
+def test_a_killed_run_s_report_is_added_without_its_last_line(tmp_path, capsys):
+    """What had finished counts, as in `perfsuite summary`, and it is told."""
     report(tmp_path / "a.jsonl", date="2026-11-20T02:00:00+00:00")
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write('{"format": 4, "measure')
 
-    assert len(read_report(tmp_path / "a.jsonl")) == 1
+    assert main(["results", "add", str(tmp_path / "a.jsonl"), "--into", str(tmp_path / "kept")]) == 0
+    told = capsys.readouterr()
+    assert "1 result of 1 file" in told.out
+    assert told.err.endswith("a.jsonl ends in the middle of a line: its run was killed.\n")
+
+
+GOOD = object()  # the line of a report that is valid
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        ([b'{"format": 99}'], "a.jsonl:1 has format 99, written by a newer perfsuite"),
+        ([b'{"measurement": {"ce', GOOD], "a.jsonl:1 is not a result"),
+        ([b"\x8f\x02\xff random"], "a.jsonl:1 is not a result"),
+        ([GOOD, b"\x8f\x02\xff random"], "a.jsonl:2 is not a result"),
+    ],
+)
+@pytest.mark.parametrize("command", ["add", "site", "summary", "notify"])
+def test_every_command_refuses_an_invalid_report(tmp_path, capsys, command, lines, told):
+    """With file and line, and nothing is written. A report of a killed run is another thing."""
+    path = tmp_path / "a.jsonl"
+    report(path, date="2026-11-20T02:00:00+00:00")
+    good = path.read_bytes().strip()
+    path.write_bytes(b"\n".join(good if line is GOOD else line for line in lines))
+    words = {
+        "add": ["results", "add", str(path), "--into", str(tmp_path / "kept")],
+        "site": ["site", str(path), "--output", str(tmp_path / "kept")],
+    }
+
+    assert main(words.get(command, [command, str(path)])) == 2
+    assert told in capsys.readouterr().err
+    assert not (tmp_path / "kept").exists()
+
+
+def test_a_newer_monthly_file_is_refused(tmp_path):
+    """As a newer report is."""
+    path = tmp_path / "2026-09.jsonl"
+    path.write_text(json.dumps({"date": nights.date(0), "cell": nights.CALM, "machine": "m", "format": 99}))
+
+    with pytest.raises(FileError, match=r"2026-09\.jsonl:1 has format 99"):
+        read_month(path)
 
 
 @pytest.mark.parametrize(

@@ -273,3 +273,11 @@ def test_without_a_service_it_prints_what_it_would_tell(tmp_path, capsys):
     assert f"{CELL}: peak memory +10.0 % (regressed)" in capsys.readouterr().out
     assert tell(tmp_path, result(GOOD), options=()) == 0
     assert capsys.readouterr().out == "Nothing is red.\n"
+
+
+def test_an_empty_report_is_no_good_news(tmp_path, capsys):
+    """Nothing was compared in it."""
+    (tmp_path / "run.jsonl").write_bytes(b"")
+
+    assert main(["notify", str(tmp_path / "run.jsonl")]) == 0
+    assert capsys.readouterr().out == "No cell was compared, so nothing is known.\n"

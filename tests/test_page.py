@@ -74,10 +74,12 @@ def test_each_status_is_counted_by_its_own_word():
         verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=status, headline="")
         cells.append(msgspec.structs.replace(result(), verdict=verdict))
 
-    assert verdict_of(cells) == ("None of 5 cells is red. 1 undecided, 1 machine, 1 unheld, 1 quarantined, 1 green.")
+    assert verdict_of(cells) == (
+        "None of 5 cells is red. 1 undecided, 1 slower without a change, 1 unheld, 1 quarantined, 1 green."
+    )
     assert render_brief(cells, []).startswith(
         "## Training performance: 1 of 5 cells as good as their baselines "
-        "(1 undecided, 1 machine, 1 unheld, 1 quarantined)"
+        "(1 undecided, 1 slower without a change, 1 unheld, 1 quarantined)"
     )
 
 
@@ -147,7 +149,14 @@ def test_a_cell_in_quarantine_shares_no_entry(night, all_metrics):
 
 def test_a_slower_machine_is_not_told_as_unconfirmed():
     """There is nothing to confirm by a trial."""
-    fields = {"metric": "step_time_seconds", "title": "step time", "old": "1 s", "new": "2 s", "allowed": "", "note": "same machine"}
+    fields = {
+        "metric": "step_time_seconds",
+        "title": "step time",
+        "old": "1 s",
+        "new": "2 s",
+        "allowed": "",
+        "note": "same machine",
+    }
     line = Judged(status="machine", change="+100 %", **fields)
     verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status="machine", headline="", lines=[line])
     card = run_document([msgspec.structs.replace(result(), verdict=verdict)], METRICS).sections[0].inside[0]

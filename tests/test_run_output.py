@@ -242,6 +242,35 @@ def test_a_budget_takes_what_tells_most_per_minute(repository):
     assert "durations: 3 cells from 1 report" in printed and "--perf-history=FILE" not in printed
 
 
+def test_a_budget_below_the_cheapest_cell_is_refused(repository):
+    """A run of nothing would be green. A shard without a cell has nothing to fit."""
+    pytester = repository(CELLS[:2])
+    past = history(pytester, **dict(zip(CELLS[:2], (21.0, 60.0), strict=True)))
+    result = perf(pytester, "--perf-budget=5s", past)
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    told = f"--perf-budget=5 s is less than the cheapest cell takes, 21 s: {CELLS[0]}. Give it more time."
+    assert told in result.stderr.str() + result.stdout.str()
+    cells, status, printed = collected(pytester, "--perf-budget=5s", "--perf-shard=9/9", past)
+    assert (cells, status) == ([], 0)
+    assert "0 of 2 cells, 0 s of " in printed and "--perf-budget" not in printed
+
+
+def test_a_run_of_nothing_replaces_the_files_of_an_earlier_one(repository):
+    """A shard without a cell passes, with an empty report and page; a listing of the cells writes nothing."""
+    pytester = repository(CELLS[:1])
+    files = [pytester.path / name for name in ("run.jsonl", "run.html")]
+    for file in files:
+        file.write_text("earlier")
+    options = ("--perf-shard=2/2", "--perf-report=run.jsonl", "--perf-html=run.html")
+    collected(pytester, *options)
+    assert [file.read_text() for file in files] == ["earlier"] * 2
+
+    assert perf(pytester, *options).ret == 0
+    assert files[0].read_text() == ""
+    assert "No cell has a result." in files[1].read_text()
+
+
 def test_a_budget_that_is_used_up_skips_the_rest(repository, monkeypatch):
     """The machine may be slower than the one of the records."""
     pytester = repository(CELLS[:2])

@@ -98,6 +98,44 @@ def test_a_cell_s_page_says_that_a_quarantine_ended(build, days, told):
     assert ("In quarantine" in text) == (days > 0)
 
 
+def test_open_cells_are_counted_as_in_a_run(build):
+    """Neither the first sentence nor the table of the quarantine takes them for green."""
+    cells = ("t5_tiny-ddp-cpu_x2", "t5_tiny-zero2-cpu_x2", "t5_tiny-zero3-cpu_x2")
+    rows = [
+        msgspec.structs.replace(nights.row(0, cell), status=status)
+        for cell, status in zip(cells, ("machine", "undecided", "ok"), strict=True)
+    ]
+    project = Project(quarantine={cells[1]: Quarantine(until=nights.moment(3), reason="issue 31")})
+    page = build(rows, project=project) / "index.html"
+
+    assert "No cell is red on the latest day. 1 undecided, 1 slower without a change, 1 green." in text_of(page)
+    assert '<p class="verdict yellow">' in page.read_text()
+    assert re.search(r'<td class="yellow">undecided</td>\s*<td>issue 31', page.read_text())
+
+
+def test_one_night_is_too_few_to_say_that_nothing_moved(build):
+    """It is said how many are needed."""
+    text = text_of(build([nights.row(0, nights.CALM)]) / "index.html")
+
+    assert "Too few results: a cell needs 3 before the last seven days, and has at most 0." in text
+    assert "Too few results to find a step. A time needs 8 results, an exact metric 2, and no cell has more" in text
+    assert "Nothing moved" not in text and "stepped" not in text
+    assert "Nothing moved." in text_of(build([nights.row(at, nights.CALM) for at in range(20)]) / "index.html")
+
+
+def test_a_red_metric_is_first_on_its_cell_s_page(build):
+    """With the reason of the first page, and a column among the last results."""
+    row = nights.row(0, nights.CALM)
+    metrics = row.metrics | {"loss": 2.0, "aardvarks": 1.0}
+    red = msgspec.structs.replace(row, status="regressed", red=("loss",), note="loss +100 %", metrics=metrics)
+    page = build([red]) / "cells" / page_of(nights.CALM)
+    text = text_of(page)
+
+    assert "regressed on 2026-09-01: loss +100 %" in text
+    assert section(text, "date commit status", "Commands").startswith("date commit status loss ")
+    assert re.search(r"<figcaption>\s*loss", page.read_text()[: page.read_text().index("</figcaption>") + 20])
+
+
 def test_a_mistyped_cell_is_named(build):
     """An entry that no cell has would have no effect, and nobody would see it; a baseline's cell is known too."""
     entry = Quarantine(until=nights.moment(61), reason="issue 31")

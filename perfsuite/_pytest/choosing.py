@@ -12,6 +12,7 @@ import pytest
 from perfsuite._pytest.cells import cell_of
 from perfsuite._pytest.options import Options
 from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import UsageError
 from perfsuite.gate.store import Store
 from perfsuite.measure import choice
 from perfsuite.measure.changed import NO_RECORD, Changed
@@ -39,10 +40,16 @@ def choose(
         kept, all_of_them = [item for item in kept if item.nodeid in mine], len(kept)
         cost, whole = (_cost(seconds, some) for some in (mine, seconds))
         notes.append(f"--perf-shard={number}/{count}: {len(kept)} of {_cells(all_of_them)}, {cost} of {whole}")
-    if options.budget:
+    if options.budget and kept:
         rates = {item.nodeid: history.of(_id(item)).rate for item in kept}
         costs = {name: one for name, one in choice.with_usual(seconds).items() if name in rates}
         first = choice.within(costs, rates, options.budget)
+        if not first:
+            cheapest = min(costs, key=lambda name: costs[name])
+            raise UsageError(
+                f"--perf-budget={show_rough(options.budget)} is less than the cheapest cell takes, "
+                f"{show_rough(costs[cheapest])}: {_named(kept, cheapest)}. Give it more time."
+            )
         by_id = {item.nodeid: item for item in kept}
         note = f"--perf-budget={show_rough(options.budget)}: {len(first)} of {_cells(len(kept))}, {_cost(costs, first)}"
         kept = [by_id[name] for name in first]
@@ -84,6 +91,10 @@ def _watched(item: pytest.Item, catalog: Catalog, store: Store, config: pytest.C
     return below | (definitions_of(cell, catalog, root) if cell else set())
 
 
+def _named(items: Iterable[pytest.Item], node: str) -> str:
+    return next(_id(item) for item in items if item.nodeid == node)
+
+
 def _id(item: pytest.Item) -> str:
     cell = cell_of(item)
     return cell.id if cell else item.nodeid
@@ -99,7 +110,8 @@ def _durations(sources: Iterable[str]) -> str:
 
 def _cost(seconds: dict[str, float], names: Iterable[str]) -> str:
     costs = choice.with_usual(seconds)
-    return show_rough(sum(costs[name] for name in names))
+    whole = sum(costs[name] for name in names)
+    return show_rough(whole) if whole else "0 s"
 
 
 def _cells(count: int) -> str:

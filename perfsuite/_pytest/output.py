@@ -142,6 +142,8 @@ class Output:
         """Finish the reports."""
         if is_worker(self.config):
             return
+        if self.selection.emptied and not session.config.option.collectonly:
+            self.reports.nothing()
         self.reports.finish(self.selection.cells - self.ended)
         if self.reports.unwritten:
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED

@@ -41,8 +41,18 @@ class Reports:
         if time.monotonic() >= self._next:
             self.finish(waiting)
 
+    def nothing(self) -> None:
+        """There is nothing to run: the files of an earlier run must not stay as those of this one."""
+        if self.lines:
+            try:
+                codec.write_bytes(self.lines, b"")
+            except OSError as error:
+                self.unwritten = f"perfsuite: the report {self.lines} cannot be written: {error.strerror}."
+        self._written = -1
+        self.finish(0)
+
     def finish(self, waiting: int) -> None:
-        """Write the page if it lacks a cell. If nothing ran, the last page stays."""
+        """Write the page if it lacks a cell. If no cell has ended, the last page stays."""
         if not self.page or self._written == len(self.results):
             return
         from perfsuite.page.document import render

@@ -1,14 +1,12 @@
 """Reports on the command line, also those of strangers."""
 
-import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
-from perfsuite.errors import FileError, UsageError
+from perfsuite.errors import UsageError
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
-
-_CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")
 
 
 def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
@@ -25,11 +23,14 @@ def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
 
 
 def read_run(report: Path) -> tuple[list[Result], list[PredictedResult]]:
-    """The measured and the predicted cells of a report of pytest. Raises FileError if a name is no cell's."""
-    measured, predicted = codec.read_report(report)
-    if codec.is_cut(report):
-        print(f"perfsuite: {report} ends in the middle of a line: its run was killed.", file=sys.stderr)
-    for name in [*(one.measurement.cell for one in measured), *(one.prediction.cell for one in predicted)]:
-        if not _CELL.fullmatch(name):  # the model may be in a conftest that is not here, but the form must be right
-            raise FileError(f"{report} has a cell named {name[:80]!r}: write model-strategy-hardware.")
-    return measured, predicted
+    """The measured and the predicted cells of a report of pytest. Raises FileError if it is invalid."""
+    found = codec.read_report(report)
+    tell_killed([report])
+    return found
+
+
+def tell_killed(reports: Iterable[Path]) -> None:
+    """Say which of the reports lack the end of a line."""
+    for report in reports:
+        if codec.is_cut(report):
+            print(f"perfsuite: {report} ends in the middle of a line: its run was killed.", file=sys.stderr)

@@ -35,12 +35,14 @@ def run(arguments: argparse.Namespace) -> int:
     token = token_of(arguments.github, "issues") if arguments.github else ""
     address = _webhook(arguments.webhook) if arguments.webhook else ""
     news, here = read(arguments.reports), address_of_run()
+    compared = news.red or news.good or news.tried
+    quiet = "Nothing is red." if compared else "No cell was compared, so nothing is known."
     if arguments.github:
         with forge.opened(arguments.github, token, api_of()) as repository:
             done = forge.keep_issues(news, repository, here)
-        print("\n".join(map(str, done)) or "Nothing is red.")
+        print("\n".join(map(str, done)) or quiet)
     else:
-        print("\n".join(one.title for one in news.red.values()) or "Nothing is red.")
+        print("\n".join(one.title for one in news.red.values()) or quiet)
     if address:
         message = webhook.of_issues(done, here) if arguments.github else webhook.since_last(news, address, here)
         if message:

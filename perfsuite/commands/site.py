@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfsuite.commands._base import add_baselines, add_catalog, catalog_of, store_of
 from perfsuite.commands._ini import ini_of
-from perfsuite.commands._reports import files_of
+from perfsuite.commands._reports import files_of, tell_killed
 from perfsuite.errors import UsageError
 from perfsuite.gate.project import read_project
 
@@ -47,7 +47,9 @@ def run(arguments: argparse.Namespace) -> int:
         ladders=ladders,
         baselines=_with_baselines(arguments),
     )
-    print(site.write())
+    page = site.write()
+    tell_killed(files)
+    print(page)
     return 0
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.nights import data
-from perfsuite.nights.changes import Change, changes, movers
+from perfsuite.nights.changes import Change, before, changes, movers
 from perfsuite.nights.dashboard import MAIN, Dashboard, Summary, machine_name
 from perfsuite.nights.series import Series
 from perfsuite.page.axes import Quantity
@@ -41,9 +41,10 @@ def cell_page(several: Sequence[Series], dashboard: Dashboard) -> tuple[Document
         Command(what="Accept its present numbers", text=f'pytest --perf -k {cell} --perf-update=all --perf-reason="…"'),
     ]
     head = Section(heading="Commands", commands=commands, folded=True, charts=[data.block(charts)])
+    why = dashboard.why(last)
     document = Document(
         title=cell,
-        verdict=f"{dashboard.status(last)} on {last.date[:10]}",
+        verdict=f"{dashboard.status(last)} on {last.date[:10]}" + (f": {why}" if why else ""),
         tone=dashboard.tone(last),
         kind="" if len(several) > 1 else several[0].kind,  # type: ignore[arg-type]
         facts=facts,
@@ -172,6 +173,7 @@ def _summary(series: Series, metrics: list[Metric], found: list[Change], dashboa
         device=series.device,
         kind=series.kind,
         results=len(series.dates),
+        before=before(series, dashboard.until),
         last=series.last,
         changes=found,
         movers=movers(series, metrics, dashboard.until),

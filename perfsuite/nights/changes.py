@@ -103,7 +103,7 @@ def changes(series: Series, metrics: Sequence[Metric]) -> list[Change]:
 
 def movers(series: Series, metrics: Sequence[Metric], until: datetime.datetime) -> list[Mover]:
     """The held metrics whose median of the week before ``until`` differs from the four weeks before."""
-    begin, middle = (bisect.bisect_right(series.dates, (until - age).isoformat()) for age in (BEFORE + WEEK, WEEK))
+    begin, middle = _weeks(series, until)
     found = []
     for metric in metrics:
         if metric.hold not in HELD:
@@ -117,6 +117,18 @@ def movers(series: Series, metrics: Sequence[Metric], until: datetime.datetime) 
         if mover:
             found.append(mover)
     return found
+
+
+def before(series: Series, until: datetime.datetime) -> int:
+    """How many results the four weeks have with which the last week is compared."""
+    begin, middle = _weeks(series, until)
+    return middle - begin
+
+
+def _weeks(series: Series, until: datetime.datetime) -> tuple[int, int]:
+    """The first night of the four weeks before the last one, and the first of the last one."""
+    begin, middle = (bisect.bisect_right(series.dates, (until - age).isoformat()) for age in (BEFORE + WEEK, WEEK))
+    return begin, middle
 
 
 def _steps(metric: Metric, numbers: Any) -> list[Step]:

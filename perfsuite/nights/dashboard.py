@@ -13,6 +13,7 @@ from perfsuite.nights.changes import Change, Mover, metric_of
 from perfsuite.nights.row import Row
 from perfsuite.nights.series import Series
 from perfsuite.page.document import Tone
+from perfsuite.report.markdown import standing_of
 from perfsuite.units import show_number, show_seconds
 
 DAY = datetime.timedelta(hours=20)  # of a machine: results have no name of their run, and a night may take so long
@@ -36,9 +37,14 @@ class Dashboard:
         return metric_of(name, self.metrics, show_seconds if name.endswith("_seconds") else show_number)
 
     def of(self, series: Series) -> list[Metric]:
-        """The metrics of a series that are not empty: those of the summary table first, then by title."""
+        """The metrics of a series that are not empty: those that are red now first, then those of the summary table."""
         metrics = [self.metric(name) for name in series.columns]
-        return sorted(metrics, key=lambda one: (one.column is None, one.column or 0, one.hold != "time", one.title))
+        red = series.last.red if series.last else ()
+
+        def place(one: Metric) -> tuple[object, ...]:
+            return one.name not in red, one.column is None, one.column or 0, one.hold != "time", one.title
+
+        return sorted(metrics, key=place)
 
     def on_latest_day(self, row: Row) -> bool:
         """Whether the row is at most 20 hours older than the newest result of its machine."""
@@ -46,7 +52,7 @@ class Dashboard:
 
     def is_red(self, row: Row) -> bool:
         """Whether a run with this row fails."""
-        return row.status in RED and not row.accepted and not row.quarantined
+        return standing_of(row.status, row.accepted, row.quarantined) == "red"
 
     def tone(self, row: Row) -> Tone:
         """The colour of a row's status."""
@@ -55,6 +61,10 @@ class Dashboard:
         if row.status in RED or row.status in OPEN:
             return "yellow"
         return "muted" if row.status == "unsupported" else "green"
+
+    def why(self, row: Row) -> str:
+        """What moved, or why there is no result."""
+        return row.note or ", ".join(self.metric(name).title for name in row.red)
 
     def status(self, row: Row) -> str:
         """``regressed, quarantined until 2026-12-24``."""
@@ -77,6 +87,7 @@ class Summary:
     device: str
     kind: str
     results: int
+    before: int  # results of the four weeks before the last one
     last: Row
     changes: Sequence[Change]
     movers: Sequence[Mover]

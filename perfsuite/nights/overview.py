@@ -4,13 +4,16 @@ import datetime
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from perfsuite.gate.judge import RED
+from perfsuite.gate.judge import OPEN, RED
 from perfsuite.nights.cell_page import CONFIRMED, SPARK, TIME, change_entries, tone_of
+from perfsuite.nights.changes import LEAST as NIGHTS_BEFORE
 from perfsuite.nights.changes import Change, Mover
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, machine_name, page_of
+from perfsuite.nights.steps import LEAST as NIGHTS_OF_A_SIDE
 from perfsuite.page.curves import sparkline
 from perfsuite.page.document import Document, Entry, Section, Table
 from perfsuite.page.html import Html, tag
+from perfsuite.report.markdown import counts, say_counts, standing_of
 from perfsuite.units import show_change, show_several
 
 RECENT = datetime.timedelta(days=60)  # changes that the first page shows
@@ -24,6 +27,8 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, baselines: Iter
     """The page. ``baselines`` are the cells that have one."""
     last = [one for one in summaries if dashboard.on_latest_day(one.last)]
     red = [one for one in last if dashboard.is_red(one.last)]
+    found = counts(standing_of(one.last.status, one.last.accepted, one.last.quarantined) for one in last)
+    open_ = any(one.last.status in OPEN for one in last)
     cells = {one.cell for one in summaries}
     state = (
         f"{len(red)} of {len(last)} cells {'is' if len(red) == 1 else 'are'} red on the latest day"
@@ -44,8 +49,8 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, baselines: Iter
     ]
     return Document(
         title="Training performance over time",
-        verdict=f"{state}.",
-        tone="red" if red else "green",
+        verdict=". ".join(filter(None, [state, ", ".join(say_counts(found, "red"))])) + ".",
+        tone="red" if red else "yellow" if open_ else "green",
         facts=[
             f"{show_several(len(cells), 'cell')}, up to {show_several(most, 'result')} each. "
             f"Newest result: {_minute(dashboard)} UTC.",
@@ -73,8 +78,8 @@ def _red(red: Sequence[Summary], dashboard: Dashboard) -> Section | None:
     rows: list[list[str | Entry]] = []
     for one in red:
         status, cell = Entry(one.last.status, tone="red"), one.cell
-        why = one.last.note or ", ".join(dashboard.metric(name).title for name in one.last.red)
-        rows.append([_link(cell), _owner(cell, dashboard), status, Entry(why, wide=True), _where(one)])
+        why = Entry(dashboard.why(one.last), wide=True)
+        rows.append([_link(cell), _owner(cell, dashboard), status, why, _where(one)])
     table = Table(head=["cell", "owner", "status", "why", "machine"], rows=rows, name="red", choose=1)
     return Section(heading="Red on the latest day", tables=[table]) if rows else None
 
@@ -101,9 +106,12 @@ def _movers(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     head = ["cell", "owner", "metric", "before", "this week", "change", "of its noise"]
     table = Table(head=head, rows=rows, name="movers", choose=1, numbers=frozenset({3, 4, 5, 6}))
     sentence = "The median of the last seven days against the four weeks before."
+    most = max((one.before for one in summaries), default=0)
+    early = f"Too few results: a cell needs {NIGHTS_BEFORE} before the last seven days, and has at most {most}."
+    nothing = early if most < NIGHTS_BEFORE else "Nothing moved."
     return Section(
         heading="Largest movers of the week",
-        sentences=[sentence if rows else "Nothing moved.", *_left(found)],
+        sentences=[sentence if rows else nothing, *_left(found)],
         tables=[table] if rows else [],
     )
 
@@ -128,9 +136,17 @@ def _changes(summaries: Sequence[Summary], dashboard: Dashboard) -> Section:
     table = Table(head=head, rows=rows, name="changes", choose=1, numbers=frozenset({5, 6, 7}))
     return Section(
         heading=f"Change points of the last {RECENT.days} days",
-        sentences=_left(found) if rows else ["No metric stepped."],
+        sentences=_left(found) if rows else [_still(max((one.results for one in summaries), default=0))],
         tables=[table] if rows else [],
     )
+
+
+def _still(most: int) -> str:
+    """That nothing stepped, as far as so many results can show it."""
+    needs = f"A time needs {2 * NIGHTS_OF_A_SIDE} results, an exact metric 2, and no cell has more than {most}."
+    if most < 2 * NIGHTS_OF_A_SIDE:
+        return f"{'No exact metric stepped.' if most > 1 else 'Too few results to find a step.'} {needs}"
+    return "No metric stepped."
 
 
 def _groups(found: Sequence[Move], dashboard: Dashboard) -> list[list[Move]]:
@@ -190,7 +206,7 @@ def _quarantine(summaries: Sequence[Summary], dashboard: Dashboard) -> Section |
             continue
         holds = entry.holds(dashboard.until.date())
         state = Entry("in quarantine" if holds else "ended", tone="yellow" if holds else "red")
-        status = Entry(one.last.status, tone="red" if one.last.status in RED else "green")
+        status = Entry(one.last.status, tone="red" if one.last.status in RED else dashboard.tone(one.last))
         rows.append([_link(one.cell), _owner(one.cell, dashboard), state, str(entry.until), status, entry.reason])
     head = ["cell", "owner", "state", "until", "last status", "reason"]
     sentence = "From their next run on, these cells are shown but not red, until their date has passed."

@@ -5,7 +5,7 @@ nothing, and no older month is written again.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Literal, TypeVar
 
@@ -15,15 +15,17 @@ from perfsuite.errors import FileError
 from perfsuite.gate.judge import RED
 from perfsuite.records import codec
 from perfsuite.records.measurement import EMULATED
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import Verdict
 from perfsuite.wire.sample import is_number
 
 MONTH = re.compile(r"\d{4}-\d{2}\.jsonl")
+FORMAT = 1  # of a row
 PREDICTED = "predicted"  # the machine of what was not measured
 Number = int | float
 _DATE = r"\d{4}-[01]\d-[0-3]\dT[\d:.+Z-]+"
 Date = Annotated[str, msgspec.Meta(pattern=f"^{_DATE}$")]  # a file's name begins with it
 Cell = Annotated[str, msgspec.Meta(pattern=r"^[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*$", max_length=300)]
-T = TypeVar("T")
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True, gc=False):
@@ -47,7 +49,7 @@ class Head(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid
     red: tuple[str, ...] = ()
     trial: tuple[str, ...] = ()
     quarantined: str = ""
-    format: int = 1
+    format: int = FORMAT
 
     @property
     def key(self) -> tuple[str, str, str]:
@@ -69,66 +71,8 @@ class RawRow(Head, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=Fal
     metrics: msgspec.Raw = msgspec.Raw(b"{}")
 
 
-class _Reading(msgspec.Struct):
-    value: Number
-
-
-class _Machine(msgspec.Struct):
-    identity: str
-    device: str
-
-
-class _Launch(msgspec.Struct):
-    date: Date
-
-
-class _Measurement(msgspec.Struct):
-    cell: Cell
-    outcome: str
-    machine: _Machine
-    versions: dict[str, str] = {}
-    readings: dict[str, _Reading] = {}
-    launches: list[_Launch] = []
-
-
-class _Prediction(msgspec.Struct):
-    cell: Cell
-    outcome: str
-    reason: str = ""
-    peak_bytes: int = 0
-    smallest_bytes: int = 0
-    versions: dict[str, str] = {}
-    readings: dict[str, _Reading] = {}
-
-
-class _Line(msgspec.Struct):
-    metric: str
-    status: str
-    title: str = ""
-    change: str = ""
-
-
-class _Verdict(msgspec.Struct):
-    status: str
-    headline: str
-    lines: list[_Line] = []
-    changed: list[str] = []
-    trial: list[str] = []
-
-
-class _Result(msgspec.Struct):
-    """What a row needs of a line of a report; the decoder skips the rest."""
-
-    verdict: _Verdict
-    measurement: _Measurement | None = None
-    prediction: _Prediction | None = None
-    updated: str = ""
-    date: Annotated[str, msgspec.Meta(pattern=f"^({_DATE})?$")] = ""
-    commit: str = ""
-    quarantined: str = ""
-
-
-_ROWS, _RAW, _RESULT = msgspec.json.Decoder(Row), msgspec.json.Decoder(RawRow), msgspec.json.Decoder(_Result)
+R = TypeVar("R", bound=Head)
+_ROWS, _RAW = msgspec.json.Decoder(Row), msgspec.json.Decoder(RawRow)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
 _QUIET = ("ok", "improved", "unheld")  # verdicts whose headline says nothing more
 
@@ -146,14 +90,14 @@ def read_raw(path: Path) -> list[RawRow]:
 
 
 def read_report(path: Path) -> list[Row]:
-    """A row for each line of a report of ``pytest --perf-report``. Raises FileError as `read_month` does. A last line
-    that is cut off is left out: its run was killed.
+    """A row for each line of a report of ``pytest --perf-report``, as `records/codec.py` reads it. Raises FileError,
+    naming the line, for an invalid one.
     """
-    results = list(_by_line(path, codec.whole_lines(codec.read_bytes(path)), _result))
-    dates = [date for one in results if (date := _date(one))]
+    results = list(codec.results_of(path))
+    dates = [date for _, one in results if (date := _date(one))]
     if results and not dates:
         raise FileError(f"{path} has no date: no cell of it was launched. Measure again with this perfsuite.")
-    return [_row(one, min(dates)) for one in results]
+    return [_checked(_row(one, min(dates)), where) for where, one in results]
 
 
 def read(path: Path) -> list[Row]:
@@ -178,37 +122,40 @@ def write_months(rows: Iterable[Row], folder: Path) -> list[Path]:
     return changed
 
 
-def _lines(path: Path, decoder: "msgspec.json.Decoder[T]") -> list[T]:
+def _lines(path: Path, decoder: "msgspec.json.Decoder[R]") -> list[R]:
     text = codec.read_bytes(path)
     try:
-        return decoder.decode_lines(text)
+        rows = decoder.decode_lines(text)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return list(_by_line(path, text, decoder.decode))
+        rows = []
+    if rows and max(row.format for row in rows) <= FORMAT:
+        return rows
+    return [_decoded(line, decoder, f"{path}:{number}") for number, line in enumerate(text.splitlines(), 1)]
 
 
-def _by_line(path: Path, text: bytes, decode: Callable[[bytes], T]) -> Iterator[T]:
-    """What each line holds. Raises FileError with the file and the line."""
-    for number, line in enumerate(text.splitlines(), 1):
-        try:
-            yield decode(line)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise FileError(f"{path}:{number} is no result of a run: {error}.") from error
+def _decoded(line: bytes, decoder: "msgspec.json.Decoder[R]", where: str) -> R:
+    """The row of a line. Raises FileError for one that is none, or that a newer perfsuite has written."""
+    codec.refuse_newer(line, where, FORMAT)
+    try:
+        return decoder.decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise FileError(f"{where} is no result of a run: {error}.") from error
 
 
-def _result(line: bytes) -> _Result:
-    result = _RESULT.decode(line)
-    if result.measurement is None and result.prediction is None:
-        raise msgspec.ValidationError("it has neither a measurement nor a prediction")
-    return result
+def _checked(row: Row, where: str) -> Row:
+    """The row, if a monthly file may have it: a date of a stranger's report names no file of another folder."""
+    return _decoded(_ENCODER.encode(row), _ROWS, where)
 
 
-def _date(result: _Result) -> str:
-    launches = result.measurement.launches if result.measurement else []
+def _date(result: Result | PredictedResult) -> str:
+    launches = result.measurement.launches if isinstance(result, Result) else []
     return min((launch.date for launch in launches), default=result.date)
 
 
-def _row(result: _Result, earliest: str) -> Row:
-    verdict, measured, predicted = result.verdict, result.measurement, result.prediction
+def _row(result: Result | PredictedResult, earliest: str) -> Row:
+    verdict = result.verdict
+    measured = result.measurement if isinstance(result, Result) else None
+    predicted = result.prediction if isinstance(result, PredictedResult) else None
     red = tuple(line.metric for line in verdict.lines if line.status in RED)
     one = measured or predicted
     assert one is not None
@@ -239,7 +186,7 @@ def _row(result: _Result, earliest: str) -> Row:
     )
 
 
-def _why(verdict: _Verdict) -> str:
+def _why(verdict: Verdict) -> str:
     """``peak memory +9.8 %, loss +3 % (caused by transformers 5.22.0 -> 5.23.0 alone)``; empty without a red line."""
     moved = [f"{line.title} {line.change}".strip() for line in verdict.lines if line.status in RED]
     blamed = [told for told in verdict.trial if told.startswith("caused by")]

@@ -48,7 +48,8 @@ class Cause:
             return f"{count}: {self.reason}"
         line = self.moved[0].line
         if line.status in OPEN:
-            shown = {"undecided": "nothing shown", "machine": "slower without a change"}.get(line.status, "not confirmed")
+            known = {"undecided": "nothing shown", "machine": "slower without a change"}
+            shown = known.get(line.status, "not confirmed")
             return f"{line.title}: {shown} in {count}"
         return f"{line.title} {spread(self.moved)} in {count}"
 

@@ -27,7 +27,7 @@ from perfsuite.page.moved import (
 )
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import CellStatus
-from perfsuite.report.markdown import counts, is_red
+from perfsuite.report.markdown import counts, is_red, say_counts, standing
 from perfsuite.report.summary import asides
 
 SEVERITY = {status: float(place) for place, status in enumerate(get_args(CellStatus))}  # the worst is 0
@@ -103,11 +103,11 @@ _RANKED = "Red first, then by the effect over the noise of its own series. An ex
 
 
 def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
-    """``14 of 60 cells are red. 1 undecided, 2 machine, 43 green, 1 of the red has no baseline.``"""
-    found = counts(results)
-    red = found.pop("red")
+    """``14 of 60 cells are red. 1 undecided, 2 slower without a change, 43 green, 1 of the red has no baseline.``"""
+    found = counts(map(standing, results))
+    red = found["red"]
     missing = sum(is_red(one) and one.verdict.status == "missing" for one in results)
-    told = [f"{count} {word}" for word, count in found.items() if count]
+    told = say_counts(found, "red")
     without = [f"{missing} of the red {'has' if missing == 1 else 'have'} no baseline"] if missing else []
     first = f"{red or 'None'} of {len(results)} cells {'is' if red in (0, 1) else 'are'} red."
     rest = f" {', '.join([*told, *without])}." if told or without else ""

@@ -17,6 +17,7 @@ from perfsuite.records.result import PredictedResult, Result
 from perfsuite.wire.record import Record
 
 T = TypeVar("T", bound=Record)
+_CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")
 
 
 def encode(record: Record) -> bytes:
@@ -81,38 +82,43 @@ def _is_predicted(line: bytes) -> bool:
 
 
 def read_report(path: Path) -> tuple[list[Result], list[PredictedResult]]:
-    """The measured and the predicted cells of a report. Raises FileError as read_lines does, but a last line that is
-    cut off is left out: its run was killed while it wrote (is_cut).
+    """The measured and the predicted cells of a report, as results_of reads them."""
+    results = [one for _, one in results_of(path)]
+    measured = [one for one in results if isinstance(one, Result)]
+    return measured, [one for one in results if isinstance(one, PredictedResult)]
+
+
+def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
+    """The position and the result of each line of a report: every reader of reports reads them here. Raises FileError
+    as read_lines does, and for a name that is no cell's. A last line that is cut off is left out (is_cut).
     """
-    measured, predicted = [], []
     lines = list(_lines(path, FORMAT))
-    if is_cut(path):
-        lines.pop()
-    for where, line in lines:
-        if _is_predicted(line):
-            predicted.append(decode(line, PredictedResult, where))
-        else:
-            measured.append(decode(line, Result, where))
-    return measured, predicted
+    for where, line in lines[: len(lines) - is_cut(path)]:
+        kind: type[Result | PredictedResult] = PredictedResult if _is_predicted(line) else Result
+        one = decode(line, kind, where)
+        cell = one.measurement.cell if isinstance(one, Result) else one.prediction.cell
+        if not _CELL.fullmatch(cell):  # the model may be in a conftest that is not here, but the form must be right
+            raise FileError(f"{where} has a cell named {cell[:80]!r}: write model-strategy-hardware.")
+        yield where, one
 
 
 def is_cut(path: Path) -> bool:
-    """Whether the report's last line has no end, so its run was killed. False for a file that cannot be read."""
+    """Whether the report's last line is the beginning of a JSON object: its run was killed while it wrote. False for a
+    file that cannot be read.
+    """
     try:
-        text = path.read_bytes()
+        last = path.read_bytes().rpartition(b"\n")[2]
     except OSError:
         return False
-    return whole_lines(text) != text
-
-
-def whole_lines(text: bytes) -> bytes:
-    """A report without a last line that is cut off: its run was killed while it wrote."""
-    last = text.rpartition(b"\n")[2]
+    if not last.startswith(b"{"):
+        return False
     try:
-        msgspec.json.decode(last or b"0", type=msgspec.Raw)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return text[: len(text) - len(last)]
-    return text
+        msgspec.json.decode(last.rstrip(b"0123456789.eE+-"), type=msgspec.Raw)  # half a number is no other mistake
+    except msgspec.DecodeError as error:
+        return "truncated" in str(error)  # msgspec has no class of its own for it
+    except (UnicodeDecodeError, RecursionError):
+        return False
+    return False
 
 
 def read_bytes(path: Path) -> bytes:

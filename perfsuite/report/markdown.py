@@ -7,7 +7,7 @@ an untrusted branch is shown but has no effect.
 import re
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.judge import OPEN, RED
@@ -32,15 +32,25 @@ def is_red(result: Result | PredictedResult) -> bool:
 
 def standing(result: Result | PredictedResult) -> str:
     """What a run counts the cell as: ``red``, ``quarantined``, ``green``, ``unsupported``, or its open status."""
-    status = str(result.verdict.status)
-    if status in RED and not result.updated:
-        return "quarantined" if result.quarantined else "red"
+    return standing_of(result.verdict.status, bool(result.updated), result.quarantined)
+
+
+def standing_of(status: str, accepted: bool, quarantined: str) -> str:
+    """The same, also for a dashboard."""
+    if status in RED and not accepted:
+        return "quarantined" if quarantined else "red"
     return status if status in OPEN or status == "unsupported" else "green"
 
 
-def counts(results: Iterable[Result | PredictedResult]) -> dict[str, int]:
+def say_counts(found: Mapping[str, int], *left_out: str) -> list[str]:
+    """``2 undecided``, ``1 slower without a change``: those that there are."""
+    words = {"machine": "slower without a change"}
+    return [f"{count} {words.get(word, word)}" for word, count in found.items() if count and word not in left_out]
+
+
+def counts(standings: Iterable[str]) -> dict[str, int]:
     """How many cells of a run there are of each standing, those that a reader must look at first."""
-    found = Counter(map(standing, results))
+    found = Counter(standings)
     return {word: found[word] for word in ("red", *OPEN_MEANS, "unheld", "quarantined", "green", "unsupported")}
 
 
@@ -125,8 +135,8 @@ def fence(text: str) -> str:
 
 
 def _headline(cells: Sequence[Result | PredictedResult], red: int) -> str:
-    found = counts(cells)
-    told = [f"{count} {word}" for word, count in found.items() if count and word not in ("red", "green")]
+    found = counts(map(standing, cells))
+    told = say_counts(found, "red", "green")
     beside = f" ({', '.join(told)})" if told else ""
     if red:
         return f"{red} of {len(cells)} cells red{beside}"

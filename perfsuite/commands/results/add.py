@@ -4,7 +4,7 @@ import argparse
 import itertools
 from pathlib import Path
 
-from perfsuite.commands._reports import files_of
+from perfsuite.commands._reports import files_of, tell_killed
 from perfsuite.errors import UsageError
 from perfsuite.nights.row import read, write_months
 from perfsuite.units import show_several
@@ -26,6 +26,7 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--into names {into}, which is a file: name a folder.")
     files = list(itertools.chain.from_iterable(map(files_of, arguments.reports)))
     rows = [row for path in files for row in read(path)]
+    tell_killed(files)
     changed = write_months(rows, into)
     for path in changed:
         print(path)
