@@ -2,7 +2,6 @@
 
 import contextlib
 import ctypes.util
-import fcntl
 import glob
 import os
 import shutil
@@ -118,6 +117,8 @@ def _shared_folder() -> Iterator[Path]:
 @contextlib.contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     """Raises OSError if another process has locked the folder. The lock ends with this process at the latest."""
+    import fcntl  # missing on Windows, where predictions can still be read
+
     handle = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
