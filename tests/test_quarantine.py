@@ -7,7 +7,7 @@ import pytest
 from gate_samples import measurement
 
 from perfsuite.errors import FileError
-from perfsuite.gate.project import read_project
+from perfsuite.gate.project import Project, Quarantine, read_project
 from perfsuite.news.regressions import News
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Verdict
@@ -40,7 +40,7 @@ def test_a_mistyped_cell_is_named(pytester):
     text = " ".join(str(result.stdout).split())
 
     assert f"'gpt2_tiny-singel-cpu_x1' matches no known cell. Did you mean '{CELL}'?" in text
-    assert "'gpt3_tiny-*' matches no known cell. No name contains 'gpt3_tiny': did you mean 'gpt2_tiny'?" in text
+    assert "'gpt3_tiny-*' matches no known cell. Did you mean 'gpt2_tiny-*'?" in text
     assert text.count("matches no known cell") == 2
 
 
@@ -87,7 +87,12 @@ def test_reports_do_not_count_it_as_red():
     ("text", "says"),
     [
         ("[tool.perfsuite.quarantine]\na = { until = 2026-12-24 }", "missing required field `reason`"),
-        ('[tool.perfsuite.quarantine]\na = { until = "soon", reason = "x" }', "Invalid RFC3339"),
+        (
+            '[tool.perfsuite.quarantine]\na = { until = "soon", reason = "x" }',
+            "quarantine.\"a\".until is 'soon', which is no date: write",
+        ),
+        ('[tool.perfsuite.quarantine]\na = { until = 2026-12-24, reason = " " }', 'quarantine."a".reason is empty'),
+        ('[tool.perfsuite.owners]\na = ""', "owners.\"a\" is '': write a name"),
         ("[tool.perfsuite.quarantin]", "unknown field `quarantin`"),
         ("[tool.perfsuite", "cannot be read"),
     ],
@@ -99,6 +104,27 @@ def test_an_invalid_table_is_refused(tmp_path, text, says):
     with pytest.raises(FileError, match=r"pyproject\.toml") as refused:
         read_project(tmp_path)
     assert says in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("key", "told"), [("gtp2_*", " Did you mean 'gpt2_*'?"), ("gpt2_tiny[", " Its [ has no ]."), ("gpt2_*", None)]
+)
+def test_a_transposed_pattern_has_its_suggestion(key, told):
+    """Of the beginnings of known cells, the nearest."""
+    found = Project(owners={key: "@ana"}).strangers([CELL, "llama_tiny-tp2-cpu_x2"])
+
+    assert [one.partition("matches no known cell.")[2] for one in found] == ([] if told is None else [told])
+
+
+@pytest.mark.parametrize(
+    ("key", "days", "told"),
+    [("*", 9, ["holds every cell"]), ("gpt2_*", 400, ["more than 366 days"]), ("gpt2_*", 9, [])],
+)
+def test_a_quarantine_that_hides_too_much_is_told(key, days, told):
+    """It is valid, but whoever reads the run must see it."""
+    found = Project(quarantine={key: Quarantine(until=day(days), reason="x")}).strangers([CELL])
+
+    assert len(found) == len(told) and all(word in one for word, one in zip(told, found, strict=True))
 
 
 def test_the_last_pattern_owns_a_cell(tmp_path):

@@ -142,7 +142,7 @@ def test_a_mistyped_cell_is_named(build):
     project = Project(owners={"*": "@ana", "t5_*": "@ben"}, quarantine={nights.CALM[:-1] + "3": entry})
     text = text_of(build(nights.rows(), project=project, baselines=["t5_tiny-ddp-cpu_x2"]) / "index.html")
 
-    told = section(text, "Owners or quarantine without a cell", "Largest movers")
+    told = section(text, "Owners and quarantine to check", "Largest movers")
     assert f"{nights.CALM[:-1]}3&#39; matches no known cell. Did you mean &#39;{nights.CALM}&#39;?" in told
     assert "t5_*" not in told
 

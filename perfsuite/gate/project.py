@@ -23,6 +23,7 @@ from perfsuite.catalog.expressions import hint
 from perfsuite.errors import FileError
 
 FILE = "pyproject.toml"
+LONG = 366  # days of a quarantine that nobody can mean
 
 
 class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -54,10 +55,16 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def strangers(self, cells: Collection[str]) -> list[str]:
         """A sentence for each key that matches none of the known cells, with what may be meant: a mistyped one would
-        have no effect, and nobody would see it.
+        have no effect, and nobody would see it. And one for each quarantine that hides all cells, or hides some for
+        more than a year.
         """
         tables: dict[str, Iterable[str]] = {"quarantine": self.quarantine, "owners": self.owners}
-        return [
+        wide = [
+            f'{FILE}, quarantine."{key}" {what}: no regression of them fails a run until {entry.until}.'
+            for key, entry in self.quarantine.items()
+            for what in _too_much(key, entry)
+        ]
+        return wide + [
             f"{FILE}, [tool.perfsuite.{name}]: {key!r} matches no known cell.{_meant(key, cells)}"
             for name, table in tables.items()
             for key in table
@@ -65,10 +72,23 @@ class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         ]
 
 
+def _too_much(key: str, entry: Quarantine) -> list[str]:
+    """What is suspicious of an entry."""
+    long = entry.until > today() + datetime.timedelta(days=LONG)
+    return ["holds every cell"] * (not key.strip("*")) + [f"holds its cells for more than {LONG} days"] * long
+
+
 def _meant(key: str, cells: Collection[str]) -> str:
-    """The nearest cell, or the nearest part of one."""
+    """The nearest cell, the pattern with the nearest beginning, or the nearest part of a cell."""
+    if "[" in key and "]" not in key:
+        return " Its [ has no ]."
     if near := difflib.get_close_matches(key, cells, n=1, cutoff=0.8):
         return f" Did you mean {near[0]!r}?"
+    stem = re.split(r"[*?\[]", key)[0]
+    begins = {cell[: len(stem)] for cell in cells}
+    if stem not in begins and (near := difflib.get_close_matches(stem, sorted(begins), n=1, cutoff=0.8)):
+        rest = key.removeprefix(stem)
+        return f" Did you mean {near[0] + rest!r}?" if rest else f" Did you mean {near[0] + '*'!r}?"
     return hint(re.sub(r"[-+*?\[\]]+", " ", key), cells)
 
 
@@ -81,11 +101,32 @@ def read_project(folder: Path) -> Project:
         return Project()
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise FileError(f"{path} cannot be read: {error}.") from error
+    _check(path, table)
     try:
         return msgspec.convert(table, Project)
     except msgspec.ValidationError as error:
         example = 'quarantine.CELL = { until = 2026-12-24, reason = "…" } and owners.PATTERN = "@name"'
         raise FileError(f"{path}, table tool.perfsuite: {error}. It takes {example}.") from error
+
+
+def _check(path: Path, table: dict[str, Any]) -> None:
+    """Raise FileError, naming the key, for an entry that is invalid or empty: msgspec's path of a key is ``[...]``."""
+    tables = {name: found if isinstance(found := table.get(name), dict) else {} for name in ("owners", "quarantine")}
+    for key, owner in tables["owners"].items():
+        if not isinstance(owner, str) or not owner.strip():
+            raise FileError(f'{path}: owners."{key}" is {owner!r}: write a name such as "@ana".')
+    for key, entry in tables["quarantine"].items():
+        if not isinstance(entry, dict):
+            continue
+        if "until" in entry and not re.fullmatch(r"\d{4}-\d\d-\d\d", str(entry["until"])):
+            told = f"is {str(entry['until'])!r}, which is no date: write 2026-12-24"
+            raise FileError(f'{path}: quarantine."{key}".until {told}.')
+        if "reason" in entry and not str(entry["reason"]).strip():
+            raise FileError(f'{path}: quarantine."{key}".reason is empty: write why, such as "issue 31".')
+        try:
+            msgspec.convert(entry, Quarantine)
+        except msgspec.ValidationError as error:
+            raise FileError(f'{path}: quarantine."{key}": {error}.') from error
 
 
 def today() -> datetime.date:

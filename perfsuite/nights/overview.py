@@ -39,7 +39,7 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, baselines: Iter
     strangers = dashboard.project.strangers({*cells, *baselines})
     sections = [
         _red(red, dashboard),
-        Section(heading="Owners or quarantine without a cell", sentences=strangers) if strangers else None,
+        Section(heading="Owners and quarantine to check", sentences=strangers) if strangers else None,
         _movers(summaries, dashboard),
         _changes(summaries, dashboard),
         _coverage(summaries, dashboard, sorted({*baselines} - cells)),
