@@ -30,15 +30,20 @@ def with_suspects(size: int, **suspects: int) -> Reading:
     return msgspec.structs.replace(memory(size, activations=8 * GIB + size - 20 * GIB), suspects=named)
 
 
-def test_an_ab_shows_both_sides(catalog):
-    """The sentence counts the cells; memory differs by category and operator; steps of both sides are one chart."""
+def compared_sides(catalog) -> Document:
+    """The page of an ``ab`` whose B is slower and needs more."""
     fat = with_suspects(21 * GIB, softmax=2 * GIB)
     slow = times(*(1.05 * seconds for seconds in (0.40, 0.41, 0.42, 0.41)))
     found = compared(
         launched(8, peak_memory_bytes=with_suspects(20 * GIB, softmax=GIB)),
         launched(8, peak_memory_bytes=fat, step_time_seconds=slow),
     )
-    page = page_of(comparisons_page("torch==1", "here", [found], catalog.all("metric").values()))
+    return comparisons_page("torch==1", "here", [found], catalog.all("metric").values())
+
+
+def test_an_ab_shows_both_sides(catalog):
+    """The sentence counts the cells; memory differs by category and operator; steps of both sides are one chart."""
+    page = page_of(compared_sides(catalog))
 
     assert "B against A in 1 cell: 1 regressed." in page
     assert '<p class="muted">A: torch==1</p>' in page
@@ -78,7 +83,7 @@ def test_an_estimate_is_a_bar_without_categories():
     estimate = Estimate(cell="c", outcome="fits", world_size=1, needed_bytes=2**28, capacity_bytes=2**30, layers=(3, 5))
     page = page_of(cells_page("t", "2 of 2 fit.", ["single", "ddp"], [one, estimate], shown, ["tp needs 2 ranks."]))
 
-    assert "ddp 256.00 MiB" in page and "estimated, of all categories" in page
+    assert "ddp 256.00 MiB" in page and page.count("estimated, of all categories</li>") == 1
     assert '<table class="n1' in page and '<td class="w">nothing</td>' in page
     assert "<p>tp needs 2 ranks.</p>" in page
 
@@ -111,10 +116,15 @@ def row(**fields) -> Row:
     return Row(**given | fields)
 
 
+def tested() -> Document:
+    """The page of a self-test that missed a fault."""
+    rows = [row(), row(name="lost", caught=False), row(name="slow", kind="time", red=2, trials=3, low=0.1, high=0.99)]
+    return selftest_page(rows)
+
+
 def test_a_selftest_shows_what_passed_first():
     """Faults in time are shares with intervals."""
-    rows = [row(), row(name="lost", caught=False), row(name="slow", kind="time", red=2, trials=3, low=0.1, high=0.99)]
-    document = selftest_page(rows)
+    document = tested()
     page = page_of(document)
 
     assert document.verdict == "1 of 2 exact faults are caught for the right reason."
@@ -122,18 +132,22 @@ def test_a_selftest_shows_what_passed_first():
     assert "2 of 3" in page and document.tone == "red"
 
 
+def replayed() -> Document:
+    """The page of a replay that caught its regression."""
+    return replay_page([ONE], {"one": outcome_of(ONE, [seen("lib==2", "lib==3", NORM), seen("lib==1", "lib==2")])})
+
+
 def test_a_replay_shows_each_regression():
     """With its source, its numbers and its commands; what is caught is folded."""
-    outcome = outcome_of(ONE, [seen("lib==2", "lib==3", NORM), seen("lib==1", "lib==2")])
-    document = replay_page([ONE], {"one": outcome})
+    document = replayed()
     page = page_of(document)
 
     assert document.verdict == "1 caught." and document.sections[1].folded
     assert "gradient norm 3.58 → 1.97" in page and "perfsuite ab --a &#39;lib==2&#39;" in page
 
 
-def test_an_upgrade_names_the_cause_of_each_effect():
-    """What gets worse is open, what gets better is folded, and the commands are where they belong."""
+def upgraded() -> Document:
+    """The page of an upgrade with an effect for the worse and one for the better."""
     worse = Effect(
         cell="c",
         metric="peak_memory_bytes",
@@ -152,7 +166,12 @@ def test_an_upgrade_names_the_cause_of_each_effect():
         date="2026-11-23", base="lib 1", changes=["lib 1 -> 2"], cells=["c", "d"], findings=findings,
         failed={}, undecided=[], untimed=["d"], launches=4,
     )  # fmt: skip
-    document = upgrade_page(report, {"perfsuite ab …": [1]})
+    return upgrade_page(report, {"perfsuite ab …": [1]})
+
+
+def test_an_upgrade_names_the_cause_of_each_effect():
+    """What gets worse is open, what gets better is folded, and the commands are where they belong."""
+    document = upgraded()
 
     assert document.verdict == "1 effect in 2 cells got worse, 1 got better."
     assert [one.folded for one in document.sections] == [False, True, True]

@@ -103,7 +103,7 @@ def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate]) ->
     capacity = next((one.capacity_bytes for _, one in shown if one.capacity_bytes), None)
     stacks = [Stack(label=name, parts=parts_of(one), kind="predicted") for name, one in shown]
     limit = ("capacity", capacity) if capacity else None
-    return stacked_bars("Predicted need of a device", stacks, BYTES, colors=[*COLORS, ESTIMATED], limit=limit)
+    return stacked_bars("Predicted need of a device", stacks, BYTES, colors=COLORS, limit=limit)
 
 
 def parts_of(prediction: Prediction | Estimate) -> Mapping[str, int]:
