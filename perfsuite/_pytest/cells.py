@@ -80,10 +80,7 @@ def _cells_of(marker: pytest.Mark, catalog: Catalog, hardware_option: str | None
     if named == [LOCAL_GPUS]:
         wanted = [name for name in wanted if parse_hardware(name, catalog).device is not None]
     for model, strategy in itertools.product(models, strategies):
-        definition, parsed = (
-            catalog.get("model", model),
-            parse_strategy(strategy, catalog),
-        )  # a typo is told, GPUs or not
+        definition, parsed = catalog.get("model", model), parse_strategy(strategy, catalog)  # a typo is told anyway
         for there in (taken(parsed.engine, name) for name in wanted):
             if not why_not(definition, parsed, parse_hardware(there, catalog)):
                 moved.append(make_cell(model, strategy, there, catalog))

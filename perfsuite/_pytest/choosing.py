@@ -18,7 +18,7 @@ from perfsuite.measure import choice
 from perfsuite.measure.changed import NO_RECORD, Changed
 from perfsuite.measure.imports import definitions_of, repository_of
 from perfsuite.measure.past import BASELINES, History
-from perfsuite.units import show_rough
+from perfsuite.units import show_rough, show_several
 
 MOST_REASONS = 5
 
@@ -39,7 +39,9 @@ def choose(
         mine = choice.shard(seconds, number, count)
         kept, all_of_them = [item for item in kept if item.nodeid in mine], len(kept)
         cost, whole = (_cost(seconds, some) for some in (mine, seconds))
-        notes.append(f"--perf-shard={number}/{count}: {len(kept)} of {_cells(all_of_them)}, {cost} of {whole}")
+        notes.append(
+            f"--perf-shard={number}/{count}: {len(kept)} of {show_several(all_of_them, 'cell')}, {cost} of {whole}"
+        )
     if options.budget and kept:
         rates = {item.nodeid: history.of(_id(item)).rate for item in kept}
         costs = {name: one for name, one in choice.with_usual(seconds).items() if name in rates}
@@ -51,7 +53,8 @@ def choose(
                 f"{show_rough(costs[cheapest])}: {_named(kept, cheapest)}. Give it more time."
             )
         by_id = {item.nodeid: item for item in kept}
-        note = f"--perf-budget={show_rough(options.budget)}: {len(first)} of {_cells(len(kept))}, {_cost(costs, first)}"
+        share = f"{len(first)} of {show_several(len(kept), 'cell')}, {_cost(costs, first)}"
+        note = f"--perf-budget={show_rough(options.budget)}: {share}"
         kept = [by_id[name] for name in first]
         notes.append(f"{note} of {_cost(costs, costs)}; the most informative per minute come first")
     return kept, notes
@@ -70,10 +73,10 @@ def _changed(
             reasons[why] += 1
     left_out = len(items) - len(kept)
     notes = [
-        f"--perf-changed={since}: {left_out} of {_cells(len(items))} left out: nothing that they import has changed "
-        f"since {changed.base}"
+        f"--perf-changed={since}: {left_out} of {show_several(len(items), 'cell')} left out: "
+        f"nothing that they import has changed since {changed.base}"
     ]
-    notes += [f"  {_cells(count)} to run: {why}" for why, count in reasons.most_common(MOST_REASONS)]
+    notes += [f"  {show_several(count, 'cell')} to run: {why}" for why, count in reasons.most_common(MOST_REASONS)]
     if NO_RECORD in reasons:
         notes.append("  a report of an earlier run has one: pass it as --perf-history=FILE")
     if len(reasons) > MOST_REASONS:
@@ -103,7 +106,7 @@ def _id(item: pytest.Item) -> str:
 def _durations(sources: Iterable[str]) -> str:
     """Where the cells' durations are from, and whether they may be too low."""
     counts = Counter(f"from {source}" if source else "without a record, as the median" for source in sources)
-    told = ", ".join(f"{_cells(count)} {source}" for source, count in counts.most_common())
+    told = ", ".join(f"{show_several(count, 'cell')} {source}" for source, count in counts.most_common())
     low = "; here they may take far longer: pass a report of this machine as --perf-history=FILE"
     return f"durations: {told}{low if f'from {BASELINES}' in counts else ''}"
 
@@ -112,7 +115,3 @@ def _cost(seconds: dict[str, float], names: Iterable[str]) -> str:
     costs = choice.with_usual(seconds)
     whole = sum(costs[name] for name in names)
     return show_rough(whole) if whole else "0 s"
-
-
-def _cells(count: int) -> str:
-    return f"{count} cell{'s' * (count != 1)}"

@@ -6,7 +6,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.catalog.definitions import Engine
+from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.errors import WrongEngine
 from perfsuite.rank.blocks import size
 from perfsuite.rank.native import LoopTrainer
@@ -53,11 +53,22 @@ class DistributedDataParallel(LoopTrainer):
         return ((parameter, None) for parameter in self.model.parameters())
 
 
+LOOPS = frozenset({"accelerate", "hf_trainer"})
+
+
+def why_not_wrapped(proposal: Proposal) -> str:
+    """A library's loop wraps the model itself, and a lone rank's it leaves bare."""
+    if proposal.layout.data_ranks == 1 and proposal.techniques & LOOPS:
+        return "on one rank Accelerate does not wrap the model in DDP: write single"
+    return ""
+
+
 ENGINES = (
     Engine(
         name="ddp",
         timed=True,
-        loops=frozenset({"accelerate", "hf_trainer"}),
+        loops=LOOPS,
+        why_not=why_not_wrapped,
         refuses=dict.fromkeys(
             offload.NAMES,
             "DistributedDataParallel keeps everything on every device; zero2, zero3 and fsdp2 offload",

@@ -7,12 +7,10 @@ from perfsuite.techniques._accelerate import Accelerated
 from perfsuite.techniques._hf_trainer import HfTrained
 
 
-def why_not(proposal: Proposal) -> str:
-    """What Accelerate does not do as it is told."""
+def why_not_fp16(proposal: Proposal) -> str:
+    """Without a GPU, Accelerate silently drops fp16."""
     if proposal.device is None and "fp16" in proposal.techniques:
         return "on a CPU Accelerate silently turns fp16 into fp32"
-    if proposal.engine.name == "ddp" and proposal.layout.data_ranks == 1:
-        return "on one rank Accelerate does not wrap the model in DDP: write single"
     return ""
 
 
@@ -23,7 +21,7 @@ TECHNIQUES = (
         name="accelerate",
         meaning="Accelerate prepares model and optimizer, and runs backward, accumulation and clipping.",
         loop=Accelerated,
-        why_not=why_not,
+        why_not=why_not_fp16,
         packages=("accelerate",),
     ),
     _loop(
@@ -33,7 +31,7 @@ TECHNIQUES = (
         "The samples have no padding.",
         sets={"padded": False},
         loop=HfTrained,
-        why_not=why_not,
+        why_not=why_not_fp16,
         packages=("accelerate", "greenlet"),
     ),
 )

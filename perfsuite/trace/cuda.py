@@ -145,11 +145,12 @@ def _mask_first(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
 def _norms_of_chunks(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
     tensors = args[0]
     chunks = max(-(-one.numel() // CHUNK) for one in tensors)
-    partial = _widen(tensors[0].new_empty(len(tensors) * chunks))
-    recorder.note(partial, str(func))  # it lives until all results do
+    size = len(tensors) * chunks * torch.promote_types(tensors[0].dtype, torch.float32).itemsize
+    partial = recorder.hold(tensors[0], size, str(func))  # it lives until all results do
     out = func(*args, **kwargs)
     for one in out:
         recorder.note(one, str(func))
+    del partial
     return out
 
 
