@@ -172,9 +172,11 @@ def test_damaged_files_are_refused_with_their_sentence(store, run):
 
 def test_the_first_format_stands_in_the_table(store, run):
     """A baseline of git's history is read: as one run."""
-    cell = "gpt2_tiny-single-cpu_x1"
+    cell, catalog = "gpt2_tiny-single-cpu_x1", Catalog()
+    here = describe(parse_hardware("cpu_x1", catalog), catalog)
+    old = FIRST.replace("6d2f46c6eb5f", here.identity).replace("AMD EPYC", here.device)
     store.path(cell).parent.mkdir()
-    store.path(cell).write_text(FIRST.replace("0.0055202135", "0.005535957"))
+    store.path(cell).write_text(old.replace("0.0055202135", "0.005535957"))
     row = run("show", "-k", "gpt2_tiny and not zero3")[1][1].split()
 
     assert row[:5] == [cell, "sound", "2026-11-20", "32cc3a08c6b3", "1"]

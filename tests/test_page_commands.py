@@ -116,7 +116,7 @@ def row(**fields) -> Row:
     return Row(**given | fields)
 
 
-def tested() -> Document:
+def missed() -> Document:
     """The page of a self-test that missed a fault."""
     rows = [row(), row(name="lost", caught=False), row(name="slow", kind="time", red=2, trials=3, low=0.1, high=0.99)]
     return selftest_page(rows)
@@ -124,7 +124,7 @@ def tested() -> Document:
 
 def test_a_selftest_shows_what_passed_first():
     """Faults in time are shares with intervals."""
-    document = tested()
+    document = missed()
     page = page_of(document)
 
     assert document.verdict == "1 of 2 exact faults are caught for the right reason."
