@@ -95,7 +95,7 @@ def test_the_page_is_what_the_code_predicts(published, tables):
     assert "MISSED" in page
 
 
-@pytest.mark.parametrize(("device", "mean"), [("a100_80g", 0.06), ("h200", 0.08)])
+@pytest.mark.parametrize(("device", "mean"), [("a100_80g", 0.06), ("h200", 0.08), ("b200", 0.15)])
 def test_collectives_are_as_measured(tables, device, mean):
     """The all-reduce curves inside one node, from kilobytes to a gigabyte."""
     found = CATALOG.get("device", device)

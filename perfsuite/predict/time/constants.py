@@ -14,21 +14,24 @@ from perfsuite.predict.time import fitted
 from perfsuite.predict.time.setup import Machine
 
 # Compute capability (whole part) to the generation whose constants apply.
-GENERATIONS = {7: "ampere", 8: "ampere", 9: "hopper", 10: "hopper"}
+GENERATIONS = {7: "ampere", 8: "ampere", 9: "hopper", 10: "blackwell"}
+BORROWED = {"blackwell": "hopper"}  # no row of a Blackwell device was fitted: shares of its rates are Hopper's
 FITTED_DEVICES = frozenset({"a100_80g", "a100_40g", "h100"})
 # Collectives in one node: the share of NVLink's rate that many ranks would reach, and the seconds of a message and of a
 # step of its ring. A100: 77 points of 2 to 8 ranks, 1 MiB to 1 GiB (VIA-Research/vTrain, trace/a100), mean error 5 %.
 # H200: rings of 8 ranks reach 361 to 368 of 450 GB/s, 15/16 of the share; 32 KiB take 40 µs, as NCCL's table for LL128
-# says (14 µs and 1.9 µs per step). Between nodes 73 to 80 % of the cards' rate from 1 GiB on. Both:
-# network/README.md of stas00/ml-engineering at 744d01e. benchmarks/published/times/all_reduce.csv has the points.
-LINK = {"ampere": 0.80, "hopper": 0.86}
-START = {"ampere": 30e-6, "hopper": 14e-6}
-HOP = {"ampere": 3.4e-6, "hopper": 1.9e-6}
+# says (14 µs and 1.9 µs per step). B200: 13 points of 8 ranks, 1 MiB to 4 GiB, mean error 6 %. Between nodes 73 to 80 %
+# of the cards' rate from 1 GiB on. Both: network/README.md and network/benchmarks/README.md of stas00/ml-engineering at
+# 744d01e. benchmarks/published/times/all_reduce.csv has the points.
+LINK = {"ampere": 0.80, "hopper": 0.86, "blackwell": 0.85}
+START = {"ampere": 30e-6, "hopper": 14e-6, "blackwell": 38e-6}
+HOP = {"ampere": 3.4e-6, "hopper": 1.9e-6, "blackwell": 2.8e-6}
 NETWORK = 0.75
-# cuDNN's attention, forward and backward, as a share of the peak. Hopper, 4,096 tokens and heads of 128: 518 TFLOP/s
-# forward with a causal mask, 499 backward (arXiv 2407.08608, figures 5 and 6); 2.5 of 3.5 FLOPs are backward's. A100:
-# FlashAttention-2 reaches 50 to 73 % (arXiv 2307.08691, abstract); cuDNN's kernel is as fast there.
-ATTENTION3 = {"ampere": 0.6, "hopper": 0.5}
+# cuDNN's attention, forward and backward, as a share of the peak: bf16, 4,096 tokens, causal, 64 heads of 128. Forward
+# and backward reach 174 and 128 TFLOP/s on an A100 (PCIe; more by 271/253, the ratio of the best matmuls), 616 and 495
+# on an H200, 1,319 and 1,102 on a GB200 of 2,500; 2.5 of 3.5 FLOPs are backward's. September 2026, in
+# benchmark/attention_training/results/llama3.1 of NVIDIA/cudnn-frontend at 816ea4573a and d6d35d6927.
+ATTENTION3 = {"ampere": 0.48, "hopper": 0.53, "blackwell": 0.46}
 MULTIPROCESSORS = {  # the architectures' whitepapers
     "t4": 40, "v100_32g": 80, "v100_pcie_32g": 80, "a100_40g": 108, "a100_80g": 108, "a100_pcie_80g": 108,
     "rtx3090": 82, "a10g": 80, "a6000": 84, "l4": 58, "l40s": 142, "h100": 132, "h100_pcie": 114, "h200": 132,
@@ -101,9 +104,10 @@ def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]]
     """
     found = values or fitted.VALUES
     generation = generation_of(device)
+    shares = found[BORROWED.get(generation, generation)]
     launches: dict[str, Any] = found.get(stack) or _mean(found)
     links = {"link": LINK[generation], "network": NETWORK, "start": START[generation], "hop": HOP[generation]}
-    return Constants(attention3=ATTENTION3[generation], **links, **found[generation], **found["all"], **launches)
+    return Constants(attention3=ATTENTION3[generation], **links, **shares, **found["all"], **launches)
 
 
 def _mean(found: dict[str, dict[str, float]]) -> dict[str, float]:
