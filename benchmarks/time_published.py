@@ -272,7 +272,7 @@ NOTES = (
     "  used. It was sought after the error without it was seen. On H100 that was +9.1 % and +8.2 %.",
     "- The GB200 row is predicted with the data of a B200, and no B200 was fitted. Its matmuls borrow H100's share of",
     "  the best that was measured. A GB200's peak and best matmul would make the time shorter, and the error larger.",
-    "  So would one NVLink domain of all 72 devices. What is missing is probably the host: the tiny models of the same",
+    "  So would one NVLink domain of all 72 devices. What is missing is probably the host. The tiny models of the same",
     "  tests wait 1.45 times as long for a Grace as for the host of an H100.",
     "- The order of layouts counts the chance to run full. Its constants are of the playbook's own cells. What the",
     "  allocator reserves may leave out the judged model's cells: the choices stay. What running full costs is 0.19",
