@@ -56,7 +56,11 @@ FREE: dict[str, dict[str, Free]] = {
         "attention": Free(0.1, 0.75, 0.30, 0.1),
         "memory": Free(0.6, 0.93, 0.85, 0.05),
     },
-    "all": {"traffic": Free(0.8, 3.0, 1.3, 0.3), "overlap": Free(0.0, 1.0, 0.8, 0.2)},
+    "all": {
+        "traffic": Free(0.8, 3.0, 1.3, 0.3),
+        "overlap": Free(0.0, 1.0, 0.8, 0.2),
+        "handover": Free(0.0, 100e-6, 10e-6, 20e-6),
+    },
     "megatron_deepspeed": {"launch_layer": Free(0, 0.012, 0.003), "launch_stage": Free(0, 0.05, 0.002)},
     "nanotron": {"launch_layer": Free(0, 0.012, 0.003), "launch_stage": Free(0, 0.05, 0.002)},
 }

@@ -11,9 +11,12 @@ from perfsuite.cli import main
 from perfsuite.errors import Refused, UsageError
 from perfsuite.predict.plan.answer import Wish, plan
 from perfsuite.predict.plan.memory import (
+    FUSED,
+    KEPT,
+    LIKELY,
+    RESERVED,
     activation_bytes,
     chance_to_fit,
-    expected_seconds,
     host_bytes,
     layer_bytes,
     state_bytes,
@@ -84,6 +87,20 @@ def test_what_is_offloaded_is_on_the_host():
     assert host_bytes(GPT, dataclasses.replace(setup, offload=False)) == 0
 
 
+def test_software_keeps_what_it_gathers():
+    """nanotron keeps whole inputs of tensor-parallel layers, and copies of hidden states; of logits a softmax more."""
+    kept = KEPT["nanotron"]
+    parallel = Setup(layout=Layout(tensor=8), sequence=2048, sequence_parallel=True)
+    elements = 2048 * 1024
+
+    more = layer_bytes(GPT.stacks[0], parallel, kept) - layer_bytes(GPT.stacks[0], parallel)
+    assert more == pytest.approx(elements * (4 / 8 + 4))
+    more = layer_bytes(GPT.stacks[0], Setup(sequence=2048), kept) - layer_bytes(GPT.stacks[0], Setup(sequence=2048))
+    assert more == pytest.approx(elements * 4)
+    more = activation_bytes(GPT, Setup(sequence=2048), kept) - activation_bytes(GPT, Setup(sequence=2048), FUSED)
+    assert more == pytest.approx(24 * 4 * elements + 2 * 2048 * 50000)
+
+
 def test_every_layout_uses_all_ranks_and_the_whole_batch():
     """And divides heads and layers."""
     found = list(layouts(question("gpt_7b5", "a100_80g_x8n4")))
@@ -94,11 +111,11 @@ def test_every_layout_uses_all_ranks_and_the_whole_batch():
     assert all(32 % one.layout.tensor == 0 and 36 % one.layout.pipeline == 0 for one in found)
 
 
-def test_the_best_layout_fits_and_is_the_fastest_to_expect():
-    """The others follow by their time and what memory adds to it, each with the reason why it loses."""
+def test_the_best_layout_fits_and_is_the_fastest():
+    """The others follow by their time, each with the reason why it loses."""
     asked = question("gpt_7b5", "a100_80g_x8n4")
     found = search(asked)
-    seconds = [expected_seconds(one.predicted_step_seconds, one.predicted_bytes, asked.room) for one in found.best]
+    seconds = [one.predicted_step_seconds for one in found.best]
 
     assert seconds == sorted(seconds)
     assert all(one.predicted_bytes <= asked.capacity for one in found.best)
@@ -107,15 +124,13 @@ def test_the_best_layout_fits_and_is_the_fastest_to_expect():
     assert 0 < found.fitting < found.tried
 
 
-def test_a_full_device_costs_a_layout_its_place():
-    """Of two that are equally fast, and says so; what needs half of the device has no such cost."""
+def test_a_layout_is_taken_if_it_is_likely_to_fit():
+    """By the deviation of what allocators reserve. A table says how likely, if that is not sure."""
     asked = question("llama_8b", "h100_x8")
-    tight = next(one for one in search(asked, 20).best if one.predicted_chance_to_fit < 0.9)
 
-    assert chance_to_fit(asked.room / 2, asked.room) > 0.999 > chance_to_fit(asked.room, asked.room)
-    assert expected_seconds(1.0, asked.room / 2, asked.room) == pytest.approx(1.0)
-    assert tight.loses_by.startswith("memory")
-    assert tight.predicted_step_seconds < search(asked).best[0].predicted_step_seconds
+    assert chance_to_fit(asked.capacity, asked.room) == pytest.approx(LIKELY)
+    assert chance_to_fit(asked.room / 2, asked.room) > 0.999
+    assert chance_to_fit(asked.room / RESERVED, asked.room) == pytest.approx(0.5)
 
 
 def test_parts_add_up_and_the_interval_holds_the_prediction():

@@ -8,6 +8,8 @@ from perfsuite.records.prediction import Plan
 from perfsuite.report.tables import bare_table
 from perfsuite.units import show_bytes, show_count, show_ratio, show_seconds, show_whole
 
+SURE = 0.995  # prints as 100 %
+
 
 def summary(plan: Plan) -> list[str]:
     """What is planned, and the answer: days, device-hours and cost, with the interval of 90 %."""
@@ -50,10 +52,15 @@ def choices(plan: Plan) -> Table:
             show_whole(one.predicted_tokens_per_second),
             show_ratio(one.predicted_mfu),
             show_ratio(one.predicted_hfu),
-            show_bytes(one.predicted_bytes),
+            show_bytes(one.predicted_bytes) + _risk(one.predicted_chance_to_fit),
             one.loses_by,
         )
     return table
+
+
+def _risk(chance: float) -> str:
+    """``, 85 % likely to fit``; nothing if it is sure."""
+    return f", {show_ratio(chance)} likely to fit" if chance < SURE else ""
 
 
 def breakdown(plan: Plan) -> Table:

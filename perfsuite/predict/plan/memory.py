@@ -4,21 +4,37 @@ State: arXiv 1910.02054, section 3.1. Activations: arXiv 2205.05198, section 4, 
 """
 
 import math
+from dataclasses import dataclass
+from statistics import NormalDist
 
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Shape, Stack
-from perfsuite.predict.time.step import held_parameters
+from perfsuite.predict.time.step import held_parameters, stage_layers
 
 MASTER_AND_MOMENTS = 12  # bytes per parameter: fp32 copy, two moments of Adam
-LOGIT = 10  # bytes: half precision, its fp32 copy, and the gradient in fp32
-# What software without fused layers reserves for activations, by what fused layers keep. nanotron: fitted on
-# benchmarks/published/times/nanotron_playbook.csv, where it refuses 1 of 48 cells that ran and 107 of 112 that failed.
-KEPT = {"nanotron": 1.25}
+
+
+@dataclass(frozen=True)
+class Kept:
+    """What a software keeps for backward, in bytes per element.
+
+    ``hidden``: of a layer's hidden states, since two norms and two products keep their inputs. ``gathered``: of the
+    inputs that tensor-parallel layers gather and keep whole on every rank. ``logit``: of the logits and their loss.
+    """
+
+    hidden: float = 8.0
+    gathered: float = 0.0
+    logit: float = 10.0  # in half precision, their fp32 copy, and the gradient in fp32
+
+
+FUSED = Kept()
+# Counted, not fitted. nanotron copies hidden states twice more, keeps what its column-parallel layers have gathered
+# (two inputs), and the loss keeps a softmax: 2 + 4 + 4, and the gradient in half precision.
+KEPT = {"nanotron": Kept(hidden=12.0, gathered=4.0, logit=12.0)}
 # What the caching allocator reserved by what this form says: the median, and the deviation of its logarithm, of the 48
-# cells of that table. Of ten cells that need 0.86 to 0.96 of the device one ran undisturbed. Eight failed, which costs
-# another try. One ran 2.7 times as long: 0.19 of a step more in the mean of these nine.
-RESERVED, SPREAD = 1.10, 0.10
-RUNS_FULL = 0.19
+# cells of benchmarks/published/times/nanotron_playbook.csv that ran.
+RESERVED, SPREAD = 1.03, 0.06
+LIKELY = 0.8  # the chance to fit from which on a layout is taken
 FLAT_LAYERS = 2  # layers whose whole parameters FSDP holds at once
 
 
@@ -47,65 +63,69 @@ def host_bytes(shape: Shape, setup: Setup) -> float:
     return (MASTER_AND_MOMENTS + 4) * held_parameters(shape, setup) / setup.shards
 
 
-def layer_bytes(stack: Stack, setup: Setup) -> float:
+def layer_bytes(stack: Stack, setup: Setup, kept: Kept = FUSED) -> float:
     """What one layer keeps of one micro-batch for backward, without recomputation.
 
-    Outside of the tensor-parallel region two norms and two products keep their inputs (8 per element) and dropout two
-    masks (2); inside, queries, keys, values, the projection's input, and the feed-forward before and after its
-    activation keep 2 each; a gate keeps two more. Separate attention kernels keep 5 per score.
+    Outside of the tensor-parallel region hidden states are kept, and dropout's two masks (2 per element). Inside,
+    queries, keys, values, the projection's input, and the feed-forward before and after its activation keep 2 each; a
+    gate keeps two more. Separate attention kernels keep 5 per score.
     """
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
     width = setup.layout.tensor
     heads, pairs = stack.heads * stack.head_width, 2 * stack.kv_heads * stack.head_width
     blocks = 2 if stack.source_hidden else 1
-    outside = tokens * stack.hidden * (8 + (2 if setup.dropout else 0)) * (1.5 if stack.source_hidden else 1.0)
+    masks = 2 if setup.dropout else 0
+    outside = tokens * stack.hidden * (kept.hidden + masks) * (1.5 if stack.source_hidden else 1.0)
     inside = 2.0 * tokens * (blocks * (2 * heads + pairs) + (4 if stack.gated else 2) * stack.feed_forward)
     found = outside / (width if setup.sequence_parallel else 1) + inside / width
+    if width > 1:
+        found += kept.gathered * tokens * stack.hidden
     if setup.attention == "unfused" and setup.recompute == "none":
         keys = setup.target if stack.target else setup.sequence
         found += 5.0 * tokens * (keys + (setup.sequence if stack.source_hidden else 0)) * stack.heads / width
     return found
 
 
-def activation_bytes(shape: Shape, setup: Setup) -> float:
+def activation_bytes(shape: Shape, setup: Setup, kept: Kept = FUSED) -> float:
     """Activations of the fullest stage: the first keeps as many micro-batches as there are stages, the last the logits.
 
     With interleaving it keeps 1 + (p−1)/(p·v) as many (arXiv 2205.05198, section 4.2.3).
     """
     layout = setup.layout
-    kept = whole = 0.0
+    first = last = whole = 0.0
+    counts = stage_layers(shape, setup)
     for stack in shape.stacks:
-        one = layer_bytes(stack, setup)
+        one = layer_bytes(stack, setup, kept)
         tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
         share = layout.tensor if setup.sequence_parallel else 1
         input_alone = 2.0 * tokens * stack.hidden / share
-        kept += stack.layers / layout.pipeline * (input_alone if setup.recompute == "full" else one)
-        whole = max(whole, one)
+        held = stack.layers / shape.layers * (input_alone if setup.recompute == "full" else one)
+        first, last, whole = first + counts[0] * held, last + counts[-1] * held, max(whole, one)
     extra = whole if setup.recompute == "full" else 0.0
-    last = shape.stacks[-1]
-    tokens = setup.micro_batch * (setup.target if last.target else setup.sequence)
-    logits = 0.0 if shape.classifies else LOGIT * tokens * shape.vocabulary / layout.tensor
+    decoder = shape.stacks[-1]
+    tokens = setup.micro_batch * (setup.target if decoder.target else setup.sequence)
+    logits = 0.0 if shape.classifies else kept.logit * tokens * shape.vocabulary / layout.tensor
     if layout.pipeline == 1:
-        return kept + max(extra, logits)
+        return first + max(extra, logits)
     flying = float(min(layout.pipeline, setup.accumulation))
     if setup.interleave > 1:
         flying *= 1 + (layout.pipeline - 1) / (layout.pipeline * setup.interleave)
-    return max(kept * flying + extra, kept + max(extra, logits))
+    return max(first * flying + extra, last + max(extra, logits))
 
 
 def needed_bytes(shape: Shape, setup: Setup, stack: str = "") -> float:
     """All tensors of the fullest rank, as the software ``stack`` keeps them."""
-    return state_bytes(shape, setup) + KEPT.get(stack, 1.0) * activation_bytes(shape, setup)
+    return state_bytes(shape, setup) + activation_bytes(shape, setup, KEPT.get(stack, FUSED))
 
 
 def chance_to_fit(needed: float, room: float) -> float:
-    """The chance, 0 to 1, that a layout which needs so many bytes reserves no more than the device's ``room``.
-
-    A layout that runs full fails, or its allocator frees and asks again in every step.
-    """
-    return 0.5 * math.erfc(math.log(RESERVED * needed / room) / (SPREAD * math.sqrt(2)))
+    """The chance, 0 to 1, that a layout which needs so many bytes reserves no more than the device's ``room``."""
+    return _RESERVED.cdf(math.log(room / needed))
 
 
-def expected_seconds(seconds: float, needed: float, room: float) -> float:
-    """The predicted seconds of a step, and what running full costs in the mean."""
-    return seconds * (1 + RUNS_FULL * (1 - chance_to_fit(needed, room)))
+def capacity(room: float) -> float:
+    """The bytes that a layout may need so that it is ``LIKELY`` to fit."""
+    return room / math.exp(_RESERVED.inv_cdf(LIKELY))
+
+
+_RESERVED = NormalDist(math.log(RESERVED), SPREAD)

@@ -8,7 +8,7 @@ from perfsuite.catalog.definitions import Device, Layout, Model
 from perfsuite.cell import Hardware
 from perfsuite.errors import Refused
 from perfsuite.predict.overhead import overhead
-from perfsuite.predict.plan.memory import chance_to_fit, expected_seconds, host_bytes, needed_bytes
+from perfsuite.predict.plan.memory import capacity, chance_to_fit, host_bytes, needed_bytes
 from perfsuite.predict.time.constants import Constants, constants_of, interval, machine_of, regime
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape, shape_of
@@ -23,7 +23,6 @@ MICRO_BATCHES = (1, 2, 4, 8, 16, 32, 64)
 CHUNKS = (1, 2, 3, 4, 6, 8)
 BATCH_TOKENS = 2**22  # usual for large models: 3.2 million for GPT-3 (arXiv 2005.14165, table 2.1), 4 for Llama
 HOST_MEMORY = 2.0**40  # of a node: DGX A100 has 1 or 2 TiB
-FRAGMENTATION = 0.94  # of the device that live tensors can fill: the rest is lost between segments
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,14 +43,14 @@ class Question:
     host_memory: float = HOST_MEMORY
 
     @property
-    def capacity(self) -> float:
-        """The bytes that tensors may fill."""
-        return self.machine.memory_bytes * FRAGMENTATION - sum(overhead(self.device, self.ranks).values())
-
-    @property
     def room(self) -> float:
         """The bytes that the allocator may reserve."""
         return self.machine.memory_bytes - sum(overhead(self.device, self.ranks).values())
+
+    @property
+    def capacity(self) -> float:
+        """The bytes that tensors may fill."""
+        return capacity(self.room)
 
     @property
     def nodes(self) -> int:
@@ -161,8 +160,8 @@ class Found:
 
 
 def search(question: Question, count: int = 5) -> Found:
-    """The ``count`` layouts that fit with the least expected seconds, of step and memory, least first."""
-    tried, fitting, least, room = 0, 0, float("inf"), question.room
+    """The ``count`` fastest layouts that fit, fastest first; of equally fast ones, those that need least."""
+    tried, fitting, least = 0, 0, float("inf")
     ranked: list[tuple[float, float, int, Setup, Breakdown]] = []
     for setup in layouts(question):
         tried += 1
@@ -173,18 +172,17 @@ def search(question: Question, count: int = 5) -> Found:
             continue
         fitting += 1
         predicted = step(question.shape, setup, question.machine, question.constants)
-        expected = expected_seconds(predicted.total, needed, room)
-        ranked.append((expected, needed, tried, setup, predicted))
+        ranked.append((predicted.total, needed, tried, setup, predicted))
     top = heapq.nsmallest(count, ranked, key=lambda one: one[:3])
-    first = (top[0][4], top[0][1]) if top else None
+    first = top[0][4] if top else None
     best = tuple(_planned(question, setup, needed, predicted, first) for _, needed, _, setup, predicted in top)
     return Found(best, tried, fitting, least, question.capacity)
 
 
 def _planned(
-    question: Question, setup: Setup, needed: float, predicted: Breakdown, first: tuple[Breakdown, float] | None
+    question: Question, setup: Setup, needed: float, predicted: Breakdown, first: Breakdown | None
 ) -> PlannedLayout:
-    """A layout as a record: everything in it is predicted. ``first`` are the best one's step and bytes."""
+    """A layout as a record: everything in it is predicted. ``first`` is the best one's step."""
     unlike = setup.offload or len(question.shape.stacks) > 1  # no fitted row has either
     stack = "" if unlike else question.stack
     kind = regime(question.device, stack, question.nodes, predicted.launch / predicted.total)
@@ -208,18 +206,12 @@ def _planned(
         regime=kind,
         predicted_parts=predicted.parts(),
         **speed(question.shape, setup, question.machine.flops, predicted.total),
-        loses_by=_why(question, predicted, needed, *first) if first and predicted is not first[0] else "",
+        loses_by=_why(predicted, first) if first and predicted is not first else "",
     )
 
 
-def _why(question: Question, slower: Breakdown, needed: float, first: Breakdown, first_needed: float) -> str:
-    """Its memory, if that costs more than its time does; else the part of the step that grows most."""
-    longer = slower.total - first.total
-    full = expected_seconds(slower.total, needed, question.room) - expected_seconds(
-        first.total, first_needed, question.room
-    )
-    if full > 2 * longer:
-        return f"memory, {chance_to_fit(needed, question.room):.0%} likely to fit"
+def _why(slower: Breakdown, first: Breakdown) -> str:
+    """The part of the step that grows most."""
     parts, best = slower.parts(), first.parts()
     name = max(parts, key=lambda part: parts[part] - best[part])
     if parts[name] <= best[name]:

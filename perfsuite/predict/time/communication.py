@@ -21,7 +21,9 @@ class Links:
     """What a device reaches, in bytes per second and one direction: inside its node, and its share of the network.
 
     ``start`` are the seconds of any message, ``hop`` those of a step inside the node. ``latency`` multiplies the
-    latency of messages between nodes: 1 is NCCL's table.
+    latency of messages between nodes: 1 is NCCL's table. ``handover`` are the seconds of a message in a step beside
+    those of the message alone, which benchmarks of collectives measure: its stream and the computing one wait for each
+    other.
     """
 
     link: float
@@ -30,6 +32,7 @@ class Links:
     start: float
     hop: float
     latency: float = 1.0
+    handover: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,12 @@ def collective(kind: str, size: float, group: Group, links: Links) -> float:
     inside = math.ceil(group.ranks / nodes)
     levels = 2 * ((inside - 1) * TREE_LINK + math.ceil(math.log2(nodes)) * TREE_NETWORK)
     return min(ring, slower * (TREE_BASE + levels) + sent / TREE_SHARE)
+
+
+def exchange(kind: str, size: float, group: Group, links: Links) -> float:
+    """Seconds of a collective in a step: of its own, and to hand over to it and back."""
+    alone = collective(kind, size, group, links)
+    return alone + links.handover if alone else 0.0
 
 
 def point_to_point(size: float, group: Group, links: Links) -> float:

@@ -62,6 +62,7 @@ class Constants:
     hop: float
     overlap: float
     traffic: float
+    handover: float
     launch_layer: float
     launch_stage: float
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.communication import Group, Links, collective, exposed
+from perfsuite.predict.time.communication import Group, Links, exchange, exposed
 from perfsuite.predict.time.constants import Constants
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape, Stack
@@ -68,6 +68,7 @@ class Rates:
                 start=constants.start,
                 hop=constants.hop,
                 latency=machine.network_latency,
+                handover=constants.handover,
             ),
             multiprocessors=machine.multiprocessors,
         )
@@ -179,7 +180,7 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     if setup.logits_gathered:
         message = 2 * _tensor_message(tokens * shape.hidden * setup.tensor_gradient_bytes, setup, rates)
         group = Group(setup.layout.tensor)
-        message += collective("all_gather", tokens * shape.vocabulary * ACTIVATION, group, rates.links)
+        message += exchange("all_gather", tokens * shape.vocabulary * ACTIVATION, group, rates.links)
     return Work(forward + traffic / 2, backward + traffic / 2, message, gathers)
 
 
@@ -189,8 +190,8 @@ def _embedding_gathers(shape: Shape, setup: Setup, rates: Rates, columns: int) -
         return 0.0
     count = (1 if shape.tied else 2) * shape.hidden * columns
     group = Group(setup.layout.shards, setup.layout.tensor)
-    gather = collective("all_gather", count * setup.parameter_bytes, group, rates.links)
-    return gather + collective("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
+    gather = exchange("all_gather", count * setup.parameter_bytes, group, rates.links)
+    return gather + exchange("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
 
 
 def _layer_messages(
@@ -206,7 +207,7 @@ def _layer_messages(
     if not setup.tensor_overlapped:
         gradient = _tensor_message(size * setup.tensor_gradient_bytes / ACTIVATION, setup, rates)
         return repeated + setup.tensor_gradients * gradient
-    waited = collective("all_gather", size, Group(setup.layout.tensor), rates.links) if setup.sequence_parallel else 0.0
+    waited = exchange("all_gather", size, Group(setup.layout.tensor), rates.links) if setup.sequence_parallel else 0.0
     return repeated + waited + exposed(matmuls / 2, whole, constants.overlap)
 
 
@@ -214,9 +215,9 @@ def _tensor_message(size: float, setup: Setup, rates: Rates) -> float:
     """Seconds of one all-reduce of a layer's output, or of the gather and the scatter of sequence parallelism."""
     group = Group(setup.layout.tensor)
     if setup.sequence_parallel:
-        gather = collective("all_gather", size, group, rates.links)
-        return gather + collective("reduce_scatter", size, group, rates.links)
-    return collective("all_reduce", size, group, rates.links)
+        gather = exchange("all_gather", size, group, rates.links)
+        return gather + exchange("reduce_scatter", size, group, rates.links)
+    return exchange("all_reduce", size, group, rates.links)
 
 
 def _gathers(stack: Stack, setup: Setup, rates: Rates, constants: Constants, forward: float, backward: float) -> float:
@@ -225,7 +226,7 @@ def _gathers(stack: Stack, setup: Setup, rates: Rates, constants: Constants, for
         return 0.0
     count = stack.layer_parameters / setup.layout.tensor
     group = Group(setup.layout.shards, setup.layout.tensor)
-    gather = collective("all_gather", count * setup.parameter_bytes, group, rates.links)
-    scatter = collective("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
+    gather = exchange("all_gather", count * setup.parameter_bytes, group, rates.links)
+    scatter = exchange("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
     beside, hidden = (gather + scatter, 0.0) if setup.prefetched else (scatter, gather)
     return exposed(forward, gather, constants.overlap) + exposed(backward, beside, constants.overlap) + hidden

@@ -7,7 +7,7 @@ time in which the host launches them. 1F1B repeats it and adds the bubble. Gradi
 from dataclasses import dataclass, fields
 
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.communication import Group, collective, exposed, point_to_point
+from perfsuite.predict.time.communication import Group, exchange, exposed, point_to_point
 from perfsuite.predict.time.constants import Constants
 from perfsuite.predict.time.layer import ACTIVATION, Rates, Work, head, layer
 from perfsuite.predict.time.pipeline import balanced_stages, bubble, even_stages
@@ -98,14 +98,16 @@ def stage_works(shape: Shape, setup: Setup, rates: Rates, constants: Constants) 
         for stack, work in zip(shape.stacks, works, strict=True):
             whole = whole.plus(work.times(stack.layers))
         return [whole]
-    per_layer = works[-1]
-    stages = setup.layout.pipeline
+    per_layer, counts = works[-1], stage_layers(shape, setup)
+    return [per_layer.times(count) for count in counts[:-1]] + [per_layer.times(counts[-1]).plus(last)]
+
+
+def stage_layers(shape: Shape, setup: Setup) -> tuple[float, ...]:
+    """The layers of every stage."""
     if setup.balanced:
         weight = shape.hidden * shape.vocabulary / shape.stacks[-1].layer_parameters
-        counts: tuple[float, ...] = balanced_stages(shape.layers, weight, stages)
-    else:
-        counts = even_stages(shape.layers, stages)
-    return [per_layer.times(count) for count in counts[:-1]] + [per_layer.times(counts[-1]).plus(last)]
+        return balanced_stages(shape.layers, weight, setup.layout.pipeline)
+    return even_stages(shape.layers, setup.layout.pipeline)
 
 
 def _send(shape: Shape, setup: Setup, rates: Rates) -> float:
@@ -117,7 +119,7 @@ def _send(shape: Shape, setup: Setup, rates: Rates) -> float:
     width = setup.layout.tensor
     once = point_to_point(size / width, Group(setup.layout.pipeline, width * setup.layout.data_ranks), rates.links)
     if width > 1 and not setup.sequence_parallel:
-        once += collective("all_gather", size, Group(width), rates.links)
+        once += exchange("all_gather", size, Group(width), rates.links)
     return 2 * setup.interleave * once
 
 
@@ -140,7 +142,7 @@ def _update(
     if layout.pipeline > 1 and shape.tied:  # first and last stage have a copy each of the embedding
         size = shape.vocabulary * shape.hidden / layout.tensor * setup.gradient_bytes
         ends = Group(2, layout.tensor * layout.data_ranks * (layout.pipeline - 1))
-        messages += collective("all_reduce", size, ends, rates.links)
+        messages += exchange("all_reduce", size, ends, rates.links)
     own = count / setup.shards if "optimizer" in setup.sharded else count
     if setup.offload:
         devices = min(machine.node, setup.ranks)
@@ -154,14 +156,14 @@ def _gradients(count: float, setup: Setup, rates: Rates) -> tuple[float, float]:
     size = count * setup.gradient_bytes
     if "parameters" in setup.sharded:  # the shards' scatter was in every micro-batch; replicas of shards remain
         replicas = Group(layout.replicas, layout.tensor * layout.shards)
-        return collective("all_reduce", size / layout.shards, replicas, links), 0.0
+        return exchange("all_reduce", size / layout.shards, replicas, links), 0.0
     group, pieces = Group(layout.data_ranks, layout.tensor), setup.gradient_messages
 
     def reduced(kind: str) -> float:
-        return pieces * collective(kind, size / pieces, group, links)
+        return pieces * exchange(kind, size / pieces, group, links)
 
     if "optimizer" in setup.sharded:
-        gather = collective("all_gather", count * setup.parameter_bytes, group, links)
+        gather = exchange("all_gather", count * setup.parameter_bytes, group, links)
         return reduced("reduce_scatter" if setup.scattered else "all_reduce"), gather
     return reduced("all_reduce"), 0.0
 
@@ -171,5 +173,5 @@ def held_parameters(shape: Shape, setup: Setup) -> float:
     layout = setup.layout
     if layout.pipeline == 1:
         return shape.parameters / layout.tensor
-    layers = shape.layers / layout.pipeline * shape.stacks[-1].layer_parameters
+    layers = stage_layers(shape, setup)[0] * shape.stacks[-1].layer_parameters
     return (layers + shape.hidden * shape.vocabulary) / layout.tensor

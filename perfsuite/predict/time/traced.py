@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.communication import PASSES, Group, collective, point_to_point
+from perfsuite.predict.time.communication import PASSES, Group, exchange, point_to_point
 from perfsuite.predict.time.layer import Rates
 from perfsuite.predict.time.meetings import PAIRS, Meetings, Message
 from perfsuite.wire.trace import Operation
@@ -211,7 +211,7 @@ def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
     if kind not in PASSES:
         raise Refused(f"A trace of one rank does not say when its {kind} ends.")
     size, ranks, stride, _ = numbers
-    return collective(kind, size, Group(ranks, stride), rates.links)
+    return exchange(kind, size, Group(ranks, stride), rates.links)
 
 
 def _merged(spans: Iterator[tuple[float, float]]) -> list[tuple[float, float]]:
