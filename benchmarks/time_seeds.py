@@ -151,7 +151,7 @@ def users_table() -> Iterable[str]:
 
 def relative(row: object) -> float:
     """Predicted by published seconds, less 1."""
-    from time_published import relative as of_judged
+    from time_summary import relative as of_judged
 
     return of_judged(judge(row, known=False))  # type: ignore[arg-type]
 

@@ -23,6 +23,7 @@ SELENE = 25e9  # 8 cards of HDR, 200 Gbit/s each, per node: arXiv 2104.04473, se
 VTRAIN = 800 * GBIT / 8  # the configuration of VIA-Research/vTrain: 800 Gbit/s per node
 ROCE = 1600 * GBIT / 8  # the README of llm-foundry: 1,600 Gbit/s per node
 EFA = 50e9  # 8 × 400 Gbit/s per node of H100
+EDR = 100 * GBIT / 8  # one card of 100 Gbit/s per node of V100
 ALL = frozenset({"optimizer", "gradients", "parameters"})
 OPTIMIZER = frozenset({"optimizer"})
 
@@ -97,7 +98,8 @@ def _sc21_seconds(number: dict[str, int], tflops: float) -> float:
 
 
 def vtrain(path: Path) -> Iterator[Row]:
-    """vTrain's ground truth: Megatron-DeepSpeed on A100."""
+    """Megatron without overlap: vTrain's ground truth (Megatron-DeepSpeed, A100), DLPerf's (Megatron-LM, V100)."""
+    volta = path.stem == "megatron_v100"
     for line in lines(path):
         number = {name: int(line[name]) for name in line if name != "iter_ms"}
         dp, micro = number["dp"], number["micro_batch"]
@@ -116,8 +118,9 @@ def vtrain(path: Path) -> Iterator[Row]:
         )
         label = " ".join(f"{name}{number[name]}" for name in ("hidden", "layers", "tp", "dp", "pp", "micro_batch"))
         yield Row(
-            table=path.stem, label=label, device="a100_80g", stack="megatron_deepspeed", shape=shape, setup=setup,
-            network=VTRAIN, seconds=float(line["iter_ms"]) / 1e3,
+            table=path.stem, label=label, device="v100_32g" if volta else "a100_80g",
+            stack="megatron" if volta else "megatron_deepspeed", shape=shape, setup=setup,
+            network=EDR if volta else VTRAIN, seconds=float(line["iter_ms"]) / 1e3,
             group=" ".join(line[name] for name in ("hidden", "layers", "n_gpus", "global_batch")),
         )  # fmt: skip
 
@@ -256,11 +259,16 @@ def goldens(path: Path) -> Iterator[Row]:
             target=number.get("decoder_seq", 0),
             micro_batch=number["micro_batch"],
             accumulation=number["global_batch"] // (dp * number["micro_batch"]),
+            interleave=number.get("vpp", 1),
             sequence_parallel=bool(number["sequence_parallel"]),
             sharded=OPTIMIZER if number["distributed_optimizer"] else frozenset(),
             overlapped="overlap-grad-reduce" in line["other_args"],
-            attention="flash3",  # Transformer Engine takes cuDNN's kernel on Hopper
-            gradient_bytes=4,
+            tensor_pipelined="tp-comm-overlap" in line["other_args"],
+            sends_overlapped="overlap-p2p" in line["other_args"],
+            parameter_bytes_moved=0.0,  # gradient_accumulation_fusion, the default: the products add to the sums
+            attention=line.get("attention", "flash3"),  # type: ignore[arg-type] # Transformer Engine's choice on Hopper
+            gradient_bytes=number.get("gradient_bytes", 4),
+            dropout=bool(number.get("dropout", 0)),
             optimizer_bytes=sum(OPTIONS[option] for option in line["step_options"].split(";")) + costs.MEGATRON_ADAM,
         )
         yield Row(
@@ -278,9 +286,17 @@ READERS: dict[str, Callable[[Path], Iterator[Row]]] = {
     "megatron_sc21": megatron,
     "megatron_goldens": goldens,
     "fms_fsdp": fms,
+    "vtrain_multi_node": vtrain,
+    "mosaicml_multi_node": mosaicml,
+    "nanotron_multi_node": nanotron,
+    "nemo_dgxc": goldens,
+    "megatron_v100": vtrain,
 }
 CALIBRATION = ("vtrain_one_node", "megatron_2205_05198", "mosaicml_8gpu", "nanotron_playbook")
-JUDGED = ("megatron_sc21", "megatron_goldens", "fms_fsdp")
+JUDGED = (
+    "megatron_sc21", "megatron_goldens", "fms_fsdp", "vtrain_multi_node", "mosaicml_multi_node", "nanotron_multi_node",
+    "nemo_dgxc", "megatron_v100",
+)  # fmt: skip
 
 
 def table(name: str) -> list[Row]:

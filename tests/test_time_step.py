@@ -130,6 +130,51 @@ def test_gradients_beside_backward_cost_less():
     assert step(GPT, early, MACHINE, CONSTANTS).data < step(GPT, late, MACHINE, CONSTANTS).data
 
 
+def test_tensor_messages_in_pieces_cost_less():
+    """Those of forward are hidden too; a rank alone sends none."""
+    whole = Setup(layout=Layout(tensor=4), sequence=2048, micro_batch=4, sequence_parallel=True)
+    pieces = dataclasses.replace(whole, tensor_pipelined=True)
+    alone = Setup(sequence=2048, tensor_pipelined=True)
+    seconds = [step(GPT, one, MACHINE, CONSTANTS).tensor for one in (alone, pieces, whole)]
+
+    assert seconds[0] == 0 < seconds[1] < seconds[2]
+
+
+def test_sends_are_hidden_beside_other_chunks_only():
+    """A rank with one chunk has nothing else to compute."""
+    two = Setup(layout=Layout(pipeline=4), sequence=2048, micro_batch=4, accumulation=8, interleave=2)
+    one = dataclasses.replace(two, interleave=1)
+
+    def sends(setup: Setup) -> float:
+        return step(GPT, setup, MACHINE, CONSTANTS).sends
+
+    assert sends(dataclasses.replace(one, sends_overlapped=True)) == sends(one)
+    assert 0 < sends(dataclasses.replace(two, sends_overlapped=True)) < sends(two)
+
+
+def test_chunks_give_gradients_more_time():
+    """Four stages of two chunks: the second chunk is complete 4/2 micro-batches of a stage before the first.
+
+    With the half that the first still computes itself, 2.5 times as much is hidden of gradients that outlast it.
+    """
+    one = Setup(
+        layout=Layout(pipeline=4, replicas=8),
+        sequence=2048,
+        micro_batch=8,
+        accumulation=8,
+        gradient_bytes=10**6,
+        parameter_bytes_moved=0.0,
+    )
+    two = dataclasses.replace(one, interleave=2)
+    hidden = [
+        step(GPT, setup, MACHINE, CONSTANTS).data
+        - step(GPT, dataclasses.replace(setup, overlapped=True), MACHINE, CONSTANTS).data
+        for setup in (one, two)
+    ]
+
+    assert hidden[1] / hidden[0] == pytest.approx(2.5, rel=0.05)
+
+
 def test_offload_moves_the_optimizer_to_the_host():
     """Its seconds have a part of their own."""
     found = step(GPT, Setup(sequence=2048, offload=True), MACHINE, CONSTANTS)

@@ -19,21 +19,22 @@ class Setup:
     ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``scattered``: a
     rank gets its own gradients only, and not the sums of all, as DeepSpeed's ZeRO 1 and 2 have them. ``overlapped``:
     gradients are reduced while backward computes. ``tensor_overlapped``: backward's tensor-parallel messages run beside
-    matmuls where they can. ``tensor_gradients`` are backward's all-reduces of a block, attention or feed-forward, of
-    ``tensor_gradient_bytes`` per element: one if the block's first layer is one matrix. ``logits_gathered``: every
-    tensor-parallel rank gets the logits of the whole vocabulary. ``prefetched``: backward gathers the next layer's
-    sharded parameters while it computes. ``embedding_gathered``: sharded parameters outside of layers are gathered once
-    per micro-batch and their gradients scattered, with nothing to compute next to them. The fitted tables' models have
-    small vocabularies, so their rows leave it out. ``eager``: whose pointwise kernels are counted one by one, a key of
-    costs.EAGER; by default they are fused, times a constant. ``logit_bytes`` are those of the cross entropy per logit.
-    ``parameter_bytes_moved`` are the bytes per parameter of casts and copies of parameters and gradients in a
-    micro-batch; by default those of costs.accumulate or costs.flatten. ``early_stop``: recomputation ends with the last
-    tensor that backward needs, without a layer's last matmul (torch.utils.checkpoint without reentrance).
-    ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel. ``masked``: it gets its mask as a tensor, so it also
-    computes what a causal mask leaves out. ``gradient_bytes`` and ``parameter_bytes`` are those
-    of one element on the wire. ``optimizer_bytes`` are what the optimizer moves for one parameter.
-    ``gradient_messages`` are the messages in which whole gradients are reduced. ``offload``: the optimizer's state is
-    on the host, and steps there.
+    matmuls where they can. ``tensor_pipelined``: all of them do, cut in pieces (Transformer Engine's userbuffers).
+    ``sends_overlapped``: a stage computes another chunk while it sends. ``tensor_gradients`` are backward's all-reduces
+    of a block, attention or feed-forward, of ``tensor_gradient_bytes`` per element: one if the block's first layer is
+    one matrix. ``logits_gathered``: every tensor-parallel rank gets the logits of the whole vocabulary. ``prefetched``:
+    backward gathers the next layer's sharded parameters while it computes. ``embedding_gathered``: sharded parameters
+    outside of layers are gathered once per micro-batch and their gradients scattered, with nothing to compute next to
+    them. The fitted tables' models have small vocabularies, so their rows leave it out. ``eager``: whose pointwise
+    kernels are counted one by one, a key of costs.EAGER; by default they are fused, times a constant. ``logit_bytes``
+    are those of the cross entropy per logit. ``parameter_bytes_moved`` are the bytes per parameter of casts and copies
+    of parameters and gradients in a micro-batch; by default those of costs.accumulate or costs.flatten. ``early_stop``:
+    recomputation ends with the last tensor that backward needs, without a layer's last matmul (torch.utils.checkpoint
+    without reentrance). ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel. ``masked``: it gets its mask as
+    a tensor, so it also computes what a causal mask leaves out. ``gradient_bytes`` and ``parameter_bytes`` are those of
+    one element on the wire. ``optimizer_bytes`` are what the optimizer moves for one parameter. ``gradient_messages``
+    are the messages in which whole gradients are reduced. ``offload``: the optimizer's state is on the host, and steps
+    there.
     """
 
     layout: Layout = ONE_RANK
@@ -48,6 +49,8 @@ class Setup:
     scattered: bool = True
     overlapped: bool = False
     tensor_overlapped: bool = True
+    tensor_pipelined: bool = False
+    sends_overlapped: bool = False
     tensor_gradients: float = 1.0
     tensor_gradient_bytes: int = 2
     logits_gathered: bool = False

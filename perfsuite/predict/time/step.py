@@ -4,6 +4,7 @@ A stage's micro-batch takes its kernels, its exposed tensor-parallel messages an
 time in which the host launches them. 1F1B repeats it and adds the bubble. Gradients, optimizer and offload follow.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from perfsuite.predict.time import costs
@@ -50,9 +51,7 @@ def step(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> 
     """The predicted seconds of one optimizer step."""
     rates = Rates.of(machine, constants)
     stages = stage_works(shape, setup, rates, constants)
-    wide = setup.layout.pipeline > 1
-    send = _send(shape, setup, rates) if wide else 0.0
-    host = constants.launch_stage if wide else 0.0
+    send, host = _between(shape, setup, rates, constants, stages)
     times = [max(work.device + send, work.launch + host) for work in stages]
     slowest = max(range(len(times)), key=times.__getitem__)
     work, count = stages[slowest], setup.accumulation
@@ -73,9 +72,8 @@ def step(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> 
 def stage_times(shape: Shape, setup: Setup, machine: Machine, constants: Constants) -> list[dict[str, float]]:
     """Seconds of one micro-batch in every stage: forward, backward, and the parts of a Breakdown that it has too."""
     rates = Rates.of(machine, constants)
-    wide = setup.layout.pipeline > 1
-    send = _send(shape, setup, rates) if wide else 0.0
-    host = constants.launch_stage if wide else 0.0
+    stages = stage_works(shape, setup, rates, constants)
+    send, host = _between(shape, setup, rates, constants, stages)
     return [
         {
             "forward": work.forward,
@@ -85,7 +83,7 @@ def stage_times(shape: Shape, setup: Setup, machine: Machine, constants: Constan
             "sends": send,
             "launch": max(0.0, work.launch + host - work.device - send),
         }
-        for work in stage_works(shape, setup, rates, constants)
+        for work in stages
     ]
 
 
@@ -110,6 +108,21 @@ def stage_layers(shape: Shape, setup: Setup) -> tuple[float, ...]:
     return even_stages(shape.layers, setup.layout.pipeline)
 
 
+def _between(
+    shape: Shape, setup: Setup, rates: Rates, constants: Constants, stages: Sequence[Work]
+) -> tuple[float, float]:
+    """Seconds that a stage needs for one micro-batch's sends: of the device, and of the host.
+
+    With several chunks per rank a send can run beside another chunk's computation (Megatron's overlap_p2p_comm).
+    """
+    if setup.layout.pipeline == 1:
+        return 0.0, 0.0
+    send = _send(shape, setup, rates)
+    if setup.sends_overlapped and setup.interleave > 1:
+        send = exposed(min(work.device for work in stages), send, constants.overlap)
+    return send, constants.launch_stage
+
+
 def _send(shape: Shape, setup: Setup, rates: Rates) -> float:
     """Seconds in which a stage waits for one micro-batch's sends: hidden states on, gradients back, of each chunk.
 
@@ -129,14 +142,16 @@ def _update(
     """Seconds after the last micro-batch: exposed messages between replicas, the optimizer, and its offload.
 
     Gradients are reduced beside the last micro-batch's backward, two thirds of its seconds; updated parameters are
-    gathered beside the next step's first forward.
+    gathered beside the next step's first forward. With chunks, those of a rank's last chunk are complete as soon as it
+    has done the last micro-batches, one per stage. These then pass the other chunks (arXiv 2104.04473, figure 4).
     """
     layout = setup.layout
     count = held_parameters(shape, setup)
     scatter, gather = _gradients(count, setup, rates)
     if setup.overlapped:
-        scatter = exposed(micro_batch * BACKWARD, scatter, constants.overlap)
-        gather = exposed(micro_batch * (1 - BACKWARD), gather, constants.overlap)
+        beside = micro_batch * (layout.pipeline * (setup.interleave - 1) + 1) / setup.interleave
+        scatter = exposed(beside * BACKWARD, scatter, constants.overlap)
+        gather = exposed(beside * (1 - BACKWARD), gather, constants.overlap)
     times = setup.accumulation if "gradients" in setup.sharded and "parameters" not in setup.sharded else 1
     messages = scatter * times + gather  # ZeRO-2 keeps no whole gradients, so it reduces those of every micro-batch
     if layout.pipeline > 1 and shape.tied:  # first and last stage have a copy each of the embedding
