@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import least_squares
-from time_tables import CALIBRATION, CATALOG, Row, table
+from time_rows import CATALOG, Row
+from time_tables import CALIBRATION, table
 
 from perfsuite.predict.time.constants import constants_of, generation_of, regime
 from perfsuite.predict.time.step import Breakdown, step

@@ -14,8 +14,9 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from time_fit import Judged, breakdown, judge
+from time_rows import CATALOG, Row, lines
 from time_summary import cells, listed, percent, statistic
-from time_tables import CALIBRATION, CATALOG, HERE, JUDGED, NANOTRON, READERS, Row, lines, nanotron_setup, table
+from time_tables import CALIBRATION, HERE, JUDGED, NANOTRON, READERS, nanotron_setup, table
 
 from perfsuite.predict.overhead import overhead
 from perfsuite.predict.plan.memory import capacity, needed_bytes
@@ -158,7 +159,8 @@ def page(by_table: dict[str, list[Judged]]) -> Iterable[str]:
         "",
         *told_regret([*by_table["nanotron_playbook"], *by_table["nanotron_multi_node"]]),
         *told_memory(),
-        *NOTES,
+        *(HERE / "notes.md").read_text().splitlines(),
+        "",
     )
 
 
@@ -207,49 +209,6 @@ def told_memory() -> Iterable[str]:
         "loss. It was counted with these cells in sight. No factor is fitted.",
         "",
     )
-
-
-NOTES = (
-    "## What is not good",
-    "",
-    "- The constants never saw the judged tables, but the author did. The costs, and which messages each software",
-    "  overlaps, were chosen with the errors of SC21 and of the goldens in sight. Nothing was changed for fms_fsdp,",
-    "  vtrain_multi_node, mosaicml_multi_node, nanotron_multi_node and megatron_v100, which were added later.",
-    "- For nemo_dgxc something was changed, after a mean error of 20.5 % was seen. Its recipes say that all tensor",
-    "  messages and the sends run while it computes. The form had no such overlap. The products add to the gradients'",
-    "  sums, and Megatron's goldens do so too. Chunks of a pipeline give gradients more time to be reduced. What is",
-    "  left is +4 % on H100. Pointwise kernels count 1.5 times, as in the fitted software, and here they are fused.",
-    "- These models take 2 to 5 % longer on 2,048 GPUs than on the fewest, with the same work for each. The form says",
-    "  about 1 % or less. It has no waiting for the slowest of many hosts.",
-    "- A cell of nanotron_multi_node was measured in one iteration. Equal layouts differ by up to eight times, and",
-    "  rows took up to 93 times as long as predicted. On 2 nodes 27 of 36 rows took less than 1.5 times as long.",
-    "  Their median error is 3.8 %. On 8 nodes it is 5.7 % for 26 of 72 rows of 8B. On 64 nodes no row is like that.",
-    "- With several stages on several nodes, the playbook's cells have a floor: 3 to 4 ms per layer, micro-batch and",
-    "  tensor-parallel rank. It does not depend on the micro-batch, and one node does not have it. It looks like",
-    "  stalls of single hosts, for which a tensor-parallel group waits. It is not modelled.",
-    "- One share of 0.75 is used for every network. V100 with tensor parallelism over nodes of one card each would",
-    "  need half of the rate: it is predicted 15 and 29 % too short. vTrain's rows with tensor parallelism of 16",
-    "  would need 0.94: they are predicted 14 % too long. perfsuite plan can use the network that a cell measured.",
-    "- T5-11B waits for the host. Its kernels and messages need a quarter of the step on H100 and a sixth on A100. No",
-    "  calibration table has Transformer Engine's launch times, so those of other software are used: 3.6 ms per",
-    "  layer. The tiny T5 of the same tests takes 6.6 ms per layer on H100, 11.1 on A100 (24 layers, 4 micro-batches,",
-    "  tp 4). With these it would be 0.40 s on H100 (+2 %) and 0.67 s on A100 (-31 %). They are no calibration table,",
-    "  so they are not used. On A100 the deterministic mode also forbids cuDNN's attention, and FlashAttention packs",
-    "  the sequences: the host reads their lengths and waits for the device. The same configuration has other golden",
-    "  files: 0.87 s on A100, and 0.38 to 0.46 s on H100.",
-    "- GPT-15B uses cuDNN's attention. No calibration table has it, so what NVIDIA publishes of the kernel alone is",
-    "  used. It was sought after the error without it was seen. On H100 that was +9.1 % and +8.2 %.",
-    "- The GB200 row is predicted with the data of a B200, and no B200 was fitted. Its matmuls borrow H100's share of",
-    "  the best that was measured. A GB200's peak and best matmul would make the time shorter, and the error larger.",
-    "  So would one NVLink domain of all 72 devices. What is missing is probably the host. The tiny models of the same",
-    "  tests wait 1.45 times as long for a Grace as for the host of an H100.",
-    "- A message of a step costs 30 µs more than one of a benchmark of collectives. Its stream and the computing",
-    "  one wait for each other. That is fitted, mostly on the playbook's rows with tensor parallelism. Without it they",
-    "  took 4 to 8 % longer than predicted.",
-    "- Three rows of the playbook took 1.6 to 50 times as long as their neighbours. They are not left out. One is an",
-    "  8B layout that the planner refuses. It used 71.5 of 79 GiB, and took 2.7 times as long as others.",
-    "",
-)
 
 
 def main() -> int:

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from time_fit import judge
-from time_tables import HERE, lines, table
+from time_rows import lines
+from time_tables import HERE, table
 
 from perfsuite.cli import main as perfsuite
 from perfsuite.records.codec import write_bytes

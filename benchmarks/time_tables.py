@@ -1,19 +1,17 @@
-"""Measured step times that others published, as rows that the closed form can be asked about.
+"""The tables of ``benchmarks/published/times/``: each has a reader, which turns a line into a Row.
 
-Each table of ``benchmarks/published/times/`` has a reader, which turns a line into a Row. FLOP conventions are not
-needed: rows are compared in seconds.
+FLOP conventions are not needed: rows are compared in seconds.
 """
 
-import csv
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
+from time_rows import Row, lines
+
 from perfsuite.catalog.definitions import Layout
-from perfsuite.catalog.registry import Catalog
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.constants import machine_of
-from perfsuite.predict.time.setup import Machine, Setup
+from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import Shape, Stack, decoder
 
 HERE = Path(__file__).parent / "published" / "times"
@@ -26,39 +24,6 @@ EFA = 50e9  # 8 × 400 Gbit/s per node of H100
 EDR = 100 * GBIT / 8  # one card of 100 Gbit/s per node of V100
 ALL = frozenset({"optimizer", "gradients", "parameters"})
 OPTIMIZER = frozenset({"optimizer"})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Row:
-    """One measured step. ``stack`` is the software that made it."""
-
-    table: str
-    label: str
-    device: str
-    stack: str
-    shape: Shape
-    setup: Setup
-    network: float
-    seconds: float
-    group: str = ""  # rows of one question: the best layout is sought in each
-
-    def machine(self) -> Machine:
-        """The devices that it ran on."""
-        return machine_of(CATALOG.get("device", self.device), self.network)
-
-    @property
-    def model_flops(self) -> float:
-        """Model FLOPs of the step."""
-        return self.shape.model_flops(self.setup.sequence, self.setup.target) * self.setup.samples
-
-
-CATALOG = Catalog(())
-
-
-def lines(path: Path) -> Iterator[dict[str, str]]:
-    """The lines of a table below its comments."""
-    with path.open() as file:
-        yield from csv.DictReader(line for line in file if not line.startswith("#"))
 
 
 def megatron(path: Path) -> Iterator[Row]:

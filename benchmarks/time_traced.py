@@ -114,12 +114,10 @@ when both of its stages are there.
 NOTES = """
 ## Where they differ
 
-- Buckets and latency. ZeRO-3 sends one message per matrix, the closed form two per layer and pass.
 - Second gathers. DeepSpeed keeps up to half a billion gathered elements until backward. The closed form gathers all
-  parameters again.
+  parameters again, but mostly while it computes.
 - The ends of the step. The last bucket, and the first gather, have nothing to hide them. The closed form hides them.
-- Small kernels. Masks, the gradient of the embedding, and the copies that join gathered logits are in the trace alone.
-  They are most of the tensor-parallel cell's difference.
+- Small kernels. Masks and the last norm are in the trace alone.
 
 ## What the comparison has corrected
 
@@ -133,6 +131,10 @@ The first comparison found these faults of the closed form of cells. The code wa
 - The norms and rotary embedding of Llama in transformers are chains of kernels.
 - A pipeline's stage gets its mask as a tensor. So torch's attention also computes what a causal mask leaves out.
 - With several micro-batches, gradients are added in fp32: 12 bytes per parameter each time.
+- The gradient of an embedding is dense. With a tied head two such gradients are added.
+- A Llama in transformers multiplies queries, keys, values and gate apart.
+- ZeRO-3 gathers each matrix in a message of its own, and after the step each norm and bias.
+- Gathered logits are joined by a copy.
 
 ## What neither knows
 

@@ -10,7 +10,10 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.predict.time import fitted
+from perfsuite.predict.time.communication import Group, exchange
 from perfsuite.predict.time.constants import BORROWED, LINK, NETWORK, constants_of, interval, machine_of, regime
+from perfsuite.predict.time.costs import embedding_gradient_bytes, matmul
+from perfsuite.predict.time.layer import Rates, head, products
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import decoder, shape_of
 from perfsuite.predict.time.step import Breakdown, step
@@ -249,3 +252,48 @@ def test_a_breakdown_names_every_part():
     """As a dictionary too."""
     assert Breakdown(compute=1.0, bubble=2.0).parts()["bubble"] == 2.0
     assert Breakdown(compute=1.0, bubble=2.0).total == 3.0
+
+
+def test_sharded_parameters_come_in_messages():
+    """A message per matrix costs more latency than one per layer; small vectors that stay whole follow the step."""
+    setup = Setup(
+        layout=Layout(shards=8),
+        sequence=2048,
+        sharded=frozenset({"parameters", "gradients", "optimizer"}),
+        overlapped=True,
+    )
+    bare = dataclasses.replace(CONSTANTS, overlap=0.0)
+    one, four, kept = (
+        step(GPT, dataclasses.replace(setup, **options), MACHINE, bare)
+        for options in ({}, {"layer_messages": 4}, {"persistent": 10})
+    )
+    latency = exchange("all_gather", 2 * GPT.hidden, Group(8), Rates.of(MACHINE, bare).links)
+
+    assert four.gathers > one.gathers
+    assert four.data == one.data and four.compute == one.compute
+    assert kept.data - one.data == pytest.approx(10 * latency)
+
+
+def test_the_gradient_of_an_embedding():
+    """torch writes it dense, and whole on every tensor-parallel rank; that of a tied head is added to it."""
+    assert embedding_gradient_bytes(800, 100, 4, tied=False) == 3200
+    assert embedding_gradient_bytes(800, 100, 4, tied=True) == 3200 + 1200
+
+    plain = Setup(sequence=2048)
+    counted = dataclasses.replace(plain, eager=("llama", "half"))
+    rates, tied = Rates.of(MACHINE, CONSTANTS), dataclasses.replace(GPT, tied=True)
+    more = head(tied, counted, rates).backward - head(tied, plain, rates).backward
+    assert more == pytest.approx(2 * 4 * GPT.vocabulary * GPT.hidden / rates.memory)
+
+
+def test_transformers_multiplies_queries_keys_values_and_gate_apart():
+    """Small products fill a device less."""
+    llama = decoder(2, 512, 8, 1000, 1024, gated=True)
+    counted = Setup(sequence=128, eager=("llama", "half"))
+    rates = Rates.of(MACHINE, CONSTANTS)
+    parts = [(128, width, 512) for width in (512, 512, 512, 1024, 1024)] + [(128, 512, 512), (128, 512, 1024)]
+    forward = sum(matmul(*part, rates.matmul, rates.memory, rates.multiprocessors) for part in parts)
+
+    assert products(llama.stacks[0], counted, rates, 128, 1)[0] == pytest.approx(forward)
+    fused = dataclasses.replace(counted, eager=None)
+    assert products(llama.stacks[0], fused, rates, 128, 1)[0] < forward

@@ -15,7 +15,7 @@ from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
 from perfsuite.predict.time.constants import constants_of, interval, machine_of, regime
 from perfsuite.predict.time.setup import Setup
-from perfsuite.predict.time.shape import Shape, shape_of
+from perfsuite.predict.time.shape import Shape, Stack, shape_of
 from perfsuite.predict.time.speed import speed
 from perfsuite.predict.time.step import step
 from perfsuite.rank.recipe import recipe_of
@@ -109,6 +109,8 @@ def setup_of(cell: Cell) -> Setup:
         precision="fp16" if recipe.loss_scaling else "bf16",
         gradient_bytes=2 if engine.casts else 4,
         gradient_messages=gradient_messages(shape, zero, layout_of(cell).data_ranks),
+        layer_messages=_matrices(shape.stacks[-1]) if zero and engine.scatters else 1,
+        persistent=_vectors(shape) if zero and engine.scatters else 0,
         optimizer_bytes=(costs.FUSED_ADAM if "adamw_fused" in names else costs.FOREACH_ADAM)
         + (ZERO_ADAM[engine.scatters] if zero else 0.0),
         dropout=drops,
@@ -145,8 +147,21 @@ def gradient_messages(shape: Shape, zero: bool, ranks: int) -> int:
     two messages per matrix. DistributedDataParallel's has 25 MiB of fp32 and is sent with that matrix.
     """
     bucket = shape.hidden**2 if zero else DDP_BUCKET
-    matrices = sum(stack.layers * (7 if stack.gated else 4) for stack in shape.stacks)
+    matrices = sum(stack.layers * _matrices(stack) for stack in shape.stacks)
     return max(1, min(shape.parameters // bucket, matrices * (2 if zero else 1))) if ranks > 1 else 1
+
+
+def _matrices(stack: Stack) -> int:
+    """The matrices of a layer of transformers, each a parameter: a Llama's has seven, a GPT's four."""
+    return 7 if stack.gated else 4
+
+
+def _vectors(shape: Shape) -> int:
+    """Norms' weights, and biases where there are some: DeepSpeed keeps such small parameters whole.
+
+    transformers' threshold is 10 · hidden elements (integrations/deepspeed.py). A GPT has biases of four products, too.
+    """
+    return sum(stack.layers * (2 if stack.gated else 8) for stack in shape.stacks) + 1
 
 
 def layout_of(cell: Cell) -> Layout:

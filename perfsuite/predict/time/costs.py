@@ -144,6 +144,14 @@ def head_bytes(tokens: int, vocabulary: int, logit: float = MEGATRON_LOGIT) -> f
     return logit * tokens * vocabulary
 
 
+def embedding_gradient_bytes(shared: float, held: float, element: int, tied: bool) -> float:
+    """Bytes of an embedding's gradient of ``element`` bytes: torch writes it dense, and whole where it is ``shared``.
+
+    If it is tied to the head, the gradients of both are added: two reads and a write of what a rank has ``held``.
+    """
+    return element * (shared + (3.0 * held if tied else 0.0))
+
+
 def accumulate(parameters: float, gradient_bytes: int, bandwidth: float) -> float:
     """Seconds in which one micro-batch's gradients are added to those before.
 

@@ -80,7 +80,7 @@ def layer(stack: Stack, setup: Setup, rates: Rates, constants: Constants) -> Wor
     width, full = setup.layout.tensor, setup.recompute == "full"
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
     heads, kv_heads = max(1, stack.heads // width), max(1, stack.kv_heads // width)
-    forward, backward = _products(stack, setup, rates, tokens, width)
+    forward, backward = products(stack, setup, rates, tokens, width)
     matmuls = backward
     core_forward, core_backward = _attention(stack, setup, rates, tokens, heads)
     outside, inside = costs.elementwise_bytes(
@@ -126,13 +126,16 @@ def _matmul(m: int, n: int, k: int, rates: Rates) -> float:
     return costs.matmul(m, n, k, rates.matmul, rates.memory, rates.multiprocessors)
 
 
-def _products(stack: Stack, setup: Setup, rates: Rates, tokens: int, width: int) -> tuple[float, float]:
+def products(stack: Stack, setup: Setup, rates: Rates, tokens: int, width: int) -> tuple[float, float]:
     """Seconds of a layer's matmuls, forward and backward: one more each for the gradients of input and weight."""
     inner = stack.feed_forward // width
     rows = stack.head_width * stack.heads // width
     pairs = 2 * stack.head_width * max(1, stack.kv_heads // width)
-    shapes = [(tokens, rows + pairs, stack.hidden), (tokens, stack.hidden, rows)]
-    shapes += [(tokens, inner * (2 if stack.gated else 1), stack.hidden), (tokens, stack.hidden, inner)]
+    apart = bool(setup.eager) and stack.gated
+    inputs = [rows, pairs // 2, pairs // 2] if apart else [rows + pairs]
+    inputs += [inner, inner] if apart else [inner * (2 if stack.gated else 1)]
+    shapes = [(tokens, columns, stack.hidden) for columns in inputs]
+    shapes += [(tokens, stack.hidden, rows), (tokens, stack.hidden, inner)]
     if stack.source_hidden:
         source = setup.micro_batch * setup.sequence
         shapes += [(tokens, rows, stack.hidden), (source, pairs, stack.source_hidden), (tokens, stack.hidden, rows)]
@@ -167,10 +170,15 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     tokens = setup.micro_batch * (setup.target if stack.target else setup.sequence)
     columns = -(-shape.vocabulary // setup.layout.tensor)
     gathers = _embedding_gathers(shape, setup, rates, columns)
+    backward = 0.0
+    if setup.eager and setup.layout.pipeline == 1:
+        element = 2 if setup.eager[1] == "half" else 4
+        whole, own = shape.vocabulary * shape.hidden, columns * shape.hidden
+        backward += costs.embedding_gradient_bytes(whole, own, element, shape.tied) / rates.memory
     if shape.classifies:
-        return Work(gathers=gathers)
+        return Work(backward=backward, gathers=gathers)
     forward = _matmul(tokens, columns, shape.hidden, rates)
-    backward = _matmul(tokens, shape.hidden, columns, rates)
+    backward += _matmul(tokens, shape.hidden, columns, rates)
     backward += _matmul(columns, shape.hidden, tokens, rates)
     traffic = costs.head_bytes(tokens, shape.vocabulary if setup.logits_gathered else columns, setup.logit_bytes)
     traffic /= rates.memory
@@ -180,7 +188,9 @@ def head(shape: Shape, setup: Setup, rates: Rates) -> Work:
     if setup.logits_gathered:
         message = 2 * _tensor_message(tokens * shape.hidden * setup.tensor_gradient_bytes, setup, rates)
         group = Group(setup.layout.tensor)
-        message += exchange("all_gather", tokens * shape.vocabulary * ACTIVATION, group, rates.links)
+        size = tokens * shape.vocabulary * ACTIVATION
+        message += exchange("all_gather", size, group, rates.links)
+        forward += 2 * size / rates.memory  # what was gathered is joined
     return Work(forward + traffic / 2, backward + traffic / 2, message, gathers)
 
 
@@ -230,7 +240,8 @@ def _gathers(stack: Stack, setup: Setup, rates: Rates, constants: Constants, for
         return 0.0
     count = stack.layer_parameters / setup.layout.tensor
     group = Group(setup.layout.shards, setup.layout.tensor)
-    gather = exchange("all_gather", count * setup.parameter_bytes, group, rates.links)
-    scatter = exchange("reduce_scatter", count * setup.gradient_bytes, group, rates.links)
+    pieces = setup.layer_messages
+    gather = pieces * exchange("all_gather", count / pieces * setup.parameter_bytes, group, rates.links)
+    scatter = pieces * exchange("reduce_scatter", count / pieces * setup.gradient_bytes, group, rates.links)
     beside, hidden = (gather + scatter, 0.0) if setup.prefetched else (scatter, gather)
     return exposed(forward, gather, constants.overlap) + exposed(backward, beside, constants.overlap) + hidden

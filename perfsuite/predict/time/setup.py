@@ -11,65 +11,58 @@ ONE_RANK = Layout()
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """One way to train: how the ranks divide the work of a step, and what each does.
-
-    ``layout`` has the widths. ``micro_batch`` samples of ``sequence`` tokens (and ``target`` of a decoder behind an
-    encoder) go through a replica ``accumulation`` times per step. ``interleave`` is the number of model chunks of a
-    pipeline rank. ``balanced``: stages get layers and head by their cost, and not layers alone. ``sharded`` is what the
-    ``layout.shards`` ranks divide: "optimizer", "gradients" and "parameters", as an Engine says it. ``scattered``: a
-    rank gets its own gradients only, and not the sums of all, as DeepSpeed's ZeRO 1 and 2 have them. ``overlapped``:
-    gradients are reduced while backward computes. ``tensor_overlapped``: backward's tensor-parallel messages run beside
-    matmuls where they can. ``tensor_pipelined``: all of them do, cut in pieces (Transformer Engine's userbuffers).
-    ``sends_overlapped``: a stage computes another chunk while it sends. ``tensor_gradients`` are backward's all-reduces
-    of a block, attention or feed-forward, of ``tensor_gradient_bytes`` per element: one if the block's first layer is
-    one matrix. ``logits_gathered``: every tensor-parallel rank gets the logits of the whole vocabulary. ``prefetched``:
-    backward gathers the next layer's sharded parameters while it computes. ``embedding_gathered``: sharded parameters
-    outside of layers are gathered once per micro-batch and their gradients scattered, with nothing to compute next to
-    them. The fitted tables' models have small vocabularies, so their rows leave it out. ``eager``: whose pointwise
-    kernels are counted one by one, a key of costs.EAGER; by default they are fused, times a constant. ``logit_bytes``
-    are those of the cross entropy per logit. ``parameter_bytes_moved`` are the bytes per parameter of casts and copies
-    of parameters and gradients in a micro-batch; by default those of costs.accumulate or costs.flatten. ``early_stop``:
-    recomputation ends with the last tensor that backward needs, without a layer's last matmul (torch.utils.checkpoint
-    without reentrance). ``attention``: "flash3" is FlashAttention-3 or cuDNN's kernel. ``masked``: it gets its mask as
-    a tensor, so it also computes what a causal mask leaves out. ``gradient_bytes`` and ``parameter_bytes`` are those of
-    one element on the wire. ``optimizer_bytes`` are what the optimizer moves for one parameter. ``gradient_messages``
-    are the messages in which whole gradients are reduced. ``offload``: the optimizer's state is on the host, and steps
-    there.
-    """
+    """One way to train: how the ranks divide the work of a step, and what each does."""
 
     layout: Layout = ONE_RANK
-    sequence: int
+    sequence: int  # tokens of a sample; behind an encoder, a decoder has ``target``
     target: int = 0
-    micro_batch: int = 1
+    micro_batch: int = 1  # samples that go through a replica at once, ``accumulation`` times per step
     accumulation: int = 1
-    interleave: int = 1
-    balanced: bool = False
-    sequence_parallel: bool = False
-    sharded: frozenset[str] = frozenset()
-    scattered: bool = True
-    overlapped: bool = False
-    tensor_overlapped: bool = True
-    tensor_pipelined: bool = False
-    sends_overlapped: bool = False
-    tensor_gradients: float = 1.0
-    tensor_gradient_bytes: int = 2
-    logits_gathered: bool = False
-    recompute: Literal["none", "selective", "full"] = "none"
-    prefetched: bool = True
-    eager: tuple[str, str] | None = None
-    logit_bytes: float = MEGATRON_LOGIT
-    parameter_bytes_moved: float | None = None
-    embedding_gathered: bool = False
-    early_stop: bool = False
-    attention: Literal["flash", "flash3", "unfused"] = "flash"
-    masked: bool = False
     precision: str = "bf16"
-    gradient_bytes: int = 2
-    parameter_bytes: int = 2
-    gradient_messages: int = 1
-    optimizer_bytes: float = MEGATRON_ADAM
     dropout: bool = False
-    offload: bool = False
+
+    # Pipeline.
+    interleave: int = 1  # model chunks of a rank
+    balanced: bool = False  # stages get layers and head by their cost, and not layers alone
+    sends_overlapped: bool = False  # a stage computes another chunk while it sends
+
+    # Replicas and shards.
+    sharded: frozenset[str] = frozenset()  # what ``layout.shards`` divide: optimizer, gradients, parameters
+    scattered: bool = (
+        True  # a rank gets its own gradients only, and not the sums of all, as in DeepSpeed's ZeRO 1 and 2
+    )
+    overlapped: bool = False  # gradients are reduced while backward computes
+    prefetched: bool = True  # backward gathers the next layer's parameters while it computes
+    # Parameters outside of layers are gathered once per micro-batch and their gradients scattered, with nothing to
+    # compute next to them. The fitted tables' models have small vocabularies, so their rows leave it out.
+    embedding_gathered: bool = False
+    gradient_bytes: int = 2  # of one element on the wire
+    parameter_bytes: int = 2
+    gradient_messages: int = 1  # in which whole gradients are reduced
+    layer_messages: int = 1  # in which a layer's sharded parameters are gathered
+    persistent: int = 0  # vectors that are whole although parameters are sharded, each gathered after the step
+
+    # Tensor parallelism.
+    sequence_parallel: bool = False
+    tensor_overlapped: bool = True  # backward's messages run beside matmuls where they can
+    tensor_pipelined: bool = False  # all of them do, cut in pieces (Transformer Engine's userbuffers)
+    tensor_gradients: float = 1.0  # backward's all-reduces of a block: one if the block's first layer is one matrix
+    tensor_gradient_bytes: int = 2  # per element of them
+    logits_gathered: bool = False  # every rank gets the logits of the whole vocabulary
+
+    # Kernels.
+    recompute: Literal["none", "selective", "full"] = "none"
+    early_stop: bool = False  # recomputation skips a layer's last matmul (torch.utils.checkpoint without reentrance)
+    attention: Literal["flash", "flash3", "unfused"] = "flash"  # "flash3": FlashAttention-3 or cuDNN's kernel
+    masked: bool = False  # attention gets its mask as a tensor, so it also computes what a causal mask leaves out
+    # Whose pointwise kernels are counted one by one, a key of costs.EAGER; by default they are fused, times a constant.
+    # Queries, keys, values and gate are then products of their own if the layer is gated.
+    eager: tuple[str, str] | None = None
+    logit_bytes: float = MEGATRON_LOGIT  # of the cross entropy, per logit
+    # Bytes per parameter of casts and copies in a micro-batch; by default those of costs.accumulate or costs.flatten.
+    parameter_bytes_moved: float | None = None
+    optimizer_bytes: float = MEGATRON_ADAM  # what the optimizer moves for one parameter
+    offload: bool = False  # the optimizer's state is on the host, and steps there
 
     @property
     def samples(self) -> int:

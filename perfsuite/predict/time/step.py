@@ -158,6 +158,9 @@ def _update(
         size = shape.vocabulary * shape.hidden / layout.tensor * setup.gradient_bytes
         ends = Group(2, layout.tensor * layout.data_ranks * (layout.pipeline - 1))
         messages += exchange("all_reduce", size, ends, rates.links)
+    if setup.persistent:
+        size, shards = shape.hidden * setup.parameter_bytes, Group(layout.shards, layout.tensor)
+        messages += setup.persistent * exchange("all_gather", size, shards, rates.links)
     own = count / setup.shards if "optimizer" in setup.sharded else count
     if setup.offload:
         devices = min(machine.node, setup.ranks)
