@@ -4,9 +4,11 @@ import msgspec
 import pytest
 import test_predicted_gate
 
+from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_cell
 from perfsuite.predict import memory
 from perfsuite.records.prediction import Prediction
+from perfsuite.trace.__main__ import MANY, changes_nothing
 from perfsuite.trace.tracing import job_of, trace
 from perfsuite.wire.failure import Failure
 
@@ -49,6 +51,60 @@ def test_a_trace_without_steps_has_the_same_setup(ranks, name):
 
     assert setup.setup == last.setup
     assert (setup.events, setup.marks) == ([], [])
+
+
+LEAKS = """
+from perfsuite.catalog.definitions import Technique
+
+
+def leak(session, model):
+    import torch
+    torch.leaked = True
+    return model
+
+
+def look(session, model):
+    import torch
+    assert not hasattr(torch, "leaked")
+    return model
+
+
+TECHNIQUES = (
+    Technique(name="dry", slot="leak", order=90, meaning="Leaves torch alone.", default=True),
+    Technique(name="leaky", slot="leak", order=90, meaning="Changes torch.", applies=leak),
+    Technique(name="watchful", slot="leak", order=90, meaning="Fails if torch was changed.", applies=look),
+)
+"""
+
+
+def test_what_a_trace_changes_ends_with_it(tmp_path):
+    """Of many jobs the first is traced in the process that all others fork from, unless it runs somebody's code."""
+    (tmp_path / "techniques").mkdir()
+    (tmp_path / "techniques" / "leaks.py").write_text(LEAKS)
+    catalog = Catalog((tmp_path,))
+    names = [
+        "gpt2_tiny-single+leaky-h100_x1",
+        *(f"gpt2_tiny-single+watchful-h100_x1-b{size}" for size in range(1, MANY)),
+    ]
+    found = trace([job_of(parse_cell(name, catalog), 0, catalog) for name in names], 2)
+
+    assert not [one.message for one in found if isinstance(one, Failure)]
+
+
+@pytest.mark.parametrize(
+    ("cell", "learns"),
+    [
+        ("gpt2_tiny-single-h100_x1", True),
+        ("gpt2_tiny-single+bf16-h100_x1", True),
+        ("gpt2_tiny-single+tf32-h100_x1", False),
+        ("gpt2_tiny-single+lora-h100_x1", False),
+        ("gpt2_tiny-zero1-h100_x1", False),
+        ("gpt2_tiny-ddp-h100_x2", False),
+    ],
+)
+def test_only_a_plain_cell_is_traced_for_the_others(catalog, cell, learns):
+    """DeepSpeed replaces functions of torch, TF32 is a switch of it, and PEFT replaces modules."""
+    assert changes_nothing(job_of(parse_cell(cell, catalog), 0, catalog)) is learns
 
 
 @pytest.fixture

@@ -66,6 +66,19 @@ def _import(job: TraceJob) -> None:
         strategy.engine.prepare()
 
 
+def changes_nothing(job: TraceJob) -> bool:
+    """Whether a trace leaves its process as it was: one rank, and no code of a user, a technique or a library's engine,
+    which may replace functions of torch.
+    """
+    from perfsuite.rank.session import Session
+
+    if job.job.world_size > 1 or job.job.catalogs or job.job.faults or not job.job.model.build.startswith("perfsuite."):
+        return False
+    strategy = Session.open(job.job, job.rank).strategy
+    techniques = [choice.technique for choice in strategy.choices]
+    return strategy.engine.name == "single" and not any(one.applies or one.loop or one.prepare for one in techniques)
+
+
 def learn(job: TraceJob, out: Path) -> None:
     """Trace in this process. What fake tensors learn of its operators, all later forks know: most have the same."""
     import torch.distributed as dist
@@ -81,12 +94,12 @@ def trace_round(paths: list[str], most: int, ended: TextIO) -> None:
     pairs = [(Path(paths[i]), Path(paths[i + 1])) for i in range(0, len(paths), 2)]
     jobs = [codec.read(path, TraceJob) for path, _ in pairs]
     preload(jobs)
-    first = next((number for number, job in enumerate(jobs) if job.job.world_size == 1), None)
-    if first is not None and len(jobs) >= MANY:
+    first = (
+        next((number for number, job in enumerate(jobs) if changes_nothing(job)), None) if len(jobs) >= MANY else None
+    )
+    if first is not None:
         learn(jobs[first], pairs[first][1])
         print(first, file=ended, flush=True)
-    else:
-        first = None
     gc.collect()
     gc.freeze()  # a fork's collections need not visit what the libraries have made
     running: dict[int, int] = {}
