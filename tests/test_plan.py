@@ -124,6 +124,16 @@ def test_the_best_layout_fits_and_is_the_fastest():
     assert 0 < found.fitting < found.tried
 
 
+def test_offload_is_for_what_does_not_fit_without():
+    """Its time is a bound, which must not win by a few per cent."""
+    roomy = search(question("llama_8b", "h100_x8n16"), 2000).best
+    tight = search(question("gpt_18b", "a100_40g_x8")).best
+
+    offloads = [one.offload for one in roomy]
+    assert offloads == sorted(offloads) and set(offloads) == {False, True}
+    assert tight[0].offload
+
+
 def test_a_layout_is_taken_if_it_is_likely_to_fit():
     """By the deviation of what allocators reserve. A table says how likely, if that is not sure."""
     asked = question("llama_8b", "h100_x8")

@@ -8,7 +8,7 @@ from perfsuite.records.prediction import Plan
 from perfsuite.report.tables import bare_table
 from perfsuite.units import show_bytes, show_count, show_ratio, show_seconds, show_whole
 
-SURE = 0.995  # prints as 100 %
+SURE = 0.99  # a chance from which on it is not told
 
 
 def summary(plan: Plan) -> list[str]:

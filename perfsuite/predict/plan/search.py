@@ -160,9 +160,12 @@ class Found:
 
 
 def search(question: Question, count: int = 5) -> Found:
-    """The ``count`` fastest layouts that fit, fastest first; of equally fast ones, those that need least."""
+    """The ``count`` fastest layouts that fit, fastest first; of equally fast ones, those that need least.
+
+    Those with offload follow all others: their time is a bound (costs.HOST_ADAM), and others' are predictions.
+    """
     tried, fitting, least = 0, 0, float("inf")
-    ranked: list[tuple[float, float, int, Setup, Breakdown]] = []
+    ranked: list[tuple[bool, float, float, int, Setup, Breakdown]] = []
     for setup in layouts(question):
         tried += 1
         needed = needed_bytes(question.shape, setup, question.stack)
@@ -172,10 +175,10 @@ def search(question: Question, count: int = 5) -> Found:
             continue
         fitting += 1
         predicted = step(question.shape, setup, question.machine, question.constants)
-        ranked.append((predicted.total, needed, tried, setup, predicted))
-    top = heapq.nsmallest(count, ranked, key=lambda one: one[:3])
-    first = top[0][4] if top else None
-    best = tuple(_planned(question, setup, needed, predicted, first) for _, needed, _, setup, predicted in top)
+        ranked.append((setup.offload, predicted.total, needed, tried, setup, predicted))
+    top = heapq.nsmallest(count, ranked, key=lambda one: one[:4])
+    first = top[0][5] if top else None
+    best = tuple(_planned(question, setup, needed, predicted, first) for _, _, needed, _, setup, predicted in top)
     return Found(best, tried, fitting, least, question.capacity)
 
 
