@@ -37,6 +37,9 @@ MULTIPROCESSORS = {  # the architectures' whitepapers
     "rtx3090": 82, "a10g": 80, "a6000": 84, "l4": 58, "l40s": 142, "h100": 132, "h100_pcie": 114, "h200": 132,
     "b200": 148,
 }  # fmt: skip
+# Software whose layers have all pointwise kernels fused as costs.elementwise_bytes counts them: Transformer Engine's
+# norms beside their products, and jitted kernels for bias, dropout, residual sum and activation.
+FUSED = frozenset({"megatron_core"})
 UNMEASURED_MATMUL = 0.8  # of the peak, for devices without a published matmul: most of those published are 0.76 to 0.87
 NODE_NETWORK = {7: 12.5e9, 8: 25e9, 9: 50e9, 10: 50e9}  # bytes/s per device in usual nodes: DGX-2, A100, H100, B200
 
@@ -108,7 +111,8 @@ def constants_of(device: Device, stack: str, values: dict[str, dict[str, float]]
     shares = found[BORROWED.get(generation, generation)]
     launches: dict[str, Any] = found.get(stack) or _mean(found)
     links = {"link": LINK[generation], "network": NETWORK, "start": START[generation], "hop": HOP[generation]}
-    return Constants(attention3=ATTENTION3[generation], **links, **shares, **found["all"], **launches)
+    everywhere = {**found["all"], "traffic": 1.0} if stack in FUSED else found["all"]
+    return Constants(attention3=ATTENTION3[generation], **links, **shares, **everywhere, **launches)
 
 
 def _mean(found: dict[str, dict[str, float]]) -> dict[str, float]:
