@@ -64,13 +64,13 @@ QUESTIONS = (
     ),
     Question(
         "BLOOM-560m on two T4: ZeRO-2 or ZeRO-3, by batch? Offload? FSDP?",
-        ((f"{FIT} -b 1", 99), (f"{FIT} -b 8", 99), (PLAN_BLOOM.format("560m", 16, 60) + BY_OFFLOAD, 99)),
-        "The links are PCIe, so messages take about half of a step or more with one sample. ZeRO-3 is ahead of "
-        "ZeRO-2 by a third with one sample, and by a quarter with eight. The intervals overlap, so a run may turn "
+        ((f"{FIT} -b 1", 99), (f"{FIT} -b 8", 99), (PLAN_BLOOM.format("560m", 16, 200) + BY_OFFLOAD, 99)),
+        "The links are PCIe, so messages take about half of a step or more with one sample. ZeRO-2 takes a quarter "
+        "longer than ZeRO-3 with one sample, and a fifth longer with eight. The intervals overlap, so a run may turn "
         "the order. ZeRO-2 takes as long with one sample as with eight: the host must launch as many kernels. ZeRO-3"
-        " hides that in its gathers. FSDP reduces in fp32, so it sends more than ZeRO-3 and is slower. Offload of "
-        "the optimizer makes a step of `plan` 1.7 times as long. `plan` leaves out the gathers of the embedding, "
-        "which `fit` has.",
+        " hides that in its gathers. FSDP is as fast: it reduces in fp32, so it sends more bytes, but in fewer "
+        "messages. Offload of the optimizer makes a step of `plan` 1.7 times as long. `plan` leaves out the gathers "
+        "of the embedding, which `fit` has.",
     ),
     Question(
         "BLOOM-7b1 on two T4: does it train at all?",
@@ -87,8 +87,8 @@ QUESTIONS = (
     Question(
         "GPT-3 175B on nodes of four V100: 135 or 400 Gbit/s?",
         ((f"{V100}135Gbit/s --top 3", 99), (f"{V100}400Gbit/s --top 3", 11)),
-        "A pipeline is best with both. With 400 Gbit/s ZeRO-3 with offload is nearly as fast. The faster network saves "
-        "a few percent of the days: most of a step is computation. No table has a V100; its constants are those of "
+        "A pipeline is best with both. With 400 Gbit/s ZeRO-3 is nearly as fast. The faster network saves a "
+        "few percent of the days: most of a step is computation. No table has a V100; its constants are those of "
         "the A100.",
     ),
     Question(
