@@ -168,11 +168,11 @@ def test_a_failed_estimate_is_traced_whole(monkeypatch, catalog, tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("strategy", ["single+bf16", "zero2+bf16", "fsdp2+bf16+ckpt"])
 def test_estimates_are_close_to_whole_traces(catalog, strategy):
-    """Within the share of what is needed from which on a trace decides."""
+    """Within the shares of what is needed in which a trace decides."""
     cell = parse_cell(f"gpt2_small-{strategy}-rtx3090_x{1 if 'single' in strategy else 2}", catalog)
     with Tracer(2) as tracer:
         ((_, found),) = estimate_each([cell], catalog, tracer, True, True)
         whole = memory.predict([cell], catalog, processes=2, fresh=True)[0]
 
-    assert found.needed_bytes == pytest.approx(whole.needed_bytes, rel=sizes.CLOSE)
+    assert (1 - sizes.CLOSE) * whole.needed_bytes <= found.needed_bytes <= (1 + sizes.LARGE) * whole.needed_bytes
     assert found.outcome == whole.outcome

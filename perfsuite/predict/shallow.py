@@ -155,8 +155,8 @@ def _estimated(cell: Cell, traces: Mapping[int, Trace]) -> Estimate:
     allocator, smallest = placed(many)
     device = cell.hardware.device
     assert device, cell.id
-    # The allocator's losses are a share of what is alive.
-    needed = round(live * smallest / max(1, allocator.allocated_peak)) + sum(beside(cell).values())
+    # The allocator loses in a few segments, which layers share: as much in a deep model as in a shallow one.
+    needed = live + smallest - allocator.allocated_peak + sum(beside(cell).values())
     on_host = [host_bytes(cell, one) for one in (few, many)]
     return Estimate(
         cell=cell.id,

@@ -14,8 +14,8 @@ from perfsuite.trace.tracing import Tracer
 from perfsuite.wire.failure import Failure
 
 Size = Prediction | Estimate
-CLOSE = 0.03  # by which share an estimate may be too small (docs/memory.md)
-LARGE = 0.15  # by which share one may be too large: losses of the allocator need not grow with the layers
+CLOSE = 0.04  # by which share an estimate may be too small (docs/memory.md)
+LARGE = 0.10  # by which share one may be too large: a deep model may lose less than a shallow one
 
 
 def sizes_each(
