@@ -172,7 +172,8 @@ VALUES: dict[str, dict[str, float]] = {{
 }}
 # Tables of benchmarks/published/times/ and their rows; no other table was used.
 ROWS = {rows}
-# The software that made them.
+# The devices and the software that made them.
+PAIRS = {pairs}
 STACKS = {stacks}
 # Measured by predicted seconds, at 5 and 95 %, of rows that the constants had not seen: "calibrated" by {folds}-fold
 # cross-validation, "transferred" with each table left out whole.
@@ -222,6 +223,7 @@ def main() -> int:
         text = TEMPLATE.format(
             values=entries(rounded),
             rows=dict(Counter(row.table for row in rows)),
+            pairs=sorted({(row.device, row.stack) for row in rows}),
             stacks=sorted({row.stack for row in rows}),
             folds=FOLDS,
             errors=entries(errors),

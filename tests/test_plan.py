@@ -1,6 +1,7 @@
 """The planner: what it tries, what fits, which layout it takes, and what the command prints."""
 
 import dataclasses
+import re
 
 import pytest
 
@@ -22,6 +23,7 @@ from perfsuite.predict.plan.memory import (
     state_bytes,
 )
 from perfsuite.predict.plan.search import layouts, question_of, samples_of, search
+from perfsuite.predict.time.constants import machine_of
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import decoder
 from perfsuite.records import codec
@@ -245,6 +247,44 @@ def test_the_scaling_curve(capsys):
         "a100_80g_x8n2",
         "a100_80g_x8n4",
     ]
+
+
+def test_the_fewest_nodes_need_be_no_power_of_two(capsys):
+    """Three nodes hold what two do not; and 112 are in time where 64 are late."""
+    main(["plan", "gpt3_175b", "--hardware=a100_80g_x8n4", "--tokens=1e9", "--min-nodes", "--top=1"])
+    assert capsys.readouterr().out.startswith("gpt3_175b on a100_80g_x8n3:")
+
+    main(["plan", "gpt3_175b", "--hardware=a100_80g_x8n128", "--tokens=300e9", "--deadline=30d", "--top=1"])
+    printed = capsys.readouterr().out
+    found = int(re.match(r"gpt3_175b on a100_80g_x8n(\d+):", printed)[1])
+    assert 64 < found < 128 and f"x8n{found} " in printed
+
+
+def test_the_host_may_be_what_lacks_memory(capsys):
+    """The devices have room, so the sentence names the host."""
+    status = main(["plan", "gpt_530b", "--hardware=a100_80g_x8n7", "--tokens=1e9"])
+
+    assert status == 1
+    assert (
+        "No layout fits: with offload they need 1127.32 GiB of a host that has 1024.00 GiB" in capsys.readouterr().out
+    )
+
+
+def test_a_bridge_joins_two_cards():
+    """Eight RTX 3090 send through the host, so tensor parallelism does not pay."""
+    card = CATALOG.get("device", "rtx3090")
+
+    assert machine_of(card, node=2).link_bandwidth == card.link_bandwidth
+    assert machine_of(card, node=8).link_bandwidth == card.host_bandwidth
+    assert search(question("gpt_1b7", "rtx3090_x8"), 1).best[0].tensor == 1
+
+
+def test_a_plan_says_what_it_was_asked():
+    """So that it can be made again from its JSON."""
+    found = plan(CATALOG.get("model", "llama_8b"), parse_hardware("h100_x8n2", CATALOG), Wish(tokens=10**9))
+
+    assert (found.stack, found.precision, found.host_memory_bytes) == ("megatron", "bf16", 2**40)
+    assert found.node_network_bytes_per_second == 8 * 50e9
 
 
 def test_a_deadline_that_no_size_meets(capsys):

@@ -137,6 +137,7 @@ class Device:
 
     ``dense_flops`` maps a dtype ("fp32", "tf32", "fp16", "bf16", "fp8") to the datasheet's dense peak; a missing dtype
     is not supported in hardware. ``link_bandwidth`` is one direction, per device, between devices of a node (0: none).
+    ``linked`` is how many devices such a link joins at most, as a bridge between two cards does (0: all of a node).
     ``matches`` are lower-case fragments that all occur in the driver's name for it, and none of ``excludes`` does.
     ``memory_bytes`` is the driver's figure, which tells devices of one name apart. CUDA keeps ``reserved_bytes`` of
     them for itself, as the totals in torch's out-of-memory errors show (0: none published). ``time_tolerance`` is the
@@ -151,6 +152,7 @@ class Device:
     link_bandwidth: float
     host_bandwidth: float
     source: str
+    linked: int = 0
     compute_capability: float | None = None  # NVIDIA's, by which torch selects kernels
     measured_matmul_flops: float | None = None  # the best published bf16 (fp16 before Ampere) matmul
     reserved_bytes: int = 0

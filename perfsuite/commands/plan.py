@@ -22,9 +22,10 @@ from perfsuite.records import codec
 from perfsuite.records.prediction import Plan
 from perfsuite.report.plan import breakdown, choices, scaling, summary
 from perfsuite.report.tables import print_table
-from perfsuite.units import parse_bytes, parse_days, parse_network, show_rate
+from perfsuite.units import parse_bytes, parse_days, parse_network, show_count, show_rate
 
 HELP = "Which layout trains fastest, for how long."
+MOST = 1e18  # tokens, samples or a price: more is a slip of the hand
 
 
 def arguments(parser: argparse.ArgumentParser) -> None:
@@ -66,14 +67,19 @@ def run(arguments: argparse.Namespace) -> int:
     wish = wish_of(arguments, hardware, catalog)
     if arguments.max_model:
         model = _largest(model, hardware, wish, catalog)
-    found = [plan(workload_of(arguments, model), one, wish) for one in _sizes(hardware, arguments)]
-    chosen = _chosen(found, arguments)
+    found = _plans(workload_of(arguments, model), hardware, wish, arguments)
+    days = parse_days(arguments.deadline) if arguments.deadline else math.inf
+    chosen = next((one for one in found if _suits(one, days)), found[-1]) if _sought(arguments) else found[-1]
     print("\n".join(summary(chosen)))
     if chosen.layouts:
         print()
         print_table(choices(chosen))
         print()
         print_table(breakdown(chosen))
+    late = arguments.deadline is not None and chosen.layouts and not _suits(chosen, days)
+    if late:
+        needed = f"{show_count(chosen.days[2])} days on {chosen.hardware}, at the upper end of the interval"
+        print(f"\nNo number of nodes is in time: {needed}.")
     if len(found) > 1:
         print()
         print_table(scaling(found))
@@ -85,16 +91,17 @@ def run(arguments: argparse.Namespace) -> int:
         title = f"{chosen.model} on {chosen.hardware}, {chosen.layouts[0].layout}: predicted, not measured"
         write_trace(arguments.trace, title, found_spans)
         print(f"\n{arguments.trace} is written: open it in https://ui.perfetto.dev.")
+    elif arguments.trace:
+        print(f"\n{arguments.trace} is not written: no layout fits.")
     write_html(page, plan_page(chosen, found))
-    late = arguments.deadline is not None and not _in_time(chosen, parse_days(arguments.deadline))
     return 0 if chosen.layouts and not late else 1
 
 
 def wish_of(arguments: argparse.Namespace, hardware: Hardware, catalog: Catalog) -> Wish:
     """The options that every size of the hardware shares. Raises UsageError for an invalid one."""
     for name, number in (("--tokens", arguments.tokens), ("--batch", arguments.batch), ("--price", arguments.price)):
-        if number is not None and not 0 < number < math.inf:
-            raise UsageError(f"{name} must be a number above 0, not {number}.")
+        if number is not None and not 0 < number <= MOST:
+            raise UsageError(f"{name} must be a number above 0 and at most {MOST:.0e}, not {number}.")
     check_counts(arguments, "top")
     if arguments.min_nodes and arguments.deadline:
         raise UsageError("--min-nodes and --deadline both choose the number of nodes: give one of them.")
@@ -115,6 +122,8 @@ def network_from(text: str | None, hardware: Hardware, stack: str, catalog: Cata
     """The rate, or what a report has measured. Raises UsageError."""
     if not text:
         return None
+    if hardware.nodes == 1:
+        raise UsageError(f"--network is between nodes, and {hardware.name} is one node.")
     if not text.endswith(".jsonl"):
         return Network(rate=parse_network(text), latency=1.0, cell="")
     results, _ = read_run(Path(text))
@@ -130,25 +139,38 @@ def workload_of(arguments: argparse.Namespace, model: Model) -> Model:
     return dataclasses.replace(model, workload=with_lengths(model, "A length", **lengths))
 
 
-def _sizes(hardware: Hardware, arguments: argparse.Namespace) -> list[Hardware]:
-    """The hardware alone; or, if other numbers of nodes are asked for, all of its halves, from one node on."""
-    if not (arguments.min_nodes or arguments.deadline or arguments.scaling):
-        return [hardware]
+def _sought(arguments: argparse.Namespace) -> bool:
+    """Whether a number of nodes is sought."""
+    return bool(arguments.min_nodes or arguments.deadline)
+
+
+def _suits(one: Plan, days: float) -> bool:
+    """Whether any layout fits, and the upper end of the interval of the days is in time."""
+    return bool(one.layouts) and one.days[2] <= days
+
+
+def _plans(model: Model, hardware: Hardware, wish: Wish, arguments: argparse.Namespace) -> list[Plan]:
+    """The plans by their number of nodes: of the hardware alone, or of its halves, too.
+
+    If the fewest nodes are sought, plans between the first half that suits and the one before narrow it down: all of
+    them if it is memory that decides, and as a bisection finds them if it is a deadline.
+    """
+
+    def on(nodes: int) -> Plan:
+        return plan(model, dataclasses.replace(hardware, nodes=nodes), wish)
+
+    if not (_sought(arguments) or arguments.scaling):
+        return [plan(model, hardware, wish)]
     sizes = {hardware.nodes, *(2**power for power in range(hardware.nodes.bit_length()) if 2**power <= hardware.nodes)}
-    return [dataclasses.replace(hardware, nodes=one) for one in sorted(sizes)]
-
-
-def _in_time(one: Plan, days: float) -> bool:
-    """Whether the upper end of the interval is in time."""
-    return bool(one.days) and one.days[2] <= days
-
-
-def _chosen(found: list[Plan], arguments: argparse.Namespace) -> Plan:
-    """The plan with the fewest nodes that has what was asked for; the largest if none has, or nothing was asked."""
-    if arguments.deadline:
-        days = parse_days(arguments.deadline)
-        return next((one for one in found if _in_time(one, days)), found[-1])
-    return next((one for one in found if one.layouts and arguments.min_nodes), found[-1])
+    found = {nodes: on(nodes) for nodes in sorted(sizes)}
+    days = parse_days(arguments.deadline) if arguments.deadline else math.inf
+    suits = next((nodes for nodes in found if _suits(found[nodes], days)), 0)
+    late = max((nodes for nodes in found if nodes < suits), default=0)
+    while _sought(arguments) and late and suits - late > 1:
+        middle = late + 1 if arguments.min_nodes else (late + suits) // 2
+        found[middle] = on(middle)
+        suits, late = (middle, late) if _suits(found[middle], days) else (suits, middle)
+    return [found[nodes] for nodes in sorted(found) if nodes in sizes or nodes == suits]
 
 
 def _largest(model: Model, hardware: Hardware, wish: Wish, catalog: Catalog) -> Model:

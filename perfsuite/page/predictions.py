@@ -14,7 +14,7 @@ from perfsuite.records.prediction import Estimate, Plan, Prediction
 from perfsuite.report import plan as texts
 from perfsuite.report.memory import bar, headroom, largest, parts
 from perfsuite.report.predicted import meaning
-from perfsuite.units import show_bytes, show_seconds, show_whole
+from perfsuite.units import show_seconds, show_whole
 
 PREDICTED: Final = "predicted"
 
@@ -71,11 +71,11 @@ def cells_page(
 
 def plan_page(chosen: Plan, plans: Sequence[Plan]) -> Document:
     """The best layouts of a training, where the best one's step goes, and how it scales."""
-    title, question, *answer = (line.strip() for line in texts.summary(chosen))
-    verdict, facts = " ".join(answer), []
+    title, question, basis, *answer = (line.strip() for line in texts.summary(chosen))
+    verdict, facts = " ".join(answer), [f"{basis[0].upper()}{basis[1:]}."]
     if chosen.layouts:
         best, cost, speed = answer[-3:]
-        verdict, facts = f"{best[0].upper()}{best[1:]}, {cost}.", [f"{speed}."]
+        verdict, facts = f"{best[0].upper()}{best[1:]}, {cost}.", [*facts, f"{speed}."]
     sections = []
     if chosen.layouts:
         first = chosen.layouts[0]
@@ -132,7 +132,7 @@ def _scaling(plans: Sequence[Plan]) -> Html:
         Bar(
             label=one.hardware,
             value=one.layouts[0].predicted_tokens_per_second if one.layouts else None,
-            text="" if one.layouts else f"none fits: {show_bytes(one.least_bytes)} needed",
+            text="" if one.layouts else f"none fits: {texts.lacking(one)}",
             kind=PREDICTED,
         )
         for one in plans

@@ -131,13 +131,12 @@ class PlannedLayout(Record, frozen=True, kw_only=True):
 
 
 class Plan(Record, frozen=True, kw_only=True):
-    """The best layouts of a model on some hardware, best first; none if none fits.
-
-    The order is of predicted seconds and of what running out of memory would cost in the mean.
+    """The best layouts of a model on some hardware, best first; none if none fits. All of it is predicted.
 
     ``samples`` are the global batch. Of the ``tried`` layouts ``fitting`` fit, by a coarse closed form of memory; the
-    smallest needs ``least_bytes`` of ``capacity_bytes``. ``days`` (low, predicted, high), ``gpu_hours`` and ``cost``
-    are of a training of ``tokens`` with the best one.
+    smallest needs ``least_bytes`` of ``capacity_bytes``, and those that fit the devices ``least_host_bytes`` of a
+    node's ``host_memory_bytes``. Times have the constants of the software ``stack``. ``days`` (low, predicted, high),
+    ``gpu_hours`` and ``cost`` are of a training of ``tokens`` with the best one.
     """
 
     format: int
@@ -153,6 +152,11 @@ class Plan(Record, frozen=True, kw_only=True):
     least_bytes: int
     capacity_bytes: int
     layouts: list[PlannedLayout]
+    least_host_bytes: int = 0
+    host_memory_bytes: int = 0
+    node_network_bytes_per_second: float = 0.0
+    stack: str = ""
+    precision: str = ""
     days: list[float] = []
     gpu_hours: list[float] = []
     cost: list[float] = []

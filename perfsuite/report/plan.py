@@ -18,12 +18,12 @@ def summary(plan: Plan) -> list[str]:
         f"{plan.model} on {plan.hardware}: predicted, not measured",
         f"{show_whole(plan.tokens)} tokens in batches of {show_whole(plan.samples)} × {lengths}; "
         f"{show_whole(plan.tried)} layouts, {show_whole(plan.fitting)} fit",
+        f"in {plan.precision}, with {plan.stack}'s constants; not every software has every layout",
     ]
     if not plan.layouts:
         if not plan.tried:
             return [*lines, "No layout divides the model, the ranks and the batch evenly: try another --batch."]
-        needs = f"the smallest needs {show_bytes(plan.least_bytes)} of {show_bytes(plan.capacity_bytes)} per device"
-        return [*lines, f"No layout fits: {needs}."]
+        return [*lines, f"No layout fits: {lacking(plan)}."]
     best = plan.layouts[0]
     lines += [
         "",
@@ -34,6 +34,14 @@ def summary(plan: Plan) -> list[str]:
         f"HFU {show_ratio(best.predicted_hfu)}; interval of 90 %: {best.regime}",
     ]
     return lines
+
+
+def lacking(plan: Plan) -> str:
+    """What the layouts of a plan need that nothing has: memory of the devices, or else of the hosts."""
+    if plan.least_host_bytes:
+        there = f"{show_bytes(plan.least_host_bytes)} of a host that has {show_bytes(plan.host_memory_bytes)}"
+        return f"with offload they need {there} (--host-memory)"
+    return f"the smallest needs {show_bytes(plan.least_bytes)} of {show_bytes(plan.capacity_bytes)} per device"
 
 
 def _range(values: Sequence[float]) -> str:

@@ -46,7 +46,8 @@ DEVICES = (
         # Accumulating in fp32, as torch does; the whitepaper's 142 accumulates in fp16. Lightning has had 35.6 here,
         # the rate without tensor cores.
         dense_flops={"fp32": 35.6e12, "tf32": 35.6e12, "fp16": 71e12, "bf16": 71e12},
-        link_bandwidth=56.25e9,  # only with the optional bridge, which joins two cards
+        link_bandwidth=56.25e9,  # only with the optional bridge
+        linked=2,
         host_bandwidth=31.5e9,
         source="NVIDIA GA102 whitepaper v2.0, appendix A",
         # No measured matmul: the 81 TFLOP/s in transformers-benchmarks are a 3090 Ti's. Published figures for this card
@@ -60,7 +61,8 @@ DEVICES = (
         memory_bandwidth=768e9,
         # Lightning has had 38.7 for bf16, the rate without tensor cores.
         dense_flops={"fp32": 38.7e12, "tf32": 77.4e12, "fp16": 154.8e12, "bf16": 154.8e12},
-        link_bandwidth=56.25e9,  # only with the optional bridge, which joins two cards
+        link_bandwidth=56.25e9,  # only with the optional bridge
+        linked=2,
         host_bandwidth=31.5e9,
         source="NVIDIA GA102 whitepaper v2.0, appendix C",
         measured_matmul_flops=95e12,  # fp16
@@ -86,7 +88,8 @@ DEVICES = (
         name="a100_pcie_80g",
         matches=("a100", "80gb", "pcie"),
         memory_bandwidth=1_935e9,
-        link_bandwidth=300e9,  # only with the optional bridge, which joins two cards
+        link_bandwidth=300e9,  # only with the optional bridge
+        linked=2,
         measured_matmul_flops=252.9e12,
     ),
 )

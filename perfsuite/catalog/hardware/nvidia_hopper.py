@@ -34,7 +34,8 @@ DEVICES = (
         memory_bandwidth=2_000e9,
         # 114 of the module's 132 multiprocessors, at a lower clock
         dense_flops={"fp32": 51e12, "tf32": 378e12, "fp16": 756e12, "bf16": 756e12, "fp8": 1_513e12},
-        link_bandwidth=300e9,  # only with the optional bridge, which joins two cards
+        link_bandwidth=300e9,  # only with the optional bridge
+        linked=2,
         host_bandwidth=63e9,
         source="NVIDIA H100 datasheet, halved: it counts sparsity",
     ),

@@ -1,11 +1,13 @@
 """From a search to a plan: days, device-hours and cost of a whole training, with their interval."""
 
+import math
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Model
 from perfsuite.cell import Hardware
 from perfsuite.predict.plan.search import HOST_MEMORY, Question, layouts, name_of, question_of, samples_of, search
 from perfsuite.predict.time.schedule import Span, spans
+from perfsuite.predict.time.shape import shape_of
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Plan
 
@@ -53,7 +55,12 @@ def plan(model: Model, hardware: Hardware, wish: Wish) -> Plan:
         tried=found.tried,
         fitting=found.fitting,
         least_bytes=round(found.least_bytes) if found.tried else 0,
+        least_host_bytes=round(found.least_host_bytes) if found.least_host_bytes < math.inf else 0,
         capacity_bytes=round(found.capacity),
+        stack=wish.stack,
+        precision="bf16" if question.attention == "flash" else "fp16",
+        host_memory_bytes=round(wish.host_memory),
+        node_network_bytes_per_second=question.machine.network_bandwidth * question.machine.node,
         layouts=list(found.best),
         days=days,
         gpu_hours=hours,
@@ -70,6 +77,7 @@ def spans_of_best(model: Model, hardware: Hardware, wish: Wish, found: Plan) -> 
 
 def _question(model: Model, hardware: Hardware, wish: Wish) -> Question:
     """What is planned. Raises Refused for a model or a device without a closed form."""
+    shape_of(model)  # a model without dimensions is refused for that, not for its lengths
     samples = samples_of(wish.samples, model.workload.sequence_length, hardware.world_size)
     network = wish.node_network / hardware.ranks if wish.node_network else None
     return question_of(model, hardware, samples, wish.stack, network, wish.host_memory, wish.latency)

@@ -156,6 +156,7 @@ class Found:
     tried: int
     fitting: int
     least_bytes: float  # what the smallest layout needs
+    least_host_bytes: float  # of a node's host, by the layouts that fit its devices
     capacity: float
 
 
@@ -164,14 +165,17 @@ def search(question: Question, count: int = 5) -> Found:
 
     Those with offload follow all others: their time is a bound (costs.HOST_ADAM), and others' are predictions.
     """
-    tried, fitting, least = 0, 0, float("inf")
+    tried, fitting, least, least_host = 0, 0, float("inf"), float("inf")
     ranked: list[tuple[bool, float, float, int, Setup, Breakdown]] = []
     for setup in layouts(question):
         tried += 1
         needed = needed_bytes(question.shape, setup, question.stack)
         least = min(least, needed)
         host = host_bytes(question.shape, setup) * min(question.machine.node, question.ranks)
-        if needed > question.capacity or host > question.host_memory:
+        if needed > question.capacity:
+            continue
+        least_host = min(least_host, host)
+        if host > question.host_memory:
             continue
         fitting += 1
         predicted = step(question.shape, setup, question.machine, question.constants)
@@ -179,7 +183,7 @@ def search(question: Question, count: int = 5) -> Found:
     top = heapq.nsmallest(count, ranked, key=lambda one: one[:4])
     first = top[0][5] if top else None
     best = tuple(_planned(question, setup, needed, predicted, first) for _, _, needed, _, setup, predicted in top)
-    return Found(best, tried, fitting, least, question.capacity)
+    return Found(best, tried, fitting, least, least_host, question.capacity)
 
 
 def _planned(

@@ -16,7 +16,6 @@ from perfsuite.predict.time.setup import Machine
 # Compute capability (whole part) to the generation whose constants apply.
 GENERATIONS = {7: "ampere", 8: "ampere", 9: "hopper", 10: "blackwell"}
 BORROWED = {"blackwell": "hopper"}  # no row of a Blackwell device was fitted: shares of its rates are Hopper's
-FITTED_DEVICES = frozenset({"a100_80g", "a100_40g", "h100"})
 # Collectives in one node: the share of NVLink's rate that many ranks would reach, and the seconds of a message and of a
 # step of its ring. A100: 77 points of 2 to 8 ranks, 1 MiB to 1 GiB (VIA-Research/vTrain, trace/a100), mean error 5 %.
 # H200: rings of 8 ranks reach 361 to 368 of 450 GB/s, 15/16 of the share; 32 KiB take 40 µs, as NCCL's table for LL128
@@ -79,20 +78,21 @@ def generation_of(device: Device) -> str:
 
 
 def machine_of(device: Device, network: float | None = None, node: int = 8, latency: float = 1.0) -> Machine:
-    """The machine of a device; ``network`` is its share of the node's network in bytes per second, ``latency`` the
-    factor of the latency between nodes.
+    """The machine of ``node`` devices; ``network`` is a device's share of the node's network in bytes per second,
+    ``latency`` the factor of the latency between nodes.
 
     Raises Refused for a device without constants.
     """
     generation_of(device)
     peak = device.dense_flops.get("bf16") or device.dense_flops["fp16"]
+    linked = device.link_bandwidth if not device.linked or node <= device.linked else 0.0
     return Machine(
         name=device.name,
         flops=peak,
         matmul_flops=device.measured_matmul_flops or UNMEASURED_MATMUL * peak,
         memory_bandwidth=device.memory_bandwidth,
         memory_bytes=device.usable_bytes,
-        link_bandwidth=device.link_bandwidth or device.host_bandwidth,
+        link_bandwidth=linked or device.host_bandwidth,
         network_bandwidth=network or NODE_NETWORK[int(device.compute_capability or 0)],
         host_bandwidth=device.host_bandwidth,
         multiprocessors=MULTIPROCESSORS[device.name],
@@ -130,7 +130,7 @@ def regime(device: Device, stack: str, nodes: int, host_share: float) -> str:
     "calibrated" if rows of this device and stack, on one node, were fitted; otherwise "transferred". "host-bound" is
     added if the step waits for the host to launch kernels, ``host_share`` of its time.
     """
-    known = device.name in FITTED_DEVICES and stack in fitted.STACKS and nodes == 1
+    known = (device.name, stack) in fitted.PAIRS and nodes == 1
     return ("calibrated" if known else "transferred") + (", host-bound" if host_share > HOST_BOUND else "")
 
 

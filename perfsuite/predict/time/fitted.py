@@ -9,7 +9,15 @@ VALUES: dict[str, dict[str, float]] = {
 }
 # Tables of benchmarks/published/times/ and their rows; no other table was used.
 ROWS = {"vtrain_one_node": 144, "megatron_2205_05198": 8, "mosaicml_8gpu": 142, "nanotron_playbook": 48}
-# The software that made them.
+# The devices and the software that made them.
+PAIRS = [
+    ("a100_40g", "composer_fsdp"),
+    ("a100_80g", "composer_fsdp"),
+    ("a100_80g", "megatron"),
+    ("a100_80g", "megatron_deepspeed"),
+    ("h100", "composer_fsdp"),
+    ("h100", "nanotron"),
+]
 STACKS = ["composer_fsdp", "megatron", "megatron_deepspeed", "nanotron"]
 # Measured by predicted seconds, at 5 and 95 %, of rows that the constants had not seen: "calibrated" by 5-fold
 # cross-validation, "transferred" with each table left out whole.
