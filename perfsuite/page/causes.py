@@ -13,6 +13,7 @@ from perfsuite.records.verdict import Status
 from perfsuite.report.markdown import is_red
 
 NUMBERS = re.compile(r"\d[\d,.]*")
+MAIN = ("peak_memory_bytes", "step_time_seconds")  # of metrics that moved in as many cells, they are first
 _SHARED = 0.75  # of the cells of a cause must have an operator that is named as suspect
 
 
@@ -139,8 +140,8 @@ def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
 def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
     """Red groups, then those of most cells, then the metrics that have a column, then the largest effects."""
     first = group[0]
-    main = first.line.metric in ("peak_memory_bytes", "step_time_seconds")
-    return not any(is_red(one.result) for one in group), -len(group), not main, -first.score, -abs(first.change or 0)
+    effect = -first.score, -abs(first.change or 0)
+    return not any(is_red(one.result) for one in group), -len(group), first.line.metric not in MAIN, *effect
 
 
 def spread(moved: Sequence[Moved]) -> str:
