@@ -34,7 +34,8 @@ def build(tmp_path):
 
 def text_of(page):
     """A page as plain text, one blank between words."""
-    return re.sub(r"\s+", " ", re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", page.read_text(), flags=re.DOTALL))
+    text = re.sub(r'<span class="whole">(.*?)</span>', r"\1", page.read_text())
+    return re.sub(r"\s+", " ", re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL))
 
 
 def section(text, heading, until):

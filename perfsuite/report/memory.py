@@ -10,7 +10,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.prediction import Estimate, Prediction
 from perfsuite.records.suspects import part_name
 from perfsuite.report.tables import bare_table
-from perfsuite.units import show_bytes, show_change
+from perfsuite.units import show_bytes, show_change, show_several
 
 BAR = 60  # characters
 CATEGORIES = {  # the letter in the bar, and the meaning
@@ -163,7 +163,8 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
         if one:
             where = f" in {one.module}" if one.module else ""
             sentences.append(
-                f"The largest of it is {show_bytes(one.bytes)} in {one.count} tensor(s) made by {one.operator}{where}."
+                f"The largest of it is {show_bytes(one.bytes)} in {show_several(one.count, 'tensor')} made by "
+                f"{one.operator}{where}."
             )
     if prediction.smallest_bytes:
         lost = prediction.smallest_bytes - prediction.peak_bytes
