@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from perfsuite.nights import steps
+from perfsuite.units import show_ratio
 
 NIGHTS, CELLS, TIMED, SIZED = 400, 100, 30, 10
 MONTH = 365.25 / 12  # nights
@@ -130,7 +131,7 @@ class Score:
 
     def row(self, name: str) -> str:
         """As a row of Markdown."""
-        shares = [f"{part / self.steps:.1%}".replace("%", " %") for part in (self.right, self.near)]
+        shares = [show_ratio(part / self.steps) for part in (self.right, self.near)]
         usual = statistics.median(self.delays) if self.delays else math.nan
         nights = "" if math.isnan(usual) else f"more than {LATEST}" if math.isinf(usual) else f"{usual:g}"
         return f"| {name} | {shares[0]} | {shares[1]} | {1000 * self.false / self.months:.1f} | {nights} |"

@@ -21,6 +21,7 @@ from perfsuite.history import asv, building, confirm, ladder, lockfile, results,
 from perfsuite.history.ladder import Definition, Ladder, Rung
 from perfsuite.history.results import Benchmark, Key, Run, Value, show
 from perfsuite.history.steps import Step
+from perfsuite.units import show_ratio
 
 SUITE = Path(__file__).parent / "identical"
 RELEASE = "packaging==24.0"
@@ -52,7 +53,8 @@ def main() -> int:
     held = [step for step in alarms if (check := confirm.known(folder, step)) and check.confirmed]
     for key in sorted({key for run in runs.values() for key, _ in run.by_key()}):
         numbers = [value.value for run in runs.values() for at, value in run.by_key() if at == key]
-        print(f"{show(key)}: {min(numbers):.4g} to {max(numbers):.4g} s, {max(numbers) / min(numbers) - 1:.1%} apart")
+        apart = show_ratio(max(numbers) / min(numbers) - 1)
+        print(f"{show(key)}: {min(numbers):.4g} to {max(numbers):.4g} s, {apart} apart")
     print(f"{len(alarms)} alarms in {judged} judgements; {len(held)} of them confirmed by new runs")
     for factor in SLOWER:
         print(f"{factor} times slower: {len(warned(built, runs, known, factor))} of {judged} raise an alarm")

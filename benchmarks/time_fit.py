@@ -24,6 +24,7 @@ from time_tables import CALIBRATION, table
 from perfsuite.predict.time.constants import constants_of, generation_of, regime
 from perfsuite.predict.time.step import Breakdown, step
 from perfsuite.records.codec import write_bytes
+from perfsuite.units import show_ratio
 
 OUT = Path(__file__).parents[1] / "perfsuite" / "predict" / "time" / "fitted.py"
 FOLDS = 5
@@ -217,7 +218,8 @@ def main() -> int:
         ]
         told = [(statistics.median(one), statistics.mean(one)) for one in both]
         summary[name] = tuple(round(value, 4) for pair in told for value in pair)
-        print(f"{name}: cross-validated median {told[0][0]:.1%}, mean {told[0][1]:.1%}; left out {told[1][0]:.1%}")
+        median, mean, left_out = (show_ratio(one) for one in (told[0][0], told[0][1], told[1][0]))
+        print(f"{name}: cross-validated median {median}, mean {mean}; left out {left_out}")
     if arguments.write:
         rounded = {group: {name: float(f"{value:.4g}") for name, value in one.items()} for group, one in values.items()}
         text = TEMPLATE.format(

@@ -17,6 +17,7 @@ from time_tables import HERE, table
 
 from perfsuite.cli import main as perfsuite
 from perfsuite.records.codec import write_bytes
+from perfsuite.units import show_change
 
 OUT = Path(__file__).parents[1] / "docs" / "time_seeds.md"
 HEAD = """# Time questions that people asked
@@ -145,7 +146,7 @@ def users_table() -> Iterable[str]:
         ratio = 1 / (1 + relative(row))
         published = float(line["tflops_per_gpu_hw"])
         names = ("model", "tp", "pp", "dp", "n_gpus", "micro_batch", "global_batch")
-        told = [line[name] for name in names] + [f"{published:.0f}", f"{published * ratio:.0f}", f"{ratio - 1:+.1%}"]
+        told = [line[name] for name in names] + [f"{published:.0f}", f"{published * ratio:.0f}", show_change(1, ratio)]
         rows.append(f"| {' | '.join(told)} |".replace("%", " %"))
     yield "\n".join(rows)
 

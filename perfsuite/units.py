@@ -126,8 +126,8 @@ def show_rate(bytes_per_second: float) -> str:
 
 
 def show_ratio(ratio: float) -> str:
-    """``0.437`` → ``43.7 %``."""
-    return f"{ratio * 100:.1f} %"
+    """``0.437`` → ``43.7 %``; never ``-0.0 %``."""
+    return f"{ratio * 100:z.1f} %"
 
 
 def show_change(old: float, new: float) -> str:

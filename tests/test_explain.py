@@ -10,10 +10,11 @@ from hypothesis import strategies as st
 from perfsuite.catalog.registry import Catalog
 from perfsuite.gate.explain import explain, explain_time
 from perfsuite.gate.judge import judge
+from perfsuite.rank.anatomy import CATEGORIES
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Launch
-from perfsuite.records.suspects import MOST, expand, fold
+from perfsuite.records.suspects import MOST, expand, fold, part_name
 from perfsuite.report.verdict import render
 from perfsuite.wire.sample import Reading
 
@@ -189,3 +190,20 @@ def test_a_lone_rank_waits_for_nobody(measure):
 def test_a_baseline_without_phases_explains_no_time():
     """A phase that one side does not know did not grow."""
     assert explain_time(measurement(forward_seconds=Reading(value=0.1)), measurement()) == ""
+
+
+def test_a_category_of_memory_has_no_name_of_a_metric():
+    """One table shows both. Only the bytes of the same category are called alike."""
+    names = {part_name(category): f"{category}_bytes" for category in CATEGORIES}
+    alike = [one for one in Catalog().all("metric").values() if one.title in names]
+
+    assert [one.name for one in alike if one.name != names[one.title]] == []
+    assert alike
+
+
+def test_a_note_tells_the_buffers_from_the_volume():
+    """Of the peak, whose part grew."""
+    old, new = (Reading(value=size, parts={"communication": size}) for size in (1024, 3072))
+    peak = Catalog().all("metric")["peak_memory_bytes"]
+
+    assert explain(peak, new, old) == "communication buffers +2.00 KiB"

@@ -52,6 +52,7 @@ def test_explain_begins_with_what_one_expects(capsys):
 
     assert "141,056 parameters at 16 bytes" in printed
     assert "The caching allocator needs" in printed
+    assert re.search(r" in (1 tensor|\d+ tensors) made by ", printed)
 
 
 @pytest.mark.slow

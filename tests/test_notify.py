@@ -7,7 +7,10 @@ import pytest
 from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
 
 from perfsuite.cli import main
+from perfsuite.commands.notify import DRY
 from perfsuite.gate.judge import judge
+from perfsuite.measure.changes import Change
+from perfsuite.measure.culprits import culprits, named_by
 from perfsuite.news.forge import MOST
 from perfsuite.records import codec
 from perfsuite.records.result import Result
@@ -95,11 +98,17 @@ def test_every_page_of_the_issues_is_read(forge, tmp_path):
 
 
 def test_a_broken_machine_does_not_open_hundreds(forge, tmp_path, capsys):
-    """The rest is counted, not hidden."""
-    tell(tmp_path, *(result(FATTER, f"m{number}-zero3-cpu_x2") for number in range(MOST + 3)))
-
+    """The rest is counted, not hidden, in a dry run too; and the next report opens it."""
+    cells = [result(FATTER, f"m{number}-zero3-cpu_x2") for number in range(MOST + 3)]
+    tell(tmp_path, *cells, options=())
+    assert f"… and 3 more regressions: one report opens {MOST} issues at most." in capsys.readouterr().out
+    tell(tmp_path, *cells)
     assert len(forge.issues) == MOST
-    assert capsys.readouterr().out.count("left out") == 3
+    said = capsys.readouterr().out
+    assert said.count("left out") == 3
+    assert "… and 3 more regressions: one report opens" in said
+    tell(tmp_path, *cells)
+    assert len(forge.issues) == MOST + 3
 
 
 def test_an_issue_of_a_person_is_left_alone(forge, tmp_path):
@@ -150,7 +159,7 @@ def upgrade(folder, *found, libraries=("transformers",)):
 WORSE = ("peak_memory_bytes", "worse", False, "")
 
 
-def test_an_upgrade_is_told_by_library_and_metric(forge, tmp_path):
+def test_an_upgrade_is_told_by_library(forge, tmp_path):
     """What is better or small is not told; the same twice is one issue; it is closed when the release is mended."""
     better = ("operators_per_step", "better", False, "")
     small = ("allocations_per_step", "worse", True, "")
@@ -188,7 +197,7 @@ def test_hostile_text_stays_text(forge, tmp_path):
     main(["notify", upgrade(tmp_path, (*WORSE[:3], HOSTILE)), "--github", "lab/code"])
     body = forge.issues[0]["body"]
 
-    assert body.startswith("<!-- perfsuite upgrade transformers peak_memory_bytes -->")
+    assert body.startswith("<!-- perfsuite upgrade transformers -->")
     assert re.search(r"\n(````+)text\n.*octocat\n\1", body, re.DOTALL)
 
 
@@ -268,11 +277,11 @@ def test_a_server_that_does_not_answer_is_one_sentence(forge, tmp_path, monkeypa
 
 
 def test_without_a_service_it_prints_what_it_would_tell(tmp_path, capsys):
-    """And nothing else happens."""
+    """And nothing else happens: its first line says so."""
     assert tell(tmp_path, result(FATTER), options=()) == 0
-    assert f"{CELL}: peak memory +10.0 % (regressed)" in capsys.readouterr().out
+    assert capsys.readouterr().out == f"{DRY}\n{CELL}: peak memory +10.0 % (regressed)\n"
     assert tell(tmp_path, result(GOOD), options=()) == 0
-    assert capsys.readouterr().out == "Nothing is red.\n"
+    assert capsys.readouterr().out == f"{DRY}\nNothing is red.\n"
 
 
 def test_an_empty_report_is_no_good_news(tmp_path, capsys):
@@ -280,4 +289,147 @@ def test_an_empty_report_is_no_good_news(tmp_path, capsys):
     (tmp_path / "run.jsonl").write_bytes(b"")
 
     assert main(["notify", str(tmp_path / "run.jsonl")]) == 0
-    assert capsys.readouterr().out == "No cell was compared, so nothing is known.\n"
+    assert capsys.readouterr().out == f"{DRY}\nNo cell was compared, so nothing is known.\n"
+
+
+CELLS = [f"m{number}-zero3-cpu_x2" for number in range(3)]
+CAUSE = "caused by transformers 5.22.0 -> 5.23.0 alone"
+OTHER = "caused by torch 2.12.1 -> 2.13.0 alone"
+
+
+def blamed(cell, *trial, peak=FATTER):
+    """A red result whose trial said so."""
+    one = result(peak, cell)
+    return msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, trial=list(trial)))
+
+
+def titles(forge):
+    return [issue["title"] for issue in forge.open()]
+
+
+def test_one_cause_is_one_issue(forge, tmp_path):
+    """Of all its cells, with the metrics below, over nights and newer releases; one without a cause has its own."""
+    night = [*(blamed(cell, CAUSE) for cell in CELLS), blamed(CELL)]
+    for _ in range(2):
+        tell(tmp_path, *night)
+    assert titles(forge) == [
+        "transformers 5.22.0 -> 5.23.0: peak memory +10.0 % in 3 cells (regressed)",
+        f"{CELL}: peak memory +10.0 % (regressed)",
+    ]
+    tell(tmp_path, *(blamed(cell, CAUSE.replace("5.23.0", "5.24.0"), peak=23 * GIB) for cell in CELLS))
+    assert titles(forge)[0] == "transformers 5.22.0 -> 5.24.0: peak memory +15.0 % in 3 cells (regressed)"
+    assert all(f"`{cell}`" in forge.issues[0]["body"] for cell in CELLS)
+
+
+def test_a_night_that_cannot_tell_the_cause_opens_nothing(forge, tmp_path, capsys):
+    """The cell stays in the issue of the cause that it had; a cell that was not measured is named there."""
+    tell(tmp_path, *(blamed(cell, CAUSE) for cell in CELLS))
+    tell(tmp_path, blamed(CELLS[0], "it is not known which of transformers 1 -> 2 and torch 1 -> 2 caused it"))
+    assert titles(forge) == ["transformers: peak memory +10.0 % in 1 cell (regressed)"]
+    assert f"Red before, and not measured in these reports: `{CELLS[1]} peak" in forge.issues[0]["body"]
+
+
+def test_a_cause_is_gone_when_all_its_cells_are_good(forge, tmp_path):
+    """One that was not measured keeps it open, also over several nights."""
+    tell(tmp_path, *(blamed(cell, CAUSE) for cell in CELLS))
+    tell(tmp_path, blamed(CELLS[0], CAUSE), result(GOOD, CELLS[1]))
+    tell(tmp_path, result(GOOD, CELLS[0]))
+    assert len(forge.open()) == 1
+    tell(tmp_path, result(GOOD, CELLS[2]))
+    assert forge.open() == []
+    assert forge.comments == [(1, "It is gone.")]
+
+
+def test_an_issue_of_a_metric_moves_into_that_of_its_cause(forge, tmp_path, capsys):
+    """When a later night names it: a reader follows the number. The webhook tells the cause, and that nothing is
+    gone.
+    """
+    options = ("--github", "lab/code", "--webhook", f"{forge.url}/hook")
+    tell(tmp_path, blamed(CELL), options=options)
+    tell(tmp_path, blamed(CELL, CAUSE), options=options)
+
+    assert [issue["number"] for issue in forge.open()] == [2]
+    assert forge.comments == [(1, "It is part of #2 now.")]
+    assert "moved #1" in capsys.readouterr().out
+    assert forge.messages[1]["text"].splitlines()[0] == "perfsuite: 1 red"
+
+
+def test_two_causes_of_one_cell_are_two_issues(forge, tmp_path):
+    """Each metric goes to its own, and what the trial found the same goes to none."""
+    cell = blamed(CELL, f"peak memory: {CAUSE}; loss: {OTHER}")
+    worse = msgspec.structs.replace(cell.verdict.lines[0], metric="loss", title="loss", status="regressed")
+    third = msgspec.structs.replace(worse, metric="operators", title="operators")
+    same = "operators: the same in the baseline's environment here, so the cause is the machine"
+    lines = [*[line for line in cell.verdict.lines if line.metric == "peak_memory_bytes"], worse, third]
+    verdict = msgspec.structs.replace(cell.verdict, lines=lines, trial=[*cell.verdict.trial, same])
+    tell(tmp_path, msgspec.structs.replace(cell, verdict=verdict))
+
+    assert [title.partition(":")[0] for title in titles(forge)] == [
+        "torch 2.12.1 -> 2.13.0",
+        "transformers 5.22.0 -> 5.23.0",
+        CELL,
+    ]
+
+
+def test_a_message_has_the_metrics_below_their_cause(forge, tmp_path):
+    """And the file that knows what was sent knows the cells of a cause."""
+    options = ("--webhook", f"{forge.url}/hook")
+    cell = blamed(CELL, CAUSE)
+    peak = next(line for line in cell.verdict.lines if line.metric == "peak_memory_bytes")
+    also = msgspec.structs.replace(peak, metric="allocations", title="allocations", change="+3.0 %")
+    both = msgspec.structs.replace(cell, verdict=msgspec.structs.replace(cell.verdict, lines=[peak, also]))
+    good = msgspec.structs.replace(both, updated="baselines/x.json")
+    for night in ([both, blamed(CELLS[0], CAUSE)], [both], [good], [result(GOOD, CELLS[0])]):
+        tell(tmp_path, *night, options=options)
+
+    assert [message["text"].splitlines() for message in forge.messages] == [
+        [
+            "perfsuite: 1 red",
+            "red: transformers 5.22.0 -> 5.23.0: peak memory +10.0 % in 2 cells (regressed), and 1 more metric",
+            "  peak memory +10.0 % in 2 cells (regressed)",
+            "  allocations +3.0 % in 1 cell (regressed)",
+        ],
+        [
+            "perfsuite: 1 gone",
+            "gone: transformers 5.22.0 -> 5.23.0: peak memory +10.0 % in 2 cells (regressed), and 1 more metric",
+        ],
+    ]
+
+
+def test_an_upgrade_has_its_metrics_below(forge, tmp_path, capsys):
+    """One issue of a library, with a line for each metric."""
+    main(["notify", upgrade(tmp_path, WORSE, ("allocations", "worse", False, ""))])
+
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "transformers 1.0 -> 2.0: peak_memory_bytes +1 % in 1 cell (worse), and 1 more metric",
+        "  peak_memory_bytes +1 % in 1 cell (worse)",
+        "  allocations +1 % in 1 cell (worse)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("guilty", "named"),
+    [
+        ([{"a"}], ["torch"]),
+        ([{"a"}, {"b"}], ["torch", "your code"]),
+        ([{"a", "b"}], ["torch", "your code"]),
+        ([], []),
+    ],
+)
+def test_the_sentence_of_a_trial_is_read_back(guilty, named):
+    """Whatever `culprits` writes: alone, each alone, together, or not known; a commit is a cause too."""
+    changes = {
+        "a": Change("torch", "2.12.1+cpu", "2.13.0+cpu", "release"),
+        "b": Change("your code", "1a2b3c4d5e6f", "here", "code"),
+        "c": Change("cpu kernels", "AVX2", "AVX512", "release"),
+    }
+
+    def attempt(kept):
+        worse = any(names <= {name for name, change in changes.items() if change in kept} for names in guilty)
+        return {"peak memory": worse if guilty else None, "step time and loss": None}
+
+    sentence = culprits(list(changes.values()), ["peak memory", "step time and loss"], attempt)
+
+    assert [name for name, _ in named_by(sentence, "peak memory")] == named
+    assert named_by(sentence, "step time") == []
+    assert named_by(f"{sentence} (with torch: it fails; badly)", "peak memory") == named_by(sentence, "peak memory")

@@ -174,7 +174,7 @@ def test_one_cause_over_many_cells_is_one(night, all_metrics):
     assert first.title == f"peak memory +{GROWTH * 100:.1f} % in {len(zero3)} cells"
     assert first.changed == ("deepspeed 0.19.8 -> 0.20.0",)
     assert first.common == f"All {len(zero3)} cells with zero3, and no other of 60."
-    assert first.suspects == ["aten::empty_like in (backward); communication +177.00 KiB to +133.89 MiB"]
+    assert first.suspects == ["aten::empty_like in (backward); communication buffers +177.00 KiB to +133.89 MiB"]
     assert [group[0].line.title for group in first.also] == ["allocations/step"]
     assert [one.verdict.cell for one in second.cells] == [NOISY]
 
@@ -259,7 +259,7 @@ def test_the_curve_s_legend_says_what_grew(night, all_metrics):
     """In bold, by how much."""
     red = [one for one in night if one.verdict.cell == "gpt2_tiny-zero3+bf16-cpu_x2"]
 
-    assert '<li class="moved"><i class="f4"></i>communication +282.21 KiB</li>' in page_of(red, all_metrics)
+    assert '<li class="moved"><i class="f4"></i>communication buffers +282.21 KiB</li>' in page_of(red, all_metrics)
 
 
 @pytest.mark.parametrize(

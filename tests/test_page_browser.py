@@ -11,6 +11,22 @@ from perfsuite.page.run import write_run
 
 RED = "gpt2_tiny-zero3+bf16-cpu_x2"
 
+# The dates and the changes of releases that begin on one line and end on another; a block of code breaks anywhere.
+BROKEN = r"""() => {
+  const found = [], walker = document.createTreeWalker(document.querySelector("main"), NodeFilter.SHOW_TEXT);
+  for (let node = walker.nextNode(); node; node = walker.nextNode()) {
+    if (node.parentElement.closest("pre, svg")) continue;
+    for (const match of node.data.matchAll(/\d{4}-\d\d-\d\d|\S+ (->|→) \S+/g)) {
+      const range = document.createRange();
+      range.setStart(node, match.index);
+      range.setEnd(node, match.index + match[0].length);
+      const tops = [...range.getClientRects()].filter((box) => box.width).map((box) => Math.round(box.top));
+      if (new Set(tops).size > 1) found.push(match[0]);
+    }
+  }
+  return found;
+}"""
+
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
@@ -125,6 +141,15 @@ def test_a_phone_does_not_scroll_sideways(visit, report):
     assert page.evaluate("document.documentElement.scrollWidth") == 390
     sizes = page.evaluate("[...document.querySelectorAll('figure svg')].map((one) => one.getScreenCTM().a * 11)")
     assert len(sizes) > 24 and min(sizes) > 9
+
+
+@pytest.mark.parametrize("width", [320, 390, 1000])
+def test_dates_and_releases_stay_on_one_line(visit, report, width):
+    """In sentences and tables, with everything unfolded."""
+    page = visit(report, width=width)
+    page.evaluate("document.querySelectorAll('details').forEach((one) => { one.open = true; })")
+
+    assert page.evaluate(BROKEN) == []
 
 
 def test_a_phone_shows_rows_as_blocks(visit, report):

@@ -143,7 +143,9 @@ def test_a_replay_shows_each_regression():
     page = page_of(document)
 
     assert document.verdict == "1 caught." and document.sections[1].folded
-    assert "gradient norm 3.58 → 1.97" in page and "perfsuite ab --a &#39;lib==2&#39;" in page
+    assert (
+        'gradient norm <span class="whole">3.58 → 1.97</span>' in page and "perfsuite ab --a &#39;lib==2&#39;" in page
+    )
 
 
 def upgraded() -> Document:
@@ -176,4 +178,4 @@ def test_an_upgrade_names_the_cause_of_each_effect():
     assert document.verdict == "1 effect in 2 cells got worse, 1 got better."
     assert [one.folded for one in document.sections] == [False, True, True]
     assert [[command.text for command in one.commands] for one in document.sections[:2]] == [["perfsuite ab …"], []]
-    assert "Caused by lib 1 -&gt; 2 (alone)." in page_of(document)
+    assert 'Caused by lib <span class="whole">1 -&gt; 2</span> (alone).' in page_of(document)

@@ -302,6 +302,7 @@ def test_what_no_change_can_reach_does_not_run(repository):
         file.write("# new\n")
     cells, _, printed = collected(pytester, "--perf-changed", past)
     assert cells == CELLS[:3]
+    assert "--perf-changed=HEAD: none of 3 cells is left out. Every cell is run, for the reasons below." in printed
     assert "  2 cells to run: test_perf.py changed" in printed
 
 

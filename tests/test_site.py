@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -34,7 +35,8 @@ def build(tmp_path):
 
 def text_of(page):
     """A page as plain text, one blank between words."""
-    return re.sub(r"\s+", " ", re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", page.read_text(), flags=re.DOTALL))
+    text = re.sub(r'<span class="whole">(.*?)</span>', r"\1", page.read_text())
+    return re.sub(r"\s+", " ", re.sub(r"<(style|script).*?</\1>|<[^>]*>", " ", text, flags=re.DOTALL))
 
 
 def section(text, heading, until):
@@ -241,6 +243,37 @@ def test_the_command(tmp_path, capsys, monkeypatch):
     assert "@ana" in (tmp_path / "page" / "index.html").read_text()
     assert main([*command, "--ladder", "transformers"]) == 2
     assert "--ladder takes LIBRARY=URL" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("names", [("a.py",), ("index.html",), ("cells/a.py",), ("cells/a.html", "a", "b", "c", "d")])
+def test_a_folder_of_other_files_is_refused(tmp_path, capsys, monkeypatch, names):
+    """One sentence names them, and nothing is written among them."""
+    monkeypatch.chdir(tmp_path)
+    write_months(nights.rows(3), tmp_path / "results")
+    for name in names:
+        (tmp_path / "page" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "page" / name).write_text("mine")
+
+    assert main(["site", "results", "--output", "page"]) == 2
+    error = capsys.readouterr().err
+    assert "--output names page, which is no dashboard and has other files: " in error
+    assert ("a, b, c and 1 more. Name a new or empty folder" in error) is (len(names) > 3)
+    there = {path.relative_to("page").as_posix() for path in Path("page").rglob("*") if path.is_file()}
+    assert there == set(names)
+
+
+@pytest.mark.parametrize("names", [(), (".git/HEAD", ".nojekyll"), ("cells/a.html",)])
+def test_a_folder_of_its_own_is_written_again(tmp_path, monkeypatch, names):
+    """An empty one, a branch's, one of a killed run, and then the dashboard's, whatever was added to it."""
+    monkeypatch.chdir(tmp_path)
+    write_months(nights.rows(3), tmp_path / "results")
+    for name in ("x", *names):
+        (tmp_path / "page" / name).parent.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (tmp_path / "page" / name).write_text("")
+    for _ in range(2):
+        assert main(["site", "results", "--output", "page"]) == 0
+        (tmp_path / "page" / "CNAME").write_text("lab.example")
 
 
 def test_no_result_is_refused(tmp_path):

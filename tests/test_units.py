@@ -3,6 +3,7 @@
 import math
 import re
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -95,6 +96,8 @@ def test_shown_bytes_read_back(count: int) -> None:
         (units.show_flop, 4.021e12, "4.02 TFLOP"),
         (units.show_ratio, 0.437, "43.7 %"),
         (units.show_ratio, 1, "100.0 %"),
+        (units.show_ratio, -0.0004, "0.0 %"),
+        (units.show_ratio, -0.03, "-3.0 %"),
         (units.show_count, 12345.6, "12,346"),
         (units.show_count, 12.345, "12.3"),
         (units.show_count, 0, "0"),
@@ -124,6 +127,13 @@ def test_show(function: Callable[[float], str], value: float, text: str) -> None
 def test_show_change(old: float, new: float, text: str) -> None:
     """A change has its sign, and the smallest one still shows that it is one."""
     assert units.show_change(old, new) == text
+
+
+def test_percentages_are_written_in_one_way() -> None:
+    """With a blank before the sign, by this module: no format of Python's own, which has none."""
+    files = Path(units.__file__).parent.rglob("*.py")
+
+    assert [file.name for file in files if re.search(r":[-+.\d]*%\}", file.read_text())] == []
 
 
 @given(st.floats(1e-6, 9.99e2))

@@ -72,10 +72,13 @@ def _changed(
             kept.append(item)
             reasons[why] += 1
     left_out = len(items) - len(kept)
-    notes = [
-        f"--perf-changed={since}: {left_out} of {show_several(len(items), 'cell')} left out: "
-        f"nothing that they import has changed since {changed.base}"
-    ]
+    told = f"--perf-changed={since}: "
+    if items and not left_out:
+        told += f"none of {show_several(len(items), 'cell')} is left out. Every cell is run, for the reasons below."
+    else:
+        told += f"{left_out} of {show_several(len(items), 'cell')} left out: "
+        told += f"nothing that they import has changed since {changed.base}"
+    notes = [told]
     notes += [f"  {show_several(count, 'cell')} to run: {why}" for why, count in reasons.most_common(MOST_REASONS)]
     if NO_RECORD in reasons:
         notes.append("  a report of an earlier run has one: pass it as --perf-history=FILE")

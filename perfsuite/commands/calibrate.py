@@ -22,7 +22,7 @@ from perfsuite.records.baseline import Baseline
 from perfsuite.records.calibration import Calibration
 from perfsuite.records.measurement import Measurement
 from perfsuite.report.tables import bare_table, print_table
-from perfsuite.units import show_flops, show_ratio, show_seconds, show_time
+from perfsuite.units import show_change, show_flops, show_ratio, show_seconds, show_time
 
 HELP = "What an operator and a message cost on this CPU; predicts steps."
 STARTS_PROCESSES = True
@@ -149,7 +149,7 @@ def _predict(cells: Sequence[Cell], measured: dict[str, float], found: Calibrati
         total = sum(parts.values())
         low, high = (show_seconds(total * factor) for factor in found.interval)
         there = measured.get(cell.id)
-        told = ["", ""] if there is None else [show_seconds(there), f"{(total / there - 1) * 100:+.0f} %"]
+        told = ["", ""] if there is None else [show_seconds(there), show_change(there, total)]
         shares = [show_seconds(parts[name]) for name in ("operators", "messages", "matmuls")]
         table.add_row(cell.id, f"{show_seconds(total)} ({low}–{high})", *told, *shares)
     print_table(table)

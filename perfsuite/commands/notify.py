@@ -1,4 +1,4 @@
-"""``perfsuite notify``: the regressions of reports as issues, one for each, and as a message to a webhook."""
+"""``perfsuite notify``: the regressions of reports as issues, one for each cause, and as a message to a webhook."""
 
 import argparse
 import os
@@ -12,7 +12,8 @@ from perfsuite.news.regressions import News
 from perfsuite.records import codec
 from perfsuite.upgrade.outcome import UpgradeReport
 
-HELP = "Open, update and close an issue for each regression, or send a message."
+HELP = "Open, update and close an issue for each cause of regressions, or send a message."
+DRY = "Dry run: nothing is sent. This is what --github and --webhook report:"
 VARIABLE = "env:"  # before the name of a variable that has the address
 
 
@@ -20,7 +21,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     text = "Reports of pytest --perf-report (.jsonl) or perfsuite upgrade --json (.json), or folders of them."
     parser.add_argument("reports", type=Path, nargs="+", metavar="REPORT", help=text)
-    add_github(parser, "Keep one issue per regression there.")
+    add_github(parser, "Keep one issue per cause there. Without it and --webhook, only print.")
     text = (
         "Send one message there about what is newly red or gone. env:NAME takes the address from that variable, so "
         "that no list of processes shows it."
@@ -35,19 +36,29 @@ def run(arguments: argparse.Namespace) -> int:
     token = token_of(arguments.github, "issues") if arguments.github else ""
     address = _webhook(arguments.webhook) if arguments.webhook else ""
     news, here = read(arguments.reports), address_of_run()
-    compared = news.red or news.good or news.tried
+    red = news.red()
+    compared = red or news.good or news.tried
     quiet = "Nothing is red." if compared else "No cell was compared, so nothing is known."
     if arguments.github:
         with forge.opened(arguments.github, token, api_of()) as repository:
             done = forge.keep_issues(news, repository, here)
-        print("\n".join(map(str, done)) or quiet)
+        told = [*map(str, done), forge.say_left_out(sum(one.what == "left out" for one in done))]
     else:
-        print("\n".join(one.title for one in news.red.values()) or quiet)
+        if not address:
+            print(DRY)
+        shown = ["\n  ".join([one.title, *one.below]) for one in red.values()]
+        told = shown if address else [*shown[: forge.MOST], forge.say_left_out(len(shown[forge.MOST :]))]
+    print("\n".join(filter(None, told)) or quiet)
     if address:
-        message = webhook.of_issues(done, here) if arguments.github else webhook.since_last(news, address, here)
+        sent = None
+        if arguments.github:
+            message = webhook.of_issues(done, here)
+        else:
+            message, sent = webhook.since_last(news, address, here)
         if message:
             webhook.send(message, address, arguments.webhook_format)
-            webhook.remember(message, address)
+        if sent is not None:
+            webhook.remember(sent, address)
         print(f"--webhook: {'sent' if message else 'nothing new'}")
     return 0
 

@@ -12,6 +12,7 @@ from perfsuite.errors import UsageError
 from perfsuite.gate.project import read_project
 
 HELP = "Write a dashboard of many runs: every cell's metrics over nights."
+NAMED = 3  # files of a folder that is no dashboard
 NEEDS = {"asv": "asv", "jinja2": "jinja2", "numpy": "numpy"}
 
 
@@ -31,11 +32,17 @@ def run(arguments: argparse.Namespace) -> int:
     """Write it, and print the first page."""
     if missing := [name for name in NEEDS if find_spec(name) is None]:
         raise UsageError(f'perfsuite site needs {", ".join(missing)}: pip install "perfsuite[site]".')
-    from perfsuite.nights.site import Site
+    from perfsuite.nights.site import Site, foreign
 
     output: Path = arguments.output
     if output.exists() and not output.is_dir():
         raise UsageError(f"--output names {output}, which is a file: name a folder.")
+    if others := foreign(output):
+        named = ", ".join(others[:NAMED]) + (f" and {len(others) - NAMED} more" if len(others) > NAMED else "")
+        raise UsageError(
+            f"--output names {output}, which is no dashboard and has other files: {named}. Name a new or empty folder, "
+            "or that of an earlier dashboard."
+        )
     files = list(itertools.chain.from_iterable(map(files_of, arguments.runs)))
     ladders = dict(map(_ladder, arguments.ladder))
     project = read_project(ini_of(Path.cwd()).folder)

@@ -1,6 +1,7 @@
 """How much of its capacity a cell leaves free, and what grew if it leaves nothing."""
 
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.suspects import part_name
 from perfsuite.units import show_bytes
 
 PEAK, RESERVED, FREE = "peak_memory_bytes", "reserved_memory_bytes", "free_memory_bytes"
@@ -53,7 +54,7 @@ def say_headroom(measurement: Measurement) -> str:
 def most_of(parts: dict[str, int]) -> str:
     """``activations, 1.94 GiB``: the largest category."""
     name = max(parts, key=lambda name: parts[name])
-    return f"{name.replace('_', ' ')}, {show_bytes(parts[name])}"
+    return f"{part_name(name)}, {show_bytes(parts[name])}"
 
 
 def what_grew(new: Measurement, old: Measurement) -> str:
@@ -68,4 +69,4 @@ def what_grew(new: Measurement, old: Measurement) -> str:
     name = max(moves, key=lambda name: moves[name])
     if moves[name] <= 0:
         return f"no category grew; most of it {most_of(parts)}"
-    return f"{name.replace('_', ' ')} +{show_bytes(moves[name])}"
+    return f"{part_name(name)} +{show_bytes(moves[name])}"

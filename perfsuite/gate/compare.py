@@ -27,6 +27,7 @@ from perfsuite.gate.paired import LOOKS, Interval, interval
 from perfsuite.gate.rules import hold
 from perfsuite.gate.terms import Terms
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.units import show_change, show_ratio
 from perfsuite.wire.record import Record
@@ -195,7 +196,7 @@ def _explain(metric: Metric, old: Reading, new: Reading) -> list[str]:
                 moved[name] = min(0, most_new - before) if after is None else after - before
         moved = {name: size for name, size in moved.items() if size}
         if moved or by:
-            title = f"  {part.replace('_', ' ')}"
+            title = f"  {part_name(part)}"
             rows.append(_row(metric, title, old.parts.get(part, 0), new.parts.get(part, 0), by))
         for name in sorted(moved, key=lambda name: -abs(moved[name])):
             sizes = old.suspects.get(name), new.suspects.get(name)

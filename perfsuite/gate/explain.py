@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.suspects import AT, EXPOSED, PHASES, expand, layer_of, with_layers, without_module
+from perfsuite.records.suspects import AT, EXPOSED, PHASES, expand, layer_of, part_name, with_layers, without_module
 from perfsuite.units import show_seconds
 from perfsuite.wire.sample import Reading
 
@@ -31,7 +31,7 @@ def explain(metric: Metric, new: Reading, old: Reading) -> str:
 
 
 def _explain_part(metric: Metric, part: str, sign: int, move: int, new: Reading, old: Reading) -> str:
-    note = f"{part.replace('_', ' ')} {_signed(metric, move)}"
+    note = f"{part_name(part)} {_signed(metric, move)}"
     if not new.suspects or not old.suspects:
         return note
     moved = [(suspect, sign * size) for suspect, size in moves(part, new, old).items()]

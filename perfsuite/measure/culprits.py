@@ -1,5 +1,6 @@
 """Finds which of several changes made a metric worse: each is tried alone; if none suffices, all but one are tried."""
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
@@ -7,6 +8,12 @@ from perfsuite.measure.changes import Change, listed
 
 Found = Mapping[str, bool | None]  # by metric: whether it is worse; None if unknown
 Attempt = Callable[[Sequence[Change]], Found]  # with these changes alone
+_CAUSED = re.compile(
+    r"(?:^|; )(?:([^:;]+): )?caused by (.+?)"
+    r"(?: alone|, each alone| together: (?:neither|none) does it alone)?(?=$|; | \()"
+)
+_CHANGE = re.compile(r"([\w.-]+(?: [\w.-]+)?) (\S+) -> (\S+)")
+_AND = re.compile(r", | and ")
 
 
 def culprits(changed: Sequence[Change], worse: Sequence[str], attempt: Attempt) -> str:
@@ -42,3 +49,14 @@ def _culprits(changed: Sequence[Change], worse: Callable[[Sequence[Change]], boo
     if needed:
         return f"needs {listed(needed)}; it is not known whether {listed(unknown or needed)} causes it alone"
     return f"it is not known which of {listed(changed)} caused it"
+
+
+def named_by(sentence: str, metric: str) -> list[tuple[str, str]]:
+    """The changes that a sentence of `culprits` names as the cause of a metric, given by its title: ``("transformers",
+    "transformers 5.22.0 -> 5.23.0")``. Empty if it names none, or text that is no change.
+    """
+    for metrics, causes in _CAUSED.findall(sentence):
+        if not metrics or metric in (metrics, *_AND.split(metrics)):
+            found = [_CHANGE.fullmatch(text) for text in _AND.split(causes)]
+            return [(one[1], one[0]) for one in found if one] if all(found) else []
+    return []

@@ -136,7 +136,7 @@ def _size(value: Any) -> int:
 
 METER = Communication
 METRICS = (
-    Metric(name="communication_theory_bytes", title="communication theory", show=show_bytes, optional=True),
-    Metric(name="communication_bytes", title="communication", show=show_bytes, hold="exact"),
+    Metric(name="communication_theory_bytes", title="communication volume in theory", show=show_bytes, optional=True),
+    Metric(name="communication_bytes", title="communication volume", show=show_bytes, hold="exact"),
     Metric(name="collectives", title="collectives/step", show=show_whole, hold="exact", optional=True),
 )

@@ -22,6 +22,7 @@ from perfsuite.rank.snapshot import keep_snapshot
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.rank.whereabouts import watch
 from perfsuite.records import chrome
+from perfsuite.records.suspects import part_name
 from perfsuite.wire.job import TRACE
 from perfsuite.wire.sample import Reading
 
@@ -128,10 +129,10 @@ class Timeline(Meter):
         used = {name for _, changed in told for name, size in changed.items() if size}
         for index, changed in told:
             live |= changed
-            values = {name.replace("_", " "): size for name, size in changed.items() if name in used}
+            values = {part_name(name): size for name, size in changed.items() if name in used}
             yield chrome.counter(process, COUNTER, (times[index] - base) / 1e3, values | {ALL: sum(live.values())})
         # Not known any more: the last value would look like a measurement.
-        over = dict.fromkeys([*(name.replace("_", " ") for name in CATEGORIES if name in used), ALL], 0)
+        over = dict.fromkeys([*(part_name(name) for name in CATEGORIES if name in used), ALL], 0)
         yield chrome.counter(process, COUNTER, (times[-1] - base) / 1e3, over)
 
 

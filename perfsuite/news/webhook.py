@@ -11,24 +11,36 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import msgspec
+
 from perfsuite.errors import FileError, UsageError
 from perfsuite.news.forge import Done
-from perfsuite.news.regressions import News
+from perfsuite.news.regressions import News, home_of
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
 
 FORMATS = ("slack", "json")
-MOST_LINES = 20  # of a message for people
+MOST_TITLES = 20  # of a message for people
 SECONDS = 30.0
+
+
+class Sent(msgspec.Struct):
+    """A regression that a message told. A file of an older perfsuite has the title alone."""
+
+    title: str
+    members: list[str]
 
 
 @dataclass
 class Message:
-    """Titles by key: those that are red for the first time, and those that are gone. ``run`` is the run's address."""
+    """Titles by key: those that are red for the first time, and those that are gone. ``run`` is the run's address,
+    ``below`` has the lines of a cause's metrics by its key.
+    """
 
     new: dict[str, str] = field(default_factory=dict)
     gone: dict[str, str] = field(default_factory=dict)
     run: str = ""
+    below: dict[str, tuple[str, ...]] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return bool(self.new or self.gone)
@@ -41,10 +53,15 @@ class Message:
                 for word, found in (("new", self.new), ("gone", self.gone))
             }
             return {**listed, "run": self.run}
-        lines = [f"{word}: {title}" for word, found in self._words() for title in found.values()]
-        more = [f"… and {len(lines) - MOST_LINES} more"] if len(lines) > MOST_LINES else []
+        titles = [
+            (f"{word}: {title}", self.below.get(key, ()))
+            for word, found in self._words()
+            for key, title in found.items()
+        ]
+        lines = [line for title, below in titles[:MOST_TITLES] for line in (title, *(f"  {one}" for one in below))]
+        more = [f"… and {len(titles) - MOST_TITLES} more"] if len(titles) > MOST_TITLES else []
         head = "perfsuite: " + ", ".join(f"{len(found)} {word}" for word, found in self._words() if found)
-        return {"text": "\n".join(filter(None, [head, *lines[:MOST_LINES], *more, self.run]))}
+        return {"text": "\n".join(filter(None, [head, *lines, *more, self.run]))}
 
     def _words(self) -> list[tuple[str, dict[str, str]]]:
         return [("red", self.new), ("gone", self.gone)]
@@ -53,20 +70,31 @@ class Message:
 def of_issues(done: Sequence[Done], run: str) -> Message:
     """What the issues did not know before."""
     titles = {what: {one.key: one.title for one in done if one.what == what} for what in ("opened", "closed")}
-    return Message(titles["opened"], titles["closed"], run)
+    return Message(
+        titles["opened"], titles["closed"], run, {one.key: one.below for one in done if one.what == "opened"}
+    )
 
 
-def since_last(news: News, address: str, run: str) -> Message:
-    """What the last message to that address did not tell."""
+def since_last(news: News, address: str, run: str) -> tuple[Message, dict[str, Sent]]:
+    """What the last message to that address did not tell, and what to remember once it is sent."""
     sent = _sent(address)
-    new = {key: one.title for key, one in sorted(news.red.items()) if key not in sent}
-    return Message(new, {key: title for key, title in sent.items() if news.is_gone(key)}, run)
+    known = {key: one.members for key, one in sent.items()}
+    red = news.red(known)
+    left = {key: news.left(key, known[key], red) for key in sent if key not in red}
+    message = Message(
+        {key: one.title for key, one in red.items() if key not in sent},
+        {key: sent[key].title for key, members in left.items() if not members and not home_of(known[key], red)},
+        run,
+        {key: one.below for key, one in red.items()},
+    )
+    kept = {key: Sent(sent[key].title, members) for key, members in left.items() if members}
+    now = {key: Sent(sent[key].title if key in sent else one.title, list(one.members)) for key, one in red.items()}
+    return message, kept | now
 
 
-def remember(message: Message, address: str) -> None:
+def remember(sent: dict[str, Sent], address: str) -> None:
     """Keep what was sent. Raises FileError if the cache folder cannot be written."""
-    left = {key: title for key, title in (_sent(address) | message.new).items() if key not in message.gone}
-    codec.write_text(_file(address), json.dumps(left, indent=1))
+    codec.write_text(_file(address), msgspec.json.format(msgspec.json.encode(sent), indent=1).decode())
 
 
 def send(message: Message, address: str, kind: str) -> None:
@@ -87,15 +115,15 @@ def _file(address: str) -> Path:
     return cache_folder() / f"webhook-{hashlib.sha256(address.encode()).hexdigest()[:16]}.json"
 
 
-def _sent(address: str) -> dict[str, str]:
-    """Titles by key; empty before the first message. Raises FileError for a damaged file."""
+def _sent(address: str) -> dict[str, Sent]:
+    """By key; empty before the first message. Raises FileError for a damaged file."""
     path = _file(address)
     try:
-        found = json.loads(path.read_bytes())
+        found = msgspec.json.decode(path.read_bytes(), type=dict[str, Sent | str])
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
         raise FileError(
             f"{path} cannot be read: {error}. Remove it: the next message then repeats what is red."
         ) from error
-    return {str(key): str(title) for key, title in found.items()}
+    return {key: Sent(one, [key]) if isinstance(one, str) else one for key, one in found.items()}

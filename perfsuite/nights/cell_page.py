@@ -10,7 +10,7 @@ from perfsuite.nights.dashboard import MAIN, Dashboard, Summary, machine_name
 from perfsuite.nights.series import Series
 from perfsuite.page.axes import Quantity
 from perfsuite.page.document import Command, Document, Entry, Section, Table
-from perfsuite.page.html import Html, tag
+from perfsuite.page.html import Html, tag, whole
 from perfsuite.units import show_change, show_several
 
 NIGHTS = 30  # rows of the table of the last results
@@ -133,7 +133,7 @@ def _moved(moved: dict[str, tuple[str, str]], dashboard: Dashboard) -> Html:
     texts = []
     for name, (old, new) in moved.items():
         text, address = f"{name} {old or 'none'} → {new or 'none'}", dashboard.release(name, new)
-        texts.append(tag("a", text, href=address) if address else tag("span", text))
+        texts.append(tag("a", whole(text), href=address) if address else tag("span", whole(text)))
     return Html(", ".join(texts))
 
 

@@ -16,6 +16,7 @@ from perfsuite.page.html import Html, tag
 from perfsuite.report.markdown import counts, say_counts, standing_of
 from perfsuite.units import show_change, show_several
 
+TITLE = "Training performance over time"
 RECENT = datetime.timedelta(days=60)  # changes that the first page shows
 FEW = 10  # rows of a section that is not folded
 MOST = 200  # rows of changes and of movers
@@ -48,7 +49,7 @@ def overview(summaries: Sequence[Summary], dashboard: Dashboard, baselines: Iter
         _cells(summaries, dashboard),
     ]
     return Document(
-        title="Training performance over time",
+        title=TITLE,
         verdict=". ".join(filter(None, [state, ", ".join(say_counts(found, "red"))])) + ".",
         tone="red" if red else "yellow" if open_ else "green",
         facts=[

@@ -15,13 +15,26 @@ from perfsuite.errors import UsageError
 from perfsuite.gate.project import Project
 from perfsuite.nights.cell_page import cell_page
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, moment, page_of
-from perfsuite.nights.overview import overview
+from perfsuite.nights.overview import TITLE, overview
 from perfsuite.nights.series import collect
 from perfsuite.page.document import fill
 from perfsuite.records.codec import write_bytes
 from perfsuite.units import show_several
 
+FIRST = "index.html"
 SMALL = 10_000_000  # bytes of results that are not worth a second process
+
+
+def foreign(folder: Path) -> list[str]:
+    """What a folder has, if it is no dashboard: files among which none may be written. Hidden files do not count, nor
+    do the pages of cells that a killed run has left.
+    """
+    first, cells = folder / FIRST, folder / CELLS
+    if not folder.is_dir() or (first.is_file() and f"<title>{TITLE}</title>".encode() in first.read_bytes()[:10_000]):
+        return []
+    ours = cells.is_dir() and all(path.suffix == ".html" for path in cells.iterdir())
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    return [name for name in names if name != CELLS or not ours]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +62,8 @@ class Site:
         if not summaries:
             raise UsageError(f"{show_several(len(self.files), 'file')}, and no result in them: nothing to show.")
         page = overview(summaries, self._dashboard(done[0][1]), self.baselines)
-        write_bytes(self.output / "index.html", fill("sections.html", title=page.title, page=page))
-        return self.output / "index.html"
+        write_bytes(self.output / FIRST, fill("sections.html", title=page.title, page=page))
+        return self.output / FIRST
 
     def _share(self, number: int, workers: int) -> tuple[list[Summary], dict[str, str]]:
         """Write the pages of every so many cells. All workers read all files: that is faster than to share rows."""

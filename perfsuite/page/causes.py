@@ -9,10 +9,12 @@ from perfsuite.gate.judge import OPEN
 from perfsuite.page.memory import signed
 from perfsuite.page.moved import AnyResult, Moved, headline_of, in_quarantine, tone_of
 from perfsuite.records.result import PredictedResult
+from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import Status
 from perfsuite.report.markdown import is_red
 
 NUMBERS = re.compile(r"\d[\d,.]*")
+MAIN = ("peak_memory_bytes", "step_time_seconds")  # of metrics that moved in as many cells, they are first
 _SHARED = 0.75  # of the cells of a cause must have an operator that is named as suspect
 
 
@@ -95,7 +97,7 @@ class Cause:
     @property
     def suspects(self) -> list[str]:
         """The operators that the evidence of most of its cells names, by how many do, with the part that moved and by
-        how much: ``aten::empty_like in (backward), communication +177.00 KiB to +133.89 MiB``.
+        how much: ``aten::empty_like in (backward), communication buffers +177.00 KiB to +133.89 MiB``.
         """
         notes = [one.line.note for one in self.moved]
         counts = Counter(name for note in notes for name in operators(note))
@@ -139,8 +141,8 @@ def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
 def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
     """Red groups, then those of most cells, then the metrics that have a column, then the largest effects."""
     first = group[0]
-    main = first.line.metric in ("peak_memory_bytes", "step_time_seconds")
-    return not any(is_red(one.result) for one in group), -len(group), not main, -first.score, -abs(first.change or 0)
+    effect = -first.score, -abs(first.change or 0)
+    return not any(is_red(one.result) for one in group), -len(group), first.line.metric not in MAIN, *effect
 
 
 def spread(moved: Sequence[Moved]) -> str:
@@ -164,15 +166,16 @@ def place_of(note: str, operator: str) -> str:
 
 def sizes_of(moved: Sequence[Moved]) -> str:
     """``+177.00 KiB to +133.89 MiB``: by how much the part of the first note moved, over the cells."""
-    part, found = part_of(moved[0].line.note), []
+    part = part_of(moved[0].line.note)
+    found = []
     for one in moved:
         if isinstance(one.result, PredictedResult) or one.result.baseline is None:
             continue
         new, old = one.result.measurement.readings, one.result.baseline.measurement.readings
-        name = part.replace(" ", "_")
-        sides = [side[one.line.metric].parts.get(name, 0) for side in (old, new) if one.line.metric in side]
-        if part and len(sides) == 2:
-            found.append(sides[1] - sides[0])
+        sides = [side[one.line.metric].parts for side in (old, new) if one.line.metric in side]
+        names = [name for parts in sides for name in parts if part_name(name) == part]
+        if names and len(sides) == 2:
+            found.append(sides[1].get(names[0], 0) - sides[0].get(names[0], 0))
     if not found or moved[0].line.metric != "peak_memory_bytes":
         return ""
     return " to ".join(dict.fromkeys(map(signed, (min(found), max(found)))))

@@ -11,6 +11,7 @@ from types import MappingProxyType
 
 from perfsuite.page.axes import Quantity, tick_text, ticks
 from perfsuite.page.html import Html, join, tag
+from perfsuite.records.suspects import part_name
 
 WIDTH, EDGE = 360.0, 6.0  # of a chart, and the margin at both sides
 ROW, BAR = 36.0, 15.0  # of a bar with its label above
@@ -68,7 +69,7 @@ def stacked_bars(
         for name in used:
             width = frame.width(one.parts.get(name, 0))
             if width > 0:
-                tip = tag("title", f"{words(name)} {quantity.show(one.parts[name])}")
+                tip = tag("title", f"{part_name(name)} {quantity.show(one.parts[name])}")
                 pieces.append(_bar(left, top, width, names.index(name), one.kind, tip))
             left += width
     if limit and near:
@@ -78,7 +79,7 @@ def stacked_bars(
         notes = [f"{notes[0]}, of which at most {100 * most / limit[1]:.2g} % is used"]
     told = "; ".join(f"{one.label} {one.text or quantity.show(sum(one.parts.values()))}" for one in stacks)
     picture = svg(f"{title}: {told}", frame.height, pieces, _kind(stacks))
-    legend = key([(names.index(name), words(name)) for name in used])
+    legend = key([(names.index(name), part_name(name)) for name in used])
     return figure(title, picture, legend, [*notes, *filter(None, [note])])
 
 
@@ -175,11 +176,6 @@ def key(names: Sequence[tuple[int, str]], moved: Mapping[int, str] = MappingProx
         for color, name in names
     )
     return tag("ul", *rows, class_="legend")
-
-
-def words(name: str) -> str:
-    """A category's name as people write it."""
-    return name.replace("_", " ")
 
 
 def _bar(x: float, y: float, width: float, color: int, kind: str, *inside: Html) -> Html:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from perfsuite.page.axes import Quantity, tick_text, ticks
-from perfsuite.page.charts import COLORS, MEASURED, WIDTH, figure, key, svg, words
+from perfsuite.page.charts import COLORS, MEASURED, WIDTH, figure, key, svg
 from perfsuite.page.html import Html, tag
+from perfsuite.records.suspects import part_name
 
 LEFT, RIGHT, TOP, HEIGHT, BELOW = 46.0, 8.0, 16.0, 150.0, 34.0
 CHARACTER = 5.4  # of a label, in units
@@ -164,7 +165,7 @@ def areas(
             sums = [below + height for below, height in zip(sums, heights, strict=True)]
             path = f"{plane.stairs(sums)}V{plane.bottom:.0f}H{LEFT:.0f}Z"  # down to zero: the next lower one covers it
             drawn.append(tag("path", d=path, class_=f"f{number % COLORS}"))
-            used.append((number, words(name)))
+            used.append((number, part_name(name)))
     pieces.append(tag("g", *drawn[::-1], class_="areas"))
     notes = []
     if other:

@@ -17,7 +17,7 @@ from rich.table import Table as TextTable
 from rich.text import Text
 
 from perfsuite.errors import FileError, UsageError
-from perfsuite.page.html import Html
+from perfsuite.page.html import Html, whole
 from perfsuite.paths import check_output
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.formats import timestamp
@@ -181,6 +181,7 @@ def environment() -> Any:
             trim_blocks=True,
             lstrip_blocks=True,
         )
+        _known.filters["whole"] = whole
         _known.tests["entry"] = lambda one: isinstance(one, Entry)
     return _known
 

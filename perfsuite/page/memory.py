@@ -11,6 +11,7 @@ from perfsuite.page.document import Entry, Section, Table
 from perfsuite.page.html import Html
 from perfsuite.records.curves import unpack
 from perfsuite.records.prediction import Estimate, Prediction
+from perfsuite.records.suspects import part_name
 from perfsuite.report.memory import CATEGORIES
 from perfsuite.units import show_bytes, show_change
 from perfsuite.wire.sample import Reading
@@ -57,7 +58,7 @@ def difference(old: Reading | None, new: Reading, names: tuple[str, str]) -> Tab
     before = old.parts if old else {}
     for part in sorted(before | new.parts, key=lambda part: -abs(new.parts.get(part, 0) - before.get(part, 0))):
         sizes = before.get(part, 0), new.parts.get(part, 0)
-        rows.append([part.replace("_", " "), *(show_bytes(size) for size in sizes), signed(sizes[1] - sizes[0])])
+        rows.append([part_name(part), *(show_bytes(size) for size in sizes), signed(sizes[1] - sizes[0])])
         if old is None or sizes[0] == sizes[1] or not (old.suspects and new.suspects):
             continue
         moved = {name: size for name, size in moves(part, new, old).items() if size}
@@ -117,7 +118,7 @@ def parts_of(prediction: Prediction | Estimate) -> Mapping[str, int]:
 def held(prediction: Prediction, most: int = 40) -> Section:
     """The storages alive at the peak."""
     rows = [
-        [show_bytes(one.bytes), str(one.count), one.category.replace("_", " "), one.operator, one.module]
+        [show_bytes(one.bytes), str(one.count), part_name(one.category), one.operator, one.module]
         for one in prediction.held[:most]
     ]
     table = Table(head=["bytes", "tensors", "category", "made by", "in"], rows=rows, numbers=frozenset((0, 1)))

@@ -22,6 +22,13 @@ _RANGE = r"\d{1,4}(?:-\d{1,4})?"  # of layers; no model has more
 _INDEX = re.compile(rf"(?:(?<=^)|(?<=\.)){_RANGE}(?:,{_RANGE})*(?=\.|$)", re.ASCII)
 
 
+def part_name(part: str) -> str:
+    """``master parameters``. A category of memory and a metric are both communication, so each says which it is: the
+    buffers of collectives, and the communication volume, as section 7 of ZeRO (arXiv 1910.02054) names it.
+    """
+    return "communication buffers" if part == "communication" else part.replace("_", " ")
+
+
 def locate(operator: str, module: str) -> str:
     """``aten::mul`` in the module ``transformer.h.1.mlp`` or the phase ``(optimizer)``; no operator: Python."""
     return f"{operator or 'python'}{AT}{module}" if module else operator

@@ -8,8 +8,9 @@ from rich.table import Table
 
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.prediction import Estimate, Prediction
+from perfsuite.records.suspects import part_name
 from perfsuite.report.tables import bare_table
-from perfsuite.units import show_bytes, show_change
+from perfsuite.units import show_bytes, show_change, show_several
 
 BAR = 60  # characters
 CATEGORIES = {  # the letter in the bar, and the meaning
@@ -34,7 +35,7 @@ def parts(prediction: Prediction) -> Table:
     table = bare_table("", "at the peak", "by formula", "meaning")
 
     def row(name: str, size: int, meaning: str, formula: int | None = None) -> None:
-        table.add_row(name.replace("_", " "), show_bytes(size), "" if formula is None else show_bytes(formula), meaning)
+        table.add_row(part_name(name), show_bytes(size), "" if formula is None else show_bytes(formula), meaning)
 
     for name in prediction.categories:
         here, theory = prediction.parts.get(name, 0), prediction.theory.get(name)
@@ -63,7 +64,7 @@ def beside(prediction: Prediction, measured: Measurement) -> Table:
     def row(name: str, here: int, there: int, meaning: str) -> None:
         apart = f"{there - here:+,} B" if there != here else "0"
         others = (show_bytes(there), apart) if predicted else ("–", "–")
-        table.add_row(name.replace("_", " "), show_bytes(here), *others, meaning)
+        table.add_row(part_name(name), show_bytes(here), *others, meaning)
 
     peak = measured.readings["peak_memory_bytes"]
     for name, (_, meaning) in CATEGORIES.items():
@@ -99,7 +100,7 @@ def bar(prediction: Prediction) -> list[str]:
         f"[{text[:edge]}|{text[edge:]}",
         f"{show_bytes(prediction.needed_bytes)} of {show_bytes(prediction.capacity_bytes)}: {verdict}",
         "P parameters  M master parameters  O optimizer state  G gradients  A activations  T temporaries  "
-        "C communication  . allocator  + overhead",
+        "C communication buffers  . allocator  + overhead",
     ]
 
 
@@ -107,9 +108,7 @@ def largest(prediction: Prediction, most: int = 12) -> Table:
     """The tensors alive at the peak, by operator and module."""
     table = bare_table("bytes", "tensors", "category", "made by", "in")
     for held in prediction.held[:most]:
-        table.add_row(
-            show_bytes(held.bytes), str(held.count), held.category.replace("_", " "), held.operator, held.module
-        )
+        table.add_row(show_bytes(held.bytes), str(held.count), part_name(held.category), held.operator, held.module)
     return table
 
 
@@ -164,7 +163,8 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
         if one:
             where = f" in {one.module}" if one.module else ""
             sentences.append(
-                f"The largest of it is {show_bytes(one.bytes)} in {one.count} tensor(s) made by {one.operator}{where}."
+                f"The largest of it is {show_bytes(one.bytes)} in {show_several(one.count, 'tensor')} made by "
+                f"{one.operator}{where}."
             )
     if prediction.smallest_bytes:
         lost = prediction.smallest_bytes - prediction.peak_bytes
@@ -181,4 +181,4 @@ def explain(prediction: Prediction, parameters: int) -> list[str]:
 
 def _listed(sizes: Mapping[str, int], separator: str = ", ") -> str:
     """``master parameters 1.00 GiB, gradients 512.00 MiB``."""
-    return separator.join(f"{name.replace('_', ' ')} {show_bytes(size)}" for name, size in sizes.items())
+    return separator.join(f"{part_name(name)} {show_bytes(size)}" for name, size in sizes.items())

@@ -4,6 +4,7 @@ A Body is a table as texts: the head, then a row per line. A row of a single ent
 are never broken, so a table has several layouts.
 """
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 
 from rich.console import Console
@@ -14,6 +15,12 @@ UNBOUNDED = 10_000  # columns; no table is that wide
 GAP = "  "
 WORDS = ("cell", "predicted cell", "status", "outcome", "why", "regime")  # columns of words; all others have numbers
 ANSI = {"red": "31", "green": "32", "yellow": "33", "cyan": "36", "dim": "2"}
+
+# What a narrow column must not break: a date, and from what to what something changed, with a unit.
+_SIDE = r"(?:[\d.,]+ (?=[A-Za-zµ%]))?[^\s,;()]{1,20}"
+_UNIT = r"(?: (?:[KMGT]?i?B|[mnµ]?s|[GT]FLOP(?:/s)?|%)(?![\w]))?"
+WHOLE = re.compile(rf"\b\d{{4}}-\d\d-\d\d(?: \d\d:\d\d(?: UTC)?)?|{_SIDE} (?:->|→) [^\s,;()]{{1,20}}{_UNIT}")
+_KEPT = "\ue000"  # a blank at which rich does not break: it has no name of its own for one
 
 Body = list[list[str]]
 
@@ -28,17 +35,45 @@ def bare_table(*columns: str) -> Table:
 
 def width_of(table: Table) -> int:
     """The columns that the table needs if nothing is broken."""
+    return _widths_of(table).maximum
+
+
+def _widths_of(table: Table) -> Width:
     console = Console(width=UNBOUNDED)
-    return Width.get(console, console.options, table).maximum
+    return Width.get(console, console.options, table)
 
 
 def print_table(table: Table) -> None:
-    """A terminal breaks long texts; a pipe does not."""
+    """A terminal breaks long texts, and a date or ``5.22.0 -> 5.23.0`` only if it is too narrow for the longest words
+    of all columns; a pipe breaks nothing.
+    """
     console = Console()
-    if console.is_terminal:
-        console.print(table)
-    else:
+    if not console.is_terminal:
         _print_whole(console, table)
+        return
+    kept = _kept(table)
+    fits = _widths_of(kept).minimum <= console.width
+    with console.capture() as captured:
+        console.print(kept if fits else table)
+    print(captured.get().replace(_KEPT, " "), end="")
+
+
+def _kept(table: Table) -> Table:
+    """The table with texts in which rich breaks nothing that must stay whole. It narrows no column of such texts."""
+    made, columns = bare_table(), []
+    for column in table.columns:
+        texts = [_whole(one) if isinstance(one, str) else one for one in column.cells]
+        fixed = any(WHOLE.search(str(one)) for one in column.cells) and all(" " not in str(one) for one in texts)
+        width = max(len(str(one)) for one in (column.header, *texts)) if fixed else None
+        made.add_column(column.header, justify=column.justify, style=column.style, width=width)
+        columns.append(texts)
+    for row in zip(*columns, strict=True):
+        made.add_row(*row)
+    return made
+
+
+def _whole(text: str) -> str:
+    return WHOLE.sub(lambda found: found[0].replace(" ", _KEPT), text)
 
 
 def print_fitting(make: Callable[[str], Table]) -> None:

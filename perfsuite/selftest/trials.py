@@ -96,7 +96,7 @@ def _counted(fault: TimeFault, red: int) -> Row:
     what, claim = (
         ("found", f"at least {show_ratio(FOUND)}") if fault.delay else ("false", f"at most {show_ratio(FALSE)}")
     )
-    shares = f"{CONFIDENCE:.0%} interval {low:.0%} to {high:.0%}".replace("%", " %")
+    shares = f"{show_ratio(CONFIDENCE)} interval {show_ratio(low)} to {show_ratio(high)}"
     return _row(
         fault,
         status=f"{red} of {fault.trials} regressed",

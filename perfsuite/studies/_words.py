@@ -3,7 +3,9 @@
 import math
 from collections.abc import Sequence
 
+from perfsuite.records.suspects import part_name
 from perfsuite.studies._rows import Results, Row, apart, ratio
+from perfsuite.units import show_ratio
 
 
 def dependence(results: Results, pairs: Sequence[tuple[Row, Row]], on: str) -> list[str]:
@@ -42,4 +44,4 @@ def anatomy(row: Row) -> str:
     """The parts of a row's peak memory, largest first."""
     parts = sorted(row.parts("peak_memory_bytes").items(), key=lambda part: -part[1])
     total = row.value("peak_memory_bytes") or 1
-    return ", ".join(f"{name.replace('_', ' ')} {size / total:.0%}" for name, size in parts if size / total >= 0.01)
+    return ", ".join(f"{part_name(name)} {show_ratio(size / total)}" for name, size in parts if size / total >= 0.01)

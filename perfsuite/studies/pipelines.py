@@ -7,6 +7,7 @@ more micro-batches, less idle time. 1F1B keeps activations of at most p micro-ba
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.studies._rows import Results
 from perfsuite.studies._words import against_reference
+from perfsuite.units import show_ratio
 
 METRICS = {"step_time_seconds": "step time", "peak_memory_bytes": "peak memory"}
 MICRO_BATCHES = (2, 4, 8)
@@ -25,8 +26,8 @@ def answer(results: Results) -> list[str]:
             sentences.append(results.compare(many, few, "peak_memory_bytes", "peak memory"))
     for stages in sorted({row.measurement.world_size for row in results.rows if row.fits and row.measurement}):
         for count in MICRO_BATCHES:
-            idle = (stages - 1) / (count + stages - 1)
-            sentences.append(f"In theory {stages} stages are idle {idle:.0%} of the time with {count} micro-batches.")
+            idle = show_ratio((stages - 1) / (count + stages - 1))
+            sentences.append(f"In theory {stages} stages are idle {idle} of the time with {count} micro-batches.")
     return sentences
 
 

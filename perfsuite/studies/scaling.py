@@ -5,6 +5,7 @@ Efficiency = tokens per second of n ranks / (n × tokens per second of one rank)
 
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.studies._rows import Results, ratio
+from perfsuite.units import show_ratio
 
 GLOBAL_BATCH = 8
 
@@ -27,8 +28,8 @@ def answer(results: Results) -> list[str]:
         if found is None:
             sentences.append(f"{row.name} has no efficiency: {(row if not row.fits else alone).why}")
             continue
-        noise = " ({:.0%}–{:.0%})".format(*(end / ranks for end in found.interval)) if found.interval else ""
-        text = f"{row.name}: {found.value / ranks:.0%} efficiency{noise}, {found} the tokens per second"
+        noise = f" ({'–'.join(show_ratio(end / ranks) for end in found.interval)})" if found.interval else ""
+        text = f"{row.name}: {show_ratio(found.value / ranks)} efficiency{noise}, {found} the tokens per second"
         machine = row.measurement.machine if row.measurement else None
         if machine and "-cpu_x" in row.cell and ranks > machine.cores:
             text += f"; this machine has {machine.cores} cores, so {ranks} ranks take turns"

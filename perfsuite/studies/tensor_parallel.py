@@ -11,7 +11,7 @@ from perfsuite.studies._words import against_reference
 METRICS = {
     "tokens_per_second": "tokens per second",
     "peak_memory_bytes": "peak memory",
-    "communication_bytes": "communication",
+    "communication_bytes": "communication volume",
 }
 
 

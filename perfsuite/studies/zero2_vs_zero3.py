@@ -12,7 +12,7 @@ def answer(results: Results) -> list[str]:
     pairs = [(results.get("ZeRO-3", column), results.get("ZeRO-2", column)) for column in results.columns]
     sentences = [results.compare(*pair, "step_time_seconds", "step time") for pair in pairs]
     sentences += dependence(results, pairs, "the batch size")
-    for metric, what in (("peak_memory_bytes", "peak memory"), ("communication_bytes", "communication")):
+    for metric, what in (("peak_memory_bytes", "peak memory"), ("communication_bytes", "communication volume")):
         sentences += [results.compare(*pair, metric, what) for pair in (pairs[0], pairs[-1])]
     return sentences
 

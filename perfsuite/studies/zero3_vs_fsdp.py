@@ -7,7 +7,7 @@ from perfsuite.studies._words import against_reference, dependence
 METRICS = {
     "step_time_seconds": "step time",
     "peak_memory_bytes": "peak memory",
-    "communication_bytes": "communication",
+    "communication_bytes": "communication volume",
 }
 
 

@@ -15,6 +15,7 @@ from perfsuite.predict.time.shape import Shape, shape_of
 from perfsuite.predict.time.speed import speed
 from perfsuite.predict.time.step import Breakdown, step
 from perfsuite.records.prediction import PlannedLayout
+from perfsuite.units import show_ratio
 
 OPTIMIZER = frozenset({"optimizer"})
 GRADIENTS = frozenset({"optimizer", "gradients"})
@@ -223,7 +224,7 @@ def _why(slower: Breakdown, first: Breakdown) -> str:
     name = max(parts, key=lambda part: parts[part] - best[part])
     if parts[name] <= best[name]:
         return "equal"
-    return f"{name} +{(parts[name] - best[name]) / first.total:.1%} of the step"
+    return f"{name} +{show_ratio((parts[name] - best[name]) / first.total)} of the step"
 
 
 def name_of(setup: Setup) -> str:
