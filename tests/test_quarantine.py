@@ -77,8 +77,8 @@ def test_reports_do_not_count_it_as_red():
 
     assert passes([inside], [])
     assert not passes([outside], [])
-    assert news.red == {}
-    assert not news.is_gone(f"{CELL} loss")
+    assert news.red() == {}
+    assert news.left(f"{CELL} loss", [f"{CELL} loss"], {}) == [f"{CELL} loss"]
     assert status(inside) == "regressed, quarantined"
     assert asides([inside]) == [f"{CELL}: regressed, but quarantined until 2026-12-24"]
 
