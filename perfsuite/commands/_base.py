@@ -17,7 +17,7 @@ from perfsuite.kernels import CHOICES, PORTABLE, kernels_key
 from perfsuite.measure.runner import Settings, check_settings
 from perfsuite.page.document import OPTION, Document, check_html, write
 from perfsuite.studies._rows import Length
-from perfsuite.units import parse_bytes
+from perfsuite.units import parse_bytes, parse_count
 
 
 def add_catalog(parser: argparse.ArgumentParser) -> None:
@@ -114,8 +114,8 @@ def given(arguments: argparse.Namespace, *options: str) -> list[str]:
 def add_settings(parser: argparse.ArgumentParser, steps: int, warmup: int) -> None:
     """The options for how cells are measured."""
     add_kernels(parser)
-    parser.add_argument("--steps", type=int, default=steps, metavar="N", help=f"Timed steps of a cell ({steps}).")
-    parser.add_argument("--warmup", type=int, default=warmup, metavar="N", help=f"Warm-up steps before ({warmup}).")
+    parser.add_argument("--steps", type=count, default=steps, metavar="N", help=f"Timed steps of a cell ({steps}).")
+    parser.add_argument("--warmup", type=count, default=warmup, metavar="N", help=f"Warm-up steps before ({warmup}).")
     parser.add_argument("--start-timeout", type=float, default=300.0, metavar="SECONDS", help=_TIMEOUT.format("before"))
     parser.add_argument("--step-timeout", type=float, default=120.0, metavar="SECONDS", help=_TIMEOUT.format("from"))
 
@@ -144,6 +144,14 @@ def add_select(parser: argparse.ArgumentParser, required: bool = False, what: st
     parser.add_argument("-k", dest="expression", default="", required=required, metavar="EXPR", help=text)
 
 
+def count(text: str) -> int:
+    """The type of an option that takes a whole number: argparse names the option in front of the sentence."""
+    try:
+        return parse_count(text)
+    except UsageError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
 def check_counts(arguments: argparse.Namespace, *names: str) -> None:
     """Raise UsageError for one of these options that is below 1."""
     for name in names:
@@ -155,8 +163,11 @@ def check_counts(arguments: argparse.Namespace, *names: str) -> None:
 def add_length(parser: argparse.ArgumentParser, default: str = "") -> None:
     """``--train-steps`` or ``--tokens``."""
     group = parser.add_mutually_exclusive_group(required=not default)
-    group.add_argument("--train-steps", type=int, metavar="N", help=f"Optimizer steps of the training{default}.")
-    group.add_argument("--tokens", type=int, metavar="N", help="Tokens that all ranks together train on, with padding.")
+    group.add_argument("--train-steps", type=count, metavar="N", help=f"Optimizer steps of the training{default}.")
+    group.add_argument("--tokens", type=count, metavar="N", help=_TOKENS)
+
+
+_TOKENS = "Tokens that all ranks together train on, with padding, e.g. 1e9."
 
 
 def length_of(arguments: argparse.Namespace, default: int = 0) -> Length:

@@ -12,7 +12,7 @@ from pathlib import Path
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cell import make_cell, parse_cell
-from perfsuite.commands._base import add_catalog, add_html, add_settings, catalog_of, html_of, settings_of
+from perfsuite.commands._base import add_catalog, add_html, add_settings, catalog_of, count, html_of, settings_of
 from perfsuite.commands._cells import add_cells, cells_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.compare import Comparison
@@ -53,7 +53,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(name, required=True, metavar="SIDE", help=_SIDE)
     parser.add_argument("--model", metavar="M", help="The model, for two strategies.")
     parser.add_argument("--hardware", metavar="H", help="The hardware, for two strategies, e.g. cpu_x2.")
-    parser.add_argument("--pairs", type=int, default=MOST_PAIRS, metavar="N", help=_PAIRS)
+    parser.add_argument("--pairs", type=count, default=MOST_PAIRS, metavar="N", help=_PAIRS)
     parser.add_argument("--tolerance", type=float, metavar="SHARE", help=_TOLERANCE)
     parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
     parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, including raw samples, as JSON.")

@@ -3,7 +3,7 @@
 import argparse
 from pathlib import Path
 
-from perfsuite.commands._base import add_catalog, catalog_of
+from perfsuite.commands._base import add_catalog, catalog_of, count
 from perfsuite.emulation.devices import parse_gpus
 from perfsuite.emulation.running import COMPUTED, Emulation
 from perfsuite.emulation.running import run as run_emulated
@@ -20,7 +20,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--gpus", default="h100:1", metavar="NAME:N", help="e.g. a100_80g:8 (h100:1).")
     parser.add_argument("--memory", metavar="SIZE", help="What CUDA sees of each device's memory, e.g. 40GiB (all).")
     text = f"Tensors up to so many elements are really computed; 0: none ({COMPUTED})."
-    parser.add_argument("--computed", type=int, default=COMPUTED, metavar="N", help=text)
+    parser.add_argument("--computed", type=count, default=COMPUTED, metavar="N", help=text)
     text = "Events are not done at once, at random with this seed: record_stream then keeps blocks."
     parser.add_argument("--late-events", type=int, metavar="SEED", help=text)
     text = "Each process counts its launches, copies and messages into FILE.<process>.json."

@@ -9,7 +9,7 @@ from rich.table import Table
 
 from perfsuite.catalog.expressions import hint, matcher
 from perfsuite.cell import Cell, parse_hardware
-from perfsuite.commands._base import add_catalog, add_select, add_settings, catalog_of, check_counts, settings_of
+from perfsuite.commands._base import add_catalog, add_select, add_settings, catalog_of, check_counts, count, settings_of
 from perfsuite.errors import UsageError
 from perfsuite.gate.capacity import capacity_of, headroom_of, most_of
 from perfsuite.launch.machine import why_absent
@@ -33,9 +33,11 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--hardware", default="cpu_x1", metavar="H", help="e.g. cpu_x2, h100_x1 (cpu_x1).")
     parser.add_argument("--capacity", metavar="MEMORY", help="Memory for a rank's tensors, e.g. 64MiB (the device's).")
     parser.add_argument("--models", action="store_true", help="The largest model of a family, not the micro-batch.")
-    parser.add_argument("--micro-batch", type=int, metavar="N", help="With --models: samples per forward (its own).")
-    parser.add_argument("--sequence-length", type=int, metavar="N", help="Tokens per sample (the model's own).")
-    parser.add_argument("--most", type=int, default=MOST, metavar="N", help=f"The largest micro-batch tried ({MOST}).")
+    parser.add_argument("--micro-batch", type=count, metavar="N", help="With --models: samples per forward (its own).")
+    parser.add_argument("--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
+    parser.add_argument(
+        "--most", type=count, default=MOST, metavar="N", help=f"The largest micro-batch tried ({MOST})."
+    )
     add_settings(parser, steps=1, warmup=0)
     add_catalog(parser)
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_cell, parse_cell, parse_hardware, taken, why_too_long
-from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of, with_lengths, write_html
+from perfsuite.commands._base import add_catalog, add_html, catalog_of, count, html_of, with_lengths, write_html
 from perfsuite.commands._emulated import add_emulated, again, is_here, measure, show
 from perfsuite.errors import Refused, UsageError
 from perfsuite.launch.machine import cores
@@ -30,9 +30,9 @@ BAR = 40
 
 def add_workload(parser: argparse.ArgumentParser) -> None:
     """Micro-batch and lengths."""
-    parser.add_argument("-b", "--micro-batch", type=int, metavar="N", help="Samples per forward (the model's own).")
-    parser.add_argument("-s", "--sequence-length", type=int, metavar="N", help="Tokens per sample (the model's own).")
-    parser.add_argument("-t", "--target-length", type=int, metavar="N", help="Tokens that a decoder generates.")
+    parser.add_argument("-b", "--micro-batch", type=count, metavar="N", help="Samples per forward (the model's own).")
+    parser.add_argument("-s", "--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
+    parser.add_argument("-t", "--target-length", type=count, metavar="N", help="Tokens that a decoder generates.")
     text = "Batches without padding, like packed samples: attention then needs no mask."
     parser.add_argument("--unpadded", action="store_true", help=text)
 

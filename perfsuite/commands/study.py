@@ -11,6 +11,7 @@ from perfsuite.commands._base import (
     add_settings,
     catalog_of,
     check_counts,
+    count,
     html_of,
     length_of,
     settings_of,
@@ -30,12 +31,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", metavar="NAME", help="A study of `perfsuite list studies`.")
     parser.add_argument("--model", nargs="+", metavar="M", help="Models to study (the study's own).")
     parser.add_argument("--hardware", metavar="H", help="Hardware with the most ranks of a cell, e.g. cpu_x2, h100_x4.")
-    parser.add_argument("--micro-batch", type=int, metavar="N", help="Samples per forward, if the study names none.")
-    parser.add_argument("--sequence-length", type=int, metavar="N", help="Tokens per sample (the model's own).")
+    parser.add_argument("--micro-batch", type=count, metavar="N", help="Samples per forward, if the study names none.")
+    parser.add_argument("--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
     parser.add_argument("--capacity", metavar="MEMORY", help="Memory that a rank's tensors may occupy, e.g. 24GiB.")
     add_settings(parser, steps=10, warmup=3)
     add_length(parser, f" whose duration is reported ({TRAIN_STEPS})")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, metavar="N", help=f"Trainings of each cell ({ROUNDS}).")
+    parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"Trainings of each cell ({ROUNDS}).")
     parser.add_argument("--out", type=Path, metavar="FOLDER", help="Folder for the results (perf-studies/NAME).")
     parser.add_argument("--fresh", action="store_true", help="Measure everything, even if earlier results are kept.")
     add_html(parser)

@@ -7,7 +7,7 @@ import msgspec
 from rich.console import Console
 from rich.markup import escape
 
-from perfsuite.commands._base import check_counts
+from perfsuite.commands._base import check_counts, count
 from perfsuite.commands.ladder.run import add_ladder
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.history import asv, confirm, results
@@ -44,7 +44,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--good", default="", metavar="VERSION", help="A rung without the change (the lowest).")
     parser.add_argument("--bad", default="", metavar="VERSION", help="A rung with the change (the highest).")
     parser.add_argument("--with", dest="other", default="", metavar="OTHER==V", help=_WITH)
-    parser.add_argument("--rounds", type=int, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
+    parser.add_argument("--rounds", type=count, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the answers, with every run, as JSON.")
 
 

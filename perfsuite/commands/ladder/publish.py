@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from perfsuite.commands._base import check_counts
+from perfsuite.commands._base import check_counts, count
 from perfsuite.commands.ladder.run import add_ladder, summary
 from perfsuite.errors import UsageError
 from perfsuite.gate.floor import FLOOR
@@ -31,7 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     """The options."""
     add_ladder(parser)
     parser.add_argument("--no-confirm", action="store_true", help="Report alarms as recorded, not confirmed.")
-    parser.add_argument("--rounds", type=int, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
+    parser.add_argument("--rounds", type=count, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
     parser.add_argument(
         "--markdown", type=Path, metavar="FILE", help="Write the story as Markdown (JSON: html/story.json)."
     )
