@@ -154,6 +154,7 @@ def test_a_pipeline_has_a_row_for_each_stage(tmp_path, capsys):
         ("gpt2_tiny-single-cpu_x1", "perfsuite calibrate"),
         ("gpt2_tiny-single-a100_80g_x1", r"\+bf16"),
         ("gpt2_tiny-pp_deepspeed+bf16+acc4-a100_80g_x2", "cannot be traced"),
+        ("wire-all_reduce-h100_x8", "messages have no model"),
     ],
 )
 def test_cells_that_a_replay_cannot_say_are_refused(catalog, cell, said):

@@ -41,11 +41,11 @@ def costs_of(cell: Cell) -> Costs:
     device = cell.hardware.device
     if device is None:
         raise Refused(f"{cell.id} is on a CPU: `perfsuite calibrate --predict {cell.id}` predicts its step.")
+    if reason := why_not_traced(cell):
+        raise Refused(f"{cell.id} cannot be traced: {reason}")
     for choice in cell.strategy.choices:
         if choice.technique.name in SINGLE_PRECISION:
             raise Refused(f"{cell.id} computes in {choice.technique.name}, and only half precision has costs: +bf16.")
-    if reason := why_not_traced(cell):
-        raise Refused(f"{cell.id} cannot be traced: {reason}")
     machine, constants = machine_of(device, node=cell.hardware.ranks), constants_of(device, UNKNOWN_STACK)
     launch = constants.launch_layer * shape_of(cell.model).layers / layout_of(cell).pipeline
     return Costs(machine, constants, Rates.of(machine, constants), launch)
