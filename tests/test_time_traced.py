@@ -8,12 +8,15 @@ import pytest
 from perfsuite.cell import parse_cell
 from perfsuite.cli import main
 from perfsuite.errors import Refused
+from perfsuite.predict.memory import predict
 from perfsuite.predict.time.cells import setup_of
 from perfsuite.predict.time.communication import Group, point_to_point
 from perfsuite.predict.time.replayed import costs_of, replay_traces, trace_step
 from perfsuite.predict.time.shape import shape_of
 from perfsuite.predict.time.step import step
 from perfsuite.predict.time.traced import cost, replay, together
+from perfsuite.report.memory import headroom
+from perfsuite.units import show_bytes
 
 GPT = "gpt_1b7-ddp+bf16+nodrop-a100_80g_x8"
 LENGTH = ["--tokens", "1000000"]
@@ -154,6 +157,8 @@ def test_a_pipeline_has_a_row_for_each_stage(tmp_path, capsys):
         ("gpt2_tiny-single-cpu_x1", "perfsuite calibrate"),
         ("gpt2_tiny-single-a100_80g_x1", r"\+bf16"),
         ("gpt2_tiny-pp_deepspeed+bf16+acc4-a100_80g_x2", "cannot be traced"),
+        ("llama_1b-fsdp2+bf16-t4_x2", "none is known for bf16 on t4. It has fp16"),
+        ("llama_1b-fsdp2+pure_bf16-t4_x2", "none is known for bf16 on t4. It has fp16"),
         ("wire-all_reduce-h100_x8", "messages have no model"),
     ],
 )
@@ -172,6 +177,18 @@ def test_the_command_writes_what_the_code_issues(tmp_path, capsys):
     sent = [event for event in slices if event["cat"] == "all_reduce"]
     assert sent and {event["tid"] for event in sent}.isdisjoint(event["tid"] for event in slices if event not in sent)
     assert "nothing was measured" in capsys.readouterr().out
+
+
+def test_what_does_not_fit_is_told_beside_the_time(catalog, capsys):
+    """With about as many missing bytes as `perfsuite memory` says, and exit code 1."""
+    cell = "gpt2_tiny-fsdp2+bf16-rtx3090_x2-b32768"
+    (predicted,) = predict([parse_cell(cell, catalog)], catalog)
+    status = main(["time", "--cell", cell, "--predict", *LENGTH])
+    printed = capsys.readouterr().out
+    missing = show_bytes(-headroom(predicted))
+
+    assert status == 1
+    assert f"does not fit: ≈ {missing} missing, see perfsuite memory {cell}\n" in printed
 
 
 def test_a_trace_file_needs_a_prediction(tmp_path, capsys):

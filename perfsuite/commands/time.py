@@ -21,6 +21,7 @@ from perfsuite.errors import UsageError
 from perfsuite.gate.launches import merge
 from perfsuite.gate.store import Store
 from perfsuite.paths import check_output
+from perfsuite.predict.memory import missing_bytes
 from perfsuite.predict.time.cells import layout_of
 from perfsuite.predict.time.replayed import costs_of, replay_traces, seconds_of, slowest, trace_step, write_spans
 from perfsuite.rank.recipe import recipe_of
@@ -29,7 +30,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.studies._cells import Kept
 from perfsuite.studies._rows import Length, rounds_of, time_to_train
-from perfsuite.units import show_duration, show_seconds
+from perfsuite.units import show_bytes, show_duration, show_seconds
 
 HELP = "How long a training takes, from a measured cell or from a trace."
 STARTS_PROCESSES = True
@@ -84,7 +85,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog: Catalog) -> int:
-    """Print the step of the cell's trace, where it goes, and the training's time."""
+    """Print the step of the cell's trace, where it goes, and the training's time. Exit code 1 if it does not fit."""
     check_output("--trace", arguments.trace, ".json")
     costs = costs_of(cell)
     traces = trace_step(cell, catalog, padded=not arguments.unpadded)
@@ -97,7 +98,11 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
     tokens = samples * (workload.sequence_length + (workload.target_length or 0))
     steps = length.steps or math.ceil((length.tokens or 0) / tokens)
     source = "a trace of the first rank" if len(traces) == 1 else f"traces of {len(traces)} stages"
+    missing = missing_bytes(cell, traces.values())
+    unpadded = " --unpadded" * arguments.unpadded
     print(f"{cell.id}: predicted {show_duration(total * steps, None)} for {length}")
+    if missing:
+        print(f"  does not fit: ≈ {show_bytes(missing)} missing, see perfsuite memory {cell.id}{unpadded}")
     print(f"  {steps:,} steps of {show_seconds(total)}, from {source}; nothing was measured")
     print()
     table = bare_table("part" if len(traces) == 1 else "part of the fullest stage", "seconds", "exposed")
@@ -114,7 +119,7 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
     if arguments.trace:
         write_spans(arguments.trace, f"{cell.id}, predicted", traces, found)
         print(f"{arguments.trace} is written: open it in https://ui.perfetto.dev.")
-    return 0
+    return 1 if missing else 0
 
 
 NAMES = {"matmul": "matmuls", "cudnn": "attention", "kernel": "other kernels", "copy": "copies to and from the host"}

@@ -242,6 +242,17 @@ def placed(trace: Trace) -> tuple[CachingAllocator, int]:
     return allocator, smallest_capacity(events, first, allocator)
 
 
+def missing_bytes(cell: Cell, traces: Iterable[Trace]) -> int:
+    """The bytes that the device lacks for the fullest of these traces of the cell; 0 if it fits, or is on a CPU.
+
+    DistributedDataParallel's buckets are cut in a timed trace, so it may differ from a prediction by a few of them.
+    """
+    if cell.hardware.device is None:
+        return 0
+    needed = max(placed(trace)[1] for trace in traces) + sum(beside(cell).values())
+    return max(0, needed - cell.hardware.device.usable_bytes)
+
+
 def beside(cell: Cell) -> dict[str, int]:
     """The bytes of the device that lie outside of tensors, by what they are."""
     device, backward = cell.hardware.device, cell.strategy.engine.process == "training"

@@ -16,6 +16,7 @@ from perfsuite.predict.time.setup import Machine
 from perfsuite.predict.time.shape import shape_of
 from perfsuite.predict.time.traced import Replayed, together
 from perfsuite.predict.untraceable import why_not_traced
+from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import chrome
 from perfsuite.records.chrome import MICRO
 from perfsuite.trace.tracing import TraceFailed, Tracer, job_of
@@ -23,6 +24,7 @@ from perfsuite.wire.failure import Failure
 from perfsuite.wire.trace import Trace
 
 SINGLE_PRECISION = ("fp32", "tf32")  # techniques: the constants are of half precision
+HALF = {"bfloat16": "bf16", "float16": "fp16"}  # torch's names to those of Device.dense_flops
 IN_LAYERS = ("forward", "backward")
 
 
@@ -46,6 +48,12 @@ def costs_of(cell: Cell) -> Costs:
     for choice in cell.strategy.choices:
         if choice.technique.name in SINGLE_PRECISION:
             raise Refused(f"{cell.id} computes in {choice.technique.name}, and only half precision has costs: +bf16.")
+    precision = HALF[recipe_of(cell.strategy).compute_dtype]
+    if precision not in device.dense_flops:
+        known = " or ".join(name for name in HALF.values() if name in device.dense_flops)
+        raise Refused(
+            f"{cell.id} has no predicted step: none is known for {precision} on {device.name}. It has {known}."
+        )
     machine, constants = machine_of(device, node=cell.hardware.ranks), constants_of(device, UNKNOWN_STACK)
     launch = constants.launch_layer * shape_of(cell.model).layers / layout_of(cell).pipeline
     return Costs(machine, constants, Rates.of(machine, constants), launch)
