@@ -12,6 +12,7 @@ from perfsuite.commands.fit import costs
 from perfsuite.predict.memory import predict
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
+from perfsuite.report.memory import batches
 
 TINY = ["memory", "gpt2_tiny", "--strategy", "single+bf16", "--hardware", "rtx3090_x2"]
 
@@ -32,7 +33,9 @@ def test_the_table_says_what_fits(capsys):
     printed = capsys.readouterr().out
 
     assert status == 0
-    assert printed.startswith("gpt2_tiny-single+bf16-rtx3090_x1: predicted, not measured")
+    assert printed.startswith(
+        "gpt2_tiny-single+bf16-rtx3090_x1: predicted, not measured; micro-batches of 2 × 64 tokens, with padding\n"
+    )
     assert "of 23.70 GiB: fits, " in printed
 
 
@@ -96,6 +99,13 @@ def test_a_sweep_ends_with_the_learned_positions(capsys):
     assert status == 0
     assert [line.split()[0] for line in printed.splitlines() if "█" in line] == ["s16", "s32", "s64", "s128"]
     assert "gpt2_tiny has learned 128 positions, so no sequence can be longer." in printed
+
+
+def test_both_lengths_of_a_micro_batch_are_told(catalog):
+    """Of a model with a decoder, and whether samples are padded."""
+    workload = parse_cell("t5_base-single+bf16-rtx3090_x1-b3-s512-t128", catalog).workload
+
+    assert batches(workload, padded=False) == "micro-batches of 3 × 512 + 128 tokens, without padding"
 
 
 def test_offload_is_shown_apart(capsys):
@@ -196,3 +206,6 @@ def test_fit_ranks_by_speed(capsys):
     assert printed.index("ddp+bf16") < printed.index("single+bf16")
     assert "[2/2] gpt2_tiny-" in told
     assert "one all-reduce of the gradients" in printed
+    assert printed.startswith(
+        "gpt2_tiny on rtx3090_x2: predicted, not measured; micro-batches of 2 × 64 tokens, with padding\n"
+    )

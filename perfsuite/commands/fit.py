@@ -17,7 +17,7 @@ from perfsuite.predict.memory import unsupported
 from perfsuite.predict.sizes import Size, sizes_each
 from perfsuite.predict.time.cells import time_of
 from perfsuite.records.prediction import Estimate, PredictedTime, Prediction
-from perfsuite.report.memory import headroom
+from perfsuite.report.memory import batches, headroom
 from perfsuite.report.predicted import TITLES, entries
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_bytes
@@ -110,7 +110,8 @@ def run(arguments: argparse.Namespace) -> int:
         step = f"– ({times[one.cell].untimed})" if times[one.cell].untimed else step
         fits = "fits" if left >= 0 else "out of memory"
         table.add_row(cell.strategy.name, str(one.world_size), *sizes, fits, step, *speed, costs(cell, one))
-    print(f"{model.name} on {hardware.name}: predicted, not measured")
+    samples = batches(workload_of(arguments, model), not arguments.unpadded)
+    print(f"{model.name} on {hardware.name}: predicted, not measured; {samples}")
     print()
     print_table(table)
     notes = []
@@ -127,7 +128,7 @@ def run(arguments: argparse.Namespace) -> int:
     notes += refused
     print("".join(f"\n{note}" for note in notes), end="\n" * bool(notes))
     fitting = sum(one.outcome == "fits" for one in ranked)
-    verdict = f"{fitting} of {len(ranked)} strategies fit {model.name} on {hardware.name}."
+    verdict = f"{fitting} of {len(ranked)} strategies fit {model.name} on {hardware.name}, in {samples}."
     names = [by_id[one.cell].strategy.name for one in ranked]
     write_html(page, cells_page(f"{model.name} on {hardware.name}", verdict, names, ranked, table, notes))
     outcomes = [*(one.outcome for one in ranked), *(one.outcome for one in measured)]

@@ -17,7 +17,7 @@ from perfsuite.paths import check_output
 from perfsuite.predict.memory import attempt_each, predict, trace_snapshot, unsupported
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Prediction
-from perfsuite.report.memory import bar, explain, largest, parts, ranking
+from perfsuite.report.memory import bar, batches, explain, largest, parts, ranking
 from perfsuite.report.tables import print_table
 from perfsuite.units import show_bytes
 from perfsuite.wire.failure import Failure
@@ -100,7 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
         return show(cell, prediction, measure([cell], catalog)[0])
     if prediction.outcome == "unsupported":
         raise Refused(f"{cell.id} cannot be predicted: {prediction.reason}")
-    print(f"{cell.id}: predicted, not measured")
+    print(f"{cell.id}: predicted, not measured; {batches(cell.workload, not arguments.unpadded)}")
     if arguments.hardware not in (None, cell.hardware.name):
         print(f"{cell.strategy.engine.name} trains on one device of {arguments.hardware}.")
     print()
@@ -152,7 +152,8 @@ def cell_of(arguments: argparse.Namespace, catalog: Catalog) -> Cell:
 def _sweep(cell: Cell, arguments: argparse.Namespace, catalog: Catalog, page: Path | None) -> int:
     cells, names = _variants(cell, arguments)
     found, failed = predict_each(cells, arguments, catalog)
-    print(f"{cell.id} by {arguments.sweep}: predicted, not measured")
+    first = batches(cells[0].workload, not arguments.unpadded)
+    print(f"{cell.id} by {arguments.sweep}: predicted, not measured; from {first}")
     print()
     table = ranking(found, names)
     print_table(table)

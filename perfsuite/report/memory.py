@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 
+from perfsuite.catalog.definitions import Workload
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.prediction import Estimate, Prediction
 from perfsuite.records.suspects import part_name
@@ -23,6 +24,13 @@ CATEGORIES = {  # the letter in the bar, and the meaning
     "activations": ("A", "tensors that forward keeps for backward"),
     "temporaries": ("T", "tensors that live within one phase"),
 }
+
+
+def batches(workload: Workload, padded: bool) -> str:
+    """``micro-batches of 1 × 512 + 128 tokens, with padding``: what is predicted, of encoder and decoder."""
+    lengths = f"{workload.sequence_length} + {workload.target_length}" if workload.target_length else None
+    kind = "with padding" if padded else "without padding"
+    return f"micro-batches of {workload.micro_batch} × {lengths or workload.sequence_length} tokens, {kind}"
 
 
 def headroom(prediction: Prediction | Estimate) -> int | None:
