@@ -129,7 +129,17 @@ def test_a_stage_computes_what_a_causal_mask_leaves_out(catalog):
     """It gets the mask as a tensor; the same model in one piece does not."""
     names = ("gpt_1b7-pp_1f1b+acc4+bf16-a100_80g_x4", "gpt_1b7-single+acc4+bf16-a100_80g_x1")
 
-    assert [setup_of(parse_cell(name, catalog)).masked for name in names] == [True, False]
+    assert [setup_of(parse_cell(name, catalog), padded=False).masked for name in names] == [True, False]
+
+
+def test_padding_needs_a_mask(catalog):
+    """So a GPT computes what a causal mask leaves out, in every predicted run with perfsuite's own batches."""
+    cell = parse_cell("gpt_1b7-ddp+bf16+nodrop-a100_80g_x8", catalog)
+    padded, unpadded = time_of(cell), time_of(cell, padded=False)
+    trainer = parse_cell("gpt_1b7-ddp+hf_trainer+bf16+nodrop-a100_80g_x8", catalog)  # its samples have no padding
+
+    assert padded.predicted_parts["compute"] > 1.1 * unpadded.predicted_parts["compute"]
+    assert setup_of(trainer).masked is False
 
 
 def test_accumulated_gradients_are_added(catalog):

@@ -206,7 +206,7 @@ def test_trace_and_closed_form_agree(catalog, name):
     cell = parse_cell(name, catalog)
     costs = costs_of(cell)
     constants = dataclasses.replace(costs.constants, overlap=1.0, launch_layer=0.0)
-    closed = step(shape_of(cell.model), setup_of(cell), costs.machine, constants)
+    closed = step(shape_of(cell.model), setup_of(cell, padded=False), costs.machine, constants)
     (traced,) = replay_traces(trace_step(cell, catalog, padded=False), costs, launched=False).values()
 
     assert closed.total == pytest.approx(traced.total, rel=0.03)

@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
         again(hardware, arguments, *named)
     cells, refused = possible(model.name, arguments.strategy, hardware, catalog)
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
-    times = {cell.id: time_of(cell) for cell in cells}
+    times = {cell.id: time_of(cell, not arguments.unpadded) for cell in cells}
     cells.sort(key=lambda cell: -times[cell.id].predicted_tokens_per_second)  # the most interesting are traced first
     found, failed = sizes_of(cells, arguments, catalog)
     by_id = {cell.id: cell for cell in cells}

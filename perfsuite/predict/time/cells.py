@@ -48,15 +48,17 @@ ADDED = 12.0  # an fp32 gradient is added to those of the micro-batches before: 
 UNKNOWN_STACK = ""  # of no fitted table
 
 
-def time_of(cell: Cell) -> PredictedTime:
-    """The predicted step of a cell, or a record whose ``untimed`` says in a word what has no closed form."""
+def time_of(cell: Cell, padded: bool = True) -> PredictedTime:
+    """The predicted step of a cell, or a record whose ``untimed`` says in a word what has no closed form. ``padded``:
+    its batches have padding, as perfsuite's own do.
+    """
     device = cell.hardware.device
     if device is None:
         return PredictedTime(cell=cell.id, untimed="cpu")
     if word := _unknown(cell):
         return PredictedTime(cell=cell.id, untimed=word)
     try:
-        shape, setup = shape_of(cell.model), setup_of(cell)
+        shape, setup = shape_of(cell.model), setup_of(cell, padded)
         machine, constants = machine_of(device, node=cell.hardware.ranks), constants_of(device, UNKNOWN_STACK)
     except Refused:
         return PredictedTime(cell=cell.id, untimed=device.name if _unknown_device(cell) else cell.model.name)
@@ -74,8 +76,8 @@ def time_of(cell: Cell) -> PredictedTime:
     )
 
 
-def setup_of(cell: Cell) -> Setup:
-    """The setup of a cell whose strategy has a closed form."""
+def setup_of(cell: Cell, padded: bool = True) -> Setup:
+    """The setup of a cell whose strategy has a closed form; ``padded`` as in time_of."""
     engine, recipe = cell.strategy.engine, recipe_of(cell.strategy)
     names = {choice.technique.name for choice in cell.strategy.choices}
     capability = (cell.hardware.device and cell.hardware.device.compute_capability) or 0.0
@@ -105,7 +107,8 @@ def setup_of(cell: Cell) -> Setup:
         recompute="full" if "ckpt" in names else "none",
         early_stop=True,
         attention=_kernel(capability, recipe.loss_scaling, drops) if fused else "unfused",
-        masked=engine.dimension == "pipeline",  # a stage gets the mask from outside, and torch sees no causal one
+        # Padding needs a mask as a tensor. A stage gets the mask from outside, and torch sees no causal one.
+        masked=(padded and recipe.padded) or engine.dimension == "pipeline",
         precision="fp16" if recipe.loss_scaling else "bf16",
         gradient_bytes=2 if engine.casts else 4,
         gradient_messages=gradient_messages(shape, zero, layout_of(cell).data_ranks),
