@@ -138,7 +138,10 @@ The first comparison found these faults of the closed form of cells. The code wa
 
 ## What neither knows
 
-- Messages slow the kernels that run at the same time. The closed form's fitted overlap has that; a replay does not.
+- Messages slow the kernels that run at the same time. The closed form's fitted overlap has that; a replay does not. So
+  `perfsuite fit` predicts longer steps where messages hide, and `perfsuite time --predict` prints by how much.
+- The host. A replay spreads its time over the operations of forward and backward, and messages wait for it too. The
+  closed form compares it with the whole micro-batch.
 - Kernels on two streams share the memory. The replay lets each have all of it.
 - A softmax over a large vocabulary reads its input more than once.
 - Attention with a mask of padding is priced as its shape says, full or causal.

@@ -104,16 +104,30 @@ def show_rough(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
+_DURATIONS = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
+
+
 def show_duration(seconds: float, uncertainty_seconds: float | None) -> str:
     """``(8316.0, 108.0)`` → ``2.310 ± 0.030 h``: in the unit that suits the first, to two digits of the second."""
-    units = {"days": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0, "ms": 1e-3}
-    unit = next((unit for unit, size in units.items() if seconds >= 2 * size), "ms")
-    value = seconds / units[unit]
+    unit = _unit_of(seconds)
+    value = seconds / _DURATIONS[unit]
     if uncertainty_seconds is None:
         return f"{_digits(value)} ± ? {unit}"
-    spread = uncertainty_seconds / units[unit]
+    spread = uncertainty_seconds / _DURATIONS[unit]
     decimals = max(1, 1 - math.floor(math.log10(spread))) if spread > 0 else 2
     return f"{value:.{decimals}f} ± {spread:.{decimals}f} {unit}"
+
+
+def show_durations(seconds: float, low: float, high: float) -> str:
+    """``(18576.0, 16350.0, 24990.0)`` → ``5.16 (4.54–6.94) h``: in the unit that suits the first."""
+    unit = _unit_of(seconds)
+    middle, *ends = (show_count(one / _DURATIONS[unit]) for one in (seconds, low, high))
+    return f"{middle} ({'–'.join(ends)}) {unit}"
+
+
+def _unit_of(seconds: float) -> str:
+    """The largest unit of which it is at least two."""
+    return next((unit for unit, size in _DURATIONS.items() if seconds >= 2 * size), "ms")
 
 
 def show_flops(flops_per_second: float) -> str:

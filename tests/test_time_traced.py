@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import re
 
 import pytest
 
@@ -11,6 +12,7 @@ from perfsuite.errors import Refused
 from perfsuite.predict.memory import predict
 from perfsuite.predict.time.cells import setup_of
 from perfsuite.predict.time.communication import Group, point_to_point
+from perfsuite.predict.time.constants import interval
 from perfsuite.predict.time.replayed import costs_of, replay_traces, trace_step
 from perfsuite.predict.time.shape import shape_of
 from perfsuite.predict.time.step import step
@@ -177,6 +179,20 @@ def test_the_command_writes_what_the_code_issues(tmp_path, capsys):
     sent = [event for event in slices if event["cat"] == "all_reduce"]
     assert sent and {event["tid"] for event in sent}.isdisjoint(event["tid"] for event in slices if event not in sent)
     assert "nothing was measured" in capsys.readouterr().out
+
+
+def test_the_time_has_the_interval_of_its_regime(catalog, capsys):
+    """Of 90 %, in the unit of the time, with what is trained; a message that hides is told to slow kernels."""
+    cell = "gpt2_small-ddp+bf16-a100_80g_x2-b8"
+    main(["time", "--cell", cell, "--predict", "--unpadded", "--train-steps", "1000"])
+    printed = capsys.readouterr().out
+    step, low, high = map(float, re.search(r"1,000 steps of ([\d.]+) ms \(([\d.]+) ms–([\d.]+) ms\)", printed).groups())
+    kind = re.search(r"interval of 90 %: (.*)", printed)[1]
+
+    assert (low, high) == pytest.approx(interval(step, kind), rel=0.01)
+    assert re.search(r"predicted [\d.,]+ \([\d.,]+–[\d.,]+\) (min|s) for 1,000 steps", printed)
+    assert "micro-batches of 8 × 1024 tokens, without padding; " in printed
+    assert re.search(r"Messages slow kernels .*: about [\d.]+ ms in `fit`", printed)
 
 
 def test_what_does_not_fit_is_told_beside_the_time(catalog, capsys):

@@ -82,6 +82,20 @@ def test_parse_count_refuses(text: str) -> None:
     assert [units.parse_count(one) for one in re.findall(r"\d\w+", str(refused.value).partition("e.g.")[2])]
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        ((18576.0, 16350.0, 24990.0), "5.16 (4.54–6.94) h"),
+        ((7199.0, 3600.0, 7200.0), "120 (60.0–120) min"),
+        ((2e8, 1e8, 4e8), "2,315 (1,157–4,630) days"),
+        ((0.5, 0.25, 1.0), "500 (250–1,000) ms"),
+    ],
+)
+def test_an_interval_has_one_unit(seconds: tuple[float, float, float], text: str) -> None:
+    """That of the middle."""
+    assert units.show_durations(*seconds) == text
+
+
 @given(st.integers(1, 2**50))
 def test_shown_bytes_read_back(count: int) -> None:
     """What show_bytes prints, parse_bytes reads, to half of the last digit."""

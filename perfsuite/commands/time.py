@@ -22,15 +22,18 @@ from perfsuite.gate.launches import merge
 from perfsuite.gate.store import Store
 from perfsuite.paths import check_output
 from perfsuite.predict.memory import missing_bytes
-from perfsuite.predict.time.cells import layout_of
-from perfsuite.predict.time.replayed import costs_of, replay_traces, seconds_of, slowest, trace_step, write_spans
+from perfsuite.predict.time.cells import UNKNOWN_STACK, layout_of
+from perfsuite.predict.time.constants import interval, regime
+from perfsuite.predict.time.replayed import Costs, costs_of, replay_traces, seconds_of, slowest, trace_step, write_spans
+from perfsuite.predict.time.traced import KERNELS, Replayed
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
+from perfsuite.report.memory import batches
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.studies._cells import Kept
 from perfsuite.studies._rows import Length, rounds_of, time_to_train
-from perfsuite.units import show_bytes, show_duration, show_seconds
+from perfsuite.units import show_bytes, show_duration, show_durations, show_seconds
 
 HELP = "How long a training takes, from a measured cell or from a trace."
 STARTS_PROCESSES = True
@@ -97,13 +100,19 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
     samples = workload.micro_batch * accumulation * layout_of(cell).data_ranks
     tokens = samples * (workload.sequence_length + (workload.target_length or 0))
     steps = length.steps or math.ceil((length.tokens or 0) / tokens)
+    assert cell.hardware.device is not None
+    kind = regime(cell.hardware.device, UNKNOWN_STACK, cell.hardware.nodes, (total - without) / total)
+    ends = interval(total, kind)
     source = "a trace of the first rank" if len(traces) == 1 else f"traces of {len(traces)} stages"
     missing = missing_bytes(cell, traces.values())
     unpadded = " --unpadded" * arguments.unpadded
-    print(f"{cell.id}: predicted {show_duration(total * steps, None)} for {length}")
+    trained = show_durations(total * steps, *(steps * end for end in ends))
+    print(f"{cell.id}: predicted {trained} for {length}")
     if missing:
         print(f"  does not fit: ≈ {show_bytes(missing)} missing, see perfsuite memory {cell.id}{unpadded}")
-    print(f"  {steps:,} steps of {show_seconds(total)}, from {source}; nothing was measured")
+    step = f"{show_seconds(total)} ({'–'.join(map(show_seconds, ends))})"
+    print(f"  {steps:,} steps of {step}, from {source}; nothing was measured")
+    print(f"  {batches(workload, not arguments.unpadded)}; interval of 90 %: {kind}")
     print()
     table = bare_table("part" if len(traces) == 1 else "part of the fullest stage", "seconds", "exposed")
     fullest = slowest(device)
@@ -115,11 +124,21 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
     table.add_row("waiting for the host", "", show_seconds(total - without))
     print_table(table)
     print()
-    print("Messages also slow kernels that run at the same time: this is left out. No measurement has judged it.")
+    print("The interval is that of the closed form in `perfsuite fit`. No measurement has judged a replay.")
+    if slowed := _contention(fullest, costs):
+        print(
+            f"Messages slow kernels that run at the same time: about {show_seconds(slowed)} in `fit`, none in a replay."
+        )
     if arguments.trace:
         write_spans(arguments.trace, f"{cell.id}, predicted", traces, found)
         print(f"{arguments.trace} is written: open it in https://ui.perfetto.dev.")
     return 1 if missing else 0
+
+
+def _contention(fullest: Replayed, costs: Costs) -> float:
+    """The seconds by which hidden messages would slow the step, as in the steps that the closed form was fitted to."""
+    messages = sum(seconds for kind, seconds in fullest.busy().items() if kind not in KERNELS)
+    return (1 - costs.constants.overlap) * (messages - sum(fullest.exposed().values()))
 
 
 NAMES = {"matmul": "matmuls", "cudnn": "attention", "kernel": "other kernels", "copy": "copies to and from the host"}
