@@ -366,6 +366,14 @@ def test_a_capacity_far_above_is_a_sentence():
     assert 'class="limit"' in stacked_bars("t", stacks, BYTES, limit=("capacity", 20))
 
 
+def test_a_label_is_drawn_over_the_line_of_a_capacity():
+    """With a rim in the page's colour, so the line does not cross it."""
+    drawn = stacked_bars("t", [Stack(label="a", parts={"x": 21})], BYTES, limit=("capacity", 20))
+
+    assert re.findall('class="(bar f0|limit|label|label e)"', drawn) == ["bar f0", "limit", "label", "label e"]
+    assert "svg text.label { paint-order: stroke; stroke: var(--under, var(--bg))" in page_of([result()])
+
+
 def test_a_missing_bar_says_why():
     """An out-of-memory is no zero."""
     drawn = bars("t", [Bar(label="a", value=None, text="oom"), Bar(label="b", value=1.0, low=0.9, high=1.1)], SECONDS)

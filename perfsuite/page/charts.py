@@ -62,10 +62,10 @@ def stacked_bars(
     most = max((sum(one.parts.values()) for one in stacks), default=0)
     near = limit is not None and most * 4 >= limit[1]
     frame = Frame(max(most, limit[1]) if near and limit else most, quantity, len(stacks))
-    pieces = frame.axis()
+    pieces, labels = frame.axis(), []
     for number, one in enumerate(stacks):
         top, left = frame.top(number), EDGE
-        pieces.append(frame.label(number, one.label, one.text or quantity.show(sum(one.parts.values()))))
+        labels.append(frame.label(number, one.label, one.text or quantity.show(sum(one.parts.values()))))
         for name in used:
             width = frame.width(one.parts.get(name, 0))
             if width > 0:
@@ -74,6 +74,7 @@ def stacked_bars(
             left += width
     if limit and near:
         pieces.append(frame.limit(limit[1]))
+    pieces += labels  # over the limit's line
     notes = [f"{limit[0]}: {quantity.show(limit[1])}"] if limit else []
     if limit and not near and most:
         notes = [f"{notes[0]}, of which at most {100 * most / limit[1]:.2g} % is used"]
@@ -138,8 +139,8 @@ class Frame:
         name = text if len(text) <= room else f"{text[: room - 1]}…"
         return join(
             [
-                tag("text", name, x=EDGE, y=y),
-                tag("text", value, x=WIDTH - EDGE, y=y, class_="e"),
+                tag("text", name, x=EDGE, y=y, class_="label"),
+                tag("text", value, x=WIDTH - EDGE, y=y, class_="label e"),
             ]
         )
 
