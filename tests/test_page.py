@@ -28,6 +28,7 @@ from perfsuite.page.run import run_document, verdict_of
 from perfsuite.rank.anatomy import Mark, whole_steps
 from perfsuite.records import codec
 from perfsuite.records.curves import pack, unpack
+from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line as Judged
 from perfsuite.records.verdict import Verdict
@@ -346,6 +347,17 @@ def test_measured_and_predicted_are_never_alike():
     assert page.count('<span class="badge measured">measured</span>') == 1
     assert page.count('<span class="badge predicted">predicted</span>') == 1
     assert 'class="card green predicted"' in page and 'class="card green measured"' in page
+
+
+def test_predicted_numbers_of_the_table_look_predicted():
+    """In every row, if all rows are predicted too; with the tokens per second that the terminal has."""
+    time = PredictedTime(cell="x", predicted_step_seconds=0.25, predicted_tokens_per_second=81920.0)
+    page = page_of([msgspec.structs.replace(predicted(), time=time)])
+    row = page[page.index('id="cells"') :].partition("<tbody>")[2].partition("</tr>")[0]
+    shown = re.findall(r'<td class="predicted"[^>]*>([^<]*)<', row)
+
+    assert shown == ["predicted", "3.00 GiB", "250 ms", "81,920"]
+    assert 'class="predicted"' not in page_of([result()])
 
 
 def test_a_bar_is_as_long_as_its_value():

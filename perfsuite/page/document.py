@@ -32,7 +32,9 @@ MISSING = "{} needs jinja2: pip install 'perfsuite[report]'."
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of a table. ``sort`` orders it instead of the text, ``link`` is the id that it leads to."""
+    """One entry of a table. ``sort`` orders it instead of the text, ``link`` is the id that it leads to. ``kind``: a
+    number that was not measured looks different.
+    """
 
     text: str
     sort: float | None = None
@@ -40,6 +42,7 @@ class Entry:
     link: str = ""
     chart: Html = Html()  # noqa: RUF009  it never changes
     wide: bool = False
+    kind: Kind = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,6 +25,7 @@ from perfsuite.page.moved import (
     status_of,
     tone_of,
 )
+from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import CellStatus
 from perfsuite.report.markdown import counts, is_red, say_counts, standing
@@ -250,7 +251,7 @@ def _commands(cause: Cause, prefix: Mapping[str, str]) -> list[Command]:
 
 def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table:
     """Every cell with its status and the columns that most have."""
-    mixed = len({kind_of(one) for one in results}) > 1  # otherwise the facts say it
+    told = {kind_of(one) for one in results} != {"measured"}  # what is not measured says so in every row
     columns = [metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in metrics]
     rows: list[list[str | Entry]] = []
     for one in results:
@@ -258,7 +259,7 @@ def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table
         row: list[str | Entry] = [
             _linked(verdict.cell),
             Entry(status, sort=SEVERITY.get(verdict.status), tone=tone),
-            *([kind_of(one)] if mixed else []),
+            *([Entry(kind_of(one), kind=kind_of(one))] if told else []),
         ]
         for metric in columns:
             row.append(_value(one, metric))
@@ -268,17 +269,22 @@ def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table
         rows.append(row)
     changes = {PEAK: ["change of memory"], STEP: ["change of time"]}
     titles = [text for one in columns for text in (one.title, *changes.get(one.name, []))]
-    head = ["cell", "status", *(["kind"] if mixed else [])]
+    head = ["cell", "status", *(["kind"] if told else [])]
     numbers = frozenset(range(len(head), len(head) + len(titles)))
     return Table(head=[*head, *titles], rows=rows, name="cells", choose=1, numbers=numbers)
 
 
 def _value(one: AnyResult, metric: Metric) -> Entry:
     if isinstance(one, PredictedResult):
-        size = one.prediction.peak_bytes if metric.name == PEAK else 0
-        time = one.time.predicted_step_seconds if one.time and metric.name == STEP else 0
-        value: float | None = size or time or None
+        time = one.time or PredictedTime(cell=one.verdict.cell)
+        known = {
+            PEAK: one.prediction.peak_bytes,
+            STEP: time.predicted_step_seconds,
+            "tokens_per_second": time.predicted_tokens_per_second,
+            "mfu": time.predicted_mfu,
+        }
+        value = known[metric.name] or None
     else:
         reading = one.measurement.readings.get(metric.name)
         value = reading.value if reading else None
-    return Entry("–") if value is None else Entry(metric.show(value), sort=float(value))
+    return Entry("–") if value is None else Entry(metric.show(value), sort=float(value), kind=kind_of(one))
