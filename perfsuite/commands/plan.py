@@ -8,7 +8,16 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware, parse_hardware
-from perfsuite.commands._base import add_catalog, add_html, catalog_of, check_counts, html_of, with_lengths, write_html
+from perfsuite.commands._base import (
+    add_catalog,
+    add_html,
+    catalog_of,
+    check_counts,
+    count,
+    html_of,
+    with_lengths,
+    write_html,
+)
 from perfsuite.commands._reports import read_run
 from perfsuite.errors import Refused, UsageError
 from perfsuite.page.predictions import plan_page
@@ -33,16 +42,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`.")
     parser.add_argument("--hardware", required=True, metavar="H", help="Device, ranks and nodes, e.g. a100_80g_x8n16.")
     parser.add_argument("--tokens", type=float, required=True, metavar="N", help="Tokens of the training, e.g. 300e9.")
-    parser.add_argument("--batch", type=int, metavar="N", help="Samples of a global batch (4 Mi tokens).")
-    parser.add_argument("-s", "--sequence-length", type=int, metavar="N", help="Tokens per sample (the model's own).")
-    parser.add_argument("-t", "--target-length", type=int, metavar="N", help="Tokens that a decoder generates.")
+    parser.add_argument("--batch", type=count, metavar="N", help="Samples of a global batch (4 Mi tokens).")
+    parser.add_argument("-s", "--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
+    parser.add_argument("-t", "--target-length", type=count, metavar="N", help="Tokens that a decoder generates.")
     text = "Of a whole node, e.g. 400Gbit/s, or a report.jsonl of wire cells on several nodes (usual for the device)."
     parser.add_argument("--network", metavar="RATE", help=text)
     text = "Memory of a node's host, for offload (1TiB)."
     parser.add_argument("--host-memory", default="1TiB", metavar="SIZE", help=text)
     text = f"Software whose constants apply ({', '.join(fitted.STACKS)}; default megatron)."
     parser.add_argument("--stack", default="megatron", choices=fitted.STACKS, metavar="S", help=text)
-    parser.add_argument("--top", type=int, default=5, metavar="N", help="Layouts to show (5).")
+    parser.add_argument("--top", type=count, default=5, metavar="N", help="Layouts to show (5).")
     parser.add_argument("--deadline", metavar="TIME", help="Find the fewest nodes that finish in time, e.g. 30d.")
     parser.add_argument("--min-nodes", action="store_true", help="Find the fewest nodes on which any layout fits.")
     text = "Also plan on half as many nodes, a quarter, and so on."
