@@ -76,7 +76,8 @@ def changes_nothing(job: TraceJob) -> bool:
         return False
     strategy = Session.open(job.job, job.rank).strategy
     techniques = [choice.technique for choice in strategy.choices]
-    return strategy.engine.name == "single" and not any(one.applies or one.loop or one.prepare for one in techniques)
+    plain = strategy.engine.max_ranks == 1 and not strategy.engine.prepare  # one for several wraps the model
+    return plain and not any(one.applies or one.loop or one.prepare for one in techniques)
 
 
 def learn(job: TraceJob, out: Path) -> None:
@@ -94,9 +95,8 @@ def trace_round(paths: list[str], most: int, ended: TextIO) -> None:
     pairs = [(Path(paths[i]), Path(paths[i + 1])) for i in range(0, len(paths), 2)]
     jobs = [codec.read(path, TraceJob) for path, _ in pairs]
     preload(jobs)
-    first = (
-        next((number for number, job in enumerate(jobs) if changes_nothing(job)), None) if len(jobs) >= MANY else None
-    )
+    plain = (number for number, job in enumerate(jobs) if changes_nothing(job))
+    first = next(plain, None) if len(jobs) >= MANY else None
     if first is not None:
         learn(jobs[first], pairs[first][1])
         print(first, file=ended, flush=True)
