@@ -19,9 +19,10 @@ BORROWED = {"blackwell": "hopper"}  # no row of a Blackwell device was fitted: s
 # Collectives in one node: the share of NVLink's rate that many ranks would reach, and the seconds of a message and of a
 # step of its ring. A100: 77 points of 2 to 8 ranks, 1 MiB to 1 GiB (VIA-Research/vTrain, trace/a100), mean error 5 %.
 # H200: rings of 8 ranks reach 361 to 368 of 450 GB/s, 15/16 of the share; 32 KiB take 40 µs, as NCCL's table for LL128
-# says (14 µs and 1.9 µs per step). B200: 13 points of 8 ranks, 1 MiB to 4 GiB, mean error 6 %. Between nodes 73 to 80 %
-# of the cards' rate from 1 GiB on. Both: network/README.md and network/benchmarks/README.md of stas00/ml-engineering at
-# 744d01e. benchmarks/published/times/all_reduce.csv has the points.
+# says (14 µs and 1.9 µs per step). B200: 13 points of 8 ranks, 1 MiB to 4 GiB, mean error 13 %, and 3 % from 128 MiB
+# on. Between nodes 73 to 80 % of the cards' rate from 1 GiB on. H200, B200 and nodes: network/README.md and
+# network/benchmarks/README.md of stas00/ml-engineering at 744d01e. benchmarks/published/times/all_reduce.csv has the
+# points.
 LINK = {"ampere": 0.80, "hopper": 0.86, "blackwell": 0.85}
 START = {"ampere": 30e-6, "hopper": 14e-6, "blackwell": 38e-6}
 HOP = {"ampere": 3.4e-6, "hopper": 1.9e-6, "blackwell": 2.8e-6}
