@@ -76,8 +76,8 @@ def run(arguments: argparse.Namespace) -> int:
     wish = wish_of(arguments, hardware, catalog)
     if arguments.max_model:
         model = _largest(model, hardware, wish, catalog)
-    found = _plans(workload_of(arguments, model), hardware, wish, arguments)
     days = parse_days(arguments.deadline) if arguments.deadline else math.inf
+    found = _plans(workload_of(arguments, model), hardware, wish, arguments, days)
     chosen = next((one for one in found if _suits(one, days)), found[-1]) if _sought(arguments) else found[-1]
     print("\n".join(summary(chosen)))
     if chosen.layouts:
@@ -158,8 +158,8 @@ def _suits(one: Plan, days: float) -> bool:
     return bool(one.layouts) and one.days[2] <= days
 
 
-def _plans(model: Model, hardware: Hardware, wish: Wish, arguments: argparse.Namespace) -> list[Plan]:
-    """The plans by their number of nodes: of the hardware alone, or of its halves, too.
+def _plans(model: Model, hardware: Hardware, wish: Wish, arguments: argparse.Namespace, days: float) -> list[Plan]:
+    """The plans by their number of nodes: of the hardware alone, or of its halves, too. ``days`` is the deadline.
 
     If the fewest nodes are sought, plans between the first half that suits and the one before narrow it down: all of
     them if it is memory that decides, and as a bisection finds them if it is a deadline.
@@ -172,7 +172,6 @@ def _plans(model: Model, hardware: Hardware, wish: Wish, arguments: argparse.Nam
         return [plan(model, hardware, wish)]
     sizes = {hardware.nodes, *(2**power for power in range(hardware.nodes.bit_length()) if 2**power <= hardware.nodes)}
     found = {nodes: on(nodes) for nodes in sorted(sizes)}
-    days = parse_days(arguments.deadline) if arguments.deadline else math.inf
     suits = next((nodes for nodes in found if _suits(found[nodes], days)), 0)
     late = max((nodes for nodes in found if nodes < suits), default=0)
     while _sought(arguments) and late and suits - late > 1:

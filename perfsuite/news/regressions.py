@@ -79,10 +79,10 @@ class News:
         for one in self.found:
             blamed = f"{CAUSE} {'+'.join(sorted({name for name, _ in one.causes}))}" if one.causes else ""
             groups.setdefault(blamed or homes.get(one.key, one.key), []).append(one)
-        here = {one.key for one in self.found}
+        seen = self._seen()
         made = [_of_upgrade(key, findings) for key, findings in sorted(self.findings.items())]
         for key, group in sorted(groups.items(), key=lambda item: (not item[0].startswith(f"{CAUSE} "), item[0])):
-            absent = [member for member in known.get(key, ()) if member not in here | self.good]
+            absent = [member for member in known.get(key, ()) if member not in seen]
             made.append(_of_cause(key, group, absent) if key.startswith(f"{CAUSE} ") else _of_metric(key, group))
         return {one.key: one for one in made}
 
@@ -94,7 +94,12 @@ class News:
         if kind == UPGRADE and words:
             tried = set(words[0].split("+")) <= self.tried and f"{UPGRADE} {words[0]}" not in red
             return [] if tried else list(members)
-        return [member for member in members if member not in self.good | {one.key for one in self.found}]
+        seen = self._seen()
+        return [member for member in members if member not in seen]
+
+    def _seen(self) -> set[str]:
+        """The keys of what these reports measured."""
+        return self.good | {one.key for one in self.found}
 
     def _add_cell(self, result: Result | PredictedResult) -> None:
         verdict = result.verdict
