@@ -167,13 +167,14 @@ def search(question: Question, count: int = 5) -> Found:
     Those with offload follow all others: their time is a bound (costs.HOST_ADAM), and others' are predictions.
     """
     tried, fitting, least, least_host = 0, 0, float("inf"), float("inf")
+    most = question.capacity
     ranked: list[tuple[bool, float, float, int, Setup, Breakdown]] = []
     for setup in layouts(question):
         tried += 1
         needed = needed_bytes(question.shape, setup, question.stack)
         least = min(least, needed)
         host = host_bytes(question.shape, setup) * min(question.machine.node, question.ranks)
-        if needed > question.capacity:
+        if needed > most:
             continue
         least_host = min(least_host, host)
         if host > question.host_memory:
@@ -184,7 +185,7 @@ def search(question: Question, count: int = 5) -> Found:
     top = heapq.nsmallest(count, ranked, key=lambda one: one[:4])
     first = top[0][5] if top else None
     best = tuple(_planned(question, setup, needed, predicted, first) for _, _, needed, _, setup, predicted in top)
-    return Found(best, tried, fitting, least, least_host, question.capacity)
+    return Found(best, tried, fitting, least, least_host, most)
 
 
 def _planned(
