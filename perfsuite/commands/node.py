@@ -1,17 +1,19 @@
 """``perfsuite node``: this machine as one of several nodes on which cells run."""
 
 import argparse
+import contextlib
 import os
-import socket
 import subprocess
 import sys
 import time
 
 from perfsuite.errors import UsageError
-from perfsuite.launch.agent import START_SECONDS, TOKEN, attend, hello_of
+from perfsuite.launch.agent import START_SECONDS, attend, hello_of
 from perfsuite.launch.cluster import listen
+from perfsuite.launch.handshake import SECRET, Door, take_secret
+from perfsuite.launch.networks import own_address
 from perfsuite.launch.torchrun import LISTENER, NODES, Group, forget
-from perfsuite.wire.lines import Gone, Lines
+from perfsuite.wire.lines import Gone
 
 HELP = "Run on every node of torchrun: pytest on the first, and what starts ranks on all."
 STARTS_PROCESSES = True
@@ -31,38 +33,36 @@ def run(arguments: argparse.Namespace) -> int:
     group = Group.of(os.environ)
     if not group.first_on_node:
         return 0
-    token = os.environ.get(TOKEN) or os.environ.get("TORCHELASTIC_RUN_ID") or str(group.port)
-    os.environ[TOKEN] = token
+    secret = take_secret(os.environ)
     hello = hello_of(os.environ) | {"number": group.number}
     forget(os.environ)
     if group.number:
-        return 0 if attend(group.address, group.meeting, hello, START_SECONDS) else 1
-    return _lead(group, arguments.command)
+        return 0 if attend(group.address, group.meeting, hello, secret, START_SECONDS) else 1
+    return _lead(group, arguments.command, secret)
 
 
-def _lead(group: Group, command: list[str]) -> int:
+def _lead(group: Group, command: list[str], secret: str) -> int:
     """Run the command beside this node's own agent, then send away the agents that still wait."""
-    listener = listen("", group.meeting)
+    address = own_address(group.address)
+    listener = listen(address, group.meeting)
     listener.set_inheritable(True)
-    variables = {**os.environ, LISTENER: str(listener.fileno()), NODES: str(group.nodes)}
-    join = [sys.executable, "-m", "perfsuite.launch.agent", group.address, str(group.meeting)]
-    agent = subprocess.Popen(join, env={**os.environ, "GROUP_RANK": "0"})
+    variables = {**os.environ, SECRET: secret, LISTENER: str(listener.fileno()), NODES: str(group.nodes)}
+    join = [sys.executable, "-m", "perfsuite.launch.agent", address, str(group.meeting)]
+    agent = subprocess.Popen(join, env={**os.environ, SECRET: secret, "GROUP_RANK": "0"})
     try:
         code = subprocess.call(command, env=variables, pass_fds=[listener.fileno()])
     finally:
-        _send_away(listener)
+        _send_away(Door(listener, secret))
         agent.terminate()
         agent.wait()
     return code
 
 
-def _send_away(listener: socket.socket) -> None:
-    listener.settimeout(GOODBYE_SECONDS)
+def _send_away(door: Door) -> None:
     deadline = time.monotonic() + GOODBYE_SECONDS
     while time.monotonic() < deadline:
-        try:
-            lines = Lines(listener.accept()[0])
-            lines.send({"bye": True})
+        for lines in door.admit(deadline - time.monotonic()):
+            with contextlib.suppress(Gone):
+                lines.send({"bye": True})
             lines.close()
-        except (TimeoutError, Gone):
-            continue
+    door.close()

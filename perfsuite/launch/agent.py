@@ -4,7 +4,8 @@ It connects to the parent, so a node needs no open port. It reads and writes lin
 
     python -m perfsuite.launch.agent HOST PORT
 
-    → {"hello": {"node": NAME, "number": N, "token": TEXT, "job": SLURM'S}}
+    both prove the run's secret (``launch/handshake.py``)
+    → {"hello": {"node": NAME, "number": N, "job": SLURM'S}}
     ← {"describe": HARDWARE, "catalogs": [...]}   → {"machine": {...}} or {"absent": REASON}
     ← {"serve": {"device": …, "kernels": …, "python": …, "path": [...], "overrides": [...]}}
     ← {"start": …, "job.json": TEXT}              → what the rank server says, see ``launch/server.py``
@@ -19,7 +20,6 @@ The ranks write their files into a folder of the node. The agent sends what is n
 import contextlib
 import os
 import re
-import select
 import shutil
 import socket
 import sys
@@ -33,34 +33,31 @@ import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import parse_hardware
+from perfsuite.errors import PerfsuiteError
 from perfsuite.launch.blame import why_full
 from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.environments import Environment
+from perfsuite.launch.handshake import prove_to, take_secret
 from perfsuite.launch.machine import describe, gpus, why_absent
 from perfsuite.launch.servers import POLL_SECONDS, LocalServer, ServerKind
 from perfsuite.rank.process_group import NODE_ADDRESS, RENDEZVOUS
 from perfsuite.wire.failure import Failure
 from perfsuite.wire.lines import Gone, Lines, pack, unpack
+from perfsuite.wire.waiting import wait_readable
 
-TOKEN = "PERFSUITE_TOKEN"  # a variable: an agent shows that it belongs to the run
 START_SECONDS = 300.0  # between the parent's start and this
 RETRY_SECONDS = 0.2
 _SENT = re.compile(rf"rank\d+\.(progress|json|failure\.json|log)|{RENDEZVOUS}")
 
 
-def attend(host: str, port: int, hello: dict[str, Any], seconds: float) -> bool:
+def attend(host: str, port: int, hello: dict[str, Any], secret: str, seconds: float) -> bool:
     """Connect within so many seconds and do what the parent asks. Returns whether it said goodbye; otherwise the
-    connection was lost, or there was none. Whatever the reason, no rank is left.
+    connection was lost, or there was none. Whatever the reason, no rank is left. Somebody at that port who does not
+    know the secret is asked for nothing, and nothing is done for him.
     """
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            connection = socket.create_connection((host, port), timeout=RETRY_SECONDS * 10)
-            break
-        time.sleep(RETRY_SECONDS)
-    else:
+    lines = _connect(host, port, secret, time.monotonic() + seconds)
+    if lines is None:
         return False
-    lines = Lines(connection)
     os.environ[NODE_ADDRESS] = lines.own_address
     agent = Agent(lines)
     try:
@@ -70,6 +67,21 @@ def attend(host: str, port: int, hello: dict[str, Any], seconds: float) -> bool:
         return False
     finally:
         agent.close()
+
+
+def _connect(host: str, port: int, secret: str, deadline: float) -> Lines | None:
+    """The parent's connection; None if there is none before the deadline, with the reason on stderr."""
+    reason = "nobody answers"
+    while time.monotonic() < deadline:
+        try:
+            return prove_to(socket.create_connection((host, port), timeout=RETRY_SECONDS * 10), secret)
+        except Gone as error:
+            reason = f"who answers is not the pytest of this run: {error}"
+        except OSError as error:
+            reason = error.strerror or str(error)
+        time.sleep(RETRY_SECONDS)
+    print(f"perfsuite: this node cannot join at {host}:{port}: {reason}.", file=sys.stderr)
+    return None
 
 
 class Agent:
@@ -88,11 +100,14 @@ class Agent:
         """Until goodbye. Raises Gone."""
         while True:
             heard: list[Lines | LocalServer] = [self.lines, *([self.server] if self.server else [])]
-            select.select(heard, [], [], POLL_SECONDS)
+            wait_readable(heard, POLL_SECONDS)
             for message in self.lines.receive(0):
                 if "bye" in message:
                     return True
-                self._do(message)
+                try:
+                    self._do(message)
+                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                    raise Gone(f"the parent said what no parent says: {error!r}") from error
             if self.server and self.server.alive():
                 for message in self.server.receive(0):
                     if "error" in message:
@@ -199,7 +214,6 @@ def hello_of(variables: Mapping[str, str]) -> dict[str, Any]:
     return {
         "node": node,
         "number": int(number),
-        "token": variables.get(TOKEN, ""),
         "job": variables.get("SLURM_JOB_ID", ""),
     }
 
@@ -214,4 +228,8 @@ def _described(hardware: str, catalogs: list[str]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(0 if attend(sys.argv[1], int(sys.argv[2]), hello_of(os.environ), START_SECONDS) else 1)
+    try:
+        own_secret = take_secret(os.environ)
+    except PerfsuiteError as error:
+        sys.exit(f"perfsuite: {error}")
+    sys.exit(0 if attend(sys.argv[1], int(sys.argv[2]), hello_of(os.environ), own_secret, START_SECONDS) else 1)

@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
-import secrets
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware
 from perfsuite.errors import FileError, UsageError
+from perfsuite.launch.handshake import Door
 from perfsuite.launch.node import ClusterConditions, NodeAgent, NodeServer, differences
 from perfsuite.launch.servers import RankServer, ServerKind
 from perfsuite.records.measurement import Machine
@@ -23,14 +24,21 @@ from perfsuite.wire.lines import Gone, Lines
 HELLO_SECONDS = 10.0
 
 
+class Hello(msgspec.Struct, frozen=True):
+    """What an agent says first: the name and the number of its node, and the job of the scheduler."""
+
+    node: str
+    number: int
+    job: str = ""
+
+
 class Cluster:
     """A place with nodes. A subclass starts the agents and says why one is gone."""
 
-    def __init__(self, listener: socket.socket, token: str = "") -> None:
-        self.token = token or secrets.token_hex(16)
+    def __init__(self, listener: socket.socket, secret: str) -> None:
         self.agents: list[NodeAgent] = []
         self.say: Callable[[str], None] = lambda text: None  # what is waited for
-        self._listener = listener
+        self._door = Door(listener, secret)
         self._machines: dict[str, list[Machine]] = {}
 
     def why_absent(self, hardware: Hardware, catalog: Catalog) -> str:
@@ -121,7 +129,7 @@ class Cluster:
     def close(self) -> None:
         """Nothing stays on a node; no agent can come any more."""
         self._drop()
-        self._listener.close()
+        self._door.close()
 
     def _drop(self) -> None:
         """Let the agents end, and give the nodes back."""
@@ -148,7 +156,7 @@ class Cluster:
             answer = agent.ask(question, self.why_lost)
             if "absent" in answer:
                 raise UsageError(f"Node {agent.name}: {answer['absent']}")
-            machines.append(msgspec.convert(answer["machine"], Machine))
+            machines.append(_machine_of(agent, answer))
         if len({machine.device for machine in machines}) > 1:
             told = ", ".join(f"{a.name}: {m.device}" for a, m in zip(self.agents, machines, strict=False))
             raise UsageError(f"{hardware.name} needs nodes that are alike, but these differ: {told}.")
@@ -165,28 +173,35 @@ class Cluster:
     def _accept(self, nodes: int) -> None:
         deadline = time.monotonic() + self.wait_seconds()
         while len(self.agents) < nodes:
-            self._listener.settimeout(1.0)
-            try:
-                lines = Lines(self._listener.accept()[0])
-                hello = lines.first(HELLO_SECONDS).get("hello", {})
-            except TimeoutError:
-                if reason := self.why_not_yet():
-                    raise UsageError(reason) from None
-                if time.monotonic() > deadline:
-                    if reason := self.why_too_late():
-                        raise UsageError(reason) from None
-                    came = ", ".join(agent.name for agent in self.agents) or "none"
-                    raise UsageError(
-                        f"{nodes} nodes are needed, but {came} came within {self.wait_seconds():g} s."
-                    ) from None
-                continue
-            except Gone:
-                continue  # somebody who is no agent
-            if not secrets.compare_digest(str(hello.get("token", "")), self.token):
-                lines.close()
-                continue
-            self.agents.append(NodeAgent(lines, hello["node"], hello["number"], hello.get("job", "")))
-            self.agents.sort(key=lambda agent: agent.number)
+            for lines in self._door.admit(min(1.0, max(0.0, deadline - time.monotonic()))):
+                self._greet(lines)
+            if len(self.agents) >= nodes:
+                return
+            if reason := self.why_not_yet():
+                raise UsageError(reason)
+            if time.monotonic() >= deadline:
+                if reason := self.why_too_late():
+                    raise UsageError(reason)
+                came = ", ".join(agent.name for agent in self.agents) or "none"
+                raise UsageError(f"{nodes} nodes are needed, but {came} came within {self.wait_seconds():g} s.")
+
+    def _greet(self, lines: Lines) -> None:
+        """Take in an agent, which has proven the secret. One that then says something else is not taken."""
+        try:
+            hello = msgspec.convert(lines.first(HELLO_SECONDS).get("hello"), Hello)
+        except (Gone, msgspec.ValidationError):
+            lines.close()
+            return
+        self.agents.append(NodeAgent(lines, hello.node, hello.number, hello.job))
+        self.agents.sort(key=lambda agent: agent.number)
+
+
+def _machine_of(agent: NodeAgent, answer: Mapping[str, Any]) -> Machine:
+    """What the agent says about its node. Raises UsageError for an answer that is none."""
+    try:
+        return msgspec.convert(answer.get("machine"), Machine)
+    except msgspec.ValidationError as error:
+        raise UsageError(f"Node {agent.name}: its agent does not say which machine it is: {error}.") from error
 
 
 def one_node(hardware: Hardware) -> str:
@@ -195,8 +210,11 @@ def one_node(hardware: Hardware) -> str:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A listener there. Raises UsageError."""
+    """A listener at that address alone. Raises UsageError."""
     try:
-        return socket.create_server((host, port), backlog=1024)
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        return socket.create_server(address, family=family, backlog=1024)
+    except socket.gaierror as error:
+        raise UsageError(f"The address {host} of this machine is unknown: {error.strerror}.") from error
     except OSError as error:
         raise FileError(f"No port for the nodes' agents can be opened at {host}:{port}: {error.strerror}.") from error

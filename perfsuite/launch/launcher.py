@@ -1,7 +1,6 @@
 """Runs the ranks of one cell from warm servers and watches them until all are done or the first one fails."""
 
 import itertools
-import select
 import shutil
 import tempfile
 import time
@@ -24,6 +23,7 @@ from perfsuite.wire.failure import Failure
 from perfsuite.wire.job import SCRATCH, Job
 from perfsuite.wire.progress import Progress, read_progress
 from perfsuite.wire.sample import RankSample
+from perfsuite.wire.waiting import wait_readable
 
 GRACE_SECONDS = 0.1
 MOST_SERVERS = 4  # warm at once: a device kind's, each with other GPUs
@@ -192,7 +192,7 @@ class Launcher:
     ) -> dict[int, int]:
         """Remove the ranks that have ended from ``running``; returns their wait statuses by their numbers."""
         statuses = {}
-        select.select(servers, [], [], seconds)
+        wait_readable(servers, seconds)
         for server in servers:
             for message in server.receive(0):
                 if "error" in message:

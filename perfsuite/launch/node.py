@@ -110,15 +110,21 @@ class NodeServer:
 
     def _listen(self, seconds: float) -> None:
         """Write files into the cell's folder; keep what else was said."""
-        for message in self._agent.hear(seconds):
-            if "file" in message:
-                self._write(message)
-            elif "gone" in message:
-                self._agent.conditions = message["gone"]
-                self._folder = None
-            else:
-                self._tail = message.get("tail", self._tail)
-                self._heard.append(message)
+        try:
+            for message in self._agent.hear(seconds):
+                self._take(message)
+        except (AttributeError, KeyError, TypeError, ValueError, Gone) as error:
+            self._agent.lost = f"it said what no agent says: {error!r}"
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if "file" in message:
+            self._write(message)
+        elif "gone" in message:
+            self._agent.conditions = dict(message["gone"])
+            self._folder = None
+        else:
+            self._tail = str(message.get("tail", self._tail))
+            self._heard.append(message)
 
     def _write(self, message: Mapping[str, Any]) -> None:
         if self._folder is None or not self._folder.is_dir():

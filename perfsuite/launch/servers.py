@@ -3,7 +3,6 @@
 import contextlib
 import json
 import os
-import select
 import shutil
 import signal
 import socket
@@ -19,6 +18,7 @@ from perfsuite.kernels import VARIABLES, pinned
 from perfsuite.launch.environments import Environment
 from perfsuite.paths import cache_folder
 from perfsuite.rank.flags import OWN
+from perfsuite.wire.waiting import wait_readable
 
 POLL_SECONDS = 0.02
 SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal
@@ -50,7 +50,7 @@ class RankServer(Protocol):
         """Whether it can still start ranks."""
 
     def fileno(self) -> int:
-        """For select(): something can be received."""
+        """For wait_readable(): something can be received."""
 
     def send(self, message: dict[str, Any]) -> None:
         """A request of ``launch/server.py``. A dead server is reported by ``receive``."""
@@ -123,8 +123,7 @@ class LocalServer:
 
     def receive(self, seconds: float) -> list[dict[str, Any]]:
         """All messages that have arrived; waits at most so long for the first."""
-        ready, _, _ = select.select([self._connection], [], [], max(0.0, seconds))
-        if not ready:
+        if not wait_readable([self._connection], seconds):
             return []
         try:
             data = self._connection.recv(65536)
@@ -138,7 +137,7 @@ class LocalServer:
         return messages
 
     def fileno(self) -> int:
-        """For select(): something can be received."""
+        """For wait_readable(): something can be received."""
         return self._connection.fileno()
 
     def mirror(self, folder: Path) -> None:

@@ -7,6 +7,7 @@ library is needed. The options of ``[tool.perfsuite.slurm]`` in pyproject.toml a
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import shutil
 import signal
@@ -23,8 +24,9 @@ from typing import Any
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.launch.agent import TOKEN
 from perfsuite.launch.cluster import Cluster, listen
+from perfsuite.launch.handshake import SECRET, new_secret
+from perfsuite.launch.networks import own_address
 from perfsuite.launch.node import NodeAgent
 from perfsuite.wire.processes import end_with_parent
 
@@ -132,17 +134,18 @@ class SlurmNodes(Cluster):
         self.options = options
         if int(os.environ.get("SLURM_STEP_NUM_TASKS", "1")) > 1:
             raise UsageError("srun started this pytest several times: start it once, it starts its ranks by itself.")
-        address = options.address or socket.gethostname()
-        super().__init__(listen("", 0))
         try:
-            socket.getaddrinfo(address, None)
-        except OSError:
-            raise UsageError(f"The address {address} of this machine is unknown: write address in [{TABLE}].") from None
-        self._address = address
+            self._address = options.address or own_address(socket.gethostname())
+            listener = listen(self._address, 0)
+        except UsageError as error:
+            raise UsageError(f"{error} Write address in [{TABLE}].") from None
+        self._port = listener.getsockname()[1]
+        self._secret = new_secret()
+        super().__init__(listener, self._secret)
         self._srun: subprocess.Popen[bytes] | None = None
         self._folder: Path | None = None
         self._held: Hardware | None = None
-        self.job_name = f"perfsuite-{self.token[:8]}"
+        self.job_name = f"perfsuite-{secrets.token_hex(4)}"
         self._looked, self._job, self._runs = 0.0, Queued(), 0.0
         self._gave_up = ""
 
@@ -180,8 +183,7 @@ class SlurmNodes(Cluster):
             raise UsageError(f"{self._gave_up} No other job is tried in this run.")
         self._looked, self._job, self._runs = 0.0, Queued(), 0.0
         self._folder = self._folder or Path(tempfile.mkdtemp(prefix="perfsuite-slurm-"))
-        port = self._listener.getsockname()[1]
-        agent = [sys.executable, "-m", "perfsuite.launch.agent", self._address, str(port)]
+        agent = [sys.executable, "-m", "perfsuite.launch.agent", self._address, str(self._port)]
         lines = [*self.options.setup, f"exec {shlex.join(agent)}"]
         which = ["--overlap"] if self.inside else [f"--job-name={self.job_name}"]
         share = [f"--gpus-per-task={hardware.ranks}"] if hardware.device else [f"--cpus-per-task={hardware.ranks}"]
@@ -202,7 +204,7 @@ class SlurmNodes(Cluster):
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env={**os.environ, TOKEN: self.token},
+                env={**os.environ, SECRET: self._secret},  # other users cannot read a process' variables
                 start_new_session=True,
                 preexec_fn=lambda: end_with_parent(signal.SIGTERM),  # srun then cancels its job
             )
@@ -226,9 +228,8 @@ class SlurmNodes(Cluster):
         if self._job.state == "RUNNING" or self.inside:
             self._runs = self._runs or now
             if now - self._runs > REACH_SECONDS:
-                port = self._listener.getsockname()[1]
                 number = self._job.number or os.environ.get("SLURM_JOB_ID", "")
-                what = f"SLURM's job {number} runs, but its nodes do not reach {self._address}:{port}."
+                what = f"SLURM's job {number} runs, but its nodes do not reach {self._address}:{self._port}."
                 return self._give_up(f"{what} Write an address of this machine that they do reach into [{TABLE}].")
         return ""
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware
 from perfsuite.errors import UsageError
-from perfsuite.launch.agent import START_SECONDS, TOKEN
+from perfsuite.launch.agent import START_SECONDS
 from perfsuite.launch.cluster import Cluster
+from perfsuite.launch.handshake import take_secret
 
 LISTENER = "PERFSUITE_LISTENER"  # the number of the inherited socket
 NODES = "PERFSUITE_NODES"
@@ -75,7 +76,7 @@ class TorchrunNodes(Cluster):
         except (KeyError, ValueError, OSError) as error:
             raise UsageError("--perf-launcher=torchrun needs `perfsuite node -- pytest …` on every node.") from error
         self._over = False
-        super().__init__(listener, os.environ[TOKEN])
+        super().__init__(listener, take_secret(os.environ))
 
     def why_absent(self, hardware: Hardware, catalog: Catalog) -> str:
         few = hardware.nodes > self._count

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
 from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from perfsuite.wire.job import GONE
+from perfsuite.wire.waiting import wait_readable
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -82,7 +82,7 @@ class _Taker:
             os.write(outbox, bytes([self.session.rank]))
         self.due += 1
         while min(self.heard.values(), default=self.due) < self.due:
-            if not select.select([self.inbox], [], [], TELL_SECONDS)[0]:
+            if not wait_readable([self.inbox], TELL_SECONDS):
                 self.session.waits("turn")
                 continue
             said = os.read(self.inbox, MOST_BYTES)
