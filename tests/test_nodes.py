@@ -13,7 +13,7 @@ import pytest
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware, parse_hardware
 from perfsuite.errors import UsageError
-from perfsuite.launch.agent import TOKEN
+from perfsuite.launch.handshake import SECRET, new_secret, prove_to
 from perfsuite.launch.networks import networks
 from perfsuite.launch.node import ClusterConditions, differences
 from perfsuite.launch.torchrun import LISTENER, NODES, TorchrunNodes
@@ -88,12 +88,19 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[TorchrunNodes, lis
     port = listener.getsockname()[1]
     monkeypatch.setenv(LISTENER, str(listener.detach()))
     monkeypatch.setenv(NODES, "2")
-    monkeypatch.setenv(TOKEN, "secret")
+    secret = new_secret()
+    monkeypatch.setenv(SECRET, secret)
     place = TorchrunNodes()
-    ends = [Lines(socket.create_connection(("127.0.0.1", port))) for _ in range(2)]
-    for number, lines in enumerate(ends):
-        lines.send({"hello": {"node": f"n{number}", "number": number, "token": "secret"}})
-        threading.Thread(target=answer, args=(lines,), daemon=True).start()
+    ends: list[Lines] = []
+
+    def join(number: int) -> None:
+        lines = prove_to(socket.create_connection(("127.0.0.1", port)), secret)
+        ends.append(lines)
+        lines.send({"hello": {"node": f"n{number}", "number": number}})
+        answer(lines)
+
+    for number in range(2):
+        threading.Thread(target=join, args=(number,), daemon=True).start()
     yield place, ends
     place.close()
     for lines in ends:

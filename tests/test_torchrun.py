@@ -16,6 +16,7 @@ from test_cluster import CATALOG, PAIRS, SETTINGS, assert_equal
 
 from perfsuite.cell import parse_cell
 from perfsuite.errors import UsageError
+from perfsuite.launch.handshake import SECRET, new_secret
 from perfsuite.launch.torchrun import Group, forget
 from perfsuite.measure.runner import Runner
 from perfsuite.records import codec
@@ -25,6 +26,7 @@ NAMES = ("perfsuite-a", "perfsuite-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
 MOST_SECONDS = 60  # until a fault is red
 FIRST = "--perf -q test_mine.py -p no:cacheprovider --perf-warmup=1 --perf-report=report.jsonl"
+RUN_SECRET = new_secret()
 
 
 @dataclass
@@ -43,7 +45,7 @@ class Wire:
 
     def node(self, number: int, port: int, *options: str) -> subprocess.Popen[str]:
         """``perfsuite node`` with the variables that torchrun sets."""
-        given = {"RANK": number, "WORLD_SIZE": 2, "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": port}
+        given = {SECRET: RUN_SECRET, "RANK": number, "WORLD_SIZE": 2, "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": port}
         variables = os.environ | {name: str(value) for name, value in given.items()}
         words = [sys.executable, "-m", "perfsuite.cli", "node", "--", *pytest_with(*options)]
         return subprocess.Popen(
@@ -98,7 +100,10 @@ def test_torchrun_has_the_numbers_of_one_node(wire: Wire) -> None:
         new = pytest_with(
             "--perf-steps=2", "--perf-launches=1", "--perf-update=new"
         )  # green: torchrun has nothing to report
-        return subprocess.Popen(wire.command(number, *command, *new), cwd=wire.folder, stdout=subprocess.DEVNULL)
+        variables = {**os.environ, SECRET: RUN_SECRET}
+        return subprocess.Popen(
+            wire.command(number, *command, *new), cwd=wire.folder, env=variables, stdout=subprocess.DEVNULL
+        )
 
     nodes = [start(1), start(0)]
     codes = [node.wait(timeout=400) for node in nodes]

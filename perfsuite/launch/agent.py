@@ -17,7 +17,6 @@ The ranks write their files into a folder of the node. The agent sends what is n
 → {"file": NAME, "at": OFFSET, "data": DATA}. A file is sent before the parent is told that its rank has ended.
 """
 
-import contextlib
 import os
 import re
 import shutil

@@ -1,6 +1,11 @@
 """This node's connections to other nodes, as Linux lists them."""
 
+import contextlib
+import ipaddress
+import socket
 from pathlib import Path
+
+from perfsuite.errors import UsageError
 
 SYSFS = Path("/sys/class")
 
@@ -40,3 +45,21 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+def own_address(name: str) -> str:
+    """This machine's address of that name, for a listener that other machines reach.
+
+    Debian gives a machine's own name an address in 127.0.0.0/8, which no other machine reaches. It then is the address
+    from which the machine reaches others, if it has one. Raises UsageError for an unknown name.
+    """
+    try:
+        address = socket.getaddrinfo(name, None, type=socket.SOCK_STREAM)[0][4][0]
+    except OSError as error:
+        raise UsageError(f"The address {name} of this machine is unknown: {error.strerror}.") from error
+    if name == address or name == "localhost" or not ipaddress.ip_address(address).is_loopback:
+        return str(address)
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as route, contextlib.suppress(OSError):
+        route.connect(("192.0.2.1", 9))  # RFC 5737: nobody's. A datagram socket sends nothing to connect
+        return str(route.getsockname()[0])
+    return str(address)
