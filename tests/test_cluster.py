@@ -230,10 +230,16 @@ def test_an_unknown_partition_is_named(cluster: slurm_cluster.Slurm) -> None:
     place.close()
 
 
+def test_an_address_of_another_machine_is_refused(cluster: slurm_cluster.Slurm) -> None:
+    """pytest listens at that address alone, so it must be this machine's."""
+    with pytest.raises(UsageError, match=r"opened at 192\.0\.2\.1:0: .* Write address in \[tool\.perfsuite\.slurm\]"):
+        SlurmNodes(Slurm(address="192.0.2.1"))
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (Slurm(address="192.0.2.1"), r"job \d+ runs, but its nodes do not reach 192.0.2.1:\d+"),
+        (Slurm(address="127.0.0.1", setup=("sleep 60",)), r"job \d+ runs, but its nodes do not reach 127.0.0.1:\d+"),
         (Slurm(address="127.0.0.1", setup=("false",)), r"SLURM started no agents: .*[Ee]xit"),
         (Slurm(address="127.0.0.1", arguments=("--hold",), wait=4), r"job \d+ waits \(JobHeldUser\) after 4 s"),
     ],

@@ -1,14 +1,16 @@
 """An upgrade's effects: whose fault they are, what is one line, what comes first, and what is too small for a line."""
 
+import dataclasses
+
 import gate_samples as samples
 import msgspec
 import pytest
 
+from perfsuite.catalog.definitions import OF_A_PEAK
 from perfsuite.gate.compare import compare
-from perfsuite.gate.floor import FLOOR, is_small
 from perfsuite.gate.terms import terms_of
 from perfsuite.measure.changes import Change
-from perfsuite.upgrade.effects import ALONE, SUM, TOGETHER, Effect, blame, effects_of, findings
+from perfsuite.upgrade.effects import ALONE, ROUGHLY, SUM, TOGETHER, Effect, blame, effects_of, findings
 from perfsuite.wire.sample import Reading
 
 A, B, C = (Change(name, "1", "2", "release") for name in "abc")
@@ -29,7 +31,7 @@ def effect(
         change="",
         share=share,
         why=why,
-        small=is_small(share),
+        small=share is not None and abs(share) < ROUGHLY,
     )
 
 
@@ -64,29 +66,23 @@ def test_what_none_does_alone_needs_several():
 
 
 def test_more_than_the_sum_is_an_interaction():
-    """By more than the floor; what grows as the product is no interaction."""
+    """By more than roughly; what grows as the product is no interaction."""
     alone = {A: [effect(share=0.5)], B: [effect(share=0.5)]}
 
     assert ("ab", TOGETHER) not in causes(alone, [effect(share=1.25)])
-    assert ("ab", TOGETHER) in causes(alone, [effect(share=1.25 + 2 * FLOOR)], lambda _: (A, B))
+    assert ("ab", TOGETHER) in causes(alone, [effect(share=1.25 + 2 * ROUGHLY)], lambda _: (A, B))
 
 
 def test_small_ones_may_add_up():
-    """Each is below the floor, together they are not."""
-    small = effect(share=0.6 * FLOOR)
+    """Each is less than matters, together they are not."""
+    small = effect(share=0.6 * ROUGHLY)
 
-    assert causes({A: [small], B: [small]}, [effect(share=1.2 * FLOOR)]) == [("ab", SUM)]
+    assert causes({A: [small], B: [small]}, [effect(share=1.2 * ROUGHLY)]) == [("ab", SUM)]
 
 
 def test_a_small_interaction_costs_no_launch():
     """It is in the line of small differences."""
-    assert causes({A: [], B: []}, [effect(share=FLOOR / 2)]) == [("ab", TOGETHER)]
-
-
-@pytest.mark.parametrize(("share", "small"), [(FLOOR, False), (-FLOOR, False), (0.99 * FLOOR, True), (None, False)])
-def test_the_floor(share, small):
-    """From nothing to something is never small."""
-    assert is_small(share) is small
+    assert causes({A: [], B: []}, [effect(share=ROUGHLY / 2)]) == [("ab", TOGETHER)]
 
 
 def found(*effects: Effect):
@@ -105,7 +101,7 @@ def test_what_differs_in_kind_is_another_line():
     """Worse and better, small and large, two metrics, two reasons of a failure; but several times are one."""
     fails = [effect("outcome", None, "one", "fails", "no"), effect("outcome", None, "two", "fails", "never")]
 
-    assert len(found(effect(), effect(share=-0.1), effect(share=FLOOR / 2), effect("other"), *fails)) == 6
+    assert len(found(effect(), effect(share=-0.1), effect(share=ROUGHLY / 2), effect("other"), *fails)) == 6
     assert len(found(effect("step"), effect("iteration", 0.2))) == 1
 
 
@@ -125,11 +121,11 @@ def test_the_worst_comes_first():
     assert [one.worst.metric for one in found(*reversed(order))] == list("abcdefg")
 
 
-def of(old=None, new=None) -> dict[str, Effect]:
+def of(old=None, new=None, metrics=samples.METRICS) -> dict[str, Effect]:
     """The effects by metric of two measurements."""
     a, b = (one if one is not None else samples.measurement() for one in (old, new))
-    compared = compare([a], [b], samples.METRICS, strategies=("zero3", "zero3"), terms=terms_of(samples.CELL))
-    return {one.metric: one for one in effects_of(compared, samples.METRICS)}
+    compared = compare([a], [b], metrics, strategies=("zero3", "zero3"), terms=terms_of(samples.CELL))
+    return {one.metric: one for one in effects_of(compared, metrics)}
 
 
 def test_equal_sides_have_no_effects():
@@ -137,9 +133,11 @@ def test_equal_sides_have_no_effects():
     assert of() == {}
 
 
-def test_bytes_below_the_floor_are_small():
-    """128 of 20 GiB are an effect all the same: the gate is exact."""
-    one = of(new=samples.measurement(peak_memory_bytes=samples.memory(20 * samples.GIB + 128)))["peak_memory_bytes"]
+def test_immaterial_bytes_are_small():
+    """128 of 20 GiB are an effect all the same."""
+    metrics = [dataclasses.replace(metric, materiality=OF_A_PEAK) for metric in samples.METRICS]
+    new = samples.measurement(peak_memory_bytes=samples.memory(20 * samples.GIB + 128))
+    one = of(new=new, metrics=metrics)["peak_memory_bytes"]
 
     assert (one.kind, one.small, one.new) == ("worse", True, "21,474,836,608 B")
 
@@ -153,7 +151,7 @@ def test_more_memory_is_worse():
 
 
 def test_another_loss_is_never_small():
-    """Its bound is its floor."""
+    """It has a bound of its own."""
     loss = Reading(value=5.002, samples=[6.0, 5.5, 5.002], ranks=[5.002, 5.002])
     one = of(new=samples.measurement(loss=loss))["loss"]
 

@@ -489,15 +489,15 @@ def test_a_small_difference_is_listed_and_not_counted(tmp_path, monkeypatch):
 
     assert site.summary(told) == "lib 1 to 3: 1 of 1 series got worse with 3."
     assert [change.new_rung for change in told.small] == ["2"]
-    assert "## Small differences, below 1.0 %\n\n- `b` at 2: 1,000 → 1,009 calls" in markdown(told)
-    assert "1 below 1.0 %" in _page(told, tmp_path)
+    assert "## Differences by less than matters\n\n- `b` at 2: 1,000 → 1,009 calls" in markdown(told)
+    assert "1 by less than matters" in _page(told, tmp_path)
 
 
 def test_only_small_differences_are_no_change_in_words(tmp_path, monkeypatch):
     """And the sentence says that it is about a size."""
     told = _tale(tmp_path, monkeypatch, [1000, 1001], "calls")
 
-    assert site.summary(told) == "lib 1 to 2: nothing changed by 1.0 % or more in 1 series."
+    assert site.summary(told) == "lib 1 to 2: nothing changed that matters in 1 series."
 
 
 def test_the_largest_effect_is_first():

@@ -12,6 +12,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.cell import Cell, grid, make_cell, move, named_whole, parse_cell, parse_hardware, taken, why_not
 from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.gate.project import read_project
 from perfsuite.launch.machine import local_hardware
 
 LOCAL_GPUS = "gpus"  # in a marker's hardware: every kind of GPU in this machine, with one rank and with all ranks
@@ -47,8 +48,10 @@ def catalog_of(config: pytest.Config) -> Catalog:
             if not folder.is_dir():
                 raise UsageError(f"perf_catalog names {folder}, which is not a folder.")
         models = [model for some in config.hook.pytest_perf_models(config=config) for model in some]
-        config.stash[_CATALOG] = Catalog(folders, tuple(models))
-        if config.getoption("--perf"):
+        measures = config.getoption("--perf")
+        materiality = read_project(config.rootpath).materiality if measures else {}
+        config.stash[_CATALOG] = Catalog(folders, tuple(models), materiality)
+        if measures:
             config.stash[_CATALOG].all("metric")  # a mistake in the user's own files must not wait for the first cell
     return config.stash[_CATALOG]
 

@@ -278,6 +278,21 @@ class Technique:
     processes: tuple[str, ...] = ("training",)
 
 
+@dataclass(frozen=True)
+class Materiality:
+    """The smallest share of the old value from which a difference of an exact metric matters, and the reason. Less is
+    shown and is not red.
+    """
+
+    share: float
+    because: str
+
+
+EVERY_DIFFERENCE = Materiality(0.0, "It must never differ.")
+OF_A_STEP = Materiality(0.01, "1 % of the calls takes 1 % of a step at most. Times are told apart from 2 % on.")
+OF_A_PEAK = Materiality(0.001, "torch reserves segments of 2 and 20 MiB. Of a peak of 2 GiB, 0.1 % is one of them.")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Metric:
     """One measured number, its meaning and its rule.
@@ -291,8 +306,8 @@ class Metric:
     the ranks. ``processes`` are the kinds of cells (Engine.process) that have it, by default those of its meter.
     ``depends_on`` names versions ("python") whose minor release must be the same on both sides, or the metric is
     not held. ``every_part`` explains a difference by all parts that moved, since a small move may cause a larger
-    one. ``coarse`` marks a time with few samples per launch: it gets a wider tolerance on a shared machine, where a
-    slow period outlasts a step.
+    one. ``materiality`` is for an "exact" metric. ``coarse`` marks a time with few samples per launch: it gets a wider
+    tolerance on a shared machine, where a slow period outlasts a step.
     """
 
     name: str
@@ -308,6 +323,7 @@ class Metric:
     processes: tuple[str, ...] = ()
     depends_on: tuple[str, ...] = ()
     every_part: bool = False
+    materiality: Materiality = EVERY_DIFFERENCE
     coarse: bool = False
     rule: Any = None  # the user's own rule that hold names, set by the catalog; None for perfsuite's
 

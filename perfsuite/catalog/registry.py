@@ -10,13 +10,13 @@ import importlib.util
 import pkgutil
 import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from perfsuite.catalog.definitions import OF_MODELS, TASKS, Device, Engine, Metric, Model, Study, Technique
+from perfsuite.catalog.definitions import OF_MODELS, TASKS, Device, Engine, Materiality, Metric, Model, Study, Technique
 from perfsuite.errors import FileError, UnknownName, UsageError
 
 
@@ -52,11 +52,13 @@ class Catalog:
     """Everything that has a name. ``folders`` are the user's own catalogs, searched after perfsuite's.
 
     A catalog folder contains ``models/``, ``hardware/``, ``engines/``, ``techniques/``, ``meters/``, ``rules/`` or
-    ``studies/`` with files like perfsuite's own. ``extra_models`` come from a conftest.
+    ``studies/`` with files like perfsuite's own. ``extra_models`` come from a conftest. ``materiality`` are the
+    project's own shares from which a metric matters, by its name; "*" is that of all others.
     """
 
     folders: tuple[Path, ...] = ()
     extra_models: tuple[Model, ...] = ()
+    materiality: Mapping[str, float] = field(default_factory=dict)
     _loaded: dict[str, dict[str, Any]] = field(default_factory=dict)
     origins: dict[tuple[str, str], str] = field(default_factory=dict)  # the file of each (kind, name) in _loaded
 
@@ -67,11 +69,14 @@ class Catalog:
             for origin, item in self._definitions(kind):
                 _check(origin, kind, item)
                 if kind == "metric":
-                    item = self._with_rule(origin, item)
+                    item = self._with_materiality(self._with_rule(origin, item))
                 if item.name in definitions:
                     raise FileError(f"{origin} defines the {kind} {item.name!r} again; give it another name.")
                 definitions[item.name] = item
                 self.origins[kind, item.name] = origin
+            if kind == "metric" and (unknown := sorted(self.materiality.keys() - definitions.keys() - {"*"})):
+                way = 'It is a key of [tool.perfsuite.materiality]; "*" stands for all metrics.'
+                raise UnknownName("metric", unknown[0], definitions, way)
             self._loaded[kind] = definitions
         return self._loaded[kind]
 
@@ -120,6 +125,10 @@ class Catalog:
         if not callable(getattr(rule, "hold", None)):
             raise FileError(f"{yours[metric.hold]} must define RULE, a Rule of {RULES}.")
         return replace(metric, rule=rule)
+
+    def _with_materiality(self, metric: Metric) -> Metric:
+        own = self.materiality.get(metric.name, self.materiality.get("*"))
+        return metric if own is None else replace(metric, materiality=Materiality(own, "The project says so."))
 
     def _definitions(self, kind: str) -> Iterable[tuple[str, Any]]:
         expected = KINDS[kind]

@@ -11,6 +11,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import why_too_long
 from perfsuite.commands._ini import ini_of
 from perfsuite.errors import Refused, UsageError
+from perfsuite.gate.project import read_project
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import DEDICATED, SHARED
 from perfsuite.kernels import CHOICES, PORTABLE, kernels_key
@@ -34,7 +35,8 @@ def catalog_of(arguments: argparse.Namespace) -> Catalog:
     for folder in folders:
         if not folder.is_dir():
             raise UsageError(f"{named} names {folder}, which is not a folder.")
-    return Catalog(tuple(folder.absolute() for folder in folders))
+    materiality = read_project(ini_of(Path.cwd()).folder).materiality
+    return Catalog(tuple(folder.absolute() for folder in folders), materiality=materiality)
 
 
 def add_html(parser: argparse.ArgumentParser) -> None:

@@ -31,7 +31,6 @@ from perfsuite.commands._base import (
 )
 from perfsuite.commands._cells import collect, selected
 from perfsuite.errors import UsageError
-from perfsuite.gate.floor import FLOOR
 from perfsuite.launch.machine import refuse_emulated
 from perfsuite.measure.changes import requirement_of
 from perfsuite.measure.runner import Settings
@@ -40,7 +39,7 @@ from perfsuite.records import codec
 from perfsuite.replay.comparing import SETTINGS
 from perfsuite.report.live import LiveLine
 from perfsuite.report.tables import bare_table, print_table
-from perfsuite.units import show_cost, show_ratio
+from perfsuite.units import show_cost
 from perfsuite.upgrade.effects import ALONE, OUTCOME, Finding, Kept
 from perfsuite.upgrade.outcome import UpgradeReport, attempts, judge
 from perfsuite.upgrade.page import upgrade_page
@@ -87,7 +86,8 @@ def run(arguments: argparse.Namespace) -> int:
     check_output("--json", arguments.json)
     page = html_of(arguments)
     begin, collected = time.monotonic(), collect()
-    catalog = Catalog(catalog_of(arguments).folders, collected.models)
+    known = catalog_of(arguments)
+    catalog = Catalog(known.folders, collected.models, known.materiality)
     cells = selected(arguments.expression, catalog, collected)
     if not collected.cells:
         print(f"no cells in this folder: {_count(len(cells))} of perfsuite's own")
@@ -171,10 +171,9 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
         for text in halves:
             print(f"to bisect: {text}")
     if not report.is_worse and len(report.failed) < len(report.cells):
-        print(f"Nothing got worse by {show_ratio(FLOOR)} or more.")
+        print("Nothing that matters got worse.")
     if small and not arguments.all:
-        plural = "s" * (small > 1)
-        print(f"{small} small difference{plural}, below {show_ratio(FLOOR)}: see --all.")
+        print(f"{small} {'differ' if small > 1 else 'differs'} by less than matters: see --all.")
     for cell, reason in report.failed.items():
         print(f"not compared: {cell} does not run with the old releases either: {reason}")
     worse = {effect.cell for one in report.findings for effect in one.effects if effect.bad and not effect.small}

@@ -7,6 +7,7 @@ Statuses, worst first
         regressed   B needs more, is certainly slower, or computes something else
         undecided   a time: a difference as large as the tolerance can be neither shown nor ruled out
         improved    B needs less or is certainly faster
+        immaterial  an exact metric differs by less than matters
         same        a time: any difference is smaller than the tolerance
 A line can also be "not held", or "differs": two strategies may count and compute differently
 without one being worse.
@@ -33,7 +34,7 @@ from perfsuite.units import show_change, show_ratio
 from perfsuite.wire.record import Record
 from perfsuite.wire.sample import Reading
 
-ORDER: tuple[Status, ...] = ("failed", "regressed", "undecided", "improved", "same")
+ORDER: tuple[Status, ...] = ("failed", "regressed", "undecided", "improved", "immaterial", "same")
 _STATUS: dict[Status, Status] = {"ok": "same", "missing": "failed"}  # the judge's statuses that have another name here
 
 
@@ -98,7 +99,7 @@ def compare(
                 continue
             line = _ours(found, metric, rivals=strategies[0] != strategies[1])
         lines.append(line)
-        if line.status in ("regressed", "improved") and before and after and after.parts:
+        if line.status in ("regressed", "improved", "immaterial") and before and after and after.parts:
             explanation += [f"{metric.title}:", *_explain(metric, before, after)]
     status = min((line.status for line in lines if line.status in ORDER), key=ORDER.index, default="failed")
     verdict = Verdict(cell=cell, status=status, headline=f"{cell}: {_headline(lines)}", lines=lines, changed=changed)

@@ -13,6 +13,7 @@ Statuses, worst first
         undecided     the trial could not run, or could not decide
         machine       a time is slower than the baseline's, although nothing but the machine's state can differ
         unheld        no baseline exists for this machine's CPU kernels, or for an emulated GPU: neither good nor bad
+    immaterial    an exact metric differs by less than matters: shown and counted, and the baseline stays as it is
     ok            as good as the baseline; a faster step is ok too
         unsupported   neither the baseline nor this run can run the cell with these versions or this machine
 OPEN ones are neither green nor red. A metric without a limit has no line if it exists and is finite. A line can also be
@@ -39,7 +40,8 @@ from perfsuite.units import show_bytes, show_number
 
 ORDER: tuple[Status, ...] = get_args(CellStatus)
 OPEN = frozenset({"alarm", "undecided", "machine", "unheld"})  # neither green nor red
-RED = frozenset(ORDER) - OPEN - {"ok", "unsupported"}  # statuses that fail a test
+GREEN = frozenset({"ok", "immaterial"})
+RED = frozenset(ORDER) - OPEN - GREEN - {"unsupported"}  # statuses that fail a test
 NOT_HELD = "not held"  # of a line
 COMMAND = "pytest --perf"  # collects the cells of the default tests
 OUTCOMES = ("unsupported", "oom", "fits")  # worst first

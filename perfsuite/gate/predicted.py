@@ -9,8 +9,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_A_PEAK, Metric
 from perfsuite.errors import FileError
+from perfsuite.gate.judge import GREEN
 from perfsuite.gate.lines import changes
 from perfsuite.gate.rules.exact import hold as exact
 from perfsuite.records import codec
@@ -80,7 +81,7 @@ def judge_prediction(
     compared = HELD if before.outcome != "unsupported" else {}
     lines = [_line(metric, title, before, prediction) for metric, title in compared.items()]
     statuses = {line.status for line in lines}
-    status: Status = next((one for one in (WORSE, BETTER) if one in statuses), "ok")
+    status: Status = next((one for one in (WORSE, BETTER, "immaterial") if one in statuses), "ok")
     wrong = sum(line.status != "ok" for line in lines)
     headline = f"{wrong} of {len(lines)} predicted numbers {status}" if status != "ok" else "as predicted"
     if before.outcome != prediction.outcome:
@@ -93,7 +94,7 @@ def judge_prediction(
         headline=f"{name}: {headline}",
         lines=lines,
         changed=sorted(changes(before.versions, prediction.versions)) if lines else [],
-        accept=f"{accept}{status}" if status != "ok" else "",
+        accept=f"{accept}{status}" if status not in GREEN else "",
     )
 
 
@@ -110,7 +111,7 @@ def _missing(prediction: Prediction) -> str:
 
 def _line(name: str, title: str, before: Prediction, now: Prediction) -> Line:
     """The line of one number, by the rule of exact metrics."""
-    metric = Metric(name=name, title=title, show=show_bytes, worse="higher")
+    metric = Metric(name=name, title=title, show=show_bytes, worse="higher", materiality=OF_A_PEAK)
     (old, old_parts), (new, new_parts) = _read(name, before), _read(name, now)
     return exact(metric, Reading(value=new, parts=new_parts), Reading(value=old, parts=old_parts))
 

@@ -1,4 +1,5 @@
-"""The table ``[tool.perfsuite]`` of a project's pyproject.toml: who owns a cell, and which cells are in quarantine.
+"""The table ``[tool.perfsuite]`` of a project's pyproject.toml: who owns a cell, which cells are in quarantine, and
+from which difference on an exact metric matters.
 
 [tool.perfsuite.owners]
 "*" = "@training"
@@ -6,6 +7,9 @@
 
 [tool.perfsuite.quarantine]
 "gpt2_tiny-zero2+bf16-cpu_x2" = { until = 2026-12-24, reason = "issue 31" }
+
+[tool.perfsuite.materiality]            # the share of its old value from which an exact metric matters
+python_calls = 0                        # each call more is red
 """
 
 import datetime
@@ -38,10 +42,13 @@ class Quarantine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Project(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The keys of ``owners`` and ``quarantine`` are cells, or patterns of cells; launch/slurm.py reads ``slurm``."""
+    """The keys of ``owners`` and ``quarantine`` are cells, or patterns of cells, those of ``materiality`` metrics;
+    launch/slurm.py reads ``slurm``.
+    """
 
     owners: dict[str, str] = {}
     quarantine: dict[str, Quarantine] = {}
+    materiality: dict[str, float] = {}
     slurm: dict[str, Any] = {}
 
     def owner(self, cell: str) -> str:
@@ -115,6 +122,10 @@ def _check(path: Path, table: dict[str, Any]) -> None:
     for key, owner in tables["owners"].items():
         if not isinstance(owner, str) or not owner.strip():
             raise FileError(f'{path}: owners."{key}" is {owner!r}: write a name such as "@ana".')
+    shares = table.get("materiality", {})
+    for key, share in shares.items() if isinstance(shares, dict) else ():
+        if not isinstance(share, int | float) or isinstance(share, bool) or not 0 <= share < 1:
+            raise FileError(f'{path}: materiality."{key}" is {share!r}: write a share from 0 to below 1, such as 0.01.')
     for key, entry in tables["quarantine"].items():
         if not isinstance(entry, dict):
             continue

@@ -15,13 +15,12 @@ from typing import Any
 from urllib.parse import urlencode
 
 from perfsuite.errors import FileError
-from perfsuite.gate.floor import FLOOR
 from perfsuite.history import asv
 from perfsuite.history.ladder import Ladder
 from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release, count_series
 from perfsuite.launch.environments import kept, output
 from perfsuite.records import codec
-from perfsuite.units import show_cost, show_ratio
+from perfsuite.units import show_cost
 
 LOCK = Path(__file__).parent / "www"  # npm's package.json, and package-lock.json with the hashes
 SCRIPTS = (  # in npm's packages
@@ -94,7 +93,6 @@ def _render(template: str, story: Story, **functions: Callable[..., str]) -> str
         story=story,
         releases=releases[::-1] if template.endswith(".html") else releases,
         unconfirmed=story.told(UNCONFIRMED),
-        floor=show_ratio(FLOOR),
         rungs={rung.name: rung for rung in story.rungs},
         seconds=show_cost,
         summary=summary(story),
@@ -115,7 +113,7 @@ def summary(story: Story) -> str:
     missing = sum(bool(rung.failure) for rung in story.rungs)
     gap = f"; {missing} of {len(story.rungs)} rungs have no result" if missing else ""
     if not told:
-        size = f" by {show_ratio(FLOOR)} or more" if story.small else ""
+        size = " that matters" if story.small else ""
         return f"{ends}: nothing changed{size} in {story.series} series{gap}."
     releases = list(dict.fromkeys(change.since for change in worse if not change.drift))
     named = ", ".join(releases[:-1]) + (" and " if len(releases) > 1 else "") + releases[-1] if releases else ""

@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 
-from perfsuite.gate.floor import is_small
+from perfsuite.catalog.definitions import OF_A_PEAK, OF_A_STEP
 from perfsuite.history import confirm, lockfile, repository, results, steps
 from perfsuite.history.evidence import why
 from perfsuite.history.ladder import LOCK, Ladder, Rung
@@ -64,8 +64,11 @@ class Change(Record, frozen=True, kw_only=True):
 
     @property
     def small(self) -> bool:
-        """Whether it is below the floor. A drift is never: it adds up."""
-        return bool(not self.drift and self.old and self.new is not None and is_small(self.new / self.old - 1))
+        """Whether it is less than matters. A drift is never: it adds up."""
+        if self.drift or not self.old or self.new is None or self.benchmark.endswith("collectives"):
+            return False
+        least = OF_A_PEAK if self.unit == "bytes" else OF_A_STEP
+        return abs(self.new / self.old - 1) < least.share
 
     @property
     def label(self) -> str:
@@ -133,12 +136,12 @@ class Story(Record, frozen=True, kw_only=True):
 
     @property
     def reported(self) -> list[Change]:
-        """Those that new runs did not refute, of the floor's size or more."""
+        """Those that new runs did not refute, and that matter."""
         return [change for change in self.told(CONFIRMED, UNCHECKED) if not change.small]
 
     @property
     def small(self) -> list[Change]:
-        """Those that they did not refute either, below the floor."""
+        """Those that they did not refute either, by less than matters."""
         return [change for change in self.told(CONFIRMED, UNCHECKED) if change.small]
 
     @property

@@ -14,7 +14,7 @@ import msgspec
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Hardware
-from perfsuite.errors import FileError, UsageError
+from perfsuite.errors import UsageError
 from perfsuite.launch.handshake import Door
 from perfsuite.launch.node import ClusterConditions, NodeAgent, NodeServer, differences
 from perfsuite.launch.servers import RankServer, ServerKind
@@ -217,4 +217,4 @@ def listen(host: str, port: int) -> socket.socket:
     except socket.gaierror as error:
         raise UsageError(f"The address {host} of this machine is unknown: {error.strerror}.") from error
     except OSError as error:
-        raise FileError(f"No port for the nodes' agents can be opened at {host}:{port}: {error.strerror}.") from error
+        raise UsageError(f"No port for the nodes' agents can be opened at {host}:{port}: {error.strerror}.") from error

@@ -111,7 +111,7 @@ def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catal
     missing = [str(folder) for folder in folders if not folder.is_dir()]
     if missing:
         raise UsageError(f"{revision} has no folder {missing[0]}, which --catalog or perf_catalog names.")
-    return Catalog(tuple(folders), catalog.extra_models)
+    return Catalog(tuple(folders), catalog.extra_models, catalog.materiality)
 
 
 class Experiment:

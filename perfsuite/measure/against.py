@@ -25,7 +25,7 @@ from perfsuite.measure.runner import Runner
 from perfsuite.measure.trial import OUTCOME, Trial, pairs_of, requirements
 from perfsuite.records.result import Result
 
-GREEN = ("same", "improved")  # every run compares anew, so an improvement makes nothing stale
+GREEN = ("same", "improved", "immaterial")  # every run compares anew, so an improvement makes nothing stale
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ from perfsuite.records.verdict import Line, Verdict
 
 ONE_LAUNCH = 0  # pairs: one launch of each side suffices for metrics that repeat themselves exactly
 SUSPECTED = ("alarm", "machine", "not held")  # times that a trial decides
-INNOCENT = ("same", "improved")
+INNOCENT = ("same", "improved", "immaterial")
 OUTCOME = "outcome"  # one side did not fit, so only the outcomes are compared
 
 
@@ -108,7 +108,9 @@ class Trial:
         if convicted:
             titles = {name: lines[name].title for name in convicted}
             answer.told.append(self.blame(cell, tried, titles, comparison, faults))
-        if innocent := [lines[name].title for name in worse if name in lines and lines[name].status == "same"]:
+        if innocent := [
+            lines[name].title for name in worse if name in lines and lines[name].status in ("same", "immaterial")
+        ]:
             answer.told.append(
                 f"{listed(innocent)}: the same in the baseline's environment here, so the cause is "
                 + ("a change that was not tried, " if answer.fixed else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from perfsuite.catalog.definitions import OF_STEPS, Metric
+from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
 from perfsuite.rank.anatomy import Mark
 from perfsuite.rank.meter import Meter
 from perfsuite.records.suspects import MOST, fold
@@ -53,4 +53,13 @@ def count_allocations(events: Iterable[tuple[int, int, str]], marks: Mapping[int
 
 
 METER = Allocations
-METRICS = (Metric(name="allocations", title="allocations/step", show=show_whole, hold="exact", optional=True),)
+METRICS = (
+    Metric(
+        name="allocations",
+        title="allocations/step",
+        show=show_whole,
+        hold="exact",
+        optional=True,
+        materiality=OF_A_STEP,
+    ),
+)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_A_PEAK, Metric
 from perfsuite.errors import RankError
 from perfsuite.meters.memory import live_bytes, open_source
 from perfsuite.rank.meter import Meter
@@ -75,7 +75,14 @@ def check_reserved(reserved: list[int]) -> None:
 
 METER = Epochs
 METRICS = (
-    Metric(name="epoch_live_bytes", title="alive after an epoch", show=show_bytes, hold="exact", optional=True),
+    Metric(
+        name="epoch_live_bytes",
+        title="alive after an epoch",
+        show=show_bytes,
+        hold="exact",
+        optional=True,
+        materiality=OF_A_PEAK,
+    ),
     Metric(name="epoch_reserved_bytes", title="reserved after an epoch", show=show_bytes, optional=True),
     Metric(
         name="evaluation_loss",

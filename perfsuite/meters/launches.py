@@ -3,7 +3,7 @@
 A graph of kernels is one launch. Copies and memsets do not count. On a CPU there are no launches: see operators.py.
 """
 
-from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.definitions import OF_A_STEP, Metric
 from perfsuite.meters._cuda_runtime import LAUNCHES, CudaRuntime
 from perfsuite.units import show_whole
 
@@ -17,5 +17,12 @@ class Launches(CudaRuntime):
 METER = Launches
 METRICS = (
     # CUDA only.
-    Metric(name="kernel_launches", title="kernel launches/step", show=show_whole, hold="exact", optional=True),
+    Metric(
+        name="kernel_launches",
+        title="kernel launches/step",
+        show=show_whole,
+        hold="exact",
+        optional=True,
+        materiality=OF_A_STEP,
+    ),
 )

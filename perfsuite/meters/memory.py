@@ -14,7 +14,7 @@ import gc
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
-from perfsuite.catalog.definitions import OF_STEPS, Metric
+from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, OF_STEPS, Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.anatomy import Mark, dissect
 from perfsuite.rank.meter import Meter
@@ -228,7 +228,14 @@ HELD = {
 }  # category → the processes that have it
 METER = Memory
 METRICS = (
-    Metric(name="peak_memory_bytes", title="peak memory", show=show_bytes, hold="exact", column=1),
+    Metric(
+        name="peak_memory_bytes",
+        title="peak memory",
+        show=show_bytes,
+        hold="exact",
+        column=1,
+        materiality=OF_A_PEAK,
+    ),
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
     Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes),
     Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, optional=True),
@@ -241,6 +248,7 @@ METRICS = (
             title=category.replace("_", " "),
             show=show_bytes,
             hold="exact",
+            materiality=EVERY_DIFFERENCE if category == "parameters" else OF_A_PEAK,  # one more is another model
             processes=processes,
         )
         for category, processes in HELD.items()

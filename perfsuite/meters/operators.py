@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from perfsuite.catalog.definitions import OF_STEPS, Metric
+from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.whereabouts import Whereabouts
 from perfsuite.records.suspects import MOST, locate
@@ -61,4 +61,13 @@ class Operators(Meter):
 
 
 METER = Operators
-METRICS = (Metric(name="operators", title="operators/step", show=show_whole, hold="exact", optional=True),)
+METRICS = (
+    Metric(
+        name="operators",
+        title="operators/step",
+        show=show_whole,
+        hold="exact",
+        optional=True,
+        materiality=OF_A_STEP,
+    ),
+)

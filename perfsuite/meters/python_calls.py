@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterator
 from types import CodeType, FrameType
 from typing import Any
 
-from perfsuite.catalog.definitions import OF_STEPS, Metric
+from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
 from perfsuite.records.suspects import AT
@@ -151,6 +151,7 @@ METRICS = (
         title="Python calls/step",
         show=show_whole,
         hold="exact",
+        materiality=OF_A_STEP,
         optional=True,
         depends_on=("python",),
         every_part=True,

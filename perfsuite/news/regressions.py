@@ -20,7 +20,7 @@ from perfsuite.upgrade.effects import OUTCOME, Finding
 from perfsuite.upgrade.outcome import UpgradeReport
 
 UPGRADE, CAUSE = "upgrade", "cause"
-GOOD = ("ok", "improved")
+GOOD = ("ok", "immaterial", "improved")
 BAD = RED - {"improved"}  # what got better is proposed as a baseline, and needs no issue
 SAME = ": the same in the baseline's environment here"  # a trial's sentence, after the metrics that nothing tried moved
 MOST_ROWS = 50  # of an issue

@@ -74,7 +74,7 @@ class RawRow(Head, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=Fal
 R = TypeVar("R", bound=Head)
 _ROWS, _RAW = msgspec.json.Decoder(Row), msgspec.json.Decoder(RawRow)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_QUIET = ("ok", "improved", "unheld")  # verdicts whose headline says nothing more
+_QUIET = ("ok", "immaterial", "improved", "unheld")  # verdicts whose headline says nothing more
 
 
 def read_month(path: Path) -> list[Row]:

@@ -213,8 +213,8 @@ def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
     groups: dict[tuple[str, str, bool], list[AnyResult]] = defaultdict(list)
     for one in results:
         verdict = one.verdict
-        if verdict.status in ("ok", "unsupported") or any(
-            tone_of(line.status) for line in verdict.lines if line.status not in ("ok", "not held")
+        if verdict.status in ("ok", "immaterial", "unsupported") or any(
+            tone_of(line.status) for line in verdict.lines if line.status not in ("ok", "immaterial", "not held")
         ):
             continue
         groups[verdict.status, NUMBERS.sub("#", headline_of(verdict)), in_quarantine(one)].append(one)

@@ -96,7 +96,7 @@ def prefixes(results: Sequence[AnyResult]) -> dict[str, str]:
 def change_entry(line: Line) -> Entry:
     """The change of a line: coloured if it counts, grey if there is none."""
     change = change_of(line)
-    tone = "muted" if change == 0 else "" if line.status == "ok" else tone_of(line.status)
+    tone = "muted" if change == 0 else "" if line.status in ("ok", "immaterial") else tone_of(line.status)
     return Entry(change_text(line), sort=change, tone=tone)
 
 

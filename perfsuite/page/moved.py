@@ -18,7 +18,12 @@ from perfsuite.records.verdict import Line, Verdict
 from perfsuite.units import show_ratio
 
 AnyResult = Result | PredictedResult
-TONES: dict[str, Tone] = {"ok": "green", "improved": "blue", "unsupported": "muted"}  # any other: by RED
+TONES: dict[str, Tone] = {
+    "ok": "green",
+    "immaterial": "green",
+    "improved": "blue",
+    "unsupported": "muted",
+}  # any other: by RED
 EXACT = "exact"
 INTERVAL = re.compile(r"([+-]\S+ % to [+-]\S+ %), \d+ pairs?\b")  # of a trial's note
 
@@ -91,7 +96,7 @@ def moved(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> list[M
     """Every line that moved, of every cell."""
     found = []
     for result in results:
-        quiet = {"ok", "same", "unsupported", NOT_HELD}
+        quiet = {"ok", "same", "immaterial", "unsupported", NOT_HELD}
         for line in result.verdict.lines:
             if line.status in quiet or (line.status == "improved" and result.verdict.status == "ok"):
                 continue

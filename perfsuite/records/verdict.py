@@ -15,6 +15,7 @@ CellStatus = Literal[
     "undecided",
     "machine",
     "unheld",
+    "immaterial",
     "ok",
     "unsupported",
 ]

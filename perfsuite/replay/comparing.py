@@ -13,6 +13,7 @@ from perfsuite.measure.runner import Settings, Watch
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Line
 from perfsuite.replay.regression import Pair
 from perfsuite.wire.record import Record
 
@@ -21,7 +22,9 @@ FORMAT = 1
 
 
 class Moved(Record, frozen=True, kw_only=True):
-    """One metric that differs: its texts, by which share of A it did, and ``better`` where B needs less."""
+    """One metric that differs: its texts, by which share of A it did, and ``better`` where B needs less. It is not
+    ``material`` if it differs by less than matters.
+    """
 
     metric: str
     title: str
@@ -30,6 +33,7 @@ class Moved(Record, frozen=True, kw_only=True):
     change: str
     share: float | None = None
     better: bool = False
+    material: bool = True
 
 
 class Seen(Record, frozen=True, kw_only=True):
@@ -56,8 +60,8 @@ class Seen(Record, frozen=True, kw_only=True):
         return (self.cell, self.a, self.b) == (cell, *pair)
 
     def worse(self) -> list[Moved]:
-        """The metrics that are worse in B, or different."""
-        return [] if self.status == "failed" else [one for one in self.moved if not one.better]
+        """The metrics that are worse in B, or different, by more than does not matter."""
+        return [] if self.status == "failed" else [one for one in self.moved if one.material and not one.better]
 
 
 def compare_releases(
@@ -101,10 +105,11 @@ def of_comparison(found: Comparison, cell: str, pair: Pair, seconds: float) -> S
             new=line.new,
             change=line.change,
             share=_share(found, line.metric),
-            better=line.status == "improved",
+            better=_is_better(found, line),
+            material=line.status != "immaterial",
         )
         for line in found.verdict.lines
-        if line.status in ("regressed", "improved", "failed")
+        if line.status in ("regressed", "improved", "immaterial", "failed")
     ]
     a, b = pair
     return Seen(
@@ -119,6 +124,13 @@ def of_comparison(found: Comparison, cell: str, pair: Pair, seconds: float) -> S
         seconds=round(seconds, 1),
         date=timestamp(),
     )
+
+
+def _is_better(found: Comparison, line: Line) -> bool:
+    """Of an immaterial difference too: fewer is better, as in all metrics that have a materiality."""
+    if line.status != "immaterial":
+        return line.status == "improved"
+    return found.b.readings[line.metric].value < found.a.readings[line.metric].value
 
 
 def _reason(measurement: Measurement) -> str:

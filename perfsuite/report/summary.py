@@ -30,6 +30,7 @@ COLORS = {
     "missing": "red",
     "incomparable": "red",
     "ok": "green",
+    "immaterial": "green",
     "improved": "cyan",
     "unsupported": "dim",
 }  # any other is open: yellow

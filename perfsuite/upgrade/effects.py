@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.compare import Comparison
-from perfsuite.gate.floor import FLOOR, is_small
 from perfsuite.measure.changes import Change
 from perfsuite.replay.comparing import of_comparison
 from perfsuite.wire.record import Record
@@ -19,13 +18,14 @@ KINDS = ("fails", "differs", "worse", "better", "runs")
 BAD = KINDS[:3]
 ALONE, TOGETHER, SUM = "alone", "together only", "adds up"
 OUTCOME = "outcome"
+ROUGHLY = 0.01  # relative: several effects need not add up more exactly
 TIME = "time"  # the key of all timed metrics: one cause slows several
 Kept = tuple[Change, ...]
 
 
 class Effect(Record, frozen=True, kw_only=True):
     """One metric of a cell, before and after. ``share`` is the relative difference, None from nothing to something;
-    ``why`` is the evidence, or the reason of a failure. ``small``: below the floor.
+    ``why`` is the evidence, or the reason of a failure. ``small``: it differs by less than matters.
     """
 
     cell: str
@@ -87,7 +87,7 @@ def effects_of(found: Comparison, metrics: Iterable[Metric]) -> list[Effect]:
             )
         ]
     times = {one.metric: one.ratio - 1 for one in found.times}
-    notes = {line.metric: line.note for line in found.verdict.lines}
+    lines = {line.metric: line for line in found.verdict.lines}
     effects = []
     for one in seen.moved:
         metric, share = known[one.metric], times.get(one.metric, one.share)
@@ -103,8 +103,8 @@ def effects_of(found: Comparison, metrics: Iterable[Metric]) -> list[Effect]:
                 new=one.new,
                 change=one.change,
                 share=share,
-                why=notes.get(one.metric, ""),
-                small=metric.hold != "close" and is_small(share),  # a loss has a bound of its own
+                why=lines[one.metric].note,
+                small=lines[one.metric].status == "immaterial",
             )
         )
     return effects
@@ -141,7 +141,7 @@ def same(one: Effect, other: Effect) -> bool:
 
 
 def _explained(together: Effect, alone: Sequence[Effect]) -> bool:
-    """Whether the changes' own effects are together as large, up to the floor. Those on numbers that only differ do not
+    """Whether the changes' own effects are together as large, up to ROUGHLY. Those on numbers that only differ do not
     add up: one is enough.
     """
     if not alone or together.kind not in ("worse", "better"):
@@ -151,7 +151,7 @@ def _explained(together: Effect, alone: Sequence[Effect]) -> bool:
         return any(one.share is None for one in alone)
     *parts, whole = [share for share in shares if share is not None]
     expected = max(abs(sum(parts)), abs(math.prod(1 + part for part in parts) - 1))
-    return abs(whole) < expected + FLOOR
+    return abs(whole) < expected + ROUGHLY
 
 
 def findings(blamed: Iterable[Blamed], timed: Iterable[str]) -> list[Finding]:

@@ -4,7 +4,6 @@ import time
 from collections.abc import Callable, Sequence
 
 from perfsuite.cell import Cell
-from perfsuite.gate.floor import FLOOR
 from perfsuite.measure.changes import Change
 from perfsuite.records.formats import timestamp
 from perfsuite.replay.comparing import sentence
@@ -28,7 +27,7 @@ class UpgradeReport(Record, frozen=True, kw_only=True):
     base: str
     changes: list[str]
     cells: list[str]
-    floor: float = FLOOR
+    floor: float = 0.0  # of older files: now each metric has its materiality
     findings: list[Finding]
     failed: dict[str, str]
     undecided: list[str]

@@ -2,9 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from perfsuite.gate.floor import FLOOR
 from perfsuite.page.document import Command, Document, Entry, Section, Table, Tone
-from perfsuite.units import show_ratio
 from perfsuite.upgrade.effects import OUTCOME, Finding
 from perfsuite.upgrade.outcome import UpgradeReport
 
@@ -13,11 +11,7 @@ def upgrade_page(report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -
     """The page; ``commands`` show the findings of these numbers, from 1 on."""
     worse = sum(one.worst.bad and not one.worst.small for one in report.findings)
     better = sum(not one.worst.bad and not one.worst.small for one in report.findings)
-    effects = (
-        f"{worse} effect{'s' * (worse != 1)} in {len(report.cells)} cells"
-        if worse
-        else f"Nothing by {show_ratio(FLOOR)} or more"
-    )
+    effects = f"{worse} effect{'s' * (worse != 1)} in {len(report.cells)} cells" if worse else "Nothing that matters"
     sections = [_finding(number, one, report, commands) for number, one in enumerate(report.findings, 1)]
     rest = [
         ("Do not run with the old releases either", [f"{cell}: {why}" for cell, why in report.failed.items()]),
@@ -55,7 +49,7 @@ def _finding(number: int, one: Finding, report: UpgradeReport, commands: Mapping
         sentences=[f"Caused by {', '.join(one.releases)} ({one.how})."],
         tables=[Table(head=["cell", "from", "to", "change", "evidence"], rows=rows, numbers=frozenset((1, 2, 3)))],
         commands=[Command(what="show it", text=text) for text, numbers in commands.items() if number in numbers],
-        badges=[("small", tone) if worst.small else (worst.kind, tone)],
+        badges=[("immaterial", tone) if worst.small else (worst.kind, tone)],
         tone=tone,
         card=True,
         folded=worst.small or not worst.bad,

@@ -12,7 +12,6 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from perfsuite.commands._base import check_counts, count
 from perfsuite.commands.ladder.run import add_ladder, summary
 from perfsuite.errors import UsageError
-from perfsuite.gate.floor import FLOOR
 from perfsuite.history import asv, confirm, site, story
 from perfsuite.history.ladder import Ladder, called, find_ladder, held_by, read_built
 from perfsuite.history.results import Run, machine
@@ -21,7 +20,7 @@ from perfsuite.history.story import CONFIRMED, UNCONFIRMED, WORSE, Story
 from perfsuite.paths import check_output
 from perfsuite.records import codec
 from perfsuite.report.tables import bare_table, print_table
-from perfsuite.units import show_cost, show_ratio
+from perfsuite.units import show_cost
 
 HELP = "Run the alarms of a ladder again, and report which release changed what: a table, and a site in LADDER/html."
 NOT_CONFIRMED = "not confirmed"
@@ -115,7 +114,7 @@ def _print(told: Story, console: Console) -> None:
             table.add_row(change.since, what, change.move, change.by, kind, status)
         print_table(table)
     if told.small:
-        console.print(f"[dim]{len(told.small)} small differences, below {show_ratio(FLOOR)}: see the page.[/dim]")
+        console.print(f"[dim]{len(told.small)} differ by less than matters: see the page.[/dim]")
     for change in told.told(UNCONFIRMED):
         text = f"not confirmed by new runs: {change.label} at {change.since}, {change.move}"
         console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)
