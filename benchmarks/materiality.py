@@ -46,6 +46,7 @@ CELLS = (
     "llama_tiny-fsdp2-cpu_x2",
     "bloom_tiny-ddp+bf16-cpu_x2",
 )
+NAMED = 2  # metrics of a pair
 RED = ("regressed", "failed", "improved")
 HEAD = """# What matters, measured
 
@@ -56,7 +57,9 @@ A cell that one of the releases cannot run is not compared.
 
 Written by `python benchmarks/materiality.py`. Edits here are lost.
 
-The cells: {cells}.
+| cell |
+|---|
+{cells}
 """
 
 
@@ -114,10 +117,11 @@ def reasons(found: Iterable[Comparison]) -> str:
                 old, new = (side.readings.get(line.metric) for side in (one.a, one.b))
                 share = new.value / old.value - 1 if old and new and old.value else 0.0
                 most[line.title] = max(most.get(line.title, 0.0), share, key=abs)
-    return "; ".join(
+    told = [
         f"{title} {'+' if most[title] >= 0 else '-'}{show_ratio(abs(most[title]))} ({count})"
         for title, count in cells.most_common()
-    )
+    ]
+    return ", ".join(told[:NAMED]) + (f", {len(told) - NAMED} more" if len(told) > NAMED else "")
 
 
 def is_red(found: Comparison) -> bool:
@@ -127,9 +131,9 @@ def is_red(found: Comparison) -> bool:
 
 def page(catalog: Catalog) -> str:
     """The tables."""
-    metrics = [metric for metric in catalog.all("metric").values() if metric.hold != "time"]
+    metrics = [metric for metric in catalog.metrics("training") if metric.hold != "time"]
     strict = [dataclasses.replace(metric, materiality=EVERY_DIFFERENCE) for metric in metrics]
-    parts = [HEAD.format(cells=", ".join(f"`{cell}`" for cell in CELLS))]
+    parts = [HEAD.format(cells="\n".join(f"| `{cell}` |" for cell in CELLS))]
     sums = Counter[str]()
     for library, releases in RELEASES.items():
         rows = [

@@ -136,7 +136,7 @@ def test_equal_sides_have_no_effects():
 def test_immaterial_bytes_are_small():
     """128 of 20 GiB are an effect all the same."""
     metrics = [dataclasses.replace(metric, materiality=OF_A_PEAK) for metric in samples.METRICS]
-    new = samples.measurement(peak_memory_bytes=samples.memory(20 * samples.GIB + 128))
+    new = samples.measurement(peak_memory_bytes=samples.memory(20 * samples.GIB + 128, activations=8 * samples.GIB))
     one = of(new=new, metrics=metrics)["peak_memory_bytes"]
 
     assert (one.kind, one.small, one.new) == ("worse", True, "21,474,836,608 B")

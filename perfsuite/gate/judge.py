@@ -40,6 +40,7 @@ from perfsuite.units import show_bytes, show_number
 
 ORDER: tuple[Status, ...] = get_args(CellStatus)
 OPEN = frozenset({"alarm", "undecided", "machine", "unheld"})  # neither green nor red
+EQUAL = frozenset({"ok", "unsupported"})  # nothing differs that could have a cause
 GREEN = frozenset({"ok", "immaterial"})
 RED = frozenset(ORDER) - OPEN - GREEN - {"unsupported"}  # statuses that fail a test
 NOT_HELD = "not held"  # of a line
@@ -231,7 +232,7 @@ def _verdict(
         status=status,
         headline=f"{measurement.cell}: {emulated}{headline}",
         lines=list(lines),
-        changed=what_changed(measurement, baseline.measurement) if baseline and status in RED | OPEN else [],
+        changed=what_changed(measurement, baseline.measurement) if baseline and status not in EQUAL else [],
         accept=accept,
         headroom=say_headroom(measurement),
     )

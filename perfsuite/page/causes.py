@@ -34,8 +34,13 @@ class Cause:
 
     @property
     def is_red(self) -> bool:
-        """Whether it makes its cells red: an open line of a red cell does not."""
-        return self.status not in OPEN and any(map(is_red, self.cells))
+        """Whether it makes its cells red: an open line of a red cell does not, and none that does not matter."""
+        return self.status not in OPEN and not self.is_slight and any(map(is_red, self.cells))
+
+    @property
+    def is_slight(self) -> bool:
+        """Whether it differs by less than matters."""
+        return self.status == "immaterial"
 
     @property
     def quarantined(self) -> bool:

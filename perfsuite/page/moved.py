@@ -96,7 +96,7 @@ def moved(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> list[M
     """Every line that moved, of every cell."""
     found = []
     for result in results:
-        quiet = {"ok", "same", "immaterial", "unsupported", NOT_HELD}
+        quiet = {"ok", "same", "unsupported", NOT_HELD}
         for line in result.verdict.lines:
             if line.status in quiet or (line.status == "improved" and result.verdict.status == "ok"):
                 continue

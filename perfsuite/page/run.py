@@ -50,7 +50,8 @@ def run_document(
     bad = [one for one in found if one.is_red]
     held = [one for one in found if one.quarantined]
     doubtful = [one for one in found if not one.is_red and one not in held and tone_of(one.status) == "yellow"]
-    others = [one for one in found if one not in bad and one not in doubtful and one not in held]
+    slight = [one for one in found if one.is_slight and one not in held]
+    others = [one for one in found if not any(one in some for some in (bad, doubtful, held, slight))]
     sections = []
     if bad:
         inside = [_cause(one, known, prefix, number < OPENED) for number, one in enumerate(bad)]
@@ -67,6 +68,9 @@ def run_document(
                 inside=[_cause(one, known, prefix, False) for one in others],
             )
         )
+    if slight:
+        inside = [_cause(one, known, prefix, False) for one in slight]
+        sections.append(Section(heading="Differs by less than matters", folded=True, inside=inside))
     order = sorted(results, key=lambda one: (not is_red(one), status_of(one)[1] != "yellow"))
     loud = [one for one in order if is_red(one) or status_of(one)[1] == "yellow"]
     quiet = [one for one in order if one not in loud] if len(loud) < len(order) else []

@@ -34,9 +34,10 @@ def _reading(name: str, change: Callable[[dict[str, Any]], object]) -> Edit:
     return _edit(lambda baseline: change(baseline["measurement"]["readings"][name]))
 
 
-def _grow_peak(baseline: dict[str, Any], size: int) -> None:
+def _grow_peak(baseline: dict[str, Any], percent: int) -> None:
     """In value and parts, so that the file stays valid."""
     peak = baseline["measurement"]["readings"]["peak_memory_bytes"]
+    size = peak["value"] * percent // 100
     peak["value"] += size
     peak["parts"]["activations"] += size
 
