@@ -1,5 +1,6 @@
 """In what an environment differs from a baseline's, and from what --perf-against names."""
 
+import shutil
 import subprocess
 from importlib import metadata
 from pathlib import Path
@@ -13,6 +14,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, parse_cell
 from perfsuite.errors import FileError, UsageError
 from perfsuite.gate.pool import run_of
+from perfsuite.measure import imports
 from perfsuite.measure.against import changes_to
 from perfsuite.measure.changes import Change, changes_since, code_change, lacks_code, own_code
 from perfsuite.measure.gatekeeper import commit_of
@@ -134,7 +136,9 @@ def test_a_commit_of_the_models_package_is_one(repository: Path) -> None:
     before = git(repository, "rev-parse", "--short=12", "HEAD")
     after = commit(repository, "code_of_mine/__init__.py", "slow = True")
 
-    assert code_since(before, repository) == Change("your code", before, after, "code")
+    assert code_since(before, repository) == Change(
+        "your code", before, after, "code", files=("code_of_mine/__init__.py",)
+    )
 
 
 def test_code_that_is_not_committed(repository: Path) -> None:
@@ -142,7 +146,9 @@ def test_code_that_is_not_committed(repository: Path) -> None:
     before = git(repository, "rev-parse", "--short=12", "HEAD")
     (repository / "code_of_mine" / "__init__.py").write_text("slow = True")
 
-    assert code_since(before, repository) == Change("your code", before, "here", "code")
+    assert code_since(before, repository) == Change(
+        "your code", before, "here", "code", files=("code_of_mine/__init__.py",)
+    )
 
 
 def test_a_new_file_that_is_not_committed(repository: Path) -> None:
@@ -150,7 +156,7 @@ def test_a_new_file_that_is_not_committed(repository: Path) -> None:
     before = git(repository, "rev-parse", "--short=12", "HEAD")
     (repository / "code_of_mine" / "new.py").touch()
 
-    assert code_since(before, repository) == Change("your code", before, "here", "code")
+    assert code_since(before, repository) == Change("your code", before, "here", "code", files=("code_of_mine/new.py",))
 
 
 def test_a_baseline_of_code_that_was_not_committed(repository: Path) -> None:
@@ -180,6 +186,65 @@ def test_code_outside_of_git_has_no_commit(repository: Path) -> None:
 
     assert lacks_code("", *mine(), repository)
     assert not lacks_code("", parse_cell("gpt2_tiny-single-cpu_x1", catalog), catalog, repository)
+
+
+@pytest.mark.parametrize("file", ["helper.py", "lib/deep/helper.py", "configs/net.py"])
+def test_a_file_that_the_model_imports_is_your_code(repository: Path, file: str) -> None:
+    """Wherever it lies in the repository, and although it is not in the model's package."""
+    (repository / file).parent.mkdir(parents=True, exist_ok=True)
+    before = commit(repository, file, "fast = True")
+    after = commit(repository, file, "import time; time.sleep(0.05)")
+    found = code_change(before, *mine(), repository, {file: "1"}, {file: "2"})
+
+    assert found == Change("your code", before, after, "code", files=(file,))
+    assert found.with_files == f"your code {before} -> {after} ({file})"
+
+
+def test_a_file_that_is_imported_no_more_is_your_code(repository: Path) -> None:
+    """It was run then, and is gone now."""
+    before = commit(repository, "helper.py", "fast = True")
+    (repository / "helper.py").unlink()
+    git(repository, *IDENTITY, "commit", "-qam", "gone")
+    found = code_change(before, *mine(), repository, {"helper.py": "1"}, {})
+
+    assert found is not None
+    assert found.files == ("helper.py",)
+
+
+def test_an_untracked_file_that_is_imported_is_your_code(repository: Path) -> None:
+    """git's diff alone would not show it."""
+    before = git(repository, "rev-parse", "--short=12", "HEAD")
+    (repository / "helper.py").write_text("slow = True")
+    found = code_change(before, *mine(), repository, {}, {"helper.py": "2"})
+
+    assert found is not None
+    assert (found.after, found.files) == ("here", ("helper.py",))
+
+
+def test_without_git_the_hashes_decide(repository: Path) -> None:
+    """There is no commit to go back to, which is said."""
+    shutil.rmtree(repository / ".git")
+    found = code_change("", *mine(), repository, {"helper.py": "1", "same.py": "3"}, {"helper.py": "2", "same.py": "3"})
+
+    assert found is not None
+    assert found.files == ("helper.py",)
+    assert found.fixed == "the baseline has no commit that has the older code"
+    assert code_change("", *mine(), repository, {"same.py": "3"}, {"same.py": "3"}) is None
+
+
+def test_many_files_are_counted() -> None:
+    """Three are named."""
+    found = Change("your code", "1", "2", "code", files=("a.py", "b.py", "c.py", "d.py", "e.py"))
+
+    assert found.with_files == "your code 1 -> 2 (a.py, b.py, c.py and 2 more)"
+
+
+def test_perfsuites_own_files_are_not_yours() -> None:
+    """In its own repository, ranks import it too."""
+    root = Path(imports.__file__).resolve().parents[2]
+    record = {"perfsuite/rank": "main.py:77de0a41", "benchmarks": "net.py:1f0c93ab"}
+
+    assert imports.own_files(record, root) == {"benchmarks/net.py": "1f0c93ab"}
 
 
 def test_a_commit_that_this_clone_lacks(repository: Path) -> None:

@@ -394,4 +394,4 @@ def test_against_a_side_that_fails_is_red(tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def _no_git(monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples' commit does not exist."""
-    monkeypatch.setattr("perfsuite.measure.trial.code_change", lambda *_: None)
+    monkeypatch.setattr("perfsuite.measure.trial.code_since", lambda *_: None)

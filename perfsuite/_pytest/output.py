@@ -20,6 +20,7 @@ from perfsuite.cell import parse_cell
 from perfsuite.gate.judge import OPEN
 from perfsuite.gate.store import Store
 from perfsuite.measure.changes import lacks_code, listed
+from perfsuite.measure.imports import own_files, repository_of
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.predicted import line as predicted_line
 from perfsuite.report.summary import line
@@ -129,12 +130,17 @@ class Output:
     def _uncommitted(self) -> list[str]:
         """The models whose code is in no commit, although baselines were recorded from it."""
         names, catalog = [], catalog_of(self.config)
-        for cell in (parse_cell(result.measurement.cell, catalog) for result in self.results if result.updated):
+        root = repository_of(self.config.rootpath)
+        for result in self.results:
+            if not result.updated:
+                continue
+            cell = parse_cell(result.measurement.cell, catalog)
             baseline = self.store.load(cell.id)
             if baseline is None:
                 continue
             commit = baseline.times[-1].commit if baseline.times else baseline.commit
-            if lacks_code(commit, cell, catalog, self.config.rootpath):
+            imported = own_files(result.measurement.imports, root)
+            if lacks_code(commit, cell, catalog, self.config.rootpath, imported):
                 names.append(cell.model.name)
         return list(dict.fromkeys(names))
 

@@ -22,12 +22,18 @@ def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = ""
         versions=measurement.versions,
         flags=measurement.flags,
         commit=commit,
+        imports={folder: files for folder, files in measurement.imports.items() if not _is_perfsuite(folder)},
         values={
             metric.name: float(measurement.readings[metric.name].value)
             for metric in metrics
             if metric.hold == "time" and metric.name in measurement.readings
         },
     )
+
+
+def _is_perfsuite(folder: str) -> bool:
+    """Whether it is a folder of perfsuite, in perfsuite's own repository: it measures and is not measured."""
+    return f"{folder}/".startswith("perfsuite/")
 
 
 def runs_of(baseline: Baseline, metrics: Iterable[Metric]) -> list[TimedRun]:

@@ -1,7 +1,7 @@
 """How an environment differs from a baseline's, apart from the machine: releases, variables and the user's own code."""
 
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -16,22 +16,32 @@ from perfsuite.records.baseline import TimedRun
 from perfsuite.records.measurement import Measurement
 
 CODE = "your code"
+MOST_FILES = 3  # of the user's code that a change names
 UNCOMMITTED = "-dirty"  # after the commit of a tree with uncommitted changes
 COMPILED = ":(exclude,glob)**/__pycache__/**"
 
 
 @dataclass(frozen=True)
 class Change:
-    """One difference. ``fixed`` says why it cannot be reverted here; empty if it can."""
+    """One difference. ``fixed`` says why it cannot be reverted here; empty if it can. ``files`` are those of the user's
+    own code that differ.
+    """
 
     name: str
     before: str
     after: str
     kind: str  # "release", "code" or "variable"
     fixed: str = ""
+    files: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         return f"{self.name} {self.before} -> {self.after}"
+
+    @property
+    def with_files(self) -> str:
+        """``your code 1f0c93ab -> here (helper.py, models/net.py and 2 more)``."""
+        more = f" and {len(self.files) - MOST_FILES} more" if len(self.files) > MOST_FILES else ""
+        return f"{self} ({', '.join(self.files[:MOST_FILES])}{more})" if self.files else str(self)
 
 
 def listed(things: Iterable[object]) -> str:
@@ -67,13 +77,26 @@ def _why_no_variable(name: str, before: str) -> str:
 WHY_FIXED = {"release": _why_no_release, "variable": _why_no_variable}
 
 
-def code_change(commit: str, cell: Cell, catalog: Catalog, repository: Path) -> Change | None:
+Hashes = Mapping[str, str]  # of files, by their paths in the repository
+
+
+def code_change(
+    commit: str, cell: Cell, catalog: Catalog, repository: Path, before: Hashes | None = None, now: Hashes | None = None
+) -> Change | None:
     """How the user's own code that the cell runs differs from the commit; None if it does not, or there is none.
 
-    perfsuite itself measures; it is not measured.
+    The code is what the model's package and the catalogs have, and every file of the user's that ranks imported:
+    ``before`` with the baseline, and ``now``. perfsuite itself measures; it is not measured.
     """
+    before, now = before or {}, now or {}
     root = git(repository, "rev-parse", "--show-toplevel")
-    paths = code_of(cell, catalog, Path(root)) if commit and root else []
+    if not (commit and root):
+        files = tuple(name for name, *_ in differing(before, now)) if before else ()
+        why = "the baseline has no commit that has the older code"
+        return Change(CODE, "recorded", "here", "code", why, files) if files else None
+    top = Path(root).resolve()
+    imported = [str(top / path) for path in sorted({*before, *now})]
+    paths = [*code_of(cell, catalog, top), *imported]
     if not paths:
         return None
     clean = commit.removesuffix(UNCOMMITTED)
@@ -81,23 +104,29 @@ def code_change(commit: str, cell: Cell, catalog: Catalog, repository: Path) -> 
         return Change(CODE, clean, "here", "code", "this clone does not have that commit")
     where = ["--", *paths, COMPILED]
     after = "here"
-    if not git(repository, "status", "--porcelain", *where):
-        if clean == commit and not git(repository, "diff", "--name-only", clean, "HEAD", *where):
+    edited = git(repository, "status", "--porcelain", *where)
+    committed = git(repository, "diff", "--name-only", clean, "HEAD", *where)
+    if not edited:
+        if clean == commit and not committed:
             return None
         after = git(repository, "rev-parse", "--short=12", "HEAD")
     fixed = "" if clean == commit else "the baseline was recorded with uncommitted changes"
-    return Change(CODE, clean, after, "code", fixed)
+    names = {*committed.splitlines(), *(line.split(maxsplit=1)[-1] for line in edited.splitlines())}
+    return Change(CODE, clean, after, "code", fixed, tuple(sorted(names)))
 
 
-def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path) -> bool:
+def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[str] = ()) -> bool:
     """Whether a baseline's commit lacks code of the user's own that the cell ran, so no trial can revert to it."""
     committed = commit and not commit.endswith(UNCOMMITTED)
-    return not committed and bool(own_code(cell, catalog, repository))
+    return not committed and bool(own_code(cell, catalog, repository, imported))
 
 
-def own_code(cell: Cell, catalog: Catalog, repository: Path) -> list[str]:
-    """The user's own files and folders that the cell runs, in the git repository, or in this folder outside of git."""
-    return code_of(cell, catalog, Path(git(repository, "rev-parse", "--show-toplevel") or repository))
+def own_code(cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[str] = ()) -> list[str]:
+    """The user's own files and folders that the cell runs, in the git repository, or in this folder outside of git.
+    ``imported`` are the files that its ranks imported, by their paths there.
+    """
+    root = Path(git(repository, "rev-parse", "--show-toplevel") or repository).resolve()
+    return list(dict.fromkeys([*code_of(cell, catalog, root), *(str(root / path) for path in imported)]))
 
 
 def code_of(cell: Cell, catalog: Catalog, root: Path) -> list[str]:

@@ -18,8 +18,9 @@ from perfsuite.gate.pool import runs_of
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import terms_of
 from perfsuite.launch.machine import why_missing
-from perfsuite.measure.changes import COMPILED, UNCOMMITTED, code_change, git, own_code
+from perfsuite.measure.changes import COMPILED, UNCOMMITTED, git, own_code
 from perfsuite.measure.evidence import Tracer
+from perfsuite.measure.imports import code_since, own_files, repository_of
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.measure.trial import Trial
 from perfsuite.records.baseline import Baseline
@@ -113,14 +114,15 @@ class Gatekeeper:
         merged = merge(measurements, metrics)
         terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
         runs = runs_of(baseline, metrics) if baseline else []
-        code = code_change(runs[-1].commit, cell, self.runner.catalog, self.store.root.parent) if runs else None
+        repository = self.store.root.parent
+        code = code_since(runs[-1], merged, cell, self.runner.catalog, repository) if runs else None
         verdict = judge(
             merged,
             baseline,
             metrics,
             strategy=cell.strategy.name,
             terms=terms,
-            code=str(code or ""),
+            code=code.with_files if code else "",
             command=self.command,
             unheld="" if baseline else self.store.why_unheld(cell.id),
         )
@@ -146,7 +148,9 @@ class Gatekeeper:
     ) -> str:
         """Write the baseline; returns its path, or "" if times cannot be added without a reason."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
-        code = own_code(cell, self.runner.catalog, self.store.root.parent)
+        repository = self.store.root.parent
+        imported = own_files(measurement.imports, repository_of(repository))
+        code = own_code(cell, self.runner.catalog, repository, imported)
         new = baseline_of(measurement, commit_of(self.store.root, tuple(code)), metrics)
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:

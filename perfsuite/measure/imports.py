@@ -14,7 +14,9 @@ from pathlib import Path, PurePosixPath
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell
-from perfsuite.measure.changes import git
+from perfsuite.measure.changes import Change, code_change, git
+from perfsuite.records.baseline import TimedRun
+from perfsuite.records.measurement import Measurement
 
 DIGITS = 8
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own
@@ -36,6 +38,12 @@ def recorded(files: Iterable[str], cell: Cell, catalog: Catalog, root: Path) -> 
     others = definitions - own
     paths = (paths | own) - (others - reached(own, by_module(others), root))
     return pack({path: hash_of(root / path) for path in paths})
+
+
+def own_files(imports: Mapping[str, str], root: Path) -> dict[str, str]:
+    """The user's own files of a record, with their hashes: all but perfsuite's, which measures and is not measured."""
+    package = Path(__file__).resolve().parents[1]
+    return {path: found for path, found in unpack(imports).items() if not (root / path).is_relative_to(package)}
 
 
 def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
@@ -122,3 +130,14 @@ def _below(files: Iterable[str], root: Path) -> set[str]:
     """Paths relative to ``root``; files elsewhere are left out."""
     paths = {Path(file).resolve() for file in files if Path(file).is_absolute()}
     return {path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root)}
+
+
+def code_since(
+    run: TimedRun, measurement: Measurement, cell: Cell, catalog: Catalog, repository: Path
+) -> Change | None:
+    """How the user's own code that the cell runs differs from a baseline's run; None if it does not. A run from before
+    imports were recorded is compared by its commit.
+    """
+    root = repository_of(repository)
+    before, now = (own_files(one.imports, root) for one in (run, measurement))
+    return code_change(run.commit, cell, catalog, repository, before, now)

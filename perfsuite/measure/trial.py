@@ -26,8 +26,9 @@ from perfsuite.gate.paired import LOOKS, MOST_PAIRS
 from perfsuite.gate.pool import own_code_since, runs_of
 from perfsuite.launch.environments import HERE, at_revision, with_releases
 from perfsuite.measure.ab import PAIR_SECONDS, RUNNING, Experiment, Side, catalog_at
-from perfsuite.measure.changes import CODE, Change, changes_since, code_change, code_of, listed, requirement_of
+from perfsuite.measure.changes import CODE, Change, changes_since, code_of, listed, requirement_of
 from perfsuite.measure.culprits import Found, culprits
+from perfsuite.measure.imports import code_since
 from perfsuite.measure.runner import Settings, Watch
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
@@ -121,7 +122,7 @@ class Trial:
     def changed(self, cell: Cell, measurement: Measurement, baseline: Baseline) -> list[Change]:
         """Every difference between the baseline's environment and that of the measurement."""
         since = runs_of(baseline, self.catalog.metrics(cell.strategy.engine.process))[-1]
-        return changes_since(since, measurement, code_change(since.commit, cell, self.catalog, self.repository))
+        return changes_since(since, measurement, code_since(since, measurement, cell, self.catalog, self.repository))
 
     def compare(
         self,
@@ -167,7 +168,8 @@ class Trial:
         older, root, copy = at_revision(commit, self.repository)
         catalog = catalog_at(self.catalog, root, copy, f"{CODE} {commit}")
         # A cell without code of the user's own takes nothing from there, which is no error.
-        theirs = copy if code_of(cell, self.catalog, root) else None
+        own = any(one.files for one in reverted) or code_of(cell, self.catalog, root)
+        theirs = copy if own else None
         return Side(name, catalog, replace(environment, path=older.path), copy=theirs)
 
     def blame(

@@ -6,13 +6,16 @@ from perfsuite.wire.record import Record
 
 
 class TimedRun(Record, frozen=True, kw_only=True):
-    """The times of one run, on one machine and in one environment: ``values`` are the medians of its timed metrics."""
+    """The times of one run, on one machine and in one environment: ``values`` are the medians of its timed metrics,
+    ``imports`` a Measurement's.
+    """
 
     date: str
     machine: Machine
     versions: dict[str, str]
     flags: dict[str, str] = {}
     commit: str = ""
+    imports: dict[str, str] = {}
     values: dict[str, float]
 
 
