@@ -1,16 +1,85 @@
-"""Folders and files outside of the repository: the cache, and the files that options name."""
+"""Folders and files outside of the repository: the cache, locks, and the files that options name.
 
+What perfsuite loads code from, or takes locks in, is in folders that only this user can enter. In a folder of the
+system's temporary files, another user could have been first.
+"""
+
+import os
+import stat
 import tempfile
 from pathlib import Path
 
 from perfsuite.errors import UsageError
 
+NAME = "perfsuite"
+# The variables of the folders from which torch and its extensions load compiled code, with their names in our cache.
+CODE_FOLDERS = {
+    "TORCHINDUCTOR_CACHE_DIR": "torchinductor",
+    "TRITON_CACHE_DIR": "triton",
+    "TORCH_EXTENSIONS_DIR": "torch_extensions",
+}
+
 
 def cache_folder() -> Path:
-    """Where perfsuite keeps what it compiled; ``XDG_CACHE_HOME`` moves it."""
+    """Where perfsuite keeps what it compiled and built; ``XDG_CACHE_HOME`` moves it. Raises UsageError if it cannot be
+    made, or if others may write into it.
+    """
     from platformdirs import user_cache_path
 
-    return user_cache_path("perfsuite", appauthor=False)
+    return private_folder(user_cache_path(NAME, appauthor=False), "XDG_CACHE_HOME")
+
+
+def code_folders() -> dict[str, str]:
+    """The variables that let torch, Triton and DeepSpeed keep compiled code in our cache. Raises UsageError.
+
+    Without them torch uses a folder of a fixed name among the system's temporary files.
+    """
+    cache = cache_folder()
+    return {name: str(private_folder(cache / folder, "XDG_CACHE_HOME")) for name, folder in CODE_FOLDERS.items()}
+
+
+def runtime_folder() -> Path:
+    """Where the locks of this machine and user are: in ``XDG_RUNTIME_DIR``, or among the temporary files, or, if
+    another user has taken our name there, in the cache. Raises UsageError if none of them can be used.
+    """
+    named = os.environ.get("XDG_RUNTIME_DIR")
+    candidates = [Path(named, NAME)] if named else []
+    candidates.append(Path(tempfile.gettempdir(), f"{NAME}-{os.getuid()}"))
+    for folder in candidates:
+        try:
+            return private_folder(folder, "XDG_RUNTIME_DIR")
+        except UsageError:
+            continue
+    return private_folder(cache_folder() / "run", "XDG_CACHE_HOME")
+
+
+def private_folder(folder: Path, variable: str) -> Path:
+    """The folder, made if it is missing, which belongs to this user alone: mode 0700, no link. Raises UsageError with
+    the ``variable`` that names another one.
+    """
+    way_out = f"Let {variable} name another folder."
+    try:
+        for missing in [one for one in (*reversed(folder.parents), folder) if not one.exists()]:
+            missing.mkdir(mode=0o700, exist_ok=True)
+        status = os.lstat(folder)
+    except OSError as error:
+        raise UsageError(f"The folder {folder} cannot be made: {error.strerror}. {way_out}") from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"{folder} is not a folder but a link or a file. {way_out}")
+    if status.st_uid != os.getuid():
+        raise UsageError(f"The folder {folder} belongs to user {status.st_uid}, not to you. {way_out}")
+    if status.st_mode & stat.S_IWOTH:
+        raise UsageError(f"Every user may write into the folder {folder}. Remove it. {way_out}")
+    for parent in folder.absolute().parents:
+        above = parent.stat()
+        if above.st_mode & stat.S_IWOTH and not above.st_mode & stat.S_ISVTX:
+            raise UsageError(f"Every user may exchange {folder}, since all may write into {parent}. {way_out}")
+    if stat.S_IMODE(status.st_mode) != 0o700:
+        try:
+            folder.chmod(0o700)
+        except OSError as error:
+            raise UsageError(f"The folder {folder} cannot be made private: {error.strerror}. {way_out}") from error
+    return folder
 
 
 def check_output(option: str, path: Path | None, suffix: str = "") -> None:

@@ -28,6 +28,7 @@ if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test 
     own = Path(tempfile.gettempdir(), f"perfsuite-tests-{os.getuid()}-{worker}")
     own.mkdir(exist_ok=True)
     tempfile.tempdir = os.environ["TMPDIR"] = str(own)
+    os.environ.pop("XDG_RUNTIME_DIR", None)
 
 os.environ["XDG_CACHE_HOME"] = str(cache_folder().parent)  # pytester moves the home, and what was compiled lies in it
 # For the pytests that tests start: importing hypothesis takes as long as the rest of one that trains nothing.

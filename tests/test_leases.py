@@ -1,7 +1,6 @@
 """Leases, between real processes: what one holds no other gets, and what a dead one held is free."""
 
 import contextlib
-import os
 import random
 import select
 import signal
@@ -18,6 +17,7 @@ import pytest
 
 from perfsuite.launch import leases
 from perfsuite.launch.leases import lease
+from perfsuite.paths import runtime_folder
 
 # Holds a lease and says which; ends when its standard input does.
 HOLD = """
@@ -185,7 +185,7 @@ def test_who_came_first_is_served_first(monkeypatch: pytest.MonkeyPatch) -> None
 
 def is_queued(owner: int) -> bool:
     """Whether a process or thread has a place in a queue."""
-    folder = Path(tempfile.gettempdir()) / f"perfsuite-leases-{os.getuid()}"
+    folder = runtime_folder()
     return bool(list(folder.glob(f"queue-*-{owner}")))
 
 

@@ -8,17 +8,21 @@ Format history of a line
 """
 
 import contextlib
+import hashlib
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from filelock import FileLock, Timeout
+
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import FileError
 from perfsuite.gate.judge import what_changed
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.rules import rule_of
+from perfsuite.paths import runtime_folder
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import timestamp
@@ -27,6 +31,7 @@ from perfsuite.wire.record import Record
 
 NAME = "ledger.jsonl"
 FORMAT = 1
+LOCK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,23 +134,24 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[int]:
-    """Locked against all writers, of any user: the lock is the ledger's own."""
-    import fcntl  # missing on Windows, where baselines can still be read
-
-    handle = -1
+    """Locked against all writers of this user on this machine. The lock is in a folder of the user's own: on the ledger
+    itself, whoever may read the repository could hold one for ever.
+    """
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    lock = FileLock(runtime_folder() / f"ledger-{name}.lock", timeout=LOCK_SECONDS)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        while handle < 0 or not os.fstat(handle).st_nlink:  # the previous owner may have removed it
-            if handle >= 0:
+        with lock:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            try:
+                yield handle
+            finally:
                 os.close(handle)
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
-            fcntl.flock(handle, fcntl.LOCK_EX)
+    except Timeout as error:
+        text = f"{path} is locked by another perfsuite of yours since {LOCK_SECONDS:g} s: {lock.lock_file}."
+        raise FileError(f"{text} End it, and try again.") from error
     except OSError as error:
         raise FileError(f"{path} cannot be written: {error.strerror}.") from error
-    try:
-        yield handle
-    finally:
-        os.close(handle)
 
 
 def read(path: Path) -> tuple[list[Entry], str]:

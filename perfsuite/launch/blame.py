@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.errors import FileError
+from perfsuite.launch.cgroup import oom_kills, why_killed
 from perfsuite.records import codec
 from perfsuite.wire.failure import Failure
 from perfsuite.wire.progress import Progress
@@ -18,8 +19,9 @@ LEAST_BYTES = 1 << 20  # a file system with less left is full
 _TURNS = "/perfsuite/rank/turns.py"
 
 
-def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int]) -> Failure:
-    """The failure of a cell whose first ranks to end badly have these wait statuses.
+def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int], killed_before: int | None = None) -> Failure:
+    """The failure of a cell whose first ranks to end badly have these wait statuses. ``killed_before`` is what the
+    cgroup's oom_kill counter was when they started; None if it is not known.
 
     A rank that was killed is not a victim, since no rank is killed before the first failure. The exception is SIGABRT,
     with which NCCL's watchdog ends a rank after another one has gone. A rank without a message is not a victim either,
@@ -32,8 +34,8 @@ def blame_exit(folder: Path, ranks: int, statuses: Mapping[int, int]) -> Failure
     if culprit is not None:
         number = killed[culprit]
         name = signal.Signals(number).name if number in signal.Signals._value2member_map_ else f"signal {number}"
-        message = f"Rank {culprit} was killed by {name}"
-        message += " (the kernel kills the largest process when memory runs out)." if name == "SIGKILL" else "."
+        why = why_killed(killed_before, oom_kills()) if number == signal.SIGKILL else ""
+        message = f"Rank {culprit} was killed by {name}{why}."
         return Failure(kind="killed", rank=culprit, message=message, tail=last_lines(folder, culprit))
     written = [rank for rank in range(ranks) if (folder / f"rank{rank}.failure.json").exists()]
     silent = [rank for rank in statuses if rank not in written and rank not in killed]

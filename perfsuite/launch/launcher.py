@@ -14,6 +14,7 @@ from perfsuite.catalog.strategies import Strategy
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.kernels import PORTABLE
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
+from perfsuite.launch.cgroup import oom_kills
 from perfsuite.launch.environments import HERE, Environment
 from perfsuite.launch.places import HERE as THIS_MACHINE
 from perfsuite.launch.places import Place
@@ -158,13 +159,14 @@ class Launcher:
         running = {(rank.server, rank.pid): rank for rank in ranks}
         seen: list[Progress] = [Progress(0, 0, "start")] * len(ranks)
         moved = [begin] * len(ranks)
+        killed_before = oom_kills() if not any(nodes) else None  # another node's is not counted here
         while running:
             ended = self._ended(servers, folder, running, POLL_SECONDS)
             if any(ended.values()):
                 # the first death may be reported a moment later
                 ended |= self._ended(servers, folder, running, GRACE_SECONDS)
                 bad = {rank: status for rank, status in ended.items() if status}
-                raise CellFailed(at_node(blame_exit(folder, len(ranks), bad), nodes))
+                raise CellFailed(at_node(blame_exit(folder, len(ranks), bad, killed_before), nodes))
             now = time.monotonic()
             for number in range(len(ranks)):
                 progress = read_progress(folder / f"rank{number}.progress")

@@ -1,4 +1,4 @@
-"""Device leases: a timed cell shares its GPUs, or on a CPU the CPU, with no other cell of this user and TMPDIR.
+"""Device leases: a timed cell shares its GPUs, or on a CPU the CPU, with no other cell of this user.
 
 Who came first is served first: a cell that waits for eight GPUs is not passed by cells that need one.
 """
@@ -14,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from perfsuite.errors import UsageError
+from perfsuite.paths import runtime_folder
 
 POLL_SECONDS = 0.05
 Islands = Sequence[Sequence[int]]
@@ -28,8 +29,7 @@ def lease(candidates: Sequence[int], count: int, islands: Islands = ()) -> Itera
     candidates that NVLink connects with each other; by default all are one. Waits as long as necessary; raises
     UsageError if there are too few. The locks are this user's files, freed by the kernel if the holder dies.
     """
-    folder = Path(tempfile.gettempdir()) / f"perfsuite-leases-{os.getuid()}"
-    folder.mkdir(exist_ok=True)
+    folder = runtime_folder()
     if candidates and count > len(candidates):
         raise UsageError(f"{count} accelerators are needed, but this machine has {len(candidates)} of this kind.")
     names = [f"gpu{index}" for index in candidates] or ["cpu"]

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from perfsuite.kernels import VARIABLES, pinned
+from perfsuite.launch.cgroup import oom_kills, why_killed
 from perfsuite.launch.environments import Environment
-from perfsuite.paths import cache_folder
+from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
 from perfsuite.wire.waiting import wait_readable
 
@@ -83,10 +84,11 @@ class LocalServer:
         device, visible, environment = kind.device, kind.visible, kind.environment
         self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
         self._connection, theirs = socket.socketpair()
+        self._killed_before = oom_kills()
         ours = {
             "DS_ACCELERATOR": device,
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() then asks NVML and does not touch CUDA
-            "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
+            **code_folders(),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",  # like torchrun
@@ -130,11 +132,17 @@ class LocalServer:
         except ConnectionResetError:
             data = b""
         if not data:
-            return [{"error": "it died"}]
+            return [{"error": f"it died{self._why_dead()}"}]
         *lines, self._pending = (self._pending + data).split(b"\n")
         messages = [json.loads(line) for line in lines]
         self._ended |= {message["ended"] for message in messages if "ended" in message}
         return messages
+
+    def _why_dead(self) -> str:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            if self._process.wait(timeout=POLL_SECONDS) == -signal.SIGKILL:
+                return f" by SIGKILL{why_killed(self._killed_before, oom_kills())}"
+        return ""
 
     def fileno(self) -> int:
         """For wait_readable(): something can be received."""

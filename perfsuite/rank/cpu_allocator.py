@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import hashlib
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -29,15 +30,33 @@ def compiled() -> Path:
     import torch
 
     source = _SOURCE.read_bytes()
-    key = hashlib.sha256(source + Path(__file__).read_bytes() + torch.__version__.encode()).hexdigest()[:16]
+    build = f"{torch.__version__} {torch.compiled_with_cxx11_abi()} {platform.machine()}".encode()
+    key = hashlib.sha256(source + Path(__file__).read_bytes() + build).hexdigest()[:16]
     library = cache_folder() / f"cpu_allocator_{key}.so"
     if library.exists():
         return library
-    library.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{library}.lock"):
         if not library.exists():
             _compile(library, Path(torch.__file__).parent)
     return library
+
+
+def load() -> Any:
+    """The compiled allocator, loaded. A file that does not load is compiled again: a full disk or a copied cache may
+    have left it. Raises Unsupported if the new one does not load either.
+    """
+    library = compiled()
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:
+        library.unlink(missing_ok=True)
+    try:
+        return ctypes.CDLL(str(compiled()))
+    except OSError as error:
+        raise Unsupported(
+            f"The allocator that counts a CPU's memory was compiled, but does not load: {error}. If programs may not "
+            f"run from {library.parent}, let XDG_CACHE_HOME name another folder."
+        ) from error
 
 
 def _compile(library: Path, torch_folder: Path) -> None:
@@ -57,6 +76,8 @@ def _compile(library: Path, torch_folder: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Unsupported(f"{compiler} cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
     part.replace(library)
 
 
@@ -70,7 +91,7 @@ class CpuAllocator:
     """The allocator of this process, installed permanently by the constructor; all sizes in bytes."""
 
     def __init__(self) -> None:
-        self._library: Any = ctypes.CDLL(str(compiled()))
+        self._library: Any = load()
         for name in ("peak", "live", "event_count"):
             getattr(self._library, f"perfsuite_{name}").restype = ctypes.c_int64
         self._library.perfsuite_operation.restype = ctypes.c_char_p

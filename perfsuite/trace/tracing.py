@@ -20,7 +20,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cell import Cell, make_job
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.kernels import PORTABLE, kernel_set, pinned
-from perfsuite.paths import cache_folder
+from perfsuite.paths import cache_folder, code_folders
 from perfsuite.records import codec
 from perfsuite.wire.failure import Failure
 from perfsuite.wire.steps import TRACED_STEPS
@@ -167,7 +167,7 @@ class Tracer:
             "PYTHONSAFEPATH": "1",
             "PYTHONWARNINGS": "ignore",
             "TOKENIZERS_PARALLELISM": "false",
-            "TORCH_EXTENSIONS_DIR": str(cache_folder() / "torch_extensions"),
+            **code_folders(),
         }
         log = self._stack.enter_context((self._folder / "log").open("wb"))
         command = [sys.executable, "-m", "perfsuite.trace", str(self.processes)]

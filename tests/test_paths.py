@@ -1,0 +1,169 @@
+"""Folders from which code is loaded, and in which locks are taken, belong to this user alone."""
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from perfsuite.errors import UsageError
+from perfsuite.launch.environments import HERE
+from perfsuite.launch.leases import lease
+from perfsuite.launch.servers import LocalServer, ServerKind
+from perfsuite.paths import CODE_FOLDERS, cache_folder, code_folders, private_folder, runtime_folder
+from perfsuite.rank import cpu_allocator
+
+STRANGER = 4242  # a user that is not this one
+needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of another user")
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty home and temporary folder."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+    (tmp_path / "tmp").mkdir(mode=0o777)
+    (tmp_path / "tmp").chmod(0o1777)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    return tmp_path
+
+
+def mode(folder: Path) -> int:
+    return stat.S_IMODE(folder.stat().st_mode)
+
+
+def test_a_new_folder_is_private(home: Path) -> None:
+    """Whatever the umask."""
+    before = os.umask(0)
+    try:
+        assert mode(cache_folder()) == 0o700
+        assert mode(runtime_folder()) == 0o700
+    finally:
+        os.umask(before)
+
+
+def test_an_old_folder_of_ones_own_becomes_private(tmp_path: Path) -> None:
+    """Those of earlier versions could be read by all."""
+    (tmp_path / "old").mkdir(mode=0o755)
+
+    assert mode(private_folder(tmp_path / "old", "X")) == 0o700
+
+
+def test_a_link_is_refused(tmp_path: Path) -> None:
+    """Also to a folder of one's own: its owner may change where it leads."""
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+
+    with pytest.raises(UsageError, match=r"link is not a folder but a link or a file\. Let CACHE name another folder"):
+        private_folder(tmp_path / "link", "CACHE")
+
+
+def test_a_folder_that_all_may_write_is_refused(tmp_path: Path) -> None:
+    """Somebody may have put code there."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+
+    with pytest.raises(UsageError, match="Every user may write into the folder"):
+        private_folder(tmp_path / "open", "CACHE")
+
+
+def test_a_folder_that_all_may_exchange_is_refused(tmp_path: Path) -> None:
+    """The folder above lets everybody rename what is in it."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+
+    with pytest.raises(UsageError, match="Every user may exchange"):
+        private_folder(tmp_path / "open" / "mine", "CACHE")
+
+
+@needs_root
+def test_a_folder_of_another_user_is_refused(tmp_path: Path) -> None:
+    """He was first."""
+    (tmp_path / "his").mkdir(mode=0o700)
+    os.chown(tmp_path / "his", STRANGER, STRANGER)
+
+    with pytest.raises(UsageError, match=f"belongs to user {STRANGER}, not to you"):
+        private_folder(tmp_path / "his", "CACHE")
+
+
+@needs_root
+def test_code_that_another_user_planted_is_not_loaded(home: Path) -> None:
+    """The attack: he makes torchinductor's folder among the temporary files first, with a header of his own. No rank
+    server is told to use it.
+    """
+    planted = home / "tmp" / "torchinductor_root"
+    planted.mkdir()
+    (planted / "header.h").write_text("#error planted")
+    os.chown(planted, STRANGER, STRANGER)
+    server = LocalServer(ServerKind("cpu", "", HERE, ""))
+    text = Path(f"/proc/{server._process.pid}/environ").read_bytes().decode()
+    server.close()
+    variables = dict(entry.partition("=")[::2] for entry in text.split("\0"))
+
+    for name in CODE_FOLDERS:
+        folder = Path(variables[name])
+        assert folder.is_relative_to(home / "cache")
+        assert (folder.stat().st_uid, mode(folder)) == (os.getuid(), 0o700)
+
+
+@needs_root
+def test_code_that_another_user_planted_in_the_cache_is_refused(home: Path) -> None:
+    """He may, if all may write the folder that XDG_CACHE_HOME names."""
+    planted = cache_folder() / CODE_FOLDERS["TORCHINDUCTOR_CACHE_DIR"]
+    planted.mkdir()
+    os.chown(planted, STRANGER, STRANGER)
+
+    with pytest.raises(UsageError, match=f"belongs to user {STRANGER}"):
+        code_folders()
+
+
+@needs_root
+def test_nobody_else_can_block_a_lease(home: Path) -> None:
+    """The name of our folder among the temporary files is another user's. The lease is taken in the cache."""
+    blocked = home / "tmp" / f"perfsuite-{os.getuid()}"
+    blocked.mkdir(mode=0o700)
+    os.chown(blocked, STRANGER, STRANGER)
+
+    assert runtime_folder() == cache_folder() / "run"
+    with lease([], 1) as devices:
+        assert devices == []
+
+
+def test_the_users_own_runtime_folder_comes_first(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the system makes one."""
+    (home / "run").mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(home / "run"))
+
+    assert runtime_folder() == home / "run" / "perfsuite"
+
+
+def test_a_home_that_cannot_be_written_names_the_variable(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file is in its place, which stops root, too."""
+    (home / "file").touch()
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home / "file"))
+
+    with pytest.raises(UsageError, match=r"cannot be made: .*\. Let XDG_CACHE_HOME name another folder\."):
+        cache_folder()
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x7fELF\x02\x01\x01" + b"\x00" * 11 + b"\xb7\x00" + b"\x00" * 44], ids=["empty", "aarch64"]
+)
+def test_a_compiled_file_that_does_not_load_is_compiled_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    """A full disk leaves an empty file, and a cache that was copied one of another architecture."""
+    made, good = tmp_path / "library.so", cpu_allocator.compiled()
+    made.write_bytes(content)
+    calls = []
+
+    def compiled() -> Path:
+        calls.append(made.exists())
+        if not made.exists():
+            made.write_bytes(good.read_bytes())
+        return made
+
+    monkeypatch.setattr(cpu_allocator, "compiled", compiled)
+
+    assert cpu_allocator.load() is not None
+    assert calls == [True, False]
