@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NoReturn
 
 from perfsuite.errors import PerfsuiteError
+from perfsuite.units import printable
 from perfsuite.wire.processes import require_linux
 
 COMMANDS = "perfsuite.commands"
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stdout.flush()
         return status
     except PerfsuiteError as error:
-        print(f"perfsuite: {error}", file=sys.stderr)
+        print(f"perfsuite: {printable(str(error))}", file=sys.stderr)
         return BAD_INPUT
     except KeyboardInterrupt:
         print("perfsuite: stopped.", file=sys.stderr)

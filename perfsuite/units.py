@@ -189,3 +189,13 @@ def _digits(value: float) -> str:
         return f"{value:#.3g}".rstrip(".")
     exponent = int(f"{value:.2e}".partition("e")[2])  # of the rounded value: 9.996 is 10.0
     return f"{value:.{max(0, 2 - exponent)}f}"
+
+
+# Control characters but the line end and the tab: on a terminal they move the cursor, retitle the window or worse.
+_CODES = (*range(0x20), *range(0x7F, 0xA0))
+_CONTROLS = {code: f"\\x{code:02x}" for code in _CODES if chr(code) not in "\n\t"}
+
+
+def printable(text: str) -> str:
+    """Foreign text that a terminal shows and does not obey: ``\\x1b[2J`` instead of a cleared screen."""
+    return text.translate(_CONTROLS)

@@ -41,7 +41,7 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.live import LiveLine
 from perfsuite.report.verdict import render
-from perfsuite.units import show_rough
+from perfsuite.units import printable, show_rough
 
 Marked = TypeVar("Marked", Result, PredictedResult)
 
@@ -266,13 +266,13 @@ class PerfRun:
         report, error = (yield), call.excinfo
         verdict = error is not None and error.errisinstance(PerfVerdict)
         if error is not None and verdict:
-            report.longrepr = str(error.value)
+            report.longrepr = printable(str(error.value))
         attach(item, report)
         told = measured(report) or predicted(report) or not report.failed or report.when == "teardown"
         cell = None if told else cell_of(item)
         if cell is not None and error is not None:
             crash = error.exconly(tryshort=True).partition("\n")[0]
-            sentence = report.longrepr if verdict else f"{cell.id}: {crash}"
+            sentence = report.longrepr if verdict else f"{cell.id}: {printable(crash)}"
             result = without_measurement(cell, self.catalog, sentence)
             leave(item, msgspec.structs.replace(result, date=timestamp()))
             attach(item, report)

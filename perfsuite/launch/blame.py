@@ -11,6 +11,7 @@ import msgspec
 from perfsuite.errors import FileError
 from perfsuite.launch.cgroup import oom_kills, why_killed
 from perfsuite.records import codec
+from perfsuite.units import printable
 from perfsuite.wire.failure import Failure
 from perfsuite.wire.progress import Progress
 
@@ -103,6 +104,6 @@ def last_lines(folder: Path, rank: int) -> str:
 
 def _lines(log: Path) -> list[str]:
     try:
-        return log.read_text(errors="replace").splitlines()
+        return printable(log.read_text(errors="replace")).splitlines()
     except OSError:
         return []

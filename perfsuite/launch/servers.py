@@ -19,6 +19,7 @@ from perfsuite.launch.cgroup import oom_kills, why_killed
 from perfsuite.launch.environments import Environment
 from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
+from perfsuite.units import printable
 from perfsuite.wire.waiting import wait_readable
 
 POLL_SECONDS = 0.02
@@ -160,7 +161,7 @@ class LocalServer:
     def tail(self) -> str:
         """The server's last lines."""
         log = self.workspace / "server.log"
-        return "\n".join(log.read_text(errors="replace").splitlines()[-12:]) if log.exists() else ""
+        return "\n".join(printable(log.read_text(errors="replace")).splitlines()[-12:]) if log.exists() else ""
 
     def end(self, pids: Sequence[int]) -> None:
         """End the ranks that still run, with all processes that they started, and wait until they are gone."""

@@ -28,9 +28,13 @@ def encode(record: Record) -> bytes:
 
 
 def decode(text: bytes, kind: type[T], where: str) -> T:
-    """Raise FileError, naming ``where`` and the field, unless ``text`` is a whole and well-formed ``kind``."""
+    """Raise FileError, naming ``where`` and the field, unless ``text`` is a whole and well-formed ``kind``.
+
+    Control characters in its texts become visible here, where all foreign text comes in: a rank's message, a stranger's
+    report.
+    """
     try:
-        return msgspec.json.decode(text, type=kind)
+        return msgspec.json.decode(_visible(text), type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         name = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", kind.__name__).lower()
         article = "an" if name[0] in "aeiou" else "a"
@@ -181,6 +185,16 @@ def write_bytes(path: Path, content: bytes) -> None:
     except BaseException:
         Path(temporary).unlink(missing_ok=True)
         raise
+
+
+_ESCAPED = re.compile(rb"(?<!\\)((?:\\\\)*)\\u00((?:[01][0-9a-f])|7f|[89][0-9a-f])", re.IGNORECASE)
+_RAW = re.compile(rb"\x7f|\xc2[\x80-\x9f]")  # JSON allows them unescaped
+
+
+def _visible(text: bytes) -> bytes:
+    """The JSON with control characters written out, other than the short forms of line ends and tabs."""
+    text = _ESCAPED.sub(rb"\1\\\\x\2", text) if b"\\u00" in text else text
+    return _RAW.sub(lambda found: b"\\\\x%02x" % found[0][-1], text)
 
 
 def _mode(path: Path) -> int:
