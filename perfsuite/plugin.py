@@ -43,7 +43,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 _PREDICT_HELP = "Predict the memory of cells whose hardware is absent, and compare it with predicted baselines."
 _UPDATE_HELP = (
     "Accept measurements into baselines, and print the changes. new: cells without a baseline. regressed: cells that "
-    "got worse. improved: cells that got better. times: the times of cells that are not red. all: all that differ. "
+    "got worse. improved: cells that got better. times: the times of cells that are green. all: all that differ. "
     "Several are possible: new,times."
 )
 _AGAINST_HELP = (

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
+from perfsuite.gate.drifting import ANCHOR
 from perfsuite.gate.judge import OPEN, RED, judge
 from perfsuite.gate.lines import Scope
 from perfsuite.gate.machines import say_state
@@ -158,13 +159,14 @@ def test_ten_runs_whose_level_drifts_by_ten_percent_are_not_red():
 
 
 def test_a_pool_keeps_the_newest_runs():
-    """A window of runs; a baseline from before there were any has its measurement's."""
+    """The first runs, and a window of the newest; a baseline from before there were any has its measurement's."""
     old = baseline()
-    for night in range(WINDOW + 5):
+    for night in range(ANCHOR + WINDOW + 5):
         old = with_run(old, run_of(of(0.4 + night / 1000), METRICS), METRICS)
 
-    assert len(old.times) == WINDOW
-    assert old.times[-1].values["step_time_seconds"] == pytest.approx(0.4 + (WINDOW + 4) / 1000)
+    assert len(old.times) == ANCHOR + WINDOW
+    assert [run.values["step_time_seconds"] for run in old.times[:2]] == pytest.approx([0.41, 0.4])
+    assert old.times[-1].values["step_time_seconds"] == pytest.approx(0.4 + (ANCHOR + WINDOW + 4) / 1000)
     assert len(runs_of(baseline(), METRICS)) == 1
 
 

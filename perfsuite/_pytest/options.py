@@ -13,6 +13,7 @@ from perfsuite._pytest.cells import setting
 from perfsuite._pytest.settings import LAUNCHERS, TRACES, TRIALS
 from perfsuite.errors import UsageError
 from perfsuite.gate.judge import NEED_A_REASON
+from perfsuite.gate.machines import BUSY_SHARE
 from perfsuite.gate.noise import LAUNCHES
 from perfsuite.measure.choice import parse_shard
 from perfsuite.measure.runner import Settings, check_settings
@@ -40,6 +41,7 @@ class Options:
     history: list[Path]
     fail_open: bool
     launches: int
+    most_busy: float
     report: Path | None
     html: Path | None
     update: str | None
@@ -63,6 +65,7 @@ class Options:
             history=_history(config),
             fail_open=_one_of(config, "open", ("pass", "fail")) == "fail",
             launches=LAUNCHES if launches is None else launches,
+            most_busy=BUSY_SHARE if (share := setting(config, "busy_share")) is None else share,
             report=_output(config, "report", check_output),
             html=_output(config, "html", check_html),
             update=config.getoption("--perf-update"),
@@ -85,6 +88,8 @@ class Options:
             raise UsageError("--perf-capacity with --perf-against: times are not compared under a cap.")
         if self.traces.exists() and not self.traces.is_dir():
             raise UsageError(f"--perf-trace-dir names {self.traces}, which is not a folder.")
+        if not 0 <= self.most_busy <= 1:
+            raise UsageError(f"--perf-busy-share must be a share from 0 to 1, not {self.most_busy}.")
         if self.launches < 1:
             raise UsageError(f"--perf-launches must be 1 or more, not {self.launches}.")
         if self.update and self.settings.capacity_bytes is not None:

@@ -18,16 +18,23 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
 from perfsuite.cell import parse_cell
 from perfsuite.gate.judge import OPEN
+from perfsuite.gate.machines import others_share
 from perfsuite.gate.store import Store
 from perfsuite.measure.changes import lacks_code, listed
 from perfsuite.measure.imports import own_files, repository_of
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.predicted import line as predicted_line
 from perfsuite.report.summary import line
-from perfsuite.units import show_several
+from perfsuite.units import show_ratio, show_several
 
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
+)
+
+
+BUSY = (
+    "The times of {} are not stored, since other processes used up to {} of the machine. Exact metrics are. Record "
+    "again when it is idle, or allow more with --perf-busy-share."
 )
 
 
@@ -124,6 +131,11 @@ class Output:
             if more := len(traced) - 1:
                 folder = os.path.relpath(self.options.traces)
                 terminalreporter.write_line(f"traces of {show_several(more, 'more cell')}: {folder}")
+        if spoiled := [
+            one for one in self.results if one.updated and others_share(one.measurement) > self.options.most_busy
+        ]:
+            most = max(others_share(one.measurement) for one in spoiled)
+            write(terminalreporter, BUSY.format(show_several(len(spoiled), "cell"), show_ratio(most)), yellow=True)
         if names := self._uncommitted():
             write(terminalreporter, UNCOMMITTED.format(listed(names)), yellow=True)
 

@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import msgspec
 import pytest
 
-from perfsuite._pytest.cells import catalog_of, cell_of
+from perfsuite._pytest.cells import catalog_of, cell_of, setting
 from perfsuite._pytest.clock import leave_out_table, replay
 from perfsuite._pytest.options import Options
 from perfsuite._pytest.output import Output
@@ -29,7 +29,7 @@ from perfsuite.gate.judge import OPEN, RED
 from perfsuite.gate.project import read_project, today
 from perfsuite.gate.store import Store
 from perfsuite.kernels import kernels_key
-from perfsuite.launch.machine import refuse_emulated, why_missing
+from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
 from perfsuite.measure.against import Against, changes_to
 from perfsuite.measure.evidence import Tracer
@@ -101,6 +101,8 @@ class PerfRun:
             self.changes = changes_to(against, config.rootpath) if against else []
             if self.options.launcher == "torchrun" and config.getoption("numprocesses", None):
                 raise UsageError("--perf-launcher=torchrun and -n: workers of pytest-xdist cannot share its nodes.")
+            if machine := setting(config, "machine"):
+                os.environ[MACHINE] = machine  # for this process, and for workers of pytest-xdist
             self.place = place_of(self.options.launcher, config.rootpath, self.say)
             self.project = read_project(config.rootpath)
         except PerfsuiteError as error:
@@ -141,6 +143,7 @@ class PerfRun:
             trial=None if options.trial == "never" else trial,
             always=options.trial == "always",
             tracer=traced,
+            most_busy=options.most_busy,
         )
 
     def say(self, text: str) -> None:

@@ -13,6 +13,8 @@ SETTINGS: tuple[tuple[str, type, str], ...] = (
         "What starts ranks: local, slurm, torchrun or auto (default): local, and the others for several nodes.",
     ),
     ("steps", int, "Timed steps of a cell (10)."),
+    ("machine", str, "Name of this machine, e.g. a runner's label: its times are then part of the baselines."),
+    ("busy_share", float, "Share of the machine that others may use while a time is recorded (0.25)."),
     ("launches", int, "Launches of a new baseline (3); its exact metrics must repeat themselves."),
     ("trial", str, "Run alarms and regressions in the baseline's environment too: auto (default), always or never."),
     ("open", str, "Result of a cell whose time cannot be decided: pass (default) or fail."),

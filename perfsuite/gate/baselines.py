@@ -5,6 +5,7 @@ from collections.abc import Iterable
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.machines import BUSY_SHARE, others_share
 from perfsuite.gate.pool import changed_since, run_of, runs_of, with_run
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT, timestamp
@@ -12,15 +13,22 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Verdict
 
 
-def baseline_of(measurement: Measurement, commit: str, metrics: Iterable[Metric]) -> Baseline:
-    """The measurement of the tree at that commit as a baseline, dated by its last launch."""
+def baseline_of(
+    measurement: Measurement, commit: str, metrics: Iterable[Metric], most_busy: float = BUSY_SHARE
+) -> Baseline:
+    """The measurement of the tree at that commit as a baseline, dated by its last launch. Its run has no times if
+    others used more than that share of the machine: exact metrics do not mind, and times would be wrong for ever.
+    """
+    run = run_of(measurement, metrics, commit)
+    if others_share(measurement) > most_busy:
+        run = msgspec.structs.replace(run, values={})
     return Baseline(
         format=FORMAT,
         cell=measurement.cell,
         date=measurement.launches[-1].date if measurement.launches else timestamp(),
         commit=commit,
         measurement=measurement,
-        times=[run_of(measurement, metrics, commit)] if measurement.outcome == "fits" else [],
+        times=[run] if measurement.outcome == "fits" else [],
     )
 
 
@@ -39,7 +47,9 @@ def accepted(
     if consent == "times":
         if not new.measurement.outcome == old.measurement.outcome == "fits":
             return None
-        run = run_of(new.measurement, metrics, new.commit)
+        run = new.times[-1]
+        if not run.values:
+            return None
         if not changed_since(runs_of(old, metrics)[-1], new.measurement):
             return with_run(old, run, metrics)
         return msgspec.structs.replace(old, times=[run]) if reason else None

@@ -20,7 +20,7 @@ OPEN ones are neither green nor red. A metric without a limit has no line if it 
 "not held": the baseline has no time of this machine, or the metric is new.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import get_args
 
 import msgspec
@@ -29,11 +29,11 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import most_of, say_headroom, what_grew
 from perfsuite.gate.gather import believed
 from perfsuite.gate.lines import Scope, changes
-from perfsuite.gate.pool import changed_since, own_code_since, own_runs, runs_of
+from perfsuite.gate.pool import Times, changed_since, own_code_since
 from perfsuite.gate.rules import hold, why_wrong
 from perfsuite.gate.rules._undefined import RULE as UNDEFINED
-from perfsuite.gate.terms import Terms
-from perfsuite.records.baseline import Baseline
+from perfsuite.gate.terms import Terms, terms_of
+from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.measurement import EMULATED, OWN_CODE, Measurement
 from perfsuite.records.verdict import CellStatus, Line, Status, Verdict
 from perfsuite.units import show_bytes, show_number
@@ -65,15 +65,16 @@ def judge(
     code: str = "",
     command: str = COMMAND,
     unheld: str = "",
+    kept: Sequence[TimedRun] = (),
 ) -> Verdict:
     """Return the verdict on a measured cell.
 
     ``strategy`` is the canonical name; its precision bounds the loss. Times are compared on the ``terms``, by default
     those of the cell's class of hardware. ``code`` says how the user's own code differs from the baseline's, if it
     does. ``command`` collects the cell's test. ``unheld`` says why a cell without a baseline is not compared; it is
-    empty if its baseline is missing.
+    empty if its baseline is missing. ``kept`` are runs of this machine beside the baseline's.
     """
-    return with_command(_judge(measurement, baseline, list(metrics), strategy, terms, code, unheld), command)
+    return with_command(_judge(measurement, baseline, list(metrics), strategy, terms, code, unheld, kept), command)
 
 
 def with_command(verdict: Verdict, command: str) -> Verdict:
@@ -91,6 +92,7 @@ def _judge(
     terms: Terms | None,
     code: str,
     unheld: str,
+    kept: Sequence[TimedRun],
 ) -> Verdict:
     """The same, with the consent alone that accepts it."""
     if measurement.outcome not in OUTCOMES:
@@ -103,10 +105,11 @@ def _judge(
         return _verdict(measurement, baseline, "incomparable", f"incomparable, {obstacle}")
     if measurement.outcome != "fits" or old.outcome != "fits":
         return _judge_outcome(measurement, baseline)
-    runs = runs_of(baseline, metrics)
-    changed = [*([code] if code else []), *changed_since(runs[-1], measurement)]
-    own = own_runs(runs, measurement.machine)
-    scope = Scope(measurement, old, strategy, terms, own, changed, own_code_since(runs[-1], measurement))
+    times = Times.of(baseline, measurement, metrics, terms or terms_of(measurement.cell), kept)
+    changed = [*([code] if code else []), *changed_since(times.reference, measurement)]
+    own_code = own_code_since(times.reference, measurement)
+    own, drifted, since = times.own, times.drifted, times.own[0].date if times.own else ""
+    scope = Scope(measurement, old, strategy, terms, own, changed, own_code, drifted, since)
     held = [one for one in _all_metrics(metrics, measurement, old) if believed(one, measurement.machine)]
     lines = [hold(metric, scope) for metric in held]
     return verdict_of(measurement, baseline, [line for line in lines if line], metrics, code)

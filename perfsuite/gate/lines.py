@@ -28,8 +28,8 @@ class Scope:
 
     ``finite`` is True if every number of both sides is finite: one sum checks a thousand numbers at once. If the sum
     cannot show it, ``finite`` is False, and each number must be checked. ``runs`` are the baseline's on this machine,
-    ``changed`` is what else differs from them, and ``own_code`` how perfsuite's own code does. The times are compared
-    on the ``terms``.
+    ``changed`` is what else differs from them, and ``own_code`` how perfsuite's own code does. ``drifted`` are the
+    times that have drifted ``since`` the first of them, by how much. The times are compared on the ``terms``.
     """
 
     def __init__(
@@ -41,8 +41,11 @@ class Scope:
         runs: Sequence[TimedRun] = (),
         changed: Sequence[str] = (),
         own_code: str = "",
+        drifted: Mapping[str, float] | None = None,
+        since: str = "",
     ) -> None:
         self.new, self.old, self.runs, self.changed, self.own_code = new, old, runs, changed, own_code
+        self.drifted, self.since = drifted or {}, since
         self.terms = terms or terms_of(new.cell)
         self.strategy, self.low_precision = strategy, low_precision(strategy)
         readings = [*new.readings.values(), *old.readings.values()]

@@ -1,7 +1,9 @@
 """Whether two records come from one machine, and in which state. Only then can their times be compared."""
 
 import statistics
+from collections.abc import Iterable
 
+from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Machine, Measurement
 
 BUSY = 1.0  # processes that more run, or wait to run, than while the baseline was recorded
@@ -13,11 +15,31 @@ def why_other_machine(recorded: Machine, here: Machine) -> str:
     """
     if recorded.device == here.device and recorded.gpus and here.gpus and recorded.identity != here.identity:
         return f"recorded on other GPUs ({_gpus(recorded)}), here: {_gpus(here)}"
+    if not here.identity:
+        return "this machine has no identity: its cache folder cannot be written"
     if recorded.identity != here.identity or recorded.device != here.device:
         return f"recorded on another machine ({recorded.device}, {recorded.cores} cores, {recorded.identity})"
     if recorded.driver != here.driver:
         return f"recorded with driver {recorded.driver or 'none'}, here is {here.driver or 'none'}"
     return ""
+
+
+BUSY_SHARE = 0.25  # of the machine's processor time: if others take more while a cell runs, its times are spoiled
+
+
+def others_share(measurement: Measurement) -> float:
+    """The share of the machine's processor time that others used during the launch in which they used most; 0.0 if it
+    was not measured.
+    """
+    shares = [one.conditions.get("others_share") for one in measurement.launches]
+    return max((float(share) for share in shares if isinstance(share, int | float)), default=0.0)
+
+
+def fewer_steps(new: Measurement, old: Measurement, metrics: Iterable[Metric]) -> bool:
+    """Whether a launch of the new one has fewer samples of a time than one of the old."""
+    timed = [metric.name for metric in metrics if metric.hold == "time"]
+    counts = [[len(one.by_launch(name)[0]) if one.by_launch(name) else 0 for name in timed] for one in (new, old)]
+    return any(here < there for here, there in zip(*counts, strict=True))
 
 
 def say_state(recorded: Measurement, here: Measurement) -> str:

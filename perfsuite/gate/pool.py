@@ -1,12 +1,16 @@
 """The times that a baseline has of one machine: those of several runs. Green runs add to them."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.drifting import drift_of, kept
 from perfsuite.gate.lines import changes
 from perfsuite.gate.machines import why_other_machine
+from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import OWN_CODE, Machine, Measurement, releases
@@ -48,6 +52,43 @@ def own_runs(runs: Sequence[TimedRun], machine: Machine) -> list[TimedRun]:
     return [run for run in runs if not why_other_machine(run.machine, machine)]
 
 
+@dataclass(frozen=True)
+class Times:
+    """What a measurement's times are compared with: this machine's own runs, oldest first.
+
+    ``drifted`` are the times that have drifted since the first of them, and by how much, in logarithms. ``reference``
+    is the run with which the environment is compared: the first one if a time has drifted since then, so that a trial
+    goes back as far; else the newest of this machine, or of all.
+    """
+
+    own: Sequence[TimedRun]
+    reference: TimedRun
+    drifted: Mapping[str, float]
+
+    @classmethod
+    def of(
+        cls,
+        baseline: Baseline,
+        measurement: Measurement,
+        metrics: Iterable[Metric],
+        terms: Terms,
+        kept: Sequence[TimedRun] = (),
+    ) -> "Times":
+        """``kept`` are runs of this machine beside the baseline's."""
+        metrics = list(metrics)
+        runs = runs_of(baseline, metrics)
+        own = own_runs([*runs, *kept], measurement.machine)
+        drifted = {}
+        for metric in (metric for metric in metrics if metric.hold == "time"):
+            now = measurement.readings.get(metric.name)
+            values = [run.values.get(metric.name, 0.0) for run in own] + ([float(now.value)] if now else [])
+            levels = [metric.sign * math.log(value) for value in values if value > 0]
+            if by := drift_of(levels, terms.tolerance_of(metric)):
+                drifted[metric.name] = by
+        reference = runs[-1] if not own else own[0] if drifted else own[-1]
+        return cls(own, reference, drifted)
+
+
 def changed_since(run: TimedRun, measurement: Measurement) -> list[str]:
     """``torch 2.12 -> 2.13``: what differs, apart from the machine."""
     if not measurement.versions:
@@ -74,5 +115,5 @@ def own_code_since(run: TimedRun | Measurement, measurement: Measurement) -> str
 
 
 def with_run(baseline: Baseline, run: TimedRun, metrics: Iterable[Metric]) -> Baseline:
-    """The baseline with one run more; only the newest WINDOW are kept."""
-    return msgspec.structs.replace(baseline, times=[*runs_of(baseline, metrics), run][-WINDOW:])
+    """The baseline with one run more; the first ones stay, and the newest WINDOW of the others."""
+    return msgspec.structs.replace(baseline, times=kept([*runs_of(baseline, metrics), run], WINDOW))

@@ -56,6 +56,9 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         seen = "" if detects is None else show_ratio(detects)
         return say(metric, status, shown, metric.show(new.value), change, limit, note, seen)
 
+    if by := scope.drifted.get(metric.name):
+        note = f"{show_ratio(relative(by))} slower over the last runs than over the first, since {scope.since[:10]}"
+        return line("alarm" if scope.changed else "machine", tolerance, note)
     if scope.changed:
         if not slower + unlucky <= math.log1p(tolerance):
             note = f"{_of(values)} cannot rule out {show_ratio(tolerance)}"

@@ -1,5 +1,6 @@
 """The state of the machine while a cell ran: load, stolen time, clocks, throttling. Shown, never compared."""
 
+import contextlib
 import functools
 import operator
 import os
@@ -18,6 +19,7 @@ class Conditions:
     def __init__(self, devices: list[int]) -> None:
         self._devices = devices
         self._begin = _cpu_seconds()
+        self._own_begin = _own_seconds()
         self._looked = -PERIOD_SECONDS
         self._cpu_mhz: list[float] = []
         self._gpu: list[tuple[float, float, int]] = []  # clock in MHz, temperature in °C, mask of reasons
@@ -39,16 +41,20 @@ class Conditions:
             self._gpu += ask_driver(functools.partial(_gpu, self._devices[0]), [])
 
     def told(self) -> dict[str, float | str]:
-        """Until now. ``stolen_share`` is the share of the machine's CPU time that the hypervisor gave to others
-        (proc(5), steal), ``busy_share`` the share used by all processes, including this cell. Of the clocks it has the
-        lowest, and of the throttling reasons all, as NVML's bit mask (nvmlClocksEventReasons). ``clocks`` are "locked"
-        if somebody has set other application clocks than the driver's, or if a set clock limited the GPU.
+        """Until now. Shares are of the machine's CPU time: ``stolen_share`` is what the hypervisor gave to others
+        (proc(5), steal), ``busy_share`` what all processes used, and ``others_share`` what those used that are not this
+        run's. Of the clocks it has the lowest, and of the throttling reasons all, as NVML's bit mask
+        (nvmlClocksEventReasons). ``clocks`` are "locked" if somebody has set other application clocks than the
+        driver's, or if a set clock limited the GPU.
         """
         found: dict[str, float | str] = {"load_1min": round(os.getloadavg()[0], 2)}
         end = _cpu_seconds()
         spent = {kind: end[kind] - self._begin[kind] for kind in end}
         if (whole := sum(spent.values())) > 0:
-            found["busy_share"] = round(1 - (spent["idle"] + spent["iowait"] + spent["steal"]) / whole, 3)
+            busy = 1 - (spent["idle"] + spent["iowait"] + spent["steal"]) / whole
+            found["busy_share"] = round(busy, 3)
+            others = whole * busy - (_own_seconds() - self._own_begin)
+            found["others_share"] = round(max(0.0, others / whole), 3)
             found["stolen_share"] = round(spent["steal"] / whole, 3)
         if self._cpu_mhz:
             found["cpu_clock_mhz"] = round(min(self._cpu_mhz))
@@ -67,6 +73,18 @@ def _cpu_seconds() -> dict[str, float]:
     import psutil
 
     return {kind: spent for kind, spent in psutil.cpu_times()._asdict().items() if not kind.startswith("guest")}
+
+
+def _own_seconds() -> float:
+    """CPU time of this process, of all that it started, and of those of them that have ended."""
+    import psutil
+
+    spent = 0.0
+    own = psutil.Process()
+    for process in (own, *own.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            spent += sum(process.cpu_times()[:4])  # user, system, and both of waited children
+    return spent
 
 
 def _gpu(index: int, nvml: Any) -> list[tuple[float, float, int]]:

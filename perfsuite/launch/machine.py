@@ -8,7 +8,9 @@ import importlib.util
 import itertools
 import os
 import platform
+import secrets
 import sys
+import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -21,9 +23,11 @@ from perfsuite.catalog.strategies import Strategy
 from perfsuite.cell import Hardware
 from perfsuite.errors import UsageError
 from perfsuite.launch.networks import networks
+from perfsuite.paths import cache_folder
 from perfsuite.records.measurement import EMULATED, Machine, releases
 
 MEMORY_TOLERANCE = 0.1  # of a device's memory: ECC takes up to 6 % of it away
+MACHINE = "PERFSUITE_MACHINE"  # a variable: the name that the user gives this machine
 KERNELS = "cpu kernels"  # listed with the versions of a measurement
 RANKS_PER_CORE = 4  # with more ranks per core, the numbers mean nothing
 SHOWN_OF_UUID = 12  # characters: "GPU-8932f937"
@@ -235,10 +239,11 @@ def cpu_name() -> str:
 
 def describe(hardware: Hardware, catalog: Catalog, devices: Sequence[int] = ()) -> Machine:
     """The machine as a record, with the leased ``devices`` or, before a lease, the GPUs that a lease takes first.
-    ``identity`` distinguishes two machines of one kind without their names: by the GPUs and their connections, which a
-    fresh container finds again, or else by its name.
+    ``identity`` distinguishes two machines of one kind: by the GPUs and their connections, which a fresh container
+    finds again, or else by the user's name for it, or by a random number in its cache folder. /etc/machine-id is the
+    same on all clones of an image.
     """
-    who = [cpu_name(), str(cores())]
+    who, name = [cpu_name(), str(cores())], os.environ.get(MACHINE, "").strip()
     wanted = list(devices) or device_indices(hardware, catalog)[: hardware.ranks]
     if hardware.device and not wanted:  # ranks that are started all the same see every GPU, which may be emulated
         wanted = [gpu.index for gpu in gpus()][: hardware.ranks]
@@ -248,6 +253,7 @@ def describe(hardware: Hardware, catalog: Catalog, devices: Sequence[int] = ()) 
         who += [gpu.uuid for gpu in mine] + [f"{ranks} {link}" for ranks, link in links.items()]
         return Machine(
             identity=_digest(who),
+            name=name,
             device=gpu.name,
             cores=cores(),
             memory_bytes=gpu.memory_bytes,
@@ -258,10 +264,26 @@ def describe(hardware: Hardware, catalog: Catalog, devices: Sequence[int] = ()) 
         )
     import psutil
 
-    machine_id = Path("/etc/machine-id")
-    who = [platform.node(), *who, machine_id.read_text().strip() if machine_id.exists() else ""]
-    memory = psutil.virtual_memory().total
-    return Machine(identity=_digest(who), device=cpu_name(), cores=cores(), memory_bytes=memory, networks=networks())
+    memory, number = psutil.virtual_memory().total, name or own_number()
+    identity = _digest([*who, number]) if number else ""
+    return Machine(
+        identity=identity, name=name, device=cpu_name(), cores=cores(), memory_bytes=memory, networks=networks()
+    )
+
+
+@functools.cache
+def own_number() -> str:
+    """A random number that this machine keeps in its cache folder from its first use on; empty if it cannot be kept."""
+    try:
+        path = cache_folder() / "machine"
+        with tempfile.NamedTemporaryFile("w", dir=path.parent, prefix=".machine.") as file:
+            file.write(secrets.token_hex(16))
+            file.flush()
+            with contextlib.suppress(FileExistsError):  # the first of two that start at once has made it
+                os.link(file.name, path)
+        return path.read_text().strip()
+    except (OSError, UsageError):
+        return ""
 
 
 def _digest(facts: Iterable[str]) -> str:

@@ -10,11 +10,13 @@ import msgspec
 from perfsuite.cell import Cell
 from perfsuite.errors import FileError
 from perfsuite.gate.baselines import accepted, baseline_of
-from perfsuite.gate.judge import COMMAND, RED, judge
+from perfsuite.gate.judge import COMMAND, GREEN, judge
 from perfsuite.gate.launches import merge
 from perfsuite.gate.ledger import Consent
+from perfsuite.gate.machines import BUSY_SHARE, fewer_steps, others_share
 from perfsuite.gate.noise import LAUNCHES
-from perfsuite.gate.pool import runs_of
+from perfsuite.gate.own_times import TimesOfMachine
+from perfsuite.gate.pool import Times, run_of
 from perfsuite.gate.store import Store
 from perfsuite.gate.terms import terms_of
 from perfsuite.launch.machine import why_missing
@@ -23,7 +25,7 @@ from perfsuite.measure.evidence import Tracer
 from perfsuite.measure.imports import code_since, own_files, repository_of
 from perfsuite.measure.runner import Runner, Watch
 from perfsuite.measure.trial import Trial
-from perfsuite.records.baseline import Baseline
+from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Verdict
@@ -51,7 +53,8 @@ class Gatekeeper:
     commas, or nothing. ``reason`` is the ledger's for every accepted baseline. ``tolerance`` is the smallest slow-down
     that must be detected, that of the hardware's class if None. ``launches`` is the number of launches of a new
     baseline, ``cells`` the number of cells in the run. ``command`` collects the cell's test. ``trial`` runs trials if
-    needed, ``always`` for every cell; without one an alarm stays an alarm. ``tracer`` writes the evidence.
+    needed, ``always`` for every cell; without one an alarm stays an alarm. ``tracer`` writes the evidence. Times are
+    not stored if others use more than the share ``most_busy`` of the machine.
     """
 
     runner: Runner
@@ -66,6 +69,7 @@ class Gatekeeper:
     trial: Trial | None = None
     always: bool = False
     tracer: Tracer | None = None
+    most_busy: float = BUSY_SHARE
 
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Measure and judge a cell; accept it into its baseline if the user has asked for that.
@@ -87,14 +91,19 @@ class Gatekeeper:
         if timed and self.trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
             called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
             if called and self._consent(baseline, verdict) in ("", "times"):
-                verdict = self.trial.hold(cell, measurement, baseline, verdict, faults, self.command)
-                reverted = [one for one in self.trial.changed(cell, measurement, baseline) if not one.fixed]
+                metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+                terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
+                since = Times.of(baseline, measurement, metrics, terms, self._own_times(cell, baseline)).reference
+                verdict = self.trial.hold(cell, measurement, baseline, verdict, faults, self.command, since)
+                reverted = [one for one in self.trial.changed(cell, measurement, since) if not one.fixed]
         updated = ""
         if consent := self._consent(baseline, verdict):
             try:
                 updated = self._accept(cell, consent, measurement, baseline, verdict)
             except FileError as error:
                 raise NotAccepted(str(error), measurement, baseline) from error
+        if baseline and not updated and not faults:
+            self._remember(cell, measurement, baseline, verdict)
         if self.tracer and not updated:
             verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, self.trial, reverted)
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
@@ -102,6 +111,32 @@ class Gatekeeper:
     def close(self) -> None:
         """End the rank servers."""
         self.runner.close()
+
+    def _own_times(self, cell: Cell, baseline: Baseline) -> list[TimedRun]:
+        """This machine's runs in its cache folder."""
+        return TimesOfMachine(project_of(self.store.root)).load(cell.id, baseline.date)
+
+    def _remember(self, cell: Cell, measurement: Measurement, baseline: Baseline, verdict: Verdict) -> None:
+        """Keep this run's times in the machine's cache folder, if it has no name and all of them are good."""
+        machine, old = measurement.machine, baseline.measurement
+        if machine.name or machine.emulated or not machine.identity or measurement.capacity_bytes is not None:
+            return
+        if verdict.status not in GREEN or not measurement.outcome == old.outcome == "fits":
+            return
+        if others_share(measurement) > self.most_busy:
+            return
+        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        if fewer_steps(measurement, old, metrics):
+            return
+        commit = commit_of(self.store.root, tuple(self._own_code(cell, measurement)))
+        runs = self._own_times(cell, baseline)
+        new = run_of(measurement, metrics, commit)
+        TimesOfMachine(project_of(self.store.root)).add(cell.id, baseline.date, runs, new)
+
+    def _own_code(self, cell: Cell, measurement: Measurement) -> list[str]:
+        repository = self.store.root.parent
+        imported = own_files(measurement.imports, repository_of(repository))
+        return own_code(cell, self.runner.catalog, repository, imported)
 
     def _launch(self, cell: Cell, faults: Sequence[str]) -> Measurement:
         return self.runner.measure(cell, self.watch, faults)
@@ -113,9 +148,12 @@ class Gatekeeper:
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         merged = merge(measurements, metrics)
         terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
-        runs = runs_of(baseline, metrics) if baseline else []
         repository = self.store.root.parent
-        code = code_since(runs[-1], merged, cell, self.runner.catalog, repository) if runs else None
+        kept = self._own_times(cell, baseline) if baseline else []
+        code = None
+        if baseline and baseline.measurement.outcome == "fits":
+            since = Times.of(baseline, merged, metrics, terms, kept).reference
+            code = code_since(since, merged, cell, self.runner.catalog, repository)
         verdict = judge(
             merged,
             baseline,
@@ -125,6 +163,7 @@ class Gatekeeper:
             code=code.with_files if code else "",
             command=self.command,
             unheld="" if baseline else self.store.why_unheld(cell.id),
+            kept=kept,
         )
         if why_missing(cell.strategy):  # the verdict says how to install the package, so there is nothing to accept
             verdict = msgspec.structs.replace(verdict, accept="")
@@ -137,7 +176,7 @@ class Gatekeeper:
             return ""
         # Without a baseline, a number that is wrong by itself needs a reason: it is no "new" one.
         kinds = {"new"} if baseline is None and verdict.status != "regressed" else {verdict.status}
-        if verdict.status not in RED and baseline is not None:
+        if verdict.status in GREEN and baseline is not None:  # a time that is not good must not move the others'
             kinds |= {"times"} | {line.status for line in verdict.lines if line.status == "not held"}
         if "all" in given and not kinds <= NO_NEWS:
             return "all"
@@ -148,16 +187,22 @@ class Gatekeeper:
     ) -> str:
         """Write the baseline; returns its path, or "" if times cannot be added without a reason."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
-        repository = self.store.root.parent
-        imported = own_files(measurement.imports, repository_of(repository))
-        code = own_code(cell, self.runner.catalog, repository, imported)
-        new = baseline_of(measurement, commit_of(self.store.root, tuple(code)), metrics)
+        commit = commit_of(self.store.root, tuple(self._own_code(cell, measurement)))
+        new = baseline_of(measurement, commit, metrics, self.most_busy)
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:
             return ""
         how = Consent(how=f"--perf-update={consent}", metrics=metrics, reason=self.reason)
         self.store.save(made, baseline, how)
         return str(self.store.path(measurement.cell))
+
+
+@functools.cache
+def project_of(baselines: Path) -> str:
+    """What all clones of a repository share, and no other: its first commit, and the place of the baselines in it."""
+    first = git(baselines.parent, "rev-list", "--max-parents=0", "HEAD").split()
+    inside = git(baselines.parent, "rev-parse", "--show-prefix")
+    return f"{first[-1]} {inside}{baselines.name}" if first else str(baselines.resolve())
 
 
 @functools.cache

@@ -30,7 +30,7 @@ from perfsuite.measure.changes import CODE, Change, changes_since, code_of, list
 from perfsuite.measure.culprits import Found, culprits
 from perfsuite.measure.imports import code_since
 from perfsuite.measure.runner import Settings, Watch
-from perfsuite.records.baseline import Baseline
+from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Line, Verdict
 
@@ -73,11 +73,14 @@ class Trial:
         verdict: Verdict,
         faults: Sequence[str] = (),
         command: str = COMMAND,
+        since: TimedRun | None = None,
     ) -> Verdict:
-        """The verdict after the trial of its open lines. ``command`` collects the cell's test."""
+        """The verdict after the trial of its open lines. ``command`` collects the cell's test. ``since`` is the run of
+        the other side's environment, by default the baseline's newest.
+        """
         metrics = self.catalog.metrics(cell.strategy.engine.process)
-        since = runs_of(baseline, metrics)[-1]
-        changed = self.changed(cell, measurement, baseline)
+        since = since or runs_of(baseline, metrics)[-1]
+        changed = self.changed(cell, measurement, since)
         fixed = [one for one in changed if one.fixed]
         answer = _Answer(measurement, baseline, verdict, metrics, command, fixed)
         tried = [one for one in changed if not one.fixed]
@@ -119,9 +122,8 @@ class Trial:
             )
         return answer.with_lines({name: lines[name] for name in suspected if name in lines})
 
-    def changed(self, cell: Cell, measurement: Measurement, baseline: Baseline) -> list[Change]:
-        """Every difference between the baseline's environment and that of the measurement."""
-        since = runs_of(baseline, self.catalog.metrics(cell.strategy.engine.process))[-1]
+    def changed(self, cell: Cell, measurement: Measurement, since: TimedRun) -> list[Change]:
+        """Every difference between the environment of a baseline's run and that of the measurement."""
         return changes_since(since, measurement, code_since(since, measurement, cell, self.catalog, self.repository))
 
     def compare(

@@ -32,6 +32,17 @@ class Baseline(Record, frozen=True, kw_only=True):
     times: list[TimedRun] = []
 
 
+class OwnTimes(Record, frozen=True, kw_only=True):
+    """The runs of a cell on one machine, in its cache folder, oldest first. ``baseline`` is the date of the baseline
+    that they belong to: another one starts anew.
+    """
+
+    format: int
+    cell: str
+    baseline: str
+    runs: list[TimedRun]
+
+
 class PredictedBaseline(Record, frozen=True, kw_only=True):
     """A stored prediction with its origin and the reason why it was accepted; a different kind than a measurement's."""
 

@@ -13,7 +13,8 @@ Outcome = Literal["fits", "oom", "unsupported", "failed"]
 
 
 class Machine(Record, frozen=True, kw_only=True):
-    """The machine that measured. The times of two runs can be compared only if ``identity`` is the same.
+    """The machine that measured. The times of two runs can be compared only if ``identity`` is the same, and not empty.
+    ``name`` is the user's for it; without one its times stay in its cache folder.
 
     ``gpus`` are the beginnings of the leased GPUs' UUIDs, as in CUDA_VISIBLE_DEVICES, rank by rank; ``links`` are the
     connections between two ranks' GPUs ({"0-1": "NV18"}), as named by nvidia-smi. ``nodes`` are the names of the nodes
@@ -22,6 +23,7 @@ class Machine(Record, frozen=True, kw_only=True):
     """
 
     identity: str
+    name: str = ""
     device: str
     cores: int
     memory_bytes: int
