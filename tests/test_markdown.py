@@ -6,6 +6,7 @@ import shutil
 import msgspec
 import pytest
 from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
+from whole_reports import write_report
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
@@ -71,7 +72,7 @@ FAILED = result(measurement("failed"))
         ([FATTER], False),
         ([SLIMMER], False),
         ([FAILED, result()], False),
-        ([result(), predicted(3 * GIB + 1)], False),
+        ([result(), predicted(4 * GIB)], False),
         ([result(old=None)], False),
         ([predicted(held=False)], False),
         ([result(old=None, updated="baselines/x.json")], True),
@@ -148,7 +149,7 @@ def test_a_cell_that_is_none_is_refused(report, capsys):
     path = report(msgspec.structs.replace(result(), measurement=msgspec.structs.replace(measurement(), cell=HOSTILE)))
 
     assert main(["summary", str(path)]) == 2
-    assert capsys.readouterr().err.startswith(f"perfsuite: {path}:1 has a cell named '`@octocat`")
+    assert capsys.readouterr().err.startswith(f"perfsuite: {path}:2 has a cell named '`@octocat`")
 
 
 @pytest.mark.parametrize("one", [FATTER, result()])
@@ -164,7 +165,7 @@ def test_what_has_no_room_is_counted(one):
 def report(tmp_path):
     def write(*results):
         path = tmp_path / "run.jsonl"
-        path.write_text("".join(f"{codec.encode_line(one)}\n" for one in results))
+        write_report(path, results)
         return path
 
     return write

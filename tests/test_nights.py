@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import simulated_nights as nights
 from gate_samples import baseline, measurement
+from whole_reports import write_report
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
@@ -21,7 +22,6 @@ from perfsuite.nights.dashboard import moment
 from perfsuite.nights.row import read_month, read_report, write_months
 from perfsuite.nights.series import collect
 from perfsuite.nights.steps import exact_steps, noisy_steps
-from perfsuite.records import codec
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Verdict
 
@@ -52,7 +52,7 @@ def report(path, why=None, **fields):
     head = f"{new.cell}: 1 of 1 metrics regressed"
     verdict = Verdict(cell=new.cell, status="regressed", headline=head, lines=[line], **(why or {}))
     result = Result(measurement=new, baseline=baseline(), verdict=verdict, **fields)
-    path.write_text(codec.encode_line(result) + "\n")
+    write_report(path, [result])
     return new
 
 
@@ -233,12 +233,12 @@ def test_a_bad_report_leaves_the_months_alone(tmp_path, capsys):
 
 
 def test_a_killed_run_s_report_is_added_without_its_last_line(tmp_path, capsys):
-    """What had finished counts, as in `perfsuite summary`, and it is told."""
+    """What had finished counts, as in `perfsuite summary`; it is told, and the command fails."""
     report(tmp_path / "a.jsonl", date="2026-11-20T02:00:00+00:00")
     with (tmp_path / "a.jsonl").open("a") as file:
         file.write('{"format": 4, "measure')
 
-    assert main(["results", "add", str(tmp_path / "a.jsonl"), "--into", str(tmp_path / "kept")]) == 0
+    assert main(["results", "add", str(tmp_path / "a.jsonl"), "--into", str(tmp_path / "kept")]) == 1
     told = capsys.readouterr()
     assert "1 result of 1 file" in told.out
     assert told.err.endswith("a.jsonl ends in the middle of a line: its run was killed.\n")
@@ -253,7 +253,7 @@ GOOD = object()  # the line of a report that is valid
         ([b'{"format": 99}'], "a.jsonl:1 has format 99, written by a newer perfsuite"),
         ([b'{"measurement": {"ce', GOOD], "a.jsonl:1 is not a result"),
         ([b"\x8f\x02\xff random"], "a.jsonl:1 is not a result"),
-        ([GOOD, b"\x8f\x02\xff random"], "a.jsonl:2 is not a result"),
+        ([GOOD, b"\x8f\x02\xff random"], "a.jsonl:4 is not a result"),
     ],
 )
 @pytest.mark.parametrize("command", ["add", "site", "summary", "notify"])

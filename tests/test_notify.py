@@ -5,6 +5,7 @@ import re
 import msgspec
 import pytest
 from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
+from whole_reports import write_report
 
 from perfsuite.cli import main
 from perfsuite.commands.notify import DRY
@@ -35,7 +36,7 @@ FATTER, GOOD = 22 * GIB, None
 def tell(folder, *results, options=("--github", "lab/code")):
     """The exit code for a report of these cells."""
     path = folder / "report.jsonl"
-    path.write_text("".join(f"{codec.encode_line(one)}\n" for one in results))
+    write_report(path, results)
     return main(["notify", str(path), *options])
 
 
@@ -288,7 +289,7 @@ def test_an_empty_report_is_no_good_news(tmp_path, capsys):
     """Nothing was compared in it."""
     (tmp_path / "run.jsonl").write_bytes(b"")
 
-    assert main(["notify", str(tmp_path / "run.jsonl")]) == 0
+    assert main(["notify", str(tmp_path / "run.jsonl")]) == 1
     assert capsys.readouterr().out == f"{DRY}\nNo cell was compared, so nothing is known.\n"
 
 

@@ -6,6 +6,7 @@ import subprocess
 import msgspec
 import pytest
 from gate_samples import CELL, GIB, LAUNCH, METRICS, baseline, measurement, memory
+from whole_reports import write_report
 
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli import main
@@ -60,7 +61,7 @@ def repository(tmp_path, monkeypatch, forge):
 def propose(folder, *results, options=("--github", "lab/code")):
     """The exit code for a report of these results."""
     path = folder / "night.jsonl"
-    path.write_text("".join(f"{codec.encode_line(one)}\n" for one in results))
+    write_report(path, results)
     return main(["propose", str(path), *options])
 
 

@@ -3,6 +3,7 @@
 import datetime
 import json
 
+import msgspec
 import pytest
 from gate_samples import measurement
 
@@ -51,12 +52,16 @@ def red(**fields):
 
 
 def test_a_cell_in_quarantine_passes_and_is_counted(pytester):
-    """Up to and including its last day; the summary says until when, and the report too."""
+    """Up to and including its last day; the summary says until when, and the report too. A run of nothing else has
+    compared nothing, so it is no success.
+    """
     result = missing(pytester, 0)
 
-    assert result.ret == 0
+    assert result.ret == 1
+    result.assert_outcomes()
+    result.stdout.fnmatch_lines(["Nothing was compared, so this run is no success:*"])
     result.stdout.fnmatch_lines([f"*{CELL}: missing, but quarantined until {day(0)}*", "*1 quarantined*"])
-    (line,) = (pytester.path / "run.jsonl").read_text().splitlines()
+    _, line, _ = (pytester.path / "run.jsonl").read_text().splitlines()
     assert json.loads(line)["quarantined"] == str(day(0))
     assert json.loads(line)["date"][:10] == str(day(0))
 
@@ -70,13 +75,16 @@ def test_a_quarantine_that_ended_fails_again(pytester):
 
 
 def test_reports_do_not_count_it_as_red():
-    """The summary of a job passes, and no issue is opened; without quarantine both are red."""
+    """The summary of a job passes if another cell was compared, and no issue is opened; without quarantine both are red."""
     inside, outside = red(quarantined="2026-12-24"), red()
     news = News()
     news.add_run([inside])
 
-    assert passes([inside], [])
-    assert not passes([outside], [])
+    green = msgspec.structs.replace(red(), verdict=Verdict(cell=CELL, status="ok", headline=""))
+
+    assert passes([inside, green], [])
+    assert not passes([inside], [])
+    assert not passes([outside, green], [])
     assert news.red() == {}
     assert news.left(f"{CELL} loss", [f"{CELL} loss"], {}) == [f"{CELL} loss"]
     assert status(inside) == "regressed, quarantined"

@@ -21,6 +21,7 @@ from perfsuite.gate.judge import judge
 from perfsuite.measure.imports import hash_of, pack
 from perfsuite.rank.flags import own_code
 from perfsuite.records import codec
+from perfsuite.records.codec import Coverage
 from perfsuite.records.measurement import OWN_CODE
 from perfsuite.records.result import Result
 from perfsuite.report.live import LiveLine
@@ -189,25 +190,25 @@ def test_a_green_cell_s_trace_is_named_with_its_viewer(repository, monkeypatch):
 
 
 def test_shards_share_the_cells(repository):
-    """Each cell is in one of them; -k chooses before; one without a cell passes and says so."""
+    """Each cell is in one of them; -k chooses before; one without a cell is no success, and says so."""
     pytester = repository(CELLS[:5])
     shards = [collected(pytester, f"--perf-shard={number}/2")[0] for number in (1, 2)]
     assert sorted(cell for shard in shards for cell in shard) == sorted(CELLS[:5])
     cells, status, printed = collected(pytester, "--perf-shard=2/2", "-k", CELLS[0])
-    assert (cells, status) == ([], 0)
+    assert (cells, status) == ([], pytest.ExitCode.NO_TESTS_COLLECTED)
     assert "--perf-shard=2/2: 0 of 1 cell, " in printed
     assert "durations: 1 cell without a record, as the median" in printed
 
 
 @pytest.mark.slow
 def test_a_choice_is_told_with_xdist_too(repository):
-    """Once, although every worker makes it; and an empty one passes."""
+    """Once, although every worker makes it; and an empty one is no success."""
     pytester = repository(CELLS[:2])
     pytester.makeconftest(COLORED)
     result = perf(pytester, "-n2", "--perf-shard=1/2")
     result.assert_outcomes(passed=1)
     assert result.stdout.str().count("--perf-shard=1/2: 1 of 2 cells, ") == 1
-    assert perf(pytester, "-n1", "--perf-shard=9/9").ret == 0
+    assert perf(pytester, "-n1", "--perf-shard=9/9").ret == pytest.ExitCode.NO_TESTS_COLLECTED
 
 
 def history(pytester, **seconds):
@@ -252,12 +253,12 @@ def test_a_budget_below_the_cheapest_cell_is_refused(repository):
     told = f"--perf-budget=5 s is less than the cheapest cell takes, 21 s: {CELLS[0]}. Give it more time."
     assert told in result.stderr.str() + result.stdout.str()
     cells, status, printed = collected(pytester, "--perf-budget=5s", "--perf-shard=9/9", past)
-    assert (cells, status) == ([], 0)
+    assert (cells, status) == ([], pytest.ExitCode.NO_TESTS_COLLECTED)
     assert "0 of 2 cells, 0 s of " in printed and "--perf-budget" not in printed
 
 
 def test_a_run_of_nothing_replaces_the_files_of_an_earlier_one(repository):
-    """A shard without a cell passes, with an empty report and page; a listing of the cells writes nothing."""
+    """A shard without a cell says so, in its report and page; a listing of the cells writes nothing."""
     pytester = repository(CELLS[:1])
     files = [pytester.path / name for name in ("run.jsonl", "run.html")]
     for file in files:
@@ -266,8 +267,8 @@ def test_a_run_of_nothing_replaces_the_files_of_an_earlier_one(repository):
     collected(pytester, *options)
     assert [file.read_text() for file in files] == ["earlier"] * 2
 
-    assert perf(pytester, *options).ret == 0
-    assert files[0].read_text() == ""
+    assert perf(pytester, *options).ret == pytest.ExitCode.NO_TESTS_COLLECTED
+    assert codec.coverage_of(files[0]) == Coverage(known=True, exit_status=pytest.ExitCode.NO_TESTS_COLLECTED)
     assert "No cell has a result." in files[1].read_text()
 
 

@@ -6,6 +6,7 @@ import os
 from collections import Counter
 from typing import Any
 
+import msgspec
 import pytest
 
 from perfsuite._pytest.cells import catalog_of, cell_of
@@ -23,6 +24,7 @@ from perfsuite.gate.store import Store
 from perfsuite.measure.changes import lacks_code, listed
 from perfsuite.measure.imports import own_files, repository_of
 from perfsuite.records.result import PredictedResult, Result
+from perfsuite.report.markdown import is_compared
 from perfsuite.report.predicted import line as predicted_line
 from perfsuite.report.summary import line
 from perfsuite.units import show_ratio, show_several
@@ -32,6 +34,10 @@ UNCOMMITTED = (
 )
 
 
+NOTHING = (
+    "Nothing was compared, so this run is no success: every cell was skipped, has no baseline for this machine, or is "
+    "in quarantine. The reasons are above."
+)
 BUSY = (
     "The times of {} are not stored, since other processes used up to {} of the machine. Exact metrics are. Record "
     "again when it is idle, or allow more with --perf-busy-share."
@@ -47,7 +53,10 @@ class Output:
         self.results: list[Result] = []
         self.predicted: list[PredictedResult] = []
         self.skipped: Counter[str] = Counter()
+        self.reasons: dict[str, str] = {}  # of skipped tests, by pytest's ids
+        self.selected_by_workers = False  # of pytest-xdist
         self.ended = 0  # tests of cells
+        self.nothing_compared = False
         self.pace = Pace({})
         self.reports = Reports(options.report, options.html, lambda: self.metrics)
 
@@ -61,6 +70,16 @@ class Output:
         cells = {item.nodeid: cell_of(item) for item in session.items}
         of = self.selection.history.of
         self.pace = Pace({name: of(cell.id).seconds if cell else None for name, cell in cells.items()})
+        elsewhere = is_worker(self.config) or self.config.pluginmanager.hasplugin("dsession")
+        if not (session.config.option.collectonly or elsewhere):
+            self.reports.begin([item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """A worker has collected, and all of them the same."""
+        if not self.selected_by_workers:
+            self.selected_by_workers = True
+            self.reports.begin(list(ids))
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
@@ -89,7 +108,8 @@ class Output:
         if is_worker(self.config):
             return
         if report.skipped and isinstance(report.longrepr, tuple):
-            self.skipped[report.longrepr[2].removeprefix("Skipped: ")] += 1
+            self.reasons[report.nodeid] = report.longrepr[2].removeprefix("Skipped: ")
+            self.skipped[self.reasons[report.nodeid]] += 1
         self.ended += report.when == "teardown"
         result, prediction = measured(report), predicted(report)
         if result or prediction or report.when == "teardown":
@@ -97,7 +117,7 @@ class Output:
         self.results += [result] if result else []
         self.predicted += [prediction] if prediction else []
         if one := result or prediction:
-            self.reports.add(one, self.selection.cells - self.ended - 1)
+            self.reports.add(msgspec.structs.replace(one, test=report.nodeid), self.selection.cells - self.ended - 1)
         reporter = self.config.pluginmanager.get_plugin("terminalreporter")
         if reporter is None or self.verbose:
             return
@@ -125,6 +145,8 @@ class Output:
         if not (self.results or self.predicted or self.skipped):
             return
         write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
+        if self.nothing_compared:
+            write(terminalreporter, NOTHING, red=True)
         if traced := [result.verdict.traces for result in self.results if result.verdict.traces]:
             for told in traced[0]:
                 terminalreporter.write_line(f"trace: {told}")
@@ -156,12 +178,22 @@ class Output:
                 names.append(cell.model.name)
         return list(dict.fromkeys(names))
 
+    def _judge_whole(self, session: pytest.Session) -> None:
+        """A run that compared nothing is no success, except if --perf-changed says that no cell can be reached."""
+        results: list[Result | PredictedResult] = [*self.results, *self.predicted]
+        ran = bool(results or self.reasons)
+        if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, results)):
+            session.exitstatus, self.nothing_compared = pytest.ExitCode.TESTS_FAILED, True
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Finish the reports."""
         if is_worker(self.config):
             return
         if self.selection.emptied and not session.config.option.collectonly:
             self.reports.nothing()
+        self._judge_whole(session)
         self.reports.finish(self.selection.cells - self.ended)
+        if not session.config.option.collectonly:
+            self.reports.end(int(session.exitstatus), self.reasons)
         if self.reports.unwritten:
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records import codec
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.formats import timestamp
+from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
+from perfsuite.wire.record import Record
 
 SHARE = 1 / 30  # of a run's time may be spent on the page
 
@@ -24,32 +26,44 @@ class Reports:
         self.lines, self.page, self.metrics = lines, page, metrics
         self.results: list[Result | PredictedResult] = []
         self.unwritten = ""
-        self._there = 0  # results that the lines have
+        self._records: list[Record] = []
+        self._there = 0  # of them the lines have
         self._written = 0  # results that the page has
         self._next = 0.0  # when the page may be written again
+
+    def begin(self, selected: list[str]) -> None:
+        """The run begins: the files of an earlier one must not stay as those of this one."""
+        self._records, self._there = [], 0
+        self._append(RunBegin(begin=timestamp(), selected=selected))
+        if self.page:
+            self.page.unlink(missing_ok=True)
+
+    def end(self, exit_status: int, skipped: dict[str, str]) -> None:
+        """The run has ended."""
+        self._append(RunEnd(end=timestamp(), exit_status=exit_status, skipped=skipped))
 
     def add(self, result: Result | PredictedResult, waiting: int) -> None:
         """A cell has finished, and ``waiting`` others have not."""
         self.results.append(result)
-        if self.lines:
-            try:
-                codec.write_lines(self.lines, self.results, self._there)
-                self._there = len(self.results)
-            except OSError as error:
-                self._there = 0  # what is there may be cut off: the next cell writes all anew
-                self.unwritten = f"perfsuite: the report {self.lines} cannot be written: {error.strerror}."
+        self._append(result)
         if time.monotonic() >= self._next:
             self.finish(waiting)
 
     def nothing(self) -> None:
-        """There is nothing to run: the files of an earlier run must not stay as those of this one."""
-        if self.lines:
-            try:
-                codec.write_bytes(self.lines, b"")
-            except OSError as error:
-                self.unwritten = f"perfsuite: the report {self.lines} cannot be written: {error.strerror}."
+        """There is nothing to run, which the page says too."""
         self._written = -1
         self.finish(0)
+
+    def _append(self, record: Record) -> None:
+        self._records.append(record)
+        if not self.lines:
+            return
+        try:
+            codec.write_lines(self.lines, self._records, self._there)
+            self._there = len(self._records)
+        except OSError as error:
+            self._there = 0  # what is there may be cut off: the next line writes all anew
+            self.unwritten = f"perfsuite: the report {self.lines} cannot be written: {error.strerror}."
 
     def finish(self, waiting: int) -> None:
         """Write the page if it lacks a cell. If no cell has ended, the last page stays."""

@@ -72,6 +72,7 @@ class PerfCell:
         A cell that cannot run on this machine or with these versions is skipped with the reason. If the test also uses
         the ``benchmark`` fixture, the steps' times are in pytest-benchmark's report.
         """
+        self.session.checked.add(self.request.node.nodeid)
         result = self.session.marked(self.session.measure(self.cell, self.request))
         leave(self.request.node, result, self.session.output.metrics)
         measurement, verdict = result.measurement, result.verdict
@@ -112,6 +113,7 @@ class PerfRun:
         self.selection = Selection(config, self.options, self.store, self.project)
         self.output = Output(config, self.options, self.store, self.selection)
         self.begin = time.monotonic()
+        self.checked: set[str] = set()  # tests that have called check()
         self.live = LiveLine(
             self.options.settings.all_steps_of, lambda: str(self.output.pace), quiet=self.output.verbose
         )
@@ -271,6 +273,8 @@ class PerfRun:
         if error is not None and verdict:
             report.longrepr = printable(str(error.value))
         attach(item, report)
+        if call.when == "call" and report.passed and (why := self._why_untrue(item, report)):
+            report.outcome, report.longrepr = "failed", why
         told = measured(report) or predicted(report) or not report.failed or report.when == "teardown"
         cell = None if told else cell_of(item)
         if cell is not None and error is not None:
@@ -280,6 +284,18 @@ class PerfRun:
             leave(item, msgspec.structs.replace(result, date=timestamp()))
             attach(item, report)
         return report
+
+    def _why_untrue(self, item: pytest.Item, report: pytest.TestReport) -> str:
+        """Why a test that passed proves nothing: it never called check(), or it swallowed the verdict; else empty."""
+        cell = cell_of(item)
+        if cell is None or FIXTURE not in getattr(item, "fixturenames", ()):
+            return ""
+        result = measured(report) or predicted(report)
+        if result is None and item.nodeid not in self.checked:
+            return f"{cell.id}: the test requests {FIXTURE} and never calls {FIXTURE}.check(), so nothing was compared."
+        if result is None or not self.fails(result) or result.updated or result.quarantined:
+            return ""
+        return f"{cell.id}: the cell is red, and the test caught its verdict: {result.verdict.headline}"
 
     def pytest_sessionfinish(self) -> None:
         """End the rank servers."""

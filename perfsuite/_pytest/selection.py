@@ -95,8 +95,8 @@ class Selection:
         self.notes, self.strangers, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, ours)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """That there is nothing to run is an answer. A worker of pytest-xdist tells what it has chosen."""
-        if self.emptied and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+        """That a change reaches no cell is an answer. A worker of pytest-xdist tells what it has chosen."""
+        if self.emptied and self.options.changed and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
             session.exitstatus = pytest.ExitCode.OK
         if is_worker(self.config):
             self.config.workeroutput[CHOSEN] = self.notes, self.strangers, self.emptied  # type: ignore[attr-defined]

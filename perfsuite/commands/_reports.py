@@ -7,6 +7,9 @@ from pathlib import Path
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
+from perfsuite.units import printable
+
+MOST_NAMED = 5  # cells without a result
 
 
 def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
@@ -24,13 +27,30 @@ def files_of(path: Path, suffixes: tuple[str, ...] = (".jsonl",)) -> list[Path]:
 
 def read_run(report: Path) -> tuple[list[Result], list[PredictedResult]]:
     """The measured and the predicted cells of a report of pytest. Raises FileError if it is invalid."""
-    found = codec.read_report(report)
-    tell_killed([report])
-    return found
+    return codec.read_report(report)
 
 
-def tell_killed(reports: Iterable[Path]) -> None:
-    """Say which of the reports lack the end of a line."""
+def say_missing(reports: Iterable[Path]) -> bool:
+    """Whether one of the reports lacks what was expected of it, which is said: its end, the end of a line, or cells."""
+    incomplete = False
     for report in reports:
-        if codec.is_cut(report):
-            print(f"perfsuite: {report} ends in the middle of a line: its run was killed.", file=sys.stderr)
+        problem = _problem(report)
+        if problem:
+            print(f"perfsuite: {printable(str(report))} {problem}", file=sys.stderr)
+        incomplete = incomplete or bool(problem)
+    return incomplete
+
+
+def _problem(report: Path) -> str:
+    if codec.is_cut(report):
+        return "ends in the middle of a line: its run was killed."
+    found = codec.coverage_of(report)
+    if found.is_whole:
+        return ""
+    named = ", ".join(test.partition("[")[2].removesuffix("]") or test for test in found.missing[:MOST_NAMED])
+    more = f" and {len(found.missing) - MOST_NAMED} more" if len(found.missing) > MOST_NAMED else ""
+    if not found.selected and found.exit_status is None:
+        return "has no beginning: a part of it is missing, or it is empty."
+    ended = [] if found.exit_status is not None else ["has no end: its run was killed."]
+    cells = [f"{len(found.missing)} of {found.selected} cells have no result: {named}{more}."] if found.missing else []
+    return " ".join([*ended, *cells])

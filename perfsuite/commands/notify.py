@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 from perfsuite.commands._forge import add_github, address_of_run, api_of, token_of
-from perfsuite.commands._reports import files_of, read_run
+from perfsuite.commands._reports import files_of, read_run, say_missing
 from perfsuite.errors import UsageError
 from perfsuite.news import forge, webhook
 from perfsuite.news.regressions import News
@@ -35,6 +35,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Notify the services, and print what was done."""
     token = token_of(arguments.github, "issues") if arguments.github else ""
     address = _webhook(arguments.webhook) if arguments.webhook else ""
+    incomplete = say_missing(reports_of(arguments.reports))
     news, here = read(arguments.reports), address_of_run()
     red = news.red()
     compared = red or news.good or news.tried
@@ -60,7 +61,12 @@ def run(arguments: argparse.Namespace) -> int:
         if sent is not None:
             webhook.remember(sent, address)
         print(f"--webhook: {'sent' if message else 'nothing new'}")
-    return 0
+    return 1 if incomplete or not compared else 0
+
+
+def reports_of(paths: list[Path]) -> list[Path]:
+    """Those of pytest."""
+    return [file for path in paths for file in files_of(path, (".jsonl",)) if file.suffix == ".jsonl"]
 
 
 def read(reports: list[Path]) -> News:

@@ -9,7 +9,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.strategies import parse_strategy
 from perfsuite.commands._base import add_baselines, add_catalog, add_kernels, catalog_of, store_of
 from perfsuite.commands._forge import add_github, address_of_run, api_of, token_of
-from perfsuite.commands._reports import files_of, read_run
+from perfsuite.commands._reports import files_of, read_run, say_missing
 from perfsuite.errors import UsageError
 from perfsuite.gate.store import Store
 from perfsuite.measure.changes import git, listed
@@ -37,6 +37,8 @@ def run(arguments: argparse.Namespace) -> int:
     reports = list(itertools.chain.from_iterable(map(files_of, arguments.reports)))
     if not reports:
         raise UsageError(f"{listed(arguments.reports)} has no report of pytest --perf-report (.jsonl).")
+    if say_missing(reports):
+        raise UsageError("Nothing is proposed from a run of which a part is missing: run it again.")
     made = proposal.Proposal.of(result for report in reports for result in read_run(report)[0])
     for cell, result in made.accepted.items():
         if store.load(cell) != result.baseline:

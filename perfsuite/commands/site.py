@@ -7,7 +7,7 @@ from pathlib import Path
 
 from perfsuite.commands._base import add_baselines, add_catalog, catalog_of, store_of
 from perfsuite.commands._ini import ini_of
-from perfsuite.commands._reports import files_of, tell_killed
+from perfsuite.commands._reports import files_of, say_missing
 from perfsuite.errors import UsageError
 from perfsuite.gate.project import read_project
 
@@ -32,6 +32,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Write it, and print the first page."""
     if missing := [name for name in NEEDS if find_spec(name) is None]:
         raise UsageError(f'perfsuite site needs {", ".join(missing)}: pip install "perfsuite[site]".')
+    from perfsuite.nights.row import MONTH
     from perfsuite.nights.site import Site, foreign
 
     output: Path = arguments.output
@@ -55,9 +56,8 @@ def run(arguments: argparse.Namespace) -> int:
         baselines=_with_baselines(arguments),
     )
     page = site.write()
-    tell_killed(files)
     print(page)
-    return 0
+    return 1 if say_missing(file for file in files if not MONTH.fullmatch(file.name)) else 0
 
 
 def _ladder(text: str) -> tuple[str, str]:

@@ -6,13 +6,14 @@ import sys
 from pathlib import Path
 
 from perfsuite.commands._base import add_catalog, add_html, catalog_of, html_of
-from perfsuite.commands._reports import files_of, read_run
+from perfsuite.commands._reports import files_of, read_run, say_missing
 from perfsuite.page.run import write_run
 from perfsuite.records import codec
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.markdown import CONCLUSIONS, SUCCESS, passes, render_brief, render_markdown
 
 KILLED = "killed"
+FAILED = 1  # pytest's exit status of a run with red tests, which the cells themselves tell
 HELP = "The verdicts of reports as Markdown; red ones fail."
 
 
@@ -35,8 +36,10 @@ def run(arguments: argparse.Namespace) -> int:
     predicted: list[PredictedResult] = []
     conclusion = arguments.conclusion
     for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
-        if conclusion == SUCCESS and codec.is_cut(report):
+        if say_missing([report]) and conclusion == SUCCESS:
             conclusion = KILLED
+        if conclusion == SUCCESS and codec.coverage_of(report).exit_status not in (None, 0, FAILED):
+            conclusion = "failure"
         here, not_here = read_run(report)
         measured += here
         predicted += not_here

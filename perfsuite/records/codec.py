@@ -6,7 +6,8 @@ import os
 import re
 import stat
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,10 +15,11 @@ import msgspec
 
 from perfsuite.errors import FileError
 from perfsuite.records.formats import FORMAT
-from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
 from perfsuite.wire.record import Record
 
 T = TypeVar("T", bound=Record)
+WITH_COVERAGE = 5  # from this format on, a report says what was expected
 _CELL = re.compile(r"[^-\s]+-[^-\s]+-[^-\s]+(-[a-z]\d+)*")
 
 
@@ -73,17 +75,68 @@ def _lines(path: Path, known: int) -> Iterator[tuple[str, bytes]]:
 
 
 class _Kind(msgspec.Struct):
-    """Distinguishes the two kinds of a report's lines."""
+    """Distinguishes the kinds of a report's lines."""
 
     prediction: dict[str, msgspec.Raw] | None = None
+    selected: list[str] | None = None
+    exit_status: int | None = None
 
 
-def _is_predicted(line: bytes) -> bool:
-    """False for a malformed line too: the decoder of the whole line says more."""
+AnyLine = Result | PredictedResult | RunBegin | RunEnd
+
+
+def _kind_of(line: bytes) -> type[AnyLine]:
+    """A malformed line is called a result: the decoder of the whole line says more."""
     try:
-        return msgspec.json.decode(line, type=_Kind).prediction is not None
+        found = msgspec.json.decode(line, type=_Kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return False
+        return Result
+    if found.selected is not None:
+        return RunBegin
+    if found.exit_status is not None:
+        return RunEnd
+    return Result if found.prediction is None else PredictedResult
+
+
+@dataclass(frozen=True)
+class Coverage:
+    """What a report has of what was expected. ``known`` is False before format 5. ``missing`` are the selected tests
+    without a result and without a reason to be skipped; ``exit_status`` is pytest's, None if the run never ended.
+    """
+
+    known: bool
+    selected: int = 0
+    missing: tuple[str, ...] = ()
+    exit_status: int | None = None
+    skipped: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether nothing is missing, as far as is known."""
+        return not self.known or (self.exit_status is not None and not self.missing)
+
+
+def coverage_of(path: Path) -> Coverage:
+    """What the report at that path has of what was expected. Raises FileError as results_of does."""
+    begins: list[RunBegin] = []
+    ends: list[RunEnd] = []
+    tests, older = set(), False
+    for _, line in _records(path):
+        if isinstance(line, RunBegin):
+            begins.append(line)
+        elif isinstance(line, RunEnd):
+            ends.append(line)
+        else:
+            tests.add(line.test)
+            older = older or line.format < WITH_COVERAGE
+    if not begins:
+        return Coverage(known=bool(tests or ends) and not older)
+    selected = [test for begin in begins for test in begin.selected]
+    skipped = {test: reason for end in ends for test, reason in end.skipped.items()}
+    missing = tuple(test for test in selected if test not in tests and test not in skipped)
+    ended = len(ends) == len(begins)
+    status = max((end.exit_status for end in ends), default=0) if ended else None
+    return Coverage(True, len(selected), missing, status, skipped)
 
 
 def read_report(path: Path) -> tuple[list[Result], list[PredictedResult]]:
@@ -97,14 +150,19 @@ def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
     """The position and the result of each line of a report: every reader of reports reads them here. Raises FileError
     as read_lines does, and for a name that is no cell's. A last line that is cut off is left out (is_cut).
     """
-    lines = list(_lines(path, FORMAT))
-    for where, line in lines[: len(lines) - is_cut(path)]:
-        kind: type[Result | PredictedResult] = PredictedResult if _is_predicted(line) else Result
-        one = decode(line, kind, where)
+    for where, one in _records(path):
+        if isinstance(one, RunBegin | RunEnd):
+            continue
         cell = one.measurement.cell if isinstance(one, Result) else one.prediction.cell
         if not _CELL.fullmatch(cell):  # the model may be in a conftest that is not here, but the form must be right
             raise FileError(f"{where} has a cell named {cell[:80]!r}: write model-strategy-hardware.")
         yield where, one
+
+
+def _records(path: Path) -> Iterator[tuple[str, AnyLine]]:
+    lines = list(_lines(path, FORMAT))
+    for where, line in lines[: len(lines) - is_cut(path)]:
+        yield where, decode(line, _kind_of(line), where)
 
 
 def is_cut(path: Path) -> bool:

@@ -1,6 +1,8 @@
 """The formats of stored records, and the format of their dates. Raw samples are kept for ever.
 
 Format history of Baseline and of the report's lines
+    5   2026-11   a report begins with the tests that were selected, and ends with pytest's exit status; a run of times
+                keeps its imports, and a machine its name
     4   2026-11   a measurement keeps the curve of live memory over a step, and what its ranks imported; a result keeps
                 its cost
     3   2026-11   a baseline keeps the times of several runs in addition to its measurement
@@ -11,8 +13,8 @@ Format history of Baseline and of the report's lines
 
 import datetime
 
-FORMAT = 4
-FORMATS = (1, 2, 3, 4)  # readable ones
+FORMAT = 5
+FORMATS = (1, 2, 3, 4, 5)  # readable ones
 
 
 def timestamp() -> str:

@@ -12,7 +12,7 @@ class Result(Record, frozen=True, kw_only=True):
     """One cell of a run: a line of the report. ``baseline`` is the one that the verdict used, ``updated`` the file into
     which the measurement was accepted. ``seconds`` is the cost of the cell: of all its launches and its trial. ``date``
     and ``commit`` are when it ended, and what was measured. A red one is not red up to the day ``quarantined``, which
-    is empty otherwise.
+    is empty otherwise. ``test`` is pytest's id of its test.
     """
 
     format: int = FORMAT
@@ -24,6 +24,7 @@ class Result(Record, frozen=True, kw_only=True):
     date: str = ""
     commit: str = ""
     quarantined: str = ""
+    test: str = ""
 
 
 class PredictedResult(Record, frozen=True, kw_only=True):
@@ -40,3 +41,21 @@ class PredictedResult(Record, frozen=True, kw_only=True):
     date: str = ""
     commit: str = ""
     quarantined: str = ""
+    test: str = ""
+
+
+class RunBegin(Record, frozen=True, kw_only=True):
+    """The first line of a report, written before any cell runs: the ``selected`` tests, by pytest's ids."""
+
+    format: int = FORMAT
+    begin: str
+    selected: list[str]
+
+
+class RunEnd(Record, frozen=True, kw_only=True):
+    """The last line of a report: pytest's exit status, and the reason of each test that was skipped."""
+
+    format: int = FORMAT
+    end: str
+    exit_status: int
+    skipped: dict[str, str] = {}

@@ -30,6 +30,16 @@ def is_red(result: Result | PredictedResult) -> bool:
     return standing(result) == "red"
 
 
+def is_compared(result: Result | PredictedResult) -> bool:
+    """Whether the cell tells that something is as good as before, or not: an accepted one was recorded on purpose, and
+    an emulated one has trained without a baseline to compare with. A success needs one such cell.
+    """
+    if result.updated:
+        return True
+    emulated = isinstance(result, Result) and result.measurement.machine.emulated
+    return not result.quarantined and (emulated or result.verdict.status not in ("unsupported", "unheld"))
+
+
 def standing(result: Result | PredictedResult) -> str:
     """What a run counts the cell as: ``red``, ``quarantined``, ``green``, ``unsupported``, or its open status."""
     return standing_of(result.verdict.status, bool(result.updated), result.quarantined)
@@ -57,8 +67,7 @@ def counts(standings: Iterable[str]) -> dict[str, int]:
 def passes(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> bool:
     """Whether the run ended well, no cell is red and at least one was compared."""
     cells: list[Result | PredictedResult] = [*measured, *predicted]
-    held = [cell for cell in cells if cell.verdict.status != "unsupported"]
-    return conclusion == SUCCESS and bool(held) and not any(map(is_red, cells))
+    return conclusion == SUCCESS and any(map(is_compared, cells)) and not any(map(is_red, cells))
 
 
 def render_markdown(
@@ -140,9 +149,11 @@ def _headline(cells: Sequence[Result | PredictedResult], red: int) -> str:
     beside = f" ({', '.join(told)})" if told else ""
     if red:
         return f"{red} of {len(cells)} cells red{beside}"
-    if len(cells) == found["unsupported"]:
+    if not any(map(is_compared, cells)):
         return f"no cell was compared{beside}"
-    return f"{found['green']} of {len(cells)} cells as good as their baselines{beside}"
+    new = sum(bool(cell.updated) for cell in cells)
+    recorded = f", {new} recorded now" if new else ""
+    return f"{found['green'] - new} of {len(cells)} cells as good as their baselines{recorded}{beside}"
 
 
 def _predicted(predicted: Sequence[PredictedResult]) -> list[list[str]]:

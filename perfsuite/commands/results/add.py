@@ -4,9 +4,9 @@ import argparse
 import itertools
 from pathlib import Path
 
-from perfsuite.commands._reports import files_of, tell_killed
+from perfsuite.commands._reports import files_of, say_missing
 from perfsuite.errors import UsageError
-from perfsuite.nights.row import read, write_months
+from perfsuite.nights.row import MONTH, read, write_months
 from perfsuite.units import show_several
 
 HELP = "Add the results of reports to monthly files; a second time changes nothing."
@@ -26,10 +26,10 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"--into names {into}, which is a file: name a folder.")
     files = list(itertools.chain.from_iterable(map(files_of, arguments.reports)))
     rows = [row for path in files for row in read(path)]
-    tell_killed(files)
+    incomplete = say_missing(file for file in files if not MONTH.fullmatch(file.name))
     changed = write_months(rows, into)
     for path in changed:
         print(path)
     told, written = show_several(len(rows), "result"), show_several(len(changed), "monthly file")
     print(f"{told} of {show_several(len(files), 'file')}: {written} changed.")
-    return 0
+    return 1 if incomplete else 0
