@@ -33,7 +33,7 @@ def test_killed_beats_raised(tmp_path: Path) -> None:
     failure = blame_exit(tmp_path, 2, {1: signal.SIGKILL})
 
     assert (failure.kind, failure.rank, failure.tail) == ("killed", 1, "loading")
-    assert failure.message == "Rank 1 was killed by SIGKILL, and no cgroup tells whether memory ran out."
+    assert failure.message == "Rank 1 was killed by SIGKILL, and no cgroup says whether memory ran out."
 
 
 @pytest.mark.parametrize("number", [signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM])

@@ -37,7 +37,7 @@ def test_version_one(tmp_path: Path) -> None:
 def test_no_count_is_no_guess(tmp_path: Path, membership: str) -> None:
     """None, which is said."""
     assert group(tmp_path, membership, "elsewhere/memory.events", "oom_kill 3\n") is None
-    assert why_killed(None, 1) == ", and no cgroup tells whether memory ran out"
+    assert why_killed(None, 1) == ", and no cgroup says whether memory ran out"
 
 
 def test_the_counter_decides() -> None:

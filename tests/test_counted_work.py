@@ -41,12 +41,14 @@ def held_to(new, old, catalog):
     return judge(new, base, catalog.metrics("training"), strategy=strategy)
 
 
-def test_one_more_python_call_per_layer_is_red_and_named(measure, catalog):
-    """No time and no tensor tells of it: the count does, with the package, the function and its module."""
+def test_one_more_python_call_per_layer_is_shown_and_named(measure, catalog):
+    """No time and no tensor shows it: the count does, with the package, the function and its module. Two of 659 calls
+    are less than matters.
+    """
     verdict = held_to(measure(GPT2, "calls_once_more"), measure(GPT2), catalog)
-    lines = [line for line in verdict.lines if line.status == "regressed"]
+    lines = [line for line in verdict.lines if line.status not in ("ok", "not held")]
 
-    assert [line.metric for line in lines] == ["python_calls"], render(verdict, None)
+    assert [(line.metric, line.status) for line in lines] == [("python_calls", "immaterial")], render(verdict, None)
     assert lines[0].note == f"transformers +2: _checked in {MODELING}"
 
 

@@ -1,4 +1,4 @@
-"""A report knows what was expected: what is missing is named, and fails every reader. Comparing nothing is no success."""
+"""A report knows what was expected. What is missing fails every reader, and comparing nothing is no success."""
 
 import os
 import signal

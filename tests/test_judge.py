@@ -5,7 +5,7 @@ from typing import get_args
 
 import msgspec
 import pytest
-from gate_samples import CELL, GIB, METRICS, PARTS, baseline, measurement, memory, with_measurement
+from gate_samples import CELL, GIB, METRICS, PARTS, baseline, measurement, memory, times, with_measurement
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -462,3 +462,30 @@ def test_no_reading_breaks_the_judge(value, samples, name):
 def test_every_status_has_a_place():
     """What the judge may say is a status that a record may hold."""
     assert set(ORDER) | {NOT_HELD} <= set(get_args(Status))
+
+
+def test_fewer_steps_are_not_comparable():
+    """One step hides what ten show; the way out is named."""
+    new = measurement(step_time_seconds=times(0.4))
+    found = judge(new, BASELINE, METRICS, strategy="zero3")
+
+    assert found.status == "incomparable"
+    assert "give --perf-steps=" in found.headline
+
+
+def test_less_warm_up_is_not_comparable():
+    """More is; an older record does not say how much it had."""
+    sides = [msgspec.structs.replace(measurement(), warmup=steps) for steps in (0, 5)]
+    none, five = sides
+
+    assert judge(none, with_measurement(BASELINE, warmup=5), METRICS, strategy="zero3").status == "incomparable"
+    assert judge(five, with_measurement(BASELINE, warmup=0), METRICS, strategy="zero3").status == "ok"
+    assert judge(none, BASELINE, METRICS, strategy="zero3").status == "ok"
+
+
+def test_fewer_losses_are_missing():
+    """The steps that both have agree, and the others were not measured."""
+    new = measurement(loss=Reading(value=5.5, samples=[6.0, 5.5], ranks=[5.5, 5.5]))
+    found = judge(new, BASELINE, METRICS, strategy="zero3")
+
+    assert next(line.status for line in found.lines if line.metric == "loss") == "missing"

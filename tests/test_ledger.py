@@ -131,7 +131,7 @@ def test_a_newer_line_asks_to_upgrade(store):
     line = json.loads(store.ledger.read_bytes()) | {"format": ledger.FORMAT + 1, "surprise": 2}
     store.ledger.write_text(json.dumps(line) + "\n")
 
-    assert "ledger.jsonl:1 has format 2, written by a newer perfsuite" in ledger.read(store.ledger)[1]
+    assert "ledger.jsonl:1 has format 3, written by a newer perfsuite" in ledger.read(store.ledger)[1]
 
 
 def test_nothing_changes_while_the_ledger_is_torn(store):

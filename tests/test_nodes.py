@@ -82,7 +82,7 @@ def test_nodes_that_differ_are_named() -> None:
 
 
 @pytest.fixture
-def agents(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[TorchrunNodes, list[Lines]]]:
+def agents(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[TorchrunNodes, dict[int, Lines]]]:
     """torchrun's two nodes, whose agents answer with a machine."""
     listener = socket.create_server(("127.0.0.1", 0))
     port = listener.getsockname()[1]
@@ -91,11 +91,11 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[TorchrunNodes, lis
     secret = new_secret()
     monkeypatch.setenv(SECRET, secret)
     place = TorchrunNodes()
-    ends: list[Lines] = []
+    ends: dict[int, Lines] = {}
 
     def join(number: int) -> None:
         lines = prove_to(socket.create_connection(("127.0.0.1", port)), secret)
-        ends.append(lines)
+        ends[number] = lines
         lines.send({"hello": {"node": f"n{number}", "number": number}})
         answer(lines)
 
@@ -103,7 +103,7 @@ def agents(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[TorchrunNodes, lis
         threading.Thread(target=join, args=(number,), daemon=True).start()
     yield place, ends
     place.close()
-    for lines in ends:
+    for lines in ends.values():
         lines.close()
 
 
@@ -119,7 +119,7 @@ def hardware(nodes: int) -> Hardware:
     return changed(parse_hardware("cpu_x1", CATALOG), nodes=nodes)
 
 
-def test_a_cell_of_one_node_keeps_the_other(agents: tuple[TorchrunNodes, list[Lines]]) -> None:
+def test_a_cell_of_one_node_keeps_the_other(agents: tuple[TorchrunNodes, dict[int, Lines]]) -> None:
     """All agents come at once, so a cell of two nodes can follow one of one."""
     place, _ = agents
     with place.lease(hardware(1), CATALOG):
@@ -128,7 +128,7 @@ def test_a_cell_of_one_node_keeps_the_other(agents: tuple[TorchrunNodes, list[Li
     assert [agent.name for agent in place.agents] == ["n0", "n1"]
 
 
-def test_after_a_loss_the_next_cell_is_refused_at_once(agents: tuple[TorchrunNodes, list[Lines]]) -> None:
+def test_after_a_loss_the_next_cell_is_refused_at_once(agents: tuple[TorchrunNodes, dict[int, Lines]]) -> None:
     """torchrun starts no other node, so nobody waits for one."""
     place, ends = agents
     with place.lease(hardware(2), CATALOG):

@@ -12,6 +12,7 @@ from gate_samples import GIB, KILLED, METRICS, OOM, VERSIONS, Reading, baseline,
 from red_night import GROWTH, NOISY, red_night
 from rich.table import Table as TextTable
 from test_markdown import HOSTILE, predicted, result
+from whole_reports import write_report
 
 from perfsuite._pytest.reports import Reports
 from perfsuite.catalog.registry import Catalog
@@ -490,7 +491,7 @@ def test_a_stranger_s_numbers_are_drawn_or_left_out(size, change, all_metrics):
 
 def test_summary_writes_the_page(tmp_path, capsys):
     """From lines of JSON, as the Markdown."""
-    (tmp_path / "run.jsonl").write_text(f"{codec.encode_line(result())}\n{codec.encode_line(predicted())}\n")
+    write_report(tmp_path / "run.jsonl", [result(), predicted()])
     status = main(["summary", str(tmp_path / "run.jsonl"), "--html", str(tmp_path / "run.html")])
 
     assert status == 0

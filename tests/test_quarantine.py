@@ -75,7 +75,7 @@ def test_a_quarantine_that_ended_fails_again(pytester):
 
 
 def test_reports_do_not_count_it_as_red():
-    """The summary of a job passes if another cell was compared, and no issue is opened; without quarantine both are red."""
+    """A job's summary passes if another cell was compared, and no issue is opened; without quarantine both are red."""
     inside, outside = red(quarantined="2026-12-24"), red()
     news = News()
     news.add_run([inside])

@@ -20,7 +20,6 @@ from perfsuite.launch.handshake import SECRET, new_secret
 from perfsuite.launch.torchrun import Group, forget
 from perfsuite.measure.runner import Runner
 from perfsuite.records import codec
-from perfsuite.records.result import Result
 
 NAMES = ("perfsuite-a", "perfsuite-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
@@ -107,7 +106,7 @@ def test_torchrun_has_the_numbers_of_one_node(wire: Wire) -> None:
 
     nodes = [start(1), start(0)]
     codes = [node.wait(timeout=400) for node in nodes]
-    measured = {one.measurement.cell: one.measurement for one in codec.read_lines(wire.folder / "report.jsonl", Result)}
+    measured = {one.measurement.cell: one.measurement for one in codec.read_report(wire.folder / "report.jsonl")[0]}
 
     assert codes == [0, 0]
     assert wire.pids() == []

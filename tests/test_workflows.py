@@ -14,6 +14,7 @@ import msgspec
 import pytest
 import yaml
 from gate_samples import LAUNCH, measurement
+from whole_reports import write_report
 
 from perfsuite.history.ladder import read_suite, suite_folder
 from perfsuite.records import codec
@@ -391,7 +392,7 @@ def test_the_night_is_added_to_the_dashboard(tmp_path):
         result = Result(
             measurement=msgspec.structs.replace(measurement(), launches=[launch]), baseline=None, verdict=verdict
         )
-        (tmp_path / "reports" / "report.jsonl").write_text(codec.encode_line(result) + "\n")
+        write_report(tmp_path / "reports" / "report.jsonl", [result])
         shutil.rmtree(checkout / "results", ignore_errors=True)
         done = bash(add, checkout, RUNNER_TEMP=tmp_path)
         assert done.returncode == 0, done.stderr
@@ -549,9 +550,9 @@ def test_a_job_for_a_machine_of_its_own_is_refused():
 def test_the_comment_of_a_red_gate(tmp_path):
     """The real job that renders a stranger's reports, in a new environment, without torch."""
     verdict = Verdict(cell=measurement().cell, status="regressed", headline="1 of 4 metrics regressed @everyone")
-    line = codec.encode_line(Result(measurement=measurement(), baseline=None, verdict=verdict))
+    result = Result(measurement=measurement(), baseline=None, verdict=verdict)
     (tmp_path / "perfsuite-measured").mkdir()
-    (tmp_path / "perfsuite-measured" / "report.jsonl").write_text(line)
+    write_report(tmp_path / "perfsuite-measured" / "report.jsonl", [result], exit_status=1)
     settings = ("github.event.workflow_run.conclusion=failure", "github.event.workflow_run.id=1", "github.token=none")
     sets = [word for setting in settings for word in ("--set", setting)]
     done = run_job("comment", "render", "--artifacts", tmp_path, *sets)

@@ -110,6 +110,10 @@ class PerfRun:
             raise pytest.UsageError(str(error)) from error
         kernels = kernels_key(self.options.settings.kernels)
         self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
+        try:
+            self.recovered = "" if is_worker(config) or config.option.collectonly else self.store.recover()
+        except PerfsuiteError as error:
+            raise pytest.UsageError(str(error)) from error
         self.selection = Selection(config, self.options, self.store, self.project)
         self.output = Output(config, self.options, self.store, self.selection)
         self.begin = time.monotonic()
@@ -251,6 +255,10 @@ class PerfRun:
         if not result.updated:
             return result
         return msgspec.structs.replace(result, updated=os.path.relpath(result.updated, self.config.rootpath))
+
+    def pytest_report_header(self) -> str | None:
+        """What a killed run had left, and was taken back."""
+        return self.recovered or None
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Build the environment of --perf-against before any cell: if it cannot be built, none can be compared."""

@@ -28,6 +28,8 @@ def drifts(entries: Iterable[Entry]) -> list[Drift]:
     """Every metric that was recorded and whose baseline was not removed, in the ledger's order."""
     found: dict[tuple[str, str], Drift] = {}
     for entry in entries:
+        if entry.change == "adopted":  # as it was
+            continue
         if entry.change != "changed":  # it starts again, or is gone
             found = {key: drift for key, drift in found.items() if key[0] != entry.cell}
         for name, magnitude in entry.metrics.items():

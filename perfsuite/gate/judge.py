@@ -34,7 +34,7 @@ from perfsuite.gate.rules import hold, why_wrong
 from perfsuite.gate.rules._undefined import RULE as UNDEFINED
 from perfsuite.gate.terms import Terms, terms_of
 from perfsuite.records.baseline import Baseline, TimedRun
-from perfsuite.records.measurement import EMULATED, OWN_CODE, Measurement
+from perfsuite.records.measurement import EMULATED, OWN_CODE, STEP_TIME, Measurement
 from perfsuite.records.verdict import CellStatus, Line, Status, Verdict
 from perfsuite.units import show_bytes, show_number
 
@@ -193,6 +193,15 @@ def _obstacle(new: Measurement, baseline: Baseline) -> str:
         return f"the baseline has an outcome {old.outcome!r}: delete it."
     if new.world_size != old.world_size:
         return f"{new.world_size} ranks against the baseline's {old.world_size}."
+    if not new.outcome == old.outcome == "fits" or STEP_TIME not in new.readings:
+        return ""
+    here, there = (one.steps for one in (new, old))
+    if here < there:
+        return f"{here} timed steps against the baseline's {there}: give --perf-steps={there} or more (perf_steps)."
+    if new.warmup is not None and old.warmup is not None and new.warmup < old.warmup:
+        return (
+            f"{new.warmup} warm-up steps against the baseline's {old.warmup}: give --perf-warmup={old.warmup} or more."
+        )
     return ""
 
 

@@ -4,6 +4,7 @@ Each line says who accepted what change: the consent, the reason, the versions t
 old and new value. Only the ledger shows a baseline that gets 1 % worse every month.
 
 Format history of a line
+    2   2026-11   the digests of the file that it accepts, and of the one before
     1   2026-11   first
 """
 
@@ -11,7 +12,7 @@ import contextlib
 import hashlib
 import math
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,8 @@ from perfsuite.records.measurement import Measurement
 from perfsuite.wire.record import Record
 
 NAME = "ledger.jsonl"
-FORMAT = 1
+FORMAT = 2
+PathOf = Callable[[str], Path]  # of a cell's baseline
 LOCK_SECONDS = 60.0
 
 
@@ -58,7 +60,9 @@ class Magnitude(Record, frozen=True, kw_only=True):
 
 
 class Entry(Record, frozen=True, kw_only=True):
-    """One ``change`` of a baseline: "new", "changed" or "removed". ``outcome`` is the written or removed one's."""
+    """One ``change`` of a baseline: "new", "changed", "removed" or "adopted". ``outcome`` is the written or removed
+    one's. ``digest`` is the SHA-256 of its file, empty if it is removed, and ``before`` that of the file before.
+    """
 
     format: int = FORMAT
     date: str
@@ -70,6 +74,8 @@ class Entry(Record, frozen=True, kw_only=True):
     changed: list[str]
     metrics: dict[str, Magnitude]
     commit: str
+    digest: str = ""
+    before: str = ""
 
 
 def magnitudes(old: Measurement | None, new: Measurement | None, metrics: Iterable[Metric]) -> dict[str, Magnitude]:
@@ -86,7 +92,7 @@ def magnitudes(old: Measurement | None, new: Measurement | None, metrics: Iterab
     return found
 
 
-def entry_of(old: Baseline | None, new: Baseline | None, consent: Consent) -> Entry:
+def entry_of(old: Baseline | None, new: Baseline | None, consent: Consent, digest: str = "", before: str = "") -> Entry:
     """The line for a baseline that is written (no ``old``: a new one) or removed (no ``new``)."""
     one = new or old
     assert one is not None
@@ -100,6 +106,8 @@ def entry_of(old: Baseline | None, new: Baseline | None, consent: Consent) -> En
         changed=what_changed(new.measurement, old.measurement) if new and old else [],
         metrics=magnitudes(old.measurement if old else None, new.measurement if new else None, consent.metrics),
         commit=new.commit if new else consent.commit,
+        digest=digest,
+        before=before,
     )
 
 
@@ -111,7 +119,7 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
     torn, raises FileError before anything is done.
     """
     line = codec.encode_line(entry).encode() + b"\n"
-    with _opened(path) as handle:
+    with opened(path) as handle:
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
             lines = path.read_bytes().count(b"\n")
@@ -133,7 +141,7 @@ def entered(path: Path, entry: Entry) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[int]:
+def opened(path: Path) -> Iterator[int]:
     """Locked against all writers of this user on this machine. The lock is in a folder of the user's own: on the ledger
     itself, whoever may read the repository could hold one for ever.
     """
@@ -169,13 +177,13 @@ def read(path: Path) -> tuple[list[Entry], str]:
     problem = ""
     for number, line in enumerate(lines, 1):
         try:
-            entries.append(_decode(line, f"{path}:{number}"))
+            entries.append(decode(line, f"{path}:{number}"))
         except FileError as error:
             problem = problem or str(error)
     return entries, problem or (_torn(path, len(lines) + 1) if rest else "")
 
 
-def _decode(line: bytes, where: str) -> Entry:
+def decode(line: bytes, where: str) -> Entry:
     codec.refuse_newer(line, where, FORMAT)
     entry = codec.decode(line, Entry, where)
     for name, one in entry.metrics.items():

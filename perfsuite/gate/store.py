@@ -4,13 +4,17 @@ A baseline that cannot be read differs from one that does not exist: the first i
 recorded.
 """
 
+import hashlib
 import re
 import statistics
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+import msgspec
+
 from perfsuite.errors import FileError
 from perfsuite.gate import ledger
+from perfsuite.gate.accepted import Doubtful, digest_of, doubtful, recover
 from perfsuite.gate.gather import ranks_of
 from perfsuite.gate.ledger import Consent
 from perfsuite.records import codec
@@ -95,17 +99,21 @@ class Store:
         problem = _problem(baseline, baseline.cell)
         if problem:
             raise FileError(f"{path} is not written: {problem}.")
-        with ledger.entered(self._ledger_of(baseline.cell), ledger.entry_of(replaces, baseline, consent)):
+        content = codec.encode(baseline)
+        digest, before = hashlib.sha256(content).hexdigest(), digest_of(path)
+        entry = ledger.entry_of(replaces, baseline, consent, digest, before)
+        with ledger.entered(self._ledger_of(baseline.cell), entry):
             self._check(baseline.cell, replaces)
             try:
-                codec.write(path, baseline)
+                codec.write_bytes(path, content)
             except OSError as error:
                 raise FileError(f"{path} cannot be written: {error.strerror}.") from error
 
     def remove(self, baseline: Baseline, consent: Consent) -> None:
         """Remove the baseline that was read, with a line in the ledger. Raises FileError if it has changed since."""
         path = self.path(baseline.cell)
-        with ledger.entered(self._ledger_of(baseline.cell), ledger.entry_of(baseline, None, consent)):
+        entry = ledger.entry_of(baseline, None, consent, "", digest_of(path))
+        with ledger.entered(self._ledger_of(baseline.cell), entry):
             self._check(baseline.cell, baseline)
             try:
                 path.unlink()
@@ -119,6 +127,29 @@ class Store:
                 f"{self.path(cell_id)} was {_what_happened(there, seen)} by another writer since it was read. "
                 "It was left unchanged: run the cell again."
             )
+
+    def adopt(self, path: Path, consent: Consent) -> None:
+        """Let the ledger accept a baseline's file as it is. Raises FileError for one that is not sound."""
+        baseline = self.load(path.stem)
+        entry = ledger.entry_of(None, baseline, consent, digest_of(path), "")
+        entry = msgspec.structs.replace(entry, change="adopted", metrics={})
+        with ledger.entered(self._ledger_of(path.stem), entry):
+            pass
+
+    def doubtful(self) -> list[Doubtful]:
+        """The baselines that are not as the ledger accepted them. Raises FileError for a ledger that is damaged."""
+        entries, problem = ledger.read(self.ledger)
+        if problem:
+            raise FileError(problem)
+        return doubtful(self.all(), entries, self.path)
+
+    def recover(self) -> str:
+        """Take back what a killed process has left in the ledger; returns what that was."""
+        return recover(self.ledger, self.path)
+
+    def is_known(self, cell_id: str) -> bool:
+        """Whether the ledger has ever accepted a baseline of the cell."""
+        return any(entry.cell == cell_id for entry in ledger.read(self._ledger_of(cell_id))[0])
 
     def all(self) -> Iterator[Path]:
         """Every baseline's file, in order, except those of other kernels."""

@@ -60,7 +60,8 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
         note = f"{show_ratio(relative(by))} slower over the last runs than over the first, since {scope.since[:10]}"
         return line("alarm" if scope.changed else "machine", tolerance, note)
     if scope.changed:
-        if not slower + unlucky <= math.log1p(tolerance):
+        faster = slower < -math.log1p(tolerance)  # which suggests nothing slower, whatever the spread
+        if not (slower + unlucky <= math.log1p(tolerance) or faster):
             note = f"{_of(values)} cannot rule out {show_ratio(tolerance)}"
             return line("alarm", tolerance, note)
         return line("improved" if slower < -sure else "ok", tolerance, detects=tolerance)

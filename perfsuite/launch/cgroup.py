@@ -7,7 +7,7 @@ CGROUPS = Path("/sys/fs/cgroup")
 
 def oom_kills(membership: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS) -> int | None:
     """How many processes of this process' cgroup, or below it, the kernel has killed for memory; None if no cgroup
-    tells.
+    counts them.
 
     Sources: the kernel's Documentation/admin-guide/cgroup-v2.rst (memory.events) and cgroup-v1/memory.rst
     (memory.oom_control).
@@ -33,7 +33,7 @@ def oom_kills(membership: Path = Path("/proc/self/cgroup"), root: Path = CGROUPS
 def why_killed(before: int | None, after: int | None) -> str:
     """What the counter says of a SIGKILL in between, as the end of a sentence."""
     if before is None or after is None:
-        return ", and no cgroup tells whether memory ran out"
+        return ", and no cgroup says whether memory ran out"
     if after > before:
         return f": memory ran out, for the cgroup's oom_kill counter rose from {before} to {after}"
     return ", not for memory: the cgroup's oom_kill counter did not rise"

@@ -186,6 +186,11 @@ class Gatekeeper:
         self, cell: Cell, consent: str, measurement: Measurement, baseline: Baseline | None, verdict: Verdict
     ) -> str:
         """Write the baseline; returns its path, or "" if times cannot be added without a reason."""
+        if baseline is None and not self.reason and self.store.is_known(cell.id):
+            raise FileError(
+                f"{cell.id} has no baseline, but the ledger knows one that was accepted. Restore it from git, or say "
+                'why a new one replaces it: --perf-reason="…"'
+            )
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
         commit = commit_of(self.store.root, tuple(self._own_code(cell, measurement)))
         new = baseline_of(measurement, commit, metrics, self.most_busy)

@@ -113,7 +113,7 @@ class Runner:
             launch = Launch(date=timestamp(), conditions=conditions.told())
             files = [file for sample in samples for file in sample.files]
             imports = recorded(files, cell, self.catalog, repository_of(Path.cwd()))
-            return msgspec.structs.replace(measurement, launches=[launch], imports=imports)
+            return msgspec.structs.replace(measurement, launches=[launch], imports=imports, warmup=self.settings.warmup)
         except (CellFailed, GatherError) as error:
             if isinstance(error, CellFailed):
                 failure = error.failure

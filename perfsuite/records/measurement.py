@@ -8,6 +8,7 @@ from perfsuite.wire.record import Record
 from perfsuite.wire.sample import Reading
 
 OWN_CODE = "perfsuite's code"  # a flag: a hash of the code of perfsuite that the ranks run; older records lack it
+STEP_TIME = "step_time_seconds"
 EMULATED = "emulated "  # how the name of an emulated device begins
 Outcome = Literal["fits", "oom", "unsupported", "failed"]
 
@@ -49,11 +50,11 @@ class Launch(Record, frozen=True, kw_only=True):
 class Measurement(Record, frozen=True, kw_only=True):
     """A cell measured on real hardware.
 
-    The samples of a time are those of all ``launches``, concatenated, equally many of each. ``flags`` are a
-    RankSample's; old records have none. ``memory_curve`` is live memory over a step of the fullest rank, in the format
-    of records/curves.py; empty before format 4 and without steps. ``imports`` are the repository's files that the cell
-    depends on, by folder, with the beginnings of their git hashes (measure/imports.py):
-    {"models": "net.py:1f0c93ab loss.py:77de0a41"}.
+    ``warmup`` is the number of warm-up steps; None in older records. The samples of a time are those of all
+    ``launches``, concatenated, equally many of each. ``flags`` are a RankSample's; old records have none.
+    ``memory_curve`` is live memory over a step of the fullest rank, in the format of records/curves.py; empty
+    before format 4 and without steps. ``imports`` are the repository's files that the cell depends on, by folder,
+    with the beginnings of their git hashes (measure/imports.py): {"models": "net.py:1f0c93ab loss.py:77de0a41"}.
     """
 
     cell: str
@@ -69,8 +70,15 @@ class Measurement(Record, frozen=True, kw_only=True):
     capacity_bytes: int | None = None
     failure: Failure | None = None
     launches: list[Launch] = []
+    warmup: int | None = None
     imports: dict[str, str] = {}
     memory_curve: dict[str, str] = {}
+
+    @property
+    def steps(self) -> int:
+        """The timed steps of each launch; 0 for a cell without any."""
+        parts = self.by_launch(STEP_TIME)
+        return len(parts[0]) if parts else 0
 
     def by_launch(self, metric: str) -> list[list[float]]:
         """A timed metric's samples, launch by launch; empty if it was not measured."""

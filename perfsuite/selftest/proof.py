@@ -109,7 +109,7 @@ class Bench:
         return _row(case, told, status, text.replace(f"{folder}/", ""))
 
     def _gatekeeper(self, store: Store, runner: Runner, consent: str | None = None) -> Gatekeeper:
-        return Gatekeeper(runner, store, consent=consent, launches=1, watch=self.watch)
+        return Gatekeeper(runner, store, consent=consent, launches=1, watch=self.watch, most_busy=1.0)
 
 
 class Replay(Runner):

@@ -45,9 +45,16 @@ def arguments(parser: argparse.ArgumentParser) -> None:
 
     history = actions.add_parser("history", help="How far accepted changes have moved each metric, from the ledger.")
     add_select(history)
+    text = "Fail unless every baseline is, to the byte, what the ledger accepted last."
+    history.add_argument("--check", action="store_true", help=text)
     history.set_defaults(run=_history.history)
 
-    for action in (show, diff, accept, prune, history):
+    adopt = actions.add_parser("adopt", help="Let the ledger accept baselines as they are: those that --check names.")
+    add_select(adopt)
+    _add_reason(adopt, required=True)
+    adopt.set_defaults(run=_history.adopt)
+
+    for action in (show, diff, accept, prune, history, adopt):
         add_baselines(action)
         add_kernels(action)
         add_catalog(action)

@@ -10,7 +10,9 @@ from perfsuite.cell import cells_meant
 from perfsuite.commands._base import catalog_of, store_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.gate import ledger
+from perfsuite.gate.accepted import Doubt
 from perfsuite.gate.drift import Drift, drifts
+from perfsuite.gate.ledger import Consent
 from perfsuite.gate.store import Store
 from perfsuite.report.tables import bare_table, print_table
 from perfsuite.units import show_change, show_number
@@ -19,6 +21,10 @@ from perfsuite.units import show_change, show_number
 def history(arguments: argparse.Namespace) -> int:
     """The table. A damaged line is reported at the end and gives exit code 2."""
     store, catalog = store_of(arguments), catalog_of(arguments)
+    if recovered := store.recover():
+        print(recovered)
+    if arguments.check:
+        return _check(store)
     entries, problem = ledger.read(store.ledger)
     names = {entry.cell for entry in entries}
     wanted = cells_meant(arguments.expression, names, catalog)
@@ -37,12 +43,46 @@ def history(arguments: argparse.Namespace) -> int:
     for drift in found:
         if drift.gaps:
             print(f"{drift.cell}: {drift.metric} also changed without the ledger ({drift.gaps}×): this is not all.")
-    for text in _past_the_ledger(store, found):
+    past = _past_the_ledger(store, found)
+    for text in past:
         print(text)
     cells = len({drift.cell for drift in found})
     print(f"{len(entries)} changes of {cells} baselines; {len(moved)} of their {len(found)} metrics have moved.")
     if problem:
         raise FileError(problem)
+    return 1 if past else 0
+
+
+DOUBTS = {
+    Doubt.EDITED: "is not what the ledger accepted: it was changed by hand",
+    Doubt.UNKNOWN: "has no line in the ledger that accepts it",
+    Doubt.GONE: "was accepted by the ledger, and is gone",
+}
+
+
+def _check(store: Store) -> int:
+    """Name every baseline that is not as the ledger accepted it; 1 if there is one, or if there is none at all."""
+    doubts, files = store.doubtful(), list(store.all())
+    for one in doubts:
+        print(f"{one.path} {DOUBTS[one.doubt]}")
+    if doubts:
+        print('Restore them from git, or accept them as they are: perfsuite baseline adopt --reason "…"')
+    elif not files:
+        print(f"{store.root} has no baseline, so nothing was checked.")
+    else:
+        print(f"{len(files)} baselines are what {store.ledger} accepted.")
+    return 1 if doubts or not files else 0
+
+
+def adopt(arguments: argparse.Namespace) -> int:
+    """Accept the baselines that are not as the ledger accepted them, and are there."""
+    store, catalog = store_of(arguments), catalog_of(arguments)
+    paths = [one.path for one in store.doubtful() if one.doubt is not Doubt.GONE]
+    wanted = cells_meant(arguments.expression, {path.stem for path in paths}, catalog)
+    chosen = [path for path in paths if wanted(path.stem)]
+    for path in chosen:
+        store.adopt(path, Consent(how="baseline adopt", metrics=(), reason=arguments.reason))
+    print(f"{len(chosen)} baselines adopted into {store.ledger}.")
     return 0
 
 

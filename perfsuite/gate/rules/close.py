@@ -13,6 +13,9 @@ def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     bound = bound_of(metric, scope.low_precision)
     pairs = list(zip(old.samples, new.samples, strict=False))
     allowed = f"±{bound * 100:g} %"
+    if len(new.samples) < len(old.samples):
+        note = f"only {len(new.samples)} of the baseline's {len(old.samples)} steps were measured"
+        return text(metric, "missing", old, new, note=note)
     if old.samples != new.samples and not all(agree(before, after, bound) for before, after in pairs):
         differing = [step for step, (before, after) in enumerate(pairs) if not agree(before, after, bound)]
         before, after = pairs[differing[0]]

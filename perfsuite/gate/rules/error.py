@@ -21,7 +21,9 @@ def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     limit, least = (max(GROWTH * side.value, FLOORS[scope.low_precision]) for side in (old, new))
     good = new.value <= limit
     status: Status = "regressed" if not good else "ok" if old.value <= least else "improved"
-    change, allowed = show_change(old.value, new.value), f"up to {metric.show(limit)}"
+    # A share of what is only rounding says nothing: +247043457 % of 1e-9.
+    change = show_change(old.value, new.value) if old.value > least else ""
+    allowed = f"up to {metric.show(limit)}"
     return say(
         metric, status, metric.show(old.value), metric.show(new.value), change, allowed, "" if good else _most(new)
     )
