@@ -88,10 +88,16 @@ def count_model_flop(session: Session) -> int:
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
+    class OneFakeMode(FakeTensorMode):
+        """Stays one mode if a model copies its layers, as torch.nn.TransformerEncoder does: two cannot be mixed."""
+
+        def __deepcopy__(self, memo: dict[int, Any]) -> OneFakeMode:
+            return self
+
     workload = session.job.workload
     sample = make_sample(session.job.model, workload, session.job.seed, 0, 0)
     by_value = torch.autograd.set_detect_anomaly(False)  # it looks for NaN, which fakes do not have
-    with FakeTensorMode(), by_value, _flop_counter() as counter:
+    with OneFakeMode(), by_value, _flop_counter() as counter:
         model = build_for_counting(session)
         inputs = {}
         for name, value in sample.items():

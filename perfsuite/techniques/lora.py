@@ -37,17 +37,15 @@ def add_adapters(session: Session, model: torch.nn.Module) -> torch.nn.Module:
 @contextlib.contextmanager
 def _on_fake_tensors(weight: torch.Tensor) -> Iterator[None]:
     """In a trace, without what torch does not support for fake tensors: peft moves each adapter to its layer's device,
-    where it already is, and copies the head with its fake mode. Nothing is changed in a real run.
+    where it already is. Nothing is changed in a real run.
     """
     import torch
-    from torch._subclasses.fake_tensor import FakeTensor, FakeTensorMode
+    from torch._subclasses.fake_tensor import FakeTensor
 
     if not isinstance(weight, FakeTensor):
         yield
         return
-    stay = mock.patch.object(torch.nn.Module, "to", lambda module, *_, **__: module)
-    share = mock.patch.object(FakeTensorMode, "__deepcopy__", lambda mode, memo: mode, create=True)
-    with stay, share:
+    with mock.patch.object(torch.nn.Module, "to", lambda module, *_, **__: module):
         yield
 
 

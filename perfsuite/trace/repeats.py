@@ -27,6 +27,10 @@ class RepeatingMode(FakeTensorMode):
     def __init__(self) -> None:
         super().__init__(allow_non_fake_inputs=True)
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> RepeatingMode:
+        """A model that copies its layers copies their tensors, not the mode: two modes cannot be mixed."""
+        return self
+
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
         """Nothing is compiled, so torch need not see to it that these calls are not."""
