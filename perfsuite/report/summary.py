@@ -194,7 +194,9 @@ def _entry(result: Result, metric: Metric) -> str:
     if old is None or before is None:
         return metric.show(new.value)
     if metric.hold not in ("exact", "close") and why_other_machine(old.machine, result.measurement.machine):
-        return metric.show(new.value)
+        # What a time is compared with may be in this machine's cache folder, and then is in its line alone.
+        own = [line.change for line in result.verdict.lines if line.metric == metric.name and line.status != NOT_HELD]
+        return f"{metric.show(new.value)} ({own[0]})" if own and own[0] else metric.show(new.value)
     change = "=" if new.value == before.value else show_change(before.value, new.value)
     return f"{metric.show(new.value)} ({change})"
 
