@@ -9,6 +9,6 @@ REGRESSION = Regression(
     good="deepspeed==0.19.2",
     bad="deepspeed==0.19.3",
     cell="gpt2_tiny-zero2+sgd+nodrop+quickstart-cpu_x2",
-    moves="operators",
+    moves="allocations",
     neighbours=("deepspeed==0.19.1", "deepspeed==0.19.2"),
 )
