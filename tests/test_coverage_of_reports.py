@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 import gate_samples as samples
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from perfsuite.gate.judge import judge
 from perfsuite.records import codec
 from perfsuite.records.result import Result
 from perfsuite.report.markdown import is_compared
+from perfsuite.report.summary import asides
 
 GREEN = Result(
     measurement=samples.measurement(),
@@ -30,6 +32,7 @@ GREEN = Result(
 TEST = """\
 import time
 
+import msgspec
 import pytest
 
 
@@ -176,7 +179,6 @@ def test_a_keyword_that_selects_nothing_is_no_success(pytester: pytest.Pytester)
 )
 def test_what_counts_as_compared(status: str, updated: str, quarantined: str, compared: bool) -> None:
     """One rule, for pytest, summary and the action."""
-    import msgspec
 
     verdict = msgspec.structs.replace(GREEN.verdict, status=status)
     one = msgspec.structs.replace(GREEN, verdict=verdict, updated=updated, quarantined=quarantined)
@@ -236,3 +238,12 @@ def test_fuzzed_reports(tmp_path_factory: pytest.TempPathFactory, at: int, chang
 def test_ten_thousand_fuzzed_reports(tmp_path_factory: pytest.TempPathFactory, at: int, change: str, byte: int) -> None:
     """Bytes flipped, dropped, doubled, and lines gone."""
     fuzz(tmp_path_factory.getbasetemp() / "fuzzed.jsonl", at, change, byte)
+
+
+def test_a_slow_cell_without_a_change_says_what_would_decide() -> None:
+    """The trial's command, and the option that makes it count."""
+    verdict = msgspec.structs.replace(GREEN.verdict, status="machine")
+    said = asides([msgspec.structs.replace(GREEN, verdict=verdict)])
+
+    assert "to decide: pytest --perf -k t5_tiny-zero3-cpu_x2 --perf-against=abc; to let such cells fail: " in said[-1]
+    assert said[-1].endswith("--perf-open=fail")

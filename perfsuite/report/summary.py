@@ -162,6 +162,8 @@ def asides(results: Sequence[Result]) -> list[str]:
     for status, meaning in OPEN_MEANS.items():
         if count := sum(result.verdict.status == status for result in results):
             lines.append(f"{status}: {_cells(count)} {meaning}")
+    if slower := [result for result in results if result.verdict.status == "machine"]:
+        lines.append(_how_to_decide(slower[0]))
     for result in results:
         if result.quarantined and not result.updated:
             lines.append(f"{result.verdict.cell}: {result.verdict.status}, but quarantined until {result.quarantined}")
@@ -173,6 +175,14 @@ OPEN_MEANS = {
     "undecided": "may be slower, and no trial could decide it: a quieter machine may",
     "machine": "slower than in the baseline's runs, although nothing changed: a quieter machine may not be",
 }
+
+
+def _how_to_decide(result: Result) -> str:
+    """The command that would decide about a time that is slower without a change, and the option that makes it red."""
+    commit = result.baseline.commit if result.baseline else ""
+    other = commit.removesuffix("-dirty") or "a release or commit that you trust"
+    trial = f"pytest --perf -k {result.verdict.cell} --perf-against={other}"
+    return f"to decide: {trial}; to let such cells fail: --perf-open=fail"
 
 
 def _cells(count: int) -> str:
