@@ -8,6 +8,8 @@ import gate_samples as samples
 import msgspec
 import pytest
 
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cell import parse_hardware
 from perfsuite.gate.baselines import baseline_of
 from perfsuite.gate.drifting import ANCHOR, LEAST, drift_of, kept
 from perfsuite.gate.judge import judge
@@ -172,3 +174,17 @@ def test_a_run_of_fewer_steps_is_not_kept() -> None:
 
     assert fewer_steps(short, samples.measurement(), samples.METRICS)
     assert not fewer_steps(samples.measurement(), short, samples.METRICS)
+
+
+def test_two_nodes_that_share_a_home_differ(numbers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number is in the home, which many clusters share; the name of the host is not."""
+    numbers("shared")
+    hardware, catalog = parse_hardware("cpu_x1", Catalog()), Catalog()
+    first = machine.describe(hardware, catalog).identity
+    monkeypatch.setattr("platform.node", lambda: "another")
+
+    assert machine.describe(hardware, catalog).identity != first
+    monkeypatch.setenv(machine.MACHINE, "runner-7")
+    named = machine.describe(hardware, catalog)
+    monkeypatch.setattr("platform.node", lambda: "a third")
+    assert (named.name, machine.describe(hardware, catalog).identity) == ("runner-7", named.identity)

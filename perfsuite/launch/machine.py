@@ -240,8 +240,8 @@ def cpu_name() -> str:
 def describe(hardware: Hardware, catalog: Catalog, devices: Sequence[int] = ()) -> Machine:
     """The machine as a record, with the leased ``devices`` or, before a lease, the GPUs that a lease takes first.
     ``identity`` distinguishes two machines of one kind: by the GPUs and their connections, which a fresh container
-    finds again, or else by the user's name for it, or by a random number in its cache folder. /etc/machine-id is the
-    same on all clones of an image.
+    finds again, or else by the user's name for it, or by its host name and a random number in its cache folder.
+    /etc/machine-id is the same on all clones of an image.
     """
     who, name = [cpu_name(), str(cores())], os.environ.get(MACHINE, "").strip()
     wanted = list(devices) or device_indices(hardware, catalog)[: hardware.ranks]
@@ -264,8 +264,9 @@ def describe(hardware: Hardware, catalog: Catalog, devices: Sequence[int] = ()) 
         )
     import psutil
 
-    memory, number = psutil.virtual_memory().total, name or own_number()
-    identity = _digest([*who, number]) if number else ""
+    memory, number = psutil.virtual_memory().total, own_number()
+    known_by = [name] if name else [number, platform.node()] if number else []  # nodes may share a home folder
+    identity = _digest([*who, *known_by]) if known_by else ""
     return Machine(
         identity=identity, name=name, device=cpu_name(), cores=cores(), memory_bytes=memory, networks=networks()
     )
