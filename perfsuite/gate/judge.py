@@ -37,6 +37,7 @@ from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.measurement import EMULATED, OWN_CODE, STEP_TIME, Measurement
 from perfsuite.records.verdict import CellStatus, Line, Status, Verdict
 from perfsuite.units import show_bytes, show_number
+from perfsuite.wire.sample import is_number
 
 ORDER: tuple[Status, ...] = get_args(CellStatus)
 OPEN = frozenset({"alarm", "undecided", "machine", "unheld"})  # neither green nor red
@@ -195,8 +196,11 @@ def _obstacle(new: Measurement, baseline: Baseline) -> str:
         return f"{new.world_size} ranks against the baseline's {old.world_size}."
     if not new.outcome == old.outcome == "fits" or STEP_TIME not in new.readings:
         return ""
+    time = new.readings[STEP_TIME]
+    if not all(is_number(number) for number in (time.value, *time.samples) if number is not None):
+        return ""  # its rule says that
     here, there = (one.steps for one in (new, old))
-    if here < there:
+    if 0 < here < there:
         return f"{here} timed steps against the baseline's {there}: give --perf-steps={there} or more (perf_steps)."
     if new.warmup is not None and old.warmup is not None and new.warmup < old.warmup:
         return (
