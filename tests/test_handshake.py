@@ -297,6 +297,22 @@ def test_fuzzed_lines(data: bytes) -> None:
     fuzz_lines(data)
 
 
+@pytest.mark.parametrize("name", ["", "..", "../outside", "/outside", "a/b", 7, None, "\x00"])
+def test_an_agents_file_is_a_name_alone(tmp_path: Path, name: object) -> None:
+    """Nothing is written for any other, and the connection ends."""
+    (tmp_path / "cell").mkdir()
+    parent, agent = pair()
+    server = NodeServer(NodeAgent(parent, "n0", 0, ""), lambda lost: "", lambda: "")
+    server._folder = tmp_path / "cell"
+    agent.send({"file": name, "at": 0, "data": ""})
+    server._listen(1)
+    server.close()
+
+    assert "it said what no agent says" in server._agent.lost
+    assert list(tmp_path.iterdir()) == [tmp_path / "cell"]
+    assert list((tmp_path / "cell").iterdir()) == []
+
+
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(WORDS, VALUES, max_size=4))
 def test_fuzzed_agents(tmp_path_factory: pytest.TempPathFactory, message: dict[str, object]) -> None:

@@ -105,7 +105,7 @@ class Agent:
                     return True
                 try:
                     self._do(message)
-                except (AttributeError, KeyError, TypeError, ValueError) as error:
+                except (AttributeError, KeyError, OverflowError, TypeError, ValueError) as error:
                     raise Gone(f"the parent said what no parent says: {error!r}") from error
             if self.server and self.server.alive():
                 for message in self.server.receive(0):

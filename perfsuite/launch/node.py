@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 import time
@@ -18,6 +19,7 @@ from perfsuite.units import show_bytes, show_rate
 from perfsuite.wire.lines import Gone, Lines, pack, unpack
 
 ANSWER_SECONDS = 60.0  # to import a catalog and ask a driver
+_FILE = re.compile(r"\w[\w.]*")  # a name alone, and no folder
 LOOK_SECONDS = 3.0  # how often the scheduler is asked
 
 
@@ -113,7 +115,7 @@ class NodeServer:
         try:
             for message in self._agent.hear(seconds):
                 self._take(message)
-        except (AttributeError, KeyError, TypeError, ValueError, Gone) as error:
+        except (AttributeError, KeyError, OverflowError, TypeError, ValueError, Gone) as error:
             self._agent.lost = f"it said what no agent says: {error!r}"
 
     def _take(self, message: dict[str, Any]) -> None:
@@ -129,7 +131,10 @@ class NodeServer:
     def _write(self, message: Mapping[str, Any]) -> None:
         if self._folder is None or not self._folder.is_dir():
             return
-        path, data = self._folder / Path(message["file"]).name, unpack(message["data"])
+        name, data = message["file"], unpack(message["data"])
+        if not _FILE.fullmatch(name):
+            raise ValueError(f"{name!r} is no file of a rank")
+        path = self._folder / name
         if path.name == RENDEZVOUS:
             self._has_rendezvous = True
         if path.suffix == ".log":
