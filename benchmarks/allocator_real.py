@@ -22,12 +22,12 @@ from pathlib import Path
 
 import msgspec
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
 from perfsuite.predict.allocator import CachingAllocator, OutOfMemory, smallest_capacity
+from perfsuite.predict.trace.tracing import job_of, trace
 from perfsuite.records.codec import write_bytes
-from perfsuite.trace.tracing import job_of, trace
-from perfsuite.wire.trace import Trace
+from perfsuite.records.trace import Trace
 
 HERE = Path(__file__).parent
 OUT = HERE.parent / "docs" / "memory_allocator.md"

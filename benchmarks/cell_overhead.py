@@ -11,10 +11,10 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
 from perfsuite.launch.places import place_of
-from perfsuite.measure.runner import Runner, Settings
+from perfsuite.run.runner import Runner, Settings
 from perfsuite.units import show_seconds
 
 

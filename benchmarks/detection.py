@@ -10,8 +10,8 @@ from pathlib import Path
 
 from record_trials import DATA, Recorded
 
+from perfsuite.prove.selftest.fault_rows import interval_of as binomial
 from perfsuite.records import codec
-from perfsuite.selftest.rows import interval_of as binomial
 
 PAGE = Path(__file__).parent.parent / "docs" / "detection.md"
 

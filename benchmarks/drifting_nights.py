@@ -11,10 +11,10 @@ import random
 import sys
 from collections.abc import Callable
 
-from perfsuite.gate.drifting import drift_of, kept
-from perfsuite.gate.noise import Pool
-from perfsuite.gate.pool import WINDOW
-from perfsuite.gate.terms import SHARED, Terms
+from perfsuite.compare.drifting import drift_of, kept
+from perfsuite.compare.noise import Pool
+from perfsuite.compare.pool import WINDOW
+from perfsuite.compare.terms import SHARED, Terms
 
 NIGHTS = 60
 STEP_AT = 20

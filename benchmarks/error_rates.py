@@ -3,8 +3,8 @@
     python benchmarks/error_rates.py [REPEATS] > docs/error_rates.md        (2000 by default: about a minute)
 
 Every constant of the statistics that is a choice is in a table here, next to its alternatives: PRIOR_RUNS and the
-spreads of gate/terms.py, LOOKS, PRIOR_PAIRS, PRIOR_SPREAD, HARMLESS and MISSED of gate/paired.py. Real noise comes from
-benchmarks/detection.py; here it is normal or, as on a shared machine, Student's t with 3 degrees of freedom.
+spreads of compare/terms.py, LOOKS, PRIOR_PAIRS, PRIOR_SPREAD, HARMLESS and MISSED of compare/paired.py. Real noise
+comes from benchmarks/detection.py; here it is normal or, as on a shared machine, Student's t with 3 degrees of freedom.
 """
 
 import math
@@ -14,11 +14,11 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from perfsuite.gate import noise, paired
-from perfsuite.gate.noise import Pool
-from perfsuite.gate.paired import LOOKS, MOST_PAIRS, decision, interval
-from perfsuite.gate.terms import DEDICATED, SHARED, TIMED, Terms
-from perfsuite.gate.timing import RULED_OUT
+from perfsuite.compare import noise, paired
+from perfsuite.compare.noise import Pool
+from perfsuite.compare.paired import LOOKS, MOST_PAIRS, decision, interval
+from perfsuite.compare.terms import DEDICATED, SHARED, TIMED, Terms
+from perfsuite.compare.timing import RULED_OUT
 
 EFFECTS = (0.0, 0.03, 0.05, 0.10)
 Draw = Callable[[], float]

@@ -17,10 +17,13 @@ from pathlib import Path
 
 import msgspec
 
-from perfsuite.history import asv, building, confirm, ladder, lockfile, results, steps, story
-from perfsuite.history.ladder import Definition, Ladder, Rung
-from perfsuite.history.results import Benchmark, Key, Run, Value, show
-from perfsuite.history.steps import Step
+from perfsuite.environments import lockfile
+from perfsuite.ladder import asv, building, confirm, ladder, story
+from perfsuite.ladder import asv_results as results
+from perfsuite.ladder import series_steps as steps
+from perfsuite.ladder.asv_results import Benchmark, Key, Run, Value, show
+from perfsuite.ladder.ladder import Definition, Ladder, Rung
+from perfsuite.ladder.series_steps import Step
 from perfsuite.units import show_ratio
 
 SUITE = Path(__file__).parent / "identical"

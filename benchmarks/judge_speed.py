@@ -13,10 +13,10 @@ from pathlib import Path
 
 import msgspec
 
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.gate.judge import judge
-from perfsuite.gate.store import Store
+from perfsuite.compare.judge import judge
 
 RED_EVERY = 10
 PASSES = 5  # the shortest counts: other processes on the core only add to it

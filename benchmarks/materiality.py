@@ -16,18 +16,18 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
+from perfsuite.compare.compare import Comparison, compare
+from perfsuite.compare.terms import terms_of
+from perfsuite.environments.environments import with_releases
 from perfsuite.errors import PerfsuiteError
-from perfsuite.gate.compare import Comparison, compare
-from perfsuite.gate.terms import terms_of
-from perfsuite.launch.environments import with_releases
-from perfsuite.measure.runner import Runner
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
-from perfsuite.replay.comparing import SETTINGS
+from perfsuite.run.releases_compared import SETTINGS
+from perfsuite.run.runner import Runner
 from perfsuite.units import show_ratio
 
 PAGE = Path(__file__).parents[1] / "docs" / "materiality.md"

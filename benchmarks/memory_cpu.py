@@ -9,11 +9,11 @@ Exit code 1 if a single rank is off by more than 0.01 %, or several ranks by mor
 import sys
 from pathlib import Path
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.measure.runner import Runner, Settings
-from perfsuite.predict.memory import predict
+from perfsuite.predict.traced_memory import predict
 from perfsuite.records.codec import write_bytes
+from perfsuite.run.runner import Runner, Settings
 
 ALONE, TOGETHER = 1e-4, 1e-3
 OUT = Path(__file__).parents[1] / "docs" / "memory_cpu.md"

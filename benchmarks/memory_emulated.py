@@ -16,14 +16,14 @@ from pathlib import Path
 
 import msgspec
 
+from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, parse_cell
-from perfsuite.measure.runner import Runner, Settings
-from perfsuite.predict.memory import attempt
+from perfsuite.predict.traced_memory import attempt
 from perfsuite.records.codec import write_bytes
+from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Prediction
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.record import Record
+from perfsuite.records.record import Record
+from perfsuite.run.runner import Runner, Settings
 
 MOST, MOST_RESERVED = 5e-4, 0.01  # of the live tensors, of reserved memory
 DOCS = Path(__file__).parents[1] / "docs"
@@ -141,7 +141,18 @@ def main() -> int:
 
 def emulate(gpus: str, *words: str) -> int:
     """Run this file on emulated GPUs; its exit code."""
-    command = [sys.executable, "-m", "perfsuite.cli", "emulate", "--gpus", gpus, "--", sys.executable, __file__, *words]
+    command = [
+        sys.executable,
+        "-m",
+        "perfsuite.cli.main",
+        "emulate",
+        "--gpus",
+        gpus,
+        "--",
+        sys.executable,
+        __file__,
+        *words,
+    ]
     return subprocess.run(command, check=False).returncode
 
 

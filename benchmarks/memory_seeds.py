@@ -22,13 +22,13 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Cut, Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, parse_cell
-from perfsuite.predict.memory import predict
+from perfsuite.predict.traced_memory import predict
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.prediction import Prediction
-from perfsuite.report.memory import headroom
+from perfsuite.show.text.memory_table import headroom
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_seeds.md"
 GB, GIB = 10**9, 2**30

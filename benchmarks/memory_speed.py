@@ -17,12 +17,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.predict.memory import ranks_of
+from perfsuite.predict.trace.tracing import job_of, trace
+from perfsuite.predict.traced_memory import ranks_of
 from perfsuite.records.codec import write_bytes
-from perfsuite.trace.tracing import job_of, trace
-from perfsuite.wire.trace import Trace
+from perfsuite.records.trace import Trace
 
 OUT = Path(__file__).parents[1] / "docs" / "memory_speed.md"
 GOALS = {  # CPU seconds of the trace of a rank
@@ -41,8 +41,8 @@ import torch, transformers
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.distributed._tools.mem_tracker import MemTracker
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.rank.build import from_transformers
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.rank.build_model import from_transformers
 cell = parse_cell(sys.argv[1], Catalog())
 begin, work = time.process_time(), cell.workload
 with FakeTensorMode():

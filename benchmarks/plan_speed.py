@@ -7,9 +7,9 @@ import dataclasses
 import time
 from itertools import count, islice
 
+from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_hardware
-from perfsuite.predict.plan.memory import needed_bytes
+from perfsuite.predict.plan.layout_memory import needed_bytes
 from perfsuite.predict.plan.search import layouts, question_of
 from perfsuite.predict.time.step import step
 

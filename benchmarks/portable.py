@@ -12,11 +12,11 @@ import sys
 
 from test_cells import test_cell
 
+from perfsuite.catalog.cell import cells_meant, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import cells_meant, parse_cell
 from perfsuite.launch import launcher
-from perfsuite.measure import runner as runners
-from perfsuite.measure.runner import Runner, Settings
+from perfsuite.run import runner as runners
+from perfsuite.run.runner import Runner, Settings
 
 WAYS = {
     "avx2": {"ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2"},

@@ -15,11 +15,11 @@ import time
 from pathlib import Path
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.measure.ab import RUNNING, Experiment, Side
-from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records import codec
 from perfsuite.records.formats import timestamp
-from perfsuite.wire.record import Record
+from perfsuite.records.record import Record
+from perfsuite.run.ab import RUNNING, Experiment, Side
+from perfsuite.run.runner import Runner, Settings
 
 DATA = Path(__file__).parent / "data" / "trials.jsonl"
 CELLS = ("gpt2_tiny-single-cpu_x1", "bloom_tiny-ddp-cpu_x2")
@@ -58,7 +58,7 @@ def main(rounds: int) -> None:
 def trial(side: Side, cell: str, percent: int, round_id: str) -> Recorded:
     """One trial of a cell against itself; side B has the delay."""
     session = Experiment(side, side, [cell], SETTINGS, interleave="steps")
-    delay = (f"perfsuite.selftest.delays:slow_{percent}",) if percent else ()
+    delay = (f"perfsuite.prove.selftest.delays:slow_{percent}",) if percent else ()
     with contextlib.closing(Runner(side.catalog, SETTINGS)) as runner:  # the measurement before a trial
         alarmed = runner.measure(session.cells[0][1], lambda *_: None)
     step_seconds = float(alarmed.readings["step_time_seconds"].value)

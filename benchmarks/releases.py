@@ -17,7 +17,7 @@ from packaging.requirements import Requirement
 from perfsuite.catalog.registry import Catalog
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
-from perfsuite.replay.comparing import Seen, compare_releases, find, keep, load
+from perfsuite.run.releases_compared import Seen, compare_releases, find, keep, load
 
 FILE = Path(__file__).parents[1] / "docs" / "releases.jsonl"
 # From the floor to the newest, spread over the range: neighbours are the pairs.

@@ -11,10 +11,10 @@ import sys
 
 import msgspec
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.measure.runner import Runner, Settings
-from perfsuite.wire.sample import RankSample
+from perfsuite.records.sample import RankSample
+from perfsuite.run.runner import Runner, Settings
 
 CELLS = (
     "t5_tiny-single-cpu_x1",

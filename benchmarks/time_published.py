@@ -19,7 +19,7 @@ from time_summary import cells, listed, percent, statistic
 from time_tables import CALIBRATION, HERE, JUDGED, NANOTRON, READERS, nanotron_setup, table
 
 from perfsuite.predict.overhead import overhead
-from perfsuite.predict.plan.memory import capacity, needed_bytes
+from perfsuite.predict.plan.layout_memory import capacity, needed_bytes
 from perfsuite.predict.time import fitted
 from perfsuite.records.codec import write_bytes
 

@@ -15,7 +15,7 @@ from time_fit import judge
 from time_rows import lines
 from time_tables import HERE, table
 
-from perfsuite.cli import main as perfsuite
+from perfsuite.cli.main import main as perfsuite
 from perfsuite.records.codec import write_bytes
 from perfsuite.units import show_change
 

@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, parse_cell
-from perfsuite.predict.time.cells import setup_of
+from perfsuite.predict.time.cell_steps import setup_of
 from perfsuite.predict.time.replayed import costs_of, replay_traces, seconds_of, slowest, trace_step
 from perfsuite.predict.time.shape import shape_of
 from perfsuite.predict.time.step import Breakdown, step
 from perfsuite.predict.time.traced import KERNELS
+from perfsuite.predict.trace.tracing import Tracer
 from perfsuite.records.codec import write_bytes
-from perfsuite.trace.tracing import Tracer
-from perfsuite.wire.trace import Trace
+from perfsuite.records.trace import Trace
 
 OUT = Path(__file__).parents[1] / "docs" / "time_traced.md"
 LIMIT = 0.03

@@ -16,12 +16,12 @@ from forge_server import forge  # noqa: F401  a fixture
 from hypothesis import HealthCheck, settings
 from package_index import Index, Upload
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
 from perfsuite.launch import launcher, places, servers
-from perfsuite.measure.runner import Runner, Settings
 from perfsuite.paths import cache_folder
 from perfsuite.records.measurement import Measurement
+from perfsuite.run.runner import Runner, Settings
 
 if worker := os.environ.pop("PYTEST_XDIST_WORKER", ""):  # a pytest that a test starts is not a worker
     # No test compares times of two runs, so cells need not wait for another worker's: leases lie in the TMPDIR.

@@ -6,17 +6,17 @@ import sys
 import time
 from pathlib import Path
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.gate.judge import judge
-from perfsuite.measure.runner import Runner, Settings
+from perfsuite.compare.judge import judge
+from perfsuite.run.runner import Runner, Settings
 
 CELL = "gpt2_tiny-ddp-h100_x2"
 
 
 def on_rank_1(session, action):
     """In the forward of step 2."""
-    from perfsuite.selftest.faults import at
+    from perfsuite.prove.selftest.faults import at
 
     at(session, "forward", 2, action)
 

@@ -8,8 +8,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from perfsuite.selftest.faults import _raise, at, keeps_copies, killed, leak, sum_not_mean, zero_no_reduction
-from perfsuite.wire.steps import TRACED_STEPS
+from perfsuite.prove.selftest.faults import _raise, at, keeps_copies, killed, leak, sum_not_mean, zero_no_reduction
+from perfsuite.records.step_kinds import TRACED_STEPS
 
 __all__ = ["keeps_copies", "killed", "leak", "sum_not_mean", "zero_no_reduction"]
 

@@ -6,11 +6,11 @@ import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.baseline import Baseline
+from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Launch, Machine, Measurement
+from perfsuite.records.sample import RankSample, Reading
 from perfsuite.units import show_bytes, show_count, show_number, show_seconds
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.sample import RankSample, Reading
 
 CELL = "t5_tiny-zero3-cpu_x2"
 GIB = 2**30

@@ -10,18 +10,18 @@ from pathlib import Path
 
 import msgspec
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.gate.judge import judge
-from perfsuite.gate.pool import run_of
-from perfsuite.measure.trial import _Answer
+from perfsuite.compare.judge import judge
+from perfsuite.compare.pool import run_of
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.result import Result
+from perfsuite.records.sample import Reading
+from perfsuite.run.trial import _Answer
 from perfsuite.units import show_change
-from perfsuite.wire.sample import Reading
 
 FOLDER = Path(__file__).parents[1] / "baselines" / "cpu_x2"
 LIBRARY, BEFORE, AFTER = "deepspeed", "0.19.8", "0.20.0"

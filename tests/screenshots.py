@@ -15,13 +15,13 @@ from playwright.sync_api import Browser, sync_playwright
 from red_night import red_night
 from test_page_commands import compared_sides, missed, page_of, replayed, upgraded
 
+from perfsuite.baselines.project import Project
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
-from perfsuite.gate.project import Project
+from perfsuite.cli.main import main
 from perfsuite.nights.dashboard import page_of as name_of
+from perfsuite.nights.dashboard_folder import Site
 from perfsuite.nights.row import read_month, write_months
-from perfsuite.nights.site import Site
-from perfsuite.page.run import write_run
+from perfsuite.show.html.run_report import write_run
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
 from site_speed import write_runs

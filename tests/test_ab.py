@@ -20,17 +20,17 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
-from perfsuite.gate.compare import Comparison, compare
-from perfsuite.gate.launches import merge
-from perfsuite.gate.paired import LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
-from perfsuite.gate.terms import MOST_RED_RATE, TIMED, Terms
-from perfsuite.launch import environments
-from perfsuite.launch.environments import Environment, with_releases
-from perfsuite.measure import ab
-from perfsuite.measure.runner import Settings
+from perfsuite.cli.main import main
+from perfsuite.compare.compare import Comparison, compare
+from perfsuite.compare.merge_launches import merge
+from perfsuite.compare.paired import LOOKS, MOST_PAIRS, PRIOR_SPREAD, Interval, decision, interval
+from perfsuite.compare.terms import MOST_RED_RATE, TIMED, Terms
+from perfsuite.environments import environments
+from perfsuite.environments.environments import Environment, with_releases
 from perfsuite.records.measurement import Launch, Measurement
-from perfsuite.wire.sample import Reading
+from perfsuite.records.sample import Reading
+from perfsuite.run import ab
+from perfsuite.run.runner import Settings
 
 BADNESS = {"improved": 0, "same": 1, "undecided": 1, "regressed": 2}
 some_differences = st.lists(st.floats(-0.5, 0.5), min_size=LOOKS[0], max_size=MOST_PAIRS)
@@ -445,7 +445,7 @@ def test_a_module_of_this_folder_does_not_hide_the_revisions(tmp_path: Path, mon
 
 
 NESTED = """
-from perfsuite.launch.environments import installed, with_releases
+from perfsuite.environments.environments import installed, with_releases
 import json, sys
 
 environment = with_releases(sys.argv[1:])

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from perfsuite.cli import main
+from perfsuite.baselines import ledger
+from perfsuite.baselines.accepted import Doubt
+from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.store import Store
+from perfsuite.cli.main import main
 from perfsuite.errors import FileError, PerfsuiteError
-from perfsuite.gate import ledger
-from perfsuite.gate.accepted import Doubt
-from perfsuite.gate.ledger import Consent
-from perfsuite.gate.store import Store
 
 CONSENT = Consent(how="--perf-update=new", metrics=samples.METRICS, reason="first")
 OLD = samples.baseline()
@@ -152,7 +152,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 import gate_samples as samples, msgspec
 from test_accepted import CONSENT, NEW, OLD
-from perfsuite.gate.store import Store
+from perfsuite.baselines.store import Store
 CELL = samples.CELL.replace("zero3", "zero2")
 OTHER = msgspec.structs.replace(OLD, cell=CELL, measurement=msgspec.structs.replace(OLD.measurement, cell=CELL))
 store = Store(Path(sys.argv[1]))

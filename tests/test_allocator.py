@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.predict.allocator import CachingAllocator, OutOfMemory, replay, segment_size, smallest_capacity
-from perfsuite.wire.trace import CACHE
+from perfsuite.records.trace import CACHE
 
 MIB = 2**20
 RECORDINGS = sorted((Path(__file__).parent / "data" / "allocator").glob("*.json"))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from perfsuite.errors import RankError
 from perfsuite.meters._cuda_history import events_of_history
-from perfsuite.rank.anatomy import CATEGORIES, Mark, dissect
+from perfsuite.rank.memory.anatomy import CATEGORIES, Mark, dissect
 
 Event = tuple[int, int, str]
 NAMED = ("parameters", "master_parameters", "optimizer_state", "gradients")

@@ -4,7 +4,7 @@ import numpy
 import pytest
 from sampling import slow_unless
 
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
 from perfsuite.meters.bandwidth import fit
 from perfsuite.rank.message_sizes import SIZES, SWEEP_BYTES, label

@@ -10,22 +10,22 @@ import pytest
 from gate_samples import CELL, ELSEWHERE, GIB, LAUNCH, METRICS, baseline, measurement, memory, with_measurement
 from test_formats import FIRST
 
+from perfsuite.baselines import ledger
+from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.expressions import hint, matcher
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_hardware
-from perfsuite.cli import main
-from perfsuite.commands.baseline.survey import why_orphaned
+from perfsuite.cli.commands.baseline.survey import why_orphaned
+from perfsuite.cli.main import main
+from perfsuite.compare.judge import judge
+from perfsuite.compare.pool import run_of
 from perfsuite.errors import UsageError
-from perfsuite.gate import ledger
-from perfsuite.gate.judge import judge
-from perfsuite.gate.ledger import Consent
-from perfsuite.gate.pool import run_of
-from perfsuite.gate.store import Store
 from perfsuite.launch import machine
 from perfsuite.launch.machine import Gpu, describe
-from perfsuite.measure.gatekeeper import commit_of
 from perfsuite.records import codec
 from perfsuite.records.result import Result
+from perfsuite.run.gatekeeper import commit_of
 
 PYTHON = {"python": sys.version.split()[0]}
 CONSENT = Consent(how="a test", metrics=METRICS, reason="the first")
@@ -620,7 +620,7 @@ def test_what_fits_nothing_names_the_nearest(expression, sentence):
 def test_no_torch():
     """The process of the command imports none of the heavy libraries."""
     code = (
-        "import sys; from perfsuite.cli import main; main(['baseline', 'show', '--baselines', sys.argv[1]]);"
+        "import sys; from perfsuite.cli.main import main; main(['baseline', 'show', '--baselines', sys.argv[1]]);"
         "print(sorted({'torch', 'transformers', 'deepspeed', 'numpy', 'jinja2'} & set(sys.modules)))"
     )
     folder = Path(__file__).parents[1] / "baselines"

@@ -11,11 +11,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from perfsuite.history.ladder import Rung
-from perfsuite.history.results import Benchmark, Run, Value
+from perfsuite.ladder.asv_results import Benchmark, Run, Value
+from perfsuite.ladder.ladder import Rung
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
-from perfsuite.wire.trace import Trace
+from perfsuite.records.trace import Trace
 
 BENCHMARKS = Path(__file__).parents[1] / "benchmarks"
 CELL = "gpt2_tiny-single-cpu_x1"

@@ -11,8 +11,8 @@ import pytest
 
 from perfsuite.launch.blame import TAIL_LINES, blame_exit, blame_hang, last_lines
 from perfsuite.records import codec
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.progress import Progress
+from perfsuite.records.failure import Failure
+from perfsuite.records.progress import Progress
 
 RAISED = 1 << 8  # the wait status of exit(1)
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.cli import main
-from perfsuite.commands.calibrate import SWEEP, _kept, _rows
+from perfsuite.cli.main import main
+from perfsuite.predict.commands.calibrate import SWEEP, _kept, _rows
 from perfsuite.predict.time.counted import Counted, Row, calibrate, engines_in_order, predicted_parts
 from perfsuite.records.calibration import Calibration
 

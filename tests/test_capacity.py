@@ -5,16 +5,16 @@ import dataclasses
 import msgspec
 from gate_samples import GIB, METRICS, OOM, baseline, measurement, memory
 
-from perfsuite.cell import parse_cell
-from perfsuite.gate.capacity import capacity_of, headroom_of, say_headroom
-from perfsuite.gate.judge import judge
-from perfsuite.measure.runner import Runner
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.compare.capacity import capacity_of, headroom_of, say_headroom
+from perfsuite.compare.judge import judge
 from perfsuite.meters._cuda_history import events_of_history, last_refusal
-from perfsuite.rank.anatomy import Mark
-from perfsuite.rank.oom import last_with, parts_at_refusal
+from perfsuite.rank.memory.anatomy import Mark
+from perfsuite.rank.memory.oom import last_with, parts_at_refusal
 from perfsuite.records.result import Result
-from perfsuite.report.summary import HEADROOM, rows
-from perfsuite.report.verdict import render
+from perfsuite.run.runner import Runner
+from perfsuite.show.text.run_summary import HEADROOM, rows
+from perfsuite.show.text.verdict_text import render
 
 ON_GPUS = "t5_tiny-zero3-h200_x2"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from perfsuite.catalog.cell import Cell, grid, make_cell, parse_cell, parse_hardware, why_not
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, grid, make_cell, parse_cell, parse_hardware, why_not
 from perfsuite.errors import Refused, UnknownName, UsageError
 
 CATALOG = Catalog()

@@ -10,13 +10,13 @@ import msgspec
 import pytest
 
 import perfsuite
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.history.cells import measured, traced
-from perfsuite.history.evidence import add, behind, read, told, why
-from perfsuite.predict.memory import PEAK, summarize
-from perfsuite.trace.tracing import job_of, trace
-from perfsuite.wire.sample import Reading
+from perfsuite.ladder.cell_series import measured, traced
+from perfsuite.ladder.rung_evidence import add, behind, read, told, why
+from perfsuite.predict.trace.tracing import job_of, trace
+from perfsuite.predict.traced_memory import PEAK, summarize
+from perfsuite.records.sample import Reading
 
 CELL = "gpt2_tiny-ddp-cpu_x2"
 SUITES = Path(perfsuite.__file__).parent / "history" / "suites"

@@ -9,17 +9,17 @@ import gate_samples as samples
 import msgspec
 import pytest
 
+from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, parse_cell
+from perfsuite.compare.pool import run_of
 from perfsuite.errors import FileError, UsageError
-from perfsuite.gate.pool import run_of
-from perfsuite.measure import imports
-from perfsuite.measure.against import changes_to
-from perfsuite.measure.changes import Change, changes_since, code_change, lacks_code, own_code
-from perfsuite.measure.gatekeeper import commit_of
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.measurement import Measurement
+from perfsuite.run import imports
+from perfsuite.run.against import changes_to
+from perfsuite.run.environment_changes import Change, changes_since, code_change, lacks_code, own_code
+from perfsuite.run.gatekeeper import commit_of
 
 HERE = metadata.version("msgspec")
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@t"]

@@ -11,20 +11,20 @@ from gate_samples import CELL, GIB, LAUNCH, METRICS, baseline, measurement, memo
 from hypothesis import given
 from hypothesis import strategies as st
 
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
+from perfsuite.compare.judge import judge
 from perfsuite.errors import UsageError
-from perfsuite.gate.judge import judge
-from perfsuite.gate.store import Store
 from perfsuite.launch.machine import version_of
-from perfsuite.measure.changed import Changed
-from perfsuite.measure.choice import parse_shard, shard, with_usual, within
-from perfsuite.measure.imports import by_module, hash_of, pack, reached, recorded, unpack
-from perfsuite.measure.past import Past, read_history
 from perfsuite.rank.flags import own_code
 from perfsuite.records import codec
 from perfsuite.records.measurement import OWN_CODE
 from perfsuite.records.result import Result
+from perfsuite.run.changed import Changed
+from perfsuite.run.choice import parse_shard, shard, with_usual, within
+from perfsuite.run.imports import by_module, hash_of, pack, reached, recorded, unpack
+from perfsuite.run.past import Past, read_history
 
 COSTS = st.dictionaries(st.text("abcdef", min_size=1), st.floats(0, 1e4), max_size=40)
 GIT = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost"]

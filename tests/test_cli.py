@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
+from perfsuite.cli.main import main
 
 KINDS = {"models": "model", "engines": "engine", "techniques": "technique", "hardware": "device", "studies": "study"}
 
@@ -129,7 +129,7 @@ def test_a_broken_support_file_is_one_sentence(tmp_path: Path, capsys: pytest.Ca
 def test_no_torch() -> None:
     """The process of the command imports none of the heavy libraries, whatever it lists."""
     code = (
-        "import sys; from perfsuite.cli import main; main(['list']); main(['list', '--support']);"
+        "import sys; from perfsuite.cli.main import main; main(['list']); main(['list', '--support']);"
         "print(sorted({'torch', 'transformers', 'deepspeed', 'accelerate', 'numpy', 'jinja2'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -139,7 +139,7 @@ def test_no_torch() -> None:
 
 def test_a_closed_pipe_is_quiet() -> None:
     """``perfsuite list | head -1`` ends without a traceback."""
-    command = f"{sys.executable} -m perfsuite.cli list | head -1"
+    command = f"{sys.executable} -m perfsuite.cli.main list | head -1"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=True)
 
     assert done.stderr == "" and done.stdout.count("\n") == 1
@@ -150,7 +150,7 @@ def test_interrupt_and_resume(tmp_path: Path) -> None:
     """Ctrl-C ends the ranks and exits with 130; the same command then continues after the finished part."""
     out, temporary = tmp_path / "out", tmp_path / "tmp"
     temporary.mkdir()
-    command = [sys.executable, "-m", "perfsuite.cli", "study", "scaling", "--hardware", "cpu_x1"]
+    command = [sys.executable, "-m", "perfsuite.cli.main", "study", "scaling", "--hardware", "cpu_x1"]
     command += ["--steps", "2", "--warmup", "0", "--rounds", "1", "--out", str(out)]
     environment = {**os.environ, "TMPDIR": str(temporary)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as first:
@@ -175,7 +175,7 @@ def test_a_ctrl_c_during_the_imports_is_one_line(monkeypatch: pytest.MonkeyPatch
     def interrupted() -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("perfsuite.cli.commands", interrupted)
+    monkeypatch.setattr("perfsuite.cli.main.commands", interrupted)
 
     assert main(["list", "models"]) == 130
     assert capsys.readouterr().err == "perfsuite: stopped.\n"

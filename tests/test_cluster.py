@@ -12,12 +12,12 @@ import pytest
 import slurm_cluster
 from faults import named
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.slurm import Slurm, SlurmNodes
-from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records.measurement import Measurement
+from perfsuite.run.runner import Runner, Settings
 
 SETTINGS = Settings(steps=2, warmup=1, import_path=(str(Path(__file__).parent),))
 LONG = dataclasses.replace(SETTINGS, steps=20_000)

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 import perfsuite
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
+from perfsuite.predict.trace.tracing import job_of
 from perfsuite.rank.compat import ATTRIBUTES, NAMES, OPERATORS
 from perfsuite.records import codec
-from perfsuite.trace.tracing import job_of
 
 ROOT = Path(perfsuite.__file__).parent
 LIBRARIES = {"accelerate", "bitsandbytes", "deepspeed", "peft", "torch", "torchao", "transformers"}
@@ -165,9 +165,9 @@ from torch.distributed.pipelining.stage import PipelineStage
 from torch.distributed.tensor._sharding_prop import ShardingPropagator
 from perfsuite.rank.session import Session
 from perfsuite.records import codec
-from perfsuite.trace.overrides import applied
-from perfsuite.trace.recorder import Recorder
-from perfsuite.wire.trace import TraceJob
+from perfsuite.predict.trace.overrides import applied
+from perfsuite.predict.trace.recorder import Recorder
+from perfsuite.records.trace import TraceJob
 
 del PipelineStage._warmup_forward_vote, ShardingPropagator._propagate_tensor_meta_non_cached
 for line in sys.stdin.buffer:

@@ -7,13 +7,13 @@ import gate_samples as samples
 import msgspec
 import pytest
 
-from perfsuite.cli import main
+from perfsuite.cli.main import main
 from perfsuite.launch.blame import last_lines
 from perfsuite.records import codec
+from perfsuite.records.failure import Failure
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Verdict
 from perfsuite.units import printable
-from perfsuite.wire.failure import Failure
 
 EVIL = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f"
 

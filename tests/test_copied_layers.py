@@ -4,10 +4,10 @@ import contextlib
 import sys
 from pathlib import Path
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Model, Workload
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.measure.runner import Runner, Settings
+from perfsuite.run.runner import Runner, Settings
 
 MODEL = """\
 from types import SimpleNamespace

@@ -5,10 +5,9 @@ timed with.
 import pytest
 from gate_samples import VERSIONS, baseline, measurement, with_measurement
 
-from perfsuite.cell import parse_cell
-from perfsuite.gate.explain import explain
-from perfsuite.gate.judge import RED, judge
-from perfsuite.measure.runner import Runner, Settings
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.compare.explain import explain
+from perfsuite.compare.judge import RED, judge
 from perfsuite.meters._cuda_runtime import (
     END,
     LAUNCHES,
@@ -23,12 +22,13 @@ from perfsuite.meters._cuda_runtime import (
 from perfsuite.meters.allocations import count_allocations
 from perfsuite.meters.flops import hfu, mfu
 from perfsuite.meters.python_calls import METRICS as CALLS
-from perfsuite.rank.anatomy import Mark
+from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
-from perfsuite.report.verdict import render
-from perfsuite.wire.sample import Reading
-from perfsuite.wire.steps import block_size, last_kinds
+from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import block_size, last_kinds
+from perfsuite.run.runner import Runner, Settings
+from perfsuite.show.text.verdict_text import render
 
 GPT2 = "gpt2_tiny-single-cpu_x1"
 MODELING = "transformers.models.gpt2.modeling_gpt2"

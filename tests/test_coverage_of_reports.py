@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from whole_reports import write_report
 
-from perfsuite.cli import main
+from perfsuite.cli.main import main
+from perfsuite.compare.judge import judge
 from perfsuite.errors import PerfsuiteError
-from perfsuite.gate.judge import judge
 from perfsuite.records import codec
 from perfsuite.records.result import Result
-from perfsuite.report.markdown import is_compared
-from perfsuite.report.summary import asides
+from perfsuite.show.text.markdown import is_compared
+from perfsuite.show.text.run_summary import asides
 
 GREEN = Result(
     measurement=samples.measurement(),

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from perfsuite.history.ladder import read_suite, suite_folder
-from perfsuite.launch.environments import with_releases
+from perfsuite.environments.environments import with_releases
+from perfsuite.ladder.ladder import read_suite, suite_folder
 
 FOLDER = suite_folder("data_loading")
 CHANGED = ("arrow format", "pandas format", "subclass that overrides __getitem__", "set_transform, for one row")

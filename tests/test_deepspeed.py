@@ -3,7 +3,7 @@
 import pytest
 from parity import worst
 
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
 
 BOUND = 1e-4

@@ -3,7 +3,7 @@
 import pytest
 from sampling import slow_unless
 
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.cell import parse_cell
 
 CELLS = [
     "t5_tiny-single+bf16+ckpt-cpu_x1",

@@ -8,15 +8,15 @@ import gate_samples as samples
 import msgspec
 import pytest
 
+from perfsuite.baselines.accept import baseline_of
+from perfsuite.baselines.own_times import TimesOfMachine
+from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_hardware
-from perfsuite.gate.baselines import baseline_of
-from perfsuite.gate.drifting import ANCHOR, LEAST, drift_of, kept
-from perfsuite.gate.judge import judge
-from perfsuite.gate.machines import BUSY_SHARE, fewer_steps, others_share, why_other_machine
-from perfsuite.gate.own_times import TimesOfMachine
-from perfsuite.gate.pool import WINDOW, Times, run_of, runs_of
-from perfsuite.gate.terms import terms_of
+from perfsuite.compare.drifting import ANCHOR, LEAST, drift_of, kept
+from perfsuite.compare.judge import judge
+from perfsuite.compare.machines import BUSY_SHARE, fewer_steps, others_share, why_other_machine
+from perfsuite.compare.pool import WINDOW, Times, run_of, runs_of
+from perfsuite.compare.terms import terms_of
 from perfsuite.launch import machine
 from perfsuite.records.measurement import Launch
 

@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from sampling import slow_unless
 
+from perfsuite.catalog.cell import parse_cell, parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell, parse_hardware
-from perfsuite.cli import main
-from perfsuite.commands import ab
+from perfsuite.cli.commands import ab
+from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
-from perfsuite.measure.duet import measure_in_turns
-from perfsuite.measure.runner import Runner
+from perfsuite.run.duet import measure_in_turns
+from perfsuite.run.runner import Runner
 
 CELL = "gpt2_tiny-ddp-cpu_x2"
 
@@ -77,7 +77,7 @@ def test_exact_metrics_are_those_of_a_launch_alone(in_turns, measure):
 def test_a_side_that_fails_leaves_the_other_to_end_alone(in_turns, fault):
     """It neither hangs nor fails with it."""
     module = "falsehoods" if fault == "no_result" else "faults"
-    a, b = in_turns([f"perfsuite.selftest.{module}:{fault}"], ())
+    a, b = in_turns([f"perfsuite.prove.selftest.{module}:{fault}"], ())
 
     assert (a.outcome, b.outcome) == ("failed", "fits")
 

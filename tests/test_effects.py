@@ -7,11 +7,11 @@ import msgspec
 import pytest
 
 from perfsuite.catalog.definitions import OF_A_PEAK
-from perfsuite.gate.compare import compare
-from perfsuite.gate.terms import terms_of
-from perfsuite.measure.changes import Change
+from perfsuite.compare.compare import compare
+from perfsuite.compare.terms import terms_of
+from perfsuite.records.sample import Reading
+from perfsuite.run.environment_changes import Change
 from perfsuite.upgrade.effects import ALONE, ROUGHLY, SUM, TOGETHER, Effect, blame, effects_of, findings
-from perfsuite.wire.sample import Reading
 
 A, B, C = (Change(name, "1", "2", "release") for name in "abc")
 

@@ -62,7 +62,7 @@ def run(system, *commands):
     """Exit code, stdout and stderr of every command on another system, in one process."""
     code = ELSEWHERE.format(system=system, lacking=LACKING) + (
         "import contextlib, io, json\n"
-        f"from perfsuite.cli import main\nfor arguments in {commands!r}:\n"
+        f"from perfsuite.cli.main import main\nfor arguments in {commands!r}:\n"
         "    out, err = io.StringIO(), io.StringIO()\n"
         "    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):\n"
         "        status = main(arguments)\n"

@@ -8,16 +8,16 @@ import pytest
 from gate_samples import CELL, MACHINE, PARTS, measurement
 from rich.console import Console
 
-from perfsuite import cli
-from perfsuite.commands import _emulated
-from perfsuite.commands._emulated import sentence
+from perfsuite.cli.main import main as cli
 from perfsuite.launch import machine
 from perfsuite.launch.machine import Gpu
-from perfsuite.predict.memory import unsupported
+from perfsuite.predict import beside_emulated as _emulated
+from perfsuite.predict.beside_emulated import sentence
+from perfsuite.predict.traced_memory import unsupported
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
-from perfsuite.report.memory import beside
-from perfsuite.wire.sample import Reading
+from perfsuite.records.sample import Reading
+from perfsuite.show.text.memory_table import beside
 
 GIB = 2**30
 RESERVED = {"reserved_memory_bytes": Reading(value=21 * GIB), "free_memory_bytes": Reading(value=3 * GIB)}
@@ -137,7 +137,7 @@ def test_every_ending_says_emulated():
 def test_a_prediction_equals_its_emulated_run():
     """On the device of EMULATED; no category has a difference. What cannot be traced is measured alone."""
     device = os.environ.get("EMULATED", "h100")
-    words = [sys.executable, "-m", "perfsuite.cli"]
+    words = [sys.executable, "-m", "perfsuite.cli.main"]
     tiny = [*words, "memory", f"gpt2_tiny-single+bf16-{device}_x1", "--emulated"]
     equal = subprocess.run(tiny, capture_output=True, text=True, timeout=900, check=False)
     fit = [*words, "fit", "gpt2_tiny", "--hardware", f"{device}_x1", "--strategy", "single+fp16+hf_trainer"]

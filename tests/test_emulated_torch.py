@@ -17,7 +17,18 @@ TIMES = ("_seconds", "_per_second", "flops_per_rank", "mfu", "hfu", "loss", "nor
 
 def emulate(*words: str, options: tuple[str, ...] = ()) -> subprocess.CompletedProcess[str]:
     """``perfsuite emulate --gpus GPUS OPTIONS -- python WORDS``."""
-    command = [sys.executable, "-m", "perfsuite.cli", "emulate", "--gpus", GPUS, *options, "--", sys.executable, *words]
+    command = [
+        sys.executable,
+        "-m",
+        "perfsuite.cli.main",
+        "emulate",
+        "--gpus",
+        GPUS,
+        *options,
+        "--",
+        sys.executable,
+        *words,
+    ]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=1800, check=False)
 
 

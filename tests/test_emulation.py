@@ -8,18 +8,18 @@ import msgspec
 import pytest
 from gate_samples import CELL, MACHINE, METRICS, baseline, measurement, rank_sample
 
-from perfsuite import cli
+from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_hardware
+from perfsuite.cli.main import main as cli
+from perfsuite.compare.gather import gather
+from perfsuite.compare.judge import judge
 from perfsuite.emulation import installed, running
 from perfsuite.emulation.devices import parse_gpus
 from perfsuite.emulation.installed import installed_torch
 from perfsuite.emulation.running import Emulation, variables
 from perfsuite.errors import FileError, PerfsuiteError, UsageError
-from perfsuite.gate.gather import gather
-from perfsuite.gate.judge import judge
-from perfsuite.gate.ledger import Consent
-from perfsuite.gate.store import Store
 from perfsuite.launch import machine
 from perfsuite.launch.machine import Gpu, device_of, why_absent
 from perfsuite.predict.overhead import CONTEXT

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.emulation import build
+from perfsuite.emulation import compile as build
 from perfsuite.emulation.installed import Torch
 from perfsuite.errors import UsageError
 
@@ -17,7 +17,7 @@ from perfsuite.errors import UsageError
 EMULATE = """
 import sys
 from pathlib import Path
-from perfsuite import cli
+from perfsuite.cli.main import main as cli
 from perfsuite.emulation import running
 running.refuse_real_gpus = lambda: None
 running.installed_torch = running.stand_ins = lambda *_: None

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.emulation.build import SOURCES
+from perfsuite.emulation.compile import SOURCES
 from perfsuite.emulation.devices import parse_gpus
 from perfsuite.emulation.running import Emulation, unseen
 

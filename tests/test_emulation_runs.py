@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from perfsuite.predict.overhead import CONTEXT
-from perfsuite.trace.__main__ import MANY
+from perfsuite.predict.trace.__main__ import MANY
 
 pytestmark = pytest.mark.emulated
 
 MIB, GIB = 2**20, 2**30
 CELLS = Path(__file__).with_name("emulated_cells.py")
 FAULTS = {
-    "killed": "perfsuite.selftest.faults:killed",
-    "hangs": "perfsuite.selftest.faults:hangs",
+    "killed": "perfsuite.prove.selftest.faults:killed",
+    "hangs": "perfsuite.prove.selftest.faults:hangs",
     "too_much": "emulated_cells:too_much",
     "other_device": "emulated_cells:other_device",
     "unknown_call": "emulated_cells:unknown_call",
@@ -30,7 +30,7 @@ FAULTS = {
 
 
 def emulate(*options: str, command: list[str]) -> subprocess.CompletedProcess[str]:
-    words = [sys.executable, "-m", "perfsuite.cli", "emulate", *options, "--", sys.executable, *command]
+    words = [sys.executable, "-m", "perfsuite.cli.main", "emulate", *options, "--", sys.executable, *command]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     return subprocess.run(words, capture_output=True, text=True, timeout=900, check=False, env=environment)
 
@@ -123,9 +123,9 @@ def test_many_cells_are_predicted_in_cudas_build():
     outcomes = answer(
         code="""
             from perfsuite.catalog.registry import Catalog
-            from perfsuite.cell import parse_cell
-            from perfsuite.predict.memory import predict
-            from perfsuite.trace.__main__ import MANY
+            from perfsuite.catalog.cell import parse_cell
+            from perfsuite.predict.traced_memory import predict
+            from perfsuite.predict.trace.__main__ import MANY
             catalog = Catalog()
             cells = [parse_cell(f"gpt2_tiny-single-h100_x1-b{one}", catalog) for one in range(1, MANY + 1)]
             print(json.dumps([one.outcome for one in predict(cells, catalog, fresh=True)]))

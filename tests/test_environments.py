@@ -2,8 +2,8 @@
 
 import pytest
 
+from perfsuite.environments.environments import kept
 from perfsuite.errors import UsageError
-from perfsuite.launch.environments import kept
 
 
 def test_a_finished_folder_is_used_without_a_lock(tmp_path, monkeypatch):

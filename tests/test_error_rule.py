@@ -4,8 +4,8 @@ import pytest
 from gate_samples import METRICS, baseline, measurement
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.gate.judge import judge
-from perfsuite.wire.sample import Reading
+from perfsuite.compare.judge import judge
+from perfsuite.records.sample import Reading
 
 ERROR = Catalog().all("metric")["update_error"]
 MOST = {"lm_head.weight": 1_500_000, "model.norm.weight": 20_000}

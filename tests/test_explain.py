@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.gate.explain import explain, explain_time
-from perfsuite.gate.judge import judge
-from perfsuite.rank.anatomy import CATEGORIES
+from perfsuite.compare.explain import explain, explain_time
+from perfsuite.compare.judge import judge
+from perfsuite.rank.memory.anatomy import CATEGORIES
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Launch
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, expand, fold, part_name
-from perfsuite.report.verdict import render
-from perfsuite.wire.sample import Reading
+from perfsuite.show.text.verdict_text import render
 
 MIB = 2**20
 

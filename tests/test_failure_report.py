@@ -7,7 +7,7 @@ import pytest
 
 from perfsuite.rank import main
 from perfsuite.records import codec
-from perfsuite.wire.failure import Failure
+from perfsuite.records.failure import Failure
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.cell import parse_cell
-from perfsuite.measure.runner import Runner, Settings
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.run.runner import Runner, Settings
 
 DDP = "gpt2_tiny-ddp-cpu_x2"
 
@@ -17,7 +17,7 @@ def impatient(catalog):
     """Measures a cell with a fault, and waits five seconds for a rank that does not move."""
     settings = Settings(steps=3, warmup=1, step_timeout=5.0, import_path=(str(Path(__file__).parent),))
     runner = Runner(catalog, settings)
-    yield lambda fault: runner.measure(parse_cell(DDP, catalog), faults=[f"perfsuite.selftest.faults:{fault}"])
+    yield lambda fault: runner.measure(parse_cell(DDP, catalog), faults=[f"perfsuite.prove.selftest.faults:{fault}"])
     runner.close()
 
 

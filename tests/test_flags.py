@@ -4,11 +4,11 @@ import msgspec
 import pytest
 from gate_samples import CELL, MACHINE, METRICS, OOM, baseline, measurement, rank_sample, with_measurement
 
-from perfsuite.gate.compare import compare
-from perfsuite.gate.gather import failed, gather
-from perfsuite.gate.judge import what_changed
-from perfsuite.gate.lines import changes
-from perfsuite.gate.terms import DEDICATED
+from perfsuite.compare.compare import compare
+from perfsuite.compare.gather import failed, gather
+from perfsuite.compare.judge import what_changed
+from perfsuite.compare.scope import changes
+from perfsuite.compare.terms import DEDICATED
 from perfsuite.rank.flags import OWN, variables
 
 RING = {"NCCL_ALGO": "Ring", "torch threads": "1"}

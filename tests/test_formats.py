@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from gate_samples import METRICS
 
+from perfsuite.baselines.store import Store
+from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError
-from perfsuite.gate.judge import judge
-from perfsuite.gate.store import Store
 from perfsuite.records import formats
 from perfsuite.records.formats import FORMAT, FORMATS
 from perfsuite.records.measurement import Launch
-from perfsuite.wire.sample import Reading
+from perfsuite.records.sample import Reading
 
 CELL = "gpt2_tiny-single-cpu_x1"
 # As git has it before launches and controls: baselines/cpu_x1/gpt2_tiny-single-cpu_x1.json at 32cc3a08c6b3, shortened.

@@ -5,9 +5,9 @@ import itertools
 import pytest
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
+from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
-from perfsuite.studies._frontier import Question, answer, largest, of_micro_batches, of_models
+from perfsuite.studies._largest_fit import Question, answer, largest, of_micro_batches, of_models
 
 
 @pytest.mark.parametrize("most", [1, 2, 3, 16, 33])

@@ -6,10 +6,10 @@ import msgspec
 import pytest
 from gate_samples import CELL, GIB, METRICS, VERSIONS, measurement, memory, times
 
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.gate.store import Store
-from perfsuite.measure.gatekeeper import Gatekeeper
+from perfsuite.run.gatekeeper import Gatekeeper
 
 
 class Few(Catalog):

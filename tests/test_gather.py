@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.gather import GatherError, failed, gather, is_number, ranks_of
 from perfsuite.errors import PerfsuiteError
-from perfsuite.gate.gather import GatherError, failed, gather, is_number, ranks_of
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.sample import RankSample, Reading
 from perfsuite.units import show_number
-from perfsuite.wire.sample import RankSample, Reading
 
 
 def fold(*samples: RankSample, metrics: tuple[Metric, ...] = METRICS) -> Measurement:

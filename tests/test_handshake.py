@@ -22,8 +22,8 @@ from perfsuite.launch import handshake
 from perfsuite.launch.handshake import SECRET, SECRET_FILE, Door, Proof, new_secret, prove_to, take_secret
 from perfsuite.launch.networks import own_address
 from perfsuite.launch.node import NodeAgent, NodeServer
-from perfsuite.wire.lines import Gone, Lines, unpack
-from perfsuite.wire.waiting import wait_readable
+from perfsuite.records.waits import wait_readable
+from perfsuite.records.wire_lines import Gone, Lines, unpack
 
 SECRET_TEXT = new_secret()
 HOST = "127.0.0.1"
@@ -434,7 +434,7 @@ def test_node_refuses_to_run_without_a_secret() -> None:
     """`perfsuite node` ends with one sentence, and no port is opened."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("PERFSUITE_")}
     group = {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": HOST, "MASTER_PORT": "29999", "TORCHELASTIC_RUN_ID": "none"}
-    command = [sys.executable, "-m", "perfsuite.cli", "node", "--", "true"]
+    command = [sys.executable, "-m", "perfsuite.cli.main", "node", "--", "true"]
     ended = subprocess.run(command, env=variables | group, capture_output=True, text=True, check=False)
 
     assert ended.returncode == 2

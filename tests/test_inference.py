@@ -3,8 +3,8 @@
 import pytest
 from sampling import slow_unless
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.strategies import parse_strategy
-from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
 
 TINY = ["t5_tiny", "gpt2_tiny", "llama_tiny", "bloom_tiny", "bloom_tiny_cls"]

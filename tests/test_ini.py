@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.cli import commands, main
-from perfsuite.commands._base import catalog_of, store_of, tolerance_of
-from perfsuite.commands._ini import ini_of
+from perfsuite.cli.ini import ini_of
+from perfsuite.cli.main import commands, main
+from perfsuite.cli.shared_options import catalog_of, store_of, tolerance_of
 from perfsuite.errors import UsageError
 
 NOTHING = argparse.Namespace(baselines=None, catalog=None, time_tolerance=None)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.gate.judge import NOT_HELD, OPEN, ORDER, RED, judge
-from perfsuite.gate.terms import Terms
+from perfsuite.compare.judge import NOT_HELD, OPEN, ORDER, RED, judge
+from perfsuite.compare.terms import Terms
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.units import show_count
-from perfsuite.wire.sample import Reading
 
 BASELINE = baseline()
 NAN = float("nan")

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 from gate_samples import CELL, METRICS, baseline, measurement, memory
 
-from perfsuite import kernels
+from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.store import Store
+from perfsuite.catalog import cpu_kernels as kernels
+from perfsuite.catalog.cpu_kernels import NATIVE, PORTABLE, kernel_set, kernels_key, pinned, why_others
+from perfsuite.compare.judge import RED, judge
 from perfsuite.errors import UnknownName
-from perfsuite.gate.judge import RED, judge
-from perfsuite.gate.ledger import Consent
-from perfsuite.gate.store import Store
-from perfsuite.kernels import NATIVE, PORTABLE, kernel_set, kernels_key, pinned, why_others
-from perfsuite.measure.runner import Runner, Settings, check_settings
+from perfsuite.run.runner import Runner, Settings, check_settings
 
 AVX2 = "fpu fma avx2"
 AVX512 = f"{AVX2} avx512f avx512bw avx512dq avx512vl"
@@ -89,7 +89,7 @@ def test_a_ranks_kernels_are_portable_whatever_the_environment_says(catalog, mon
     """torch and oneDNN are told by the rank server; the measurement names the set."""
     monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
     monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "ALL")
-    from perfsuite.cell import parse_cell
+    from perfsuite.catalog.cell import parse_cell
 
     runner = Runner(catalog, Settings(steps=1, warmup=0))
     try:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.catalog.cell import make_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import make_cell
-from perfsuite.cli import main
+from perfsuite.cli.main import main
 from perfsuite.errors import Refused
 from perfsuite.records.codec import read_report
 
@@ -22,7 +22,7 @@ RECIPES = ("", "+bf16", "+clip", "+acc2", "+nodrop", "+sgd")
 CONFTEST = f"""
 import itertools, json, time
 import msgspec
-from perfsuite.measure.gatekeeper import Gatekeeper
+from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.codec import read
 from perfsuite.records.result import Result

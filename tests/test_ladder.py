@@ -24,18 +24,22 @@ import pytest
 from package_index import Index, Upload
 from scipy.stats import kendalltau
 
-from perfsuite.cli import main
+from perfsuite.cli.main import main
+from perfsuite.environments import index, lockfile
 from perfsuite.errors import UsageError
-from perfsuite.history import asv, confirm, index, lockfile, results, site, steps, story
-from perfsuite.history.asv import THRESHOLD
-from perfsuite.history.bench import Bench, Grid, Judge, Seen
-from perfsuite.history.bisect import Found, _told, bisect, first_bad, other_held
-from perfsuite.history.building import build
-from perfsuite.history.ladder import Definition, Ladder, Rung, held_by, read_ladder, read_suite
-from perfsuite.history.results import Benchmark, Run, Value
-from perfsuite.history.site import markdown
-from perfsuite.history.steps import Step
-from perfsuite.history.story import Change, Story, Told
+from perfsuite.ladder import asv, confirm, story
+from perfsuite.ladder import asv_results as results
+from perfsuite.ladder import asv_site as site
+from perfsuite.ladder import series_steps as steps
+from perfsuite.ladder.asv import THRESHOLD
+from perfsuite.ladder.asv_results import Benchmark, Run, Value
+from perfsuite.ladder.asv_site import markdown
+from perfsuite.ladder.bench import Bench, Grid, Judge, Seen
+from perfsuite.ladder.bisection import Found, _told, bisect, first_bad, other_held
+from perfsuite.ladder.building import build
+from perfsuite.ladder.ladder import Definition, Ladder, Rung, held_by, read_ladder, read_suite
+from perfsuite.ladder.series_steps import Step
+from perfsuite.ladder.story import Change, Story, Told
 from perfsuite.records import codec
 
 pytestmark = pytest.mark.usefixtures("own_index")
@@ -88,7 +92,7 @@ def _suite(folder, text=SUITE, requires=()):
 
 
 def _perfsuite(*arguments, **options):
-    command = [sys.executable, "-m", "perfsuite.cli", *map(str, arguments)]
+    command = [sys.executable, "-m", "perfsuite.cli.main", *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, timeout=300, check=False, **options)
 
 
@@ -119,7 +123,7 @@ def rungs(own_index, tmp_path_factory):
 def interrupted(rungs):
     """The ladder's run, stopped by Ctrl-C after the first rung: its exit code, what was kept, and what still ran."""
     folder = rungs[0]
-    command = [sys.executable, "-m", "perfsuite.cli", "ladder", "run", folder]
+    command = [sys.executable, "-m", "perfsuite.cli.main", "ladder", "run", folder]
     options = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "preexec_fn": _interruptible}
     with subprocess.Popen(command, **options) as process:
         end = time.monotonic() + 120
@@ -923,7 +927,7 @@ def test_a_run_says_where_it_was_made(tmp_path, monkeypatch):
 
 def test_no_measurement_imports_what_its_state_leaves_out():
     """The suite of cells, which inherits, comes by without any of those."""
-    code = "import sys, perfsuite.history.cells; print(*sys.modules)"
+    code = "import sys, perfsuite.ladder.cell_series; print(*sys.modules)"
     modules = subprocess.check_output([sys.executable, "-c", code], text=True).split()
     rooms = [name.split(".")[1] for name in modules if name.startswith("perfsuite.")]
 
@@ -983,7 +987,7 @@ def _indexed(monkeypatch, versions):
         return [index.Release(name, datetime(2024, 1, 1, tzinfo=UTC)) for name in versions]
 
     monkeypatch.setattr(index, "releases", releases)
-    monkeypatch.setattr("perfsuite.history.building._make", _locked)
+    monkeypatch.setattr("perfsuite.ladder.building._make", _locked)
 
 
 def _locked(_, __, rung, *___):
@@ -1033,7 +1037,7 @@ def test_another_definition_is_refused_still(changed, named, tmp_path, monkeypat
     """Also of an index that has changed: a rung less, another lock; what reaches further up is none."""
     definition = _ladder(tmp_path).definition
     _indexed(monkeypatch, ["1", "1.1", "1.2"])
-    monkeypatch.setattr("perfsuite.history.building.dates_held", lambda *_: [])
+    monkeypatch.setattr("perfsuite.ladder.building.dates_held", lambda *_: [])
     _build(tmp_path, definition)
     _indexed(monkeypatch, ["1", "1.2", "1.3"])
     ended = None
@@ -1065,11 +1069,11 @@ def test_a_lock_that_failed_for_a_passing_reason_is_tried_again(tmp_path, monkey
             raise UsageError("error sending request for url")
         return _locked(_, __, rung)
 
-    monkeypatch.setattr("perfsuite.history.building._make", offline)
+    monkeypatch.setattr("perfsuite.ladder.building._make", offline)
     with pytest.raises(UsageError, match="error sending request"):
         _build(tmp_path, definition)
     between = [rung.name for rung in read_ladder(tmp_path).rungs]
-    monkeypatch.setattr("perfsuite.history.building._make", _locked)
+    monkeypatch.setattr("perfsuite.ladder.building._make", _locked)
     rungs, _ = _build(tmp_path, definition)
 
     assert (between, rungs) == (["1"], ["1", "2", "3"])
@@ -1221,8 +1225,8 @@ def _grid(folder, monkeypatch):
             raise lockfile.Unsolvable(refused[0])
         return msgspec.structs.replace(rung, commit=f"{rung.name:c<40}")
 
-    monkeypatch.setattr("perfsuite.history.building._make", make)
-    monkeypatch.setattr("perfsuite.history.building.dates_held", lambda *_: [])
+    monkeypatch.setattr("perfsuite.ladder.building._make", make)
+    monkeypatch.setattr("perfsuite.ladder.building.dates_held", lambda *_: [])
     monkeypatch.setattr(asv, "configure", lambda *_: None)
     day = datetime(2024, 1, 1, tzinfo=UTC)
     bench = Bench(folder, _ladder(folder, hold=("six==2.0",)), [("b", "")], lambda _: None)
@@ -1383,12 +1387,12 @@ def test_an_answer_outlives_the_pair_s_failure(tmp_path, monkeypatch, capsys):
         results.keep(folder, _gave(name, values={"b": {"": Value(value=number)}}))
     day = datetime(2024, 1, 1, tzinfo=UTC)
     monkeypatch.setattr(index, "chosen", lambda *_: [index.Release(version, day) for version in ("1.0", "2.0")])
-    monkeypatch.setattr("perfsuite.history.building.dates_held", lambda *_: [])
+    monkeypatch.setattr("perfsuite.ladder.building.dates_held", lambda *_: [])
 
     def offline(*_):
         raise UsageError("error sending request for url")
 
-    monkeypatch.setattr("perfsuite.history.building._make", offline)
+    monkeypatch.setattr("perfsuite.ladder.building._make", offline)
     _runs(monkeypatch, lambda rung, *_: 7 * (rung == "2"))
     status = main(["ladder", "bisect", str(folder), "--benchmark", "b", "--with", "six==1.0", "--json", str(out)])
     said, answer = capsys.readouterr().out, json.loads(out.read_text())["answers"][0]

@@ -11,13 +11,13 @@ import pytest
 from package_index import Index, Upload, wheel
 from test_ladder import _git, _ladder, _story, _suite
 
-from perfsuite.cli import main
+from perfsuite.cli.main import main
+from perfsuite.environments import cutoff, dates, environments, index, lockfile
+from perfsuite.environments.dates import read_dates
 from perfsuite.errors import FileError, UsageError
-from perfsuite.history import cutoff, dates, index, lockfile, site
-from perfsuite.history.dates import read_dates
-from perfsuite.history.ladder import Rung, read_ladder
-from perfsuite.history.site import markdown
-from perfsuite.launch import environments
+from perfsuite.ladder import asv_site as site
+from perfsuite.ladder.asv_site import markdown
+from perfsuite.ladder.ladder import Rung, read_ladder
 
 DAY = datetime(2024, 5, 6, 7, 8, 10, tzinfo=UTC)
 MIDNIGHT = datetime(2020, 2, 2, tzinfo=UTC)

@@ -15,13 +15,16 @@ import pytest
 from rich.console import Console
 from test_ladder import _benchmarks, _gave, _git, _ladder, _perfsuite, _story, _suite
 
-from perfsuite.cli import main
-from perfsuite.commands.ladder.run import summary
+from perfsuite.cli.main import main
 from perfsuite.errors import FileError, UsageError
-from perfsuite.history import _asv, asv, confirm, files, ladder, results, site
-from perfsuite.history.ladder import called
-from perfsuite.history.results import Value
-from perfsuite.history.steps import Step
+from perfsuite.ladder import asv, confirm, files, ladder
+from perfsuite.ladder import asv_results as results
+from perfsuite.ladder import asv_site as site
+from perfsuite.ladder import asv_worker as _asv
+from perfsuite.ladder.asv_results import Value
+from perfsuite.ladder.commands.ladder.run import summary
+from perfsuite.ladder.ladder import called
+from perfsuite.ladder.series_steps import Step
 from perfsuite.records import codec
 
 ROOT = Path(__file__).parents[1]

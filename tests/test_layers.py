@@ -12,13 +12,13 @@ import perfsuite
 
 ROOT = Path(perfsuite.__file__).parent
 PAGE = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
-TRACE = "trace"
-TRACING = "perfsuite.trace.tracing"  # the parent's part of it
+TRACE = "perfsuite.predict.trace."
+TRACING = f"{TRACE}tracing"  # the parent's part of it
 HEAVY = {"accelerate", "deepspeed", "numpy", "torch", "transformers"}
 USES_TORCH = (
     "perfsuite.launch.server",
-    "perfsuite.selftest.faults",
-    "perfsuite.history.suites.",
+    "perfsuite.prove.selftest.faults",
+    "perfsuite.ladder.suites.",
 )  # in the parent's rooms
 USES_NUMPY = "nights"  # the dashboard's statistics
 SHARE = 1 / 5  # of the lines, which no room exceeds
@@ -130,7 +130,7 @@ def test_no_heavy_import_at_module_level(path: Path) -> None:
 
     A trace does nothing without torch, and runs in a process of its own, which alone imports it.
     """
-    if room(name_of(path)) == TRACE and name_of(path) != TRACING:
+    if name_of(path).startswith(TRACE) and name_of(path) != TRACING:
         return
     wrong = [
         f"{path}:{line} imports {module}"
@@ -144,12 +144,12 @@ def test_no_heavy_import_at_module_level(path: Path) -> None:
 @every_file
 def test_only_the_process_that_traces_imports_the_trace(path: Path) -> None:
     """Nothing outside of trace/ imports more of it than what starts it, in functions neither."""
-    if room(name_of(path)) == TRACE and name_of(path) != TRACING:
+    if name_of(path).startswith(TRACE) and name_of(path) != TRACING:
         return
     wrong = [
         f"{path}:{line} imports {module}"
         for line, module in imports(path)
-        if module.startswith(f"perfsuite.{TRACE}") and module != TRACING
+        if module.startswith(TRACE) and module != TRACING
     ]
 
     assert wrong == []
@@ -161,7 +161,7 @@ def test_only_ranks_use_torch(path: Path) -> None:
     that asv runs in a rung's environment.
     """
     name = name_of(path)
-    if name.startswith(USES_TORCH) or (room(name) in ROOMS and ROOMS[room(name)].in_ranks):
+    if name.startswith((*USES_TORCH, TRACE)) or (room(name) in ROOMS and ROOMS[room(name)].in_ranks):
         return
     heavy = HEAVY - {"numpy"} if room(name) == USES_NUMPY else HEAVY
     wrong = [f"{path}:{line} imports {module}" for line, module in imports(path) if module.split(".")[0] in heavy]
@@ -172,7 +172,7 @@ def test_only_ranks_use_torch(path: Path) -> None:
 @every_file
 def test_only_its_command_imports_the_emulation(path: Path) -> None:
     """What runs on an emulated GPU does not know how it is emulated: a real one takes the same code."""
-    if room(name_of(path)) == "emulation" or name_of(path) == "perfsuite.commands.emulate":
+    if room(name_of(path)) == "emulation" or name_of(path) == "perfsuite.emulation.commands.emulate":
         return
 
     assert [module for _, module in imports(path) if module.startswith("perfsuite.emulation")] == []

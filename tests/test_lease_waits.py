@@ -44,7 +44,7 @@ def test_a_large_cell_waits_no_longer_than_the_longest_small_one(tmp_path: Path)
     cells.insert(6, "gpt2_tiny-ddp-h100_x4")
     (tmp_path / "conftest.py").write_text(WATCH)
     (tmp_path / "test_cells.py").write_text(CELLS.format(", ".join(map(repr, cells))))
-    emulate = [sys.executable, "-m", "perfsuite.cli", "emulate", "--gpus=h100:4", "--"]
+    emulate = [sys.executable, "-m", "perfsuite.cli.main", "emulate", "--gpus=h100:4", "--"]
     options = ["-n4", "-p", "no:cacheprovider", "--perf", "--perf-steps=2", "--perf-warmup=1", "--perf-launches=1"]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "TMPDIR": str(tmp_path)}
     pytest_there = [sys.executable, "-m", "pytest", *options]

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 from gate_samples import CELL, ELSEWHERE, GIB, MACHINE, METRICS, baseline, memory, times
 
+from perfsuite.baselines import ledger
+from perfsuite.baselines.drift import drifts
+from perfsuite.baselines.ledger import Consent, magnitudes
+from perfsuite.baselines.store import Store
 from perfsuite.errors import FileError
-from perfsuite.gate import ledger
-from perfsuite.gate.drift import drifts
-from perfsuite.gate.ledger import Consent, magnitudes
-from perfsuite.gate.store import Store
 from perfsuite.records import codec
-from perfsuite.wire.sample import Reading
+from perfsuite.records.sample import Reading
 
 CONSENT = Consent(how="--perf-update=regressed", metrics=METRICS, reason="a new kernel", commit="def")
 PEAK = "peak_memory_bytes"

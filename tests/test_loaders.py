@@ -5,10 +5,10 @@ import importlib.util
 import pytest
 from sampling import slow_unless
 
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.compare.judge import judge
 from perfsuite.engines.loaders import ROWS, Loading, is_kept
 from perfsuite.errors import Refused
-from perfsuite.gate.judge import judge
 from perfsuite.meters.samples import differences
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT

@@ -6,10 +6,10 @@ import pytest
 from parity import worst
 from sampling import slow_unless
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.measure.runner import Runner, Settings
+from perfsuite.run.runner import Runner, Settings
 
 LOOPS = ["accelerate", "hf_trainer"]
 BOUND = 1e-4

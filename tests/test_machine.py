@@ -9,14 +9,14 @@ import fake_driver
 import pytest
 from fake_driver import SWITCH, FakeGpu
 
+from perfsuite.catalog.cell import parse_cell, parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell, parse_hardware
-from perfsuite.gate.machines import why_other_machine
+from perfsuite.compare.machines import why_other_machine
 from perfsuite.launch import machine
 from perfsuite.launch.launcher import CellFailed, Launcher
 from perfsuite.launch.machine import Gpu, describe, device_indices, device_of, gpus, links_between, why_absent
-from perfsuite.measure.runner import Runner, Settings
-from perfsuite.wire.failure import Failure
+from perfsuite.records.failure import Failure
+from perfsuite.run.runner import Runner, Settings
 
 CATALOG = Catalog()
 H200 = FakeGpu()

@@ -8,19 +8,19 @@ import pytest
 from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
 from whole_reports import write_report
 
+from perfsuite.baselines.predicted import judge_prediction
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
+from perfsuite.cli.main import main
+from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError
-from perfsuite.gate.judge import judge
-from perfsuite.gate.predicted import judge_prediction
 from perfsuite.records import codec
 from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import Verdict
-from perfsuite.report.markdown import ROOM, code, fence, passes, render_brief, render_markdown
-from perfsuite.report.verdict import render
+from perfsuite.show.text.markdown import ROOM, code, fence, passes, render_brief, render_markdown
+from perfsuite.show.text.verdict_text import render
 
 BASELINE = baseline()
 ABSENT = "gpt2_tiny-single+bf16-h100_x1"

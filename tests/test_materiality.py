@@ -7,19 +7,19 @@ import gate_samples as samples
 import msgspec
 import pytest
 
+from perfsuite.baselines.project import read_project
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, OF_A_STEP, Materiality, Metric
 from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.compare import compare
+from perfsuite.compare.judge import GREEN, OPEN, RED, judge
+from perfsuite.compare.rules.exact import hold
+from perfsuite.compare.terms import terms_of
 from perfsuite.errors import FileError, UnknownName
-from perfsuite.gate.compare import compare
-from perfsuite.gate.judge import GREEN, OPEN, RED, judge
-from perfsuite.gate.project import read_project
-from perfsuite.gate.rules.exact import hold
-from perfsuite.gate.terms import terms_of
-from perfsuite.page.run import run_document
 from perfsuite.records.result import Result
-from perfsuite.report.markdown import standing
+from perfsuite.records.sample import Reading
+from perfsuite.show.html.run_report import run_document
+from perfsuite.show.text.markdown import standing
 from perfsuite.units import show_whole
-from perfsuite.wire.sample import Reading
 
 CALLS = Metric(name="python_calls", title="Python calls/step", show=show_whole, hold="exact", materiality=OF_A_STEP)
 METRICS = [dataclasses.replace(one, materiality=OF_A_PEAK) if "bytes" in one.name else one for one in samples.METRICS]

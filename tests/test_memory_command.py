@@ -6,13 +6,13 @@ import re
 
 import pytest
 
-from perfsuite.cell import parse_cell
-from perfsuite.cli import main
-from perfsuite.commands.fit import costs
-from perfsuite.predict.memory import predict
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.cli.main import main
+from perfsuite.predict.commands.fit import costs
+from perfsuite.predict.traced_memory import predict
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
-from perfsuite.report.memory import batches
+from perfsuite.show.text.memory_table import batches
 
 TINY = ["memory", "gpt2_tiny", "--strategy", "single+bf16", "--hardware", "rtx3090_x2"]
 

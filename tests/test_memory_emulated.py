@@ -8,8 +8,8 @@ from types import SimpleNamespace
 import msgspec
 import pytest
 
-from perfsuite.cell import parse_cell
-from perfsuite.predict.memory import predict
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.predict.traced_memory import predict
 from perfsuite.rank.main import _kinds
 
 LINES = Path(__file__).parents[1] / "docs" / "memory_emulated.jsonl"
@@ -91,7 +91,18 @@ def test_a_capacity_caps_tensors_and_headroom_is_what_can_be_allocated():
     """Perfsuite's workspaces count in neither. One byte less than a tensor's pages, and it does not fit; with what was
     left allocated too, everything still fits, and not one page more.
     """
-    command = [sys.executable, "-m", "perfsuite.cli", "emulate", "--gpus", "h100:1", "--", sys.executable, "-c", CAP]
+    command = [
+        sys.executable,
+        "-m",
+        "perfsuite.cli.main",
+        "emulate",
+        "--gpus",
+        "h100:1",
+        "--",
+        sys.executable,
+        "-c",
+        CAP,
+    ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
 
     assert done.stdout.strip().endswith("done"), done.stderr[-2000:]

@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 from gate_samples import CELL, LAUNCH, METRICS, baseline, measurement, rank_sample, with_measurement
 
+from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.store import Store
+from perfsuite.compare.gather import GatherError, gather
+from perfsuite.compare.judge import RED, judge
 from perfsuite.errors import PerfsuiteError
-from perfsuite.gate.gather import GatherError, gather
-from perfsuite.gate.judge import RED, judge
-from perfsuite.gate.ledger import Consent
-from perfsuite.gate.store import Store
 from perfsuite.records import codec
-from perfsuite.wire.sample import RankSample
+from perfsuite.records.sample import RankSample
 
 CONSENT = Consent(how="a test", metrics=METRICS)
 BASELINES, RESULTS, SETTINGS = 5000, 3000, 2000
@@ -174,7 +174,7 @@ class Ini:
 
 def test_no_broken_setting_is_a_traceback():
     """Every ini value gives settings that can measure, or one sentence."""
-    from perfsuite._pytest.options import settings_of
+    from perfsuite.plugin.options import settings_of
 
     sound = {"steps": "10", "warmup": "5", "capacity": "24GiB", "start_timeout": "300", "step_timeout": "1.5"}
     draw, accepted = random.Random(3), 0

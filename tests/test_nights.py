@@ -14,14 +14,14 @@ from gate_samples import baseline, measurement
 from whole_reports import write_report
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
+from perfsuite.cli.main import main
 from perfsuite.errors import FileError
 from perfsuite.nights import divisive
-from perfsuite.nights.changes import changes, movers
+from perfsuite.nights.change_points import changes, movers
 from perfsuite.nights.dashboard import moment
+from perfsuite.nights.night_steps import exact_steps, noisy_steps
 from perfsuite.nights.row import read_month, read_report, write_months
 from perfsuite.nights.series import collect
-from perfsuite.nights.steps import exact_steps, noisy_steps
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Verdict
 
@@ -371,7 +371,7 @@ def test_a_query_prints_no_commands_of_a_terminal(tmp_path, capsys):
 
 def test_a_query_without_duckdb_says_how_to_get_it(folder, capsys, monkeypatch):
     """In one sentence."""
-    monkeypatch.setattr("perfsuite.commands.results.query.find_spec", lambda name: None)
+    monkeypatch.setattr("perfsuite.nights.commands.results.query.find_spec", lambda name: None)
 
     assert main(["results", "query", "SELECT 1", "--from", str(folder)]) == 2
     assert 'pip install "perfsuite[query]"' in capsys.readouterr().err
@@ -379,7 +379,7 @@ def test_a_query_without_duckdb_says_how_to_get_it(folder, capsys, monkeypatch):
 
 def test_reading_rows_needs_no_numpy():
     """Neither the run of pytest nor `results add` imports it."""
-    code = "import sys, perfsuite.nights.row, perfsuite._pytest.run; print('numpy' in sys.modules)"
+    code = "import sys, perfsuite.nights.row, perfsuite.plugin.perf_run; print('numpy' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "False"
 

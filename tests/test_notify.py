@@ -7,16 +7,16 @@ import pytest
 from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memory
 from whole_reports import write_report
 
-from perfsuite.cli import main
-from perfsuite.commands.notify import DRY
-from perfsuite.gate.judge import judge
-from perfsuite.measure.changes import Change
-from perfsuite.measure.culprits import culprits, named_by
-from perfsuite.news.forge import MOST
+from perfsuite.cli.main import main
+from perfsuite.compare.judge import judge
+from perfsuite.nights.commands.notify import DRY
+from perfsuite.nights.news.forge import MOST
 from perfsuite.records import codec
 from perfsuite.records.result import Result
+from perfsuite.run.culprits import culprits, named_by
+from perfsuite.run.environment_changes import Change
 from perfsuite.upgrade.effects import OUTCOME, Effect, Finding
-from perfsuite.upgrade.outcome import UpgradeReport
+from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
 PEAK = f"{CELL} peak_memory_bytes"
 HOSTILE = "<!-- perfsuite other --> <img src=x> ```\n@octocat"

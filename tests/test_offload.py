@@ -7,9 +7,9 @@ from parity import worst
 from sampling import slow_unless
 
 from conftest import SETTINGS
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.measure.runner import Runner
+from perfsuite.run.runner import Runner
 
 BOUND = 1e-4
 ON_HOST = [

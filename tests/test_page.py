@@ -14,26 +14,26 @@ from rich.table import Table as TextTable
 from test_markdown import HOSTILE, predicted, result
 from whole_reports import write_report
 
-from perfsuite._pytest.reports import Reports
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
-from perfsuite.page.axes import BYTES, SECONDS, Quantity, ticks
-from perfsuite.page.causes import causes, common, operators
-from perfsuite.page.charts import Bar, Stack, bars, stacked_bars
-from perfsuite.page.curves import Band, Line, areas, lines, sparkline
-from perfsuite.page.document import Document, Section, Table, fill, render
-from perfsuite.page.evidence import charts
-from perfsuite.page.html import Html, join, tag
-from perfsuite.page.moved import moved, names_of
-from perfsuite.page.run import run_document, verdict_of
-from perfsuite.rank.anatomy import Mark, whole_steps
+from perfsuite.cli.main import main
+from perfsuite.plugin.report_files import Reports
+from perfsuite.rank.memory.anatomy import Mark, whole_steps
 from perfsuite.records import codec
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line as Judged
 from perfsuite.records.verdict import Verdict
-from perfsuite.report.markdown import render_brief
+from perfsuite.show.html.axes import BYTES, SECONDS, Quantity, ticks
+from perfsuite.show.html.causes import causes, common, operators
+from perfsuite.show.html.cell_evidence import charts
+from perfsuite.show.html.charts import Bar, Stack, bars, stacked_bars
+from perfsuite.show.html.curve_chart import Band, Line, areas, lines, sparkline
+from perfsuite.show.html.document import Document, Section, Table, fill, render
+from perfsuite.show.html.markup import Html, join, tag
+from perfsuite.show.html.moved import moved, names_of
+from perfsuite.show.html.run_report import run_document, verdict_of
+from perfsuite.show.text.markdown import render_brief
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 SMALLEST = 1 << 21  # 2 MiB for 100 cells
@@ -518,7 +518,7 @@ def test_a_page_needs_jinja2(tmp_path, monkeypatch, capsys):
 
 def test_jinja2_is_imported_when_a_page_is_written():
     """Plain pytest and other commands do not wait for it."""
-    code = "import perfsuite.page.run, perfsuite.plugin, sys; print('jinja2' in sys.modules)"
+    code = "import perfsuite.show.html.run_report, perfsuite.plugin, sys; print('jinja2' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
 
     assert done.stdout == "False\n"
@@ -556,7 +556,7 @@ def test_a_step_that_only_began_is_no_step():
 
 def test_a_page_that_cannot_be_drawn_does_not_end_the_run(tmp_path, monkeypatch):
     """The lines are written all the same, and the reason is kept for the summary."""
-    monkeypatch.setattr("perfsuite.page.run.verdict_of", lambda *_: 1 / 0)
+    monkeypatch.setattr("perfsuite.show.html.run_report.verdict_of", lambda *_: 1 / 0)
     reports = Reports(tmp_path / "run.jsonl", tmp_path / "run.html", lambda: METRICS)
     reports.add(result(), 1)
     reports.add(result(), 0)
@@ -568,7 +568,7 @@ def test_a_page_that_cannot_be_drawn_does_not_end_the_run(tmp_path, monkeypatch)
 def test_the_page_costs_little(tmp_path, monkeypatch):
     """It is written with the first cell and at the end, and in between only if its share of the time allows it."""
     clock = iter([0.0, 0.0, 1.0, 29.0, 31.1, 31.1, 31.2, 32.0, 33.0, 33.0])
-    monkeypatch.setattr("perfsuite._pytest.reports.time.monotonic", lambda: next(clock))
+    monkeypatch.setattr("perfsuite.plugin.report_files.time.monotonic", lambda: next(clock))
     reports, seen = Reports(None, tmp_path / "run.html", lambda: METRICS), []
     for _ in range(4):
         reports.add(result(), 0)

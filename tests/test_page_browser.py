@@ -6,8 +6,8 @@ from test_markdown import predicted
 from test_page import NASTY
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.page.document import Command, Document, Entry, Section, Table, write
-from perfsuite.page.run import write_run
+from perfsuite.show.html.document import Command, Document, Entry, Section, Table, write
+from perfsuite.show.html.run_report import write_run
 
 RED = "gpt2_tiny-zero3+bf16-cpu_x2"
 

@@ -7,18 +7,18 @@ from test_ab import compared, launched
 from test_predicted_gate import PREDICTION
 from test_replay import NORM, ONE, seen
 
-from perfsuite.cli import main
-from perfsuite.commands.replay import replay_page
-from perfsuite.commands.selftest import selftest_page
-from perfsuite.page.comparisons import comparisons_page
-from perfsuite.page.document import Document, render
-from perfsuite.page.predictions import cells_page, memory_page
+from perfsuite.cli.main import main
+from perfsuite.prove.commands.replay import replay_page
+from perfsuite.prove.commands.selftest import selftest_page
+from perfsuite.prove.replay.replay_outcome import outcome_of
+from perfsuite.prove.selftest.fault_rows import Row
 from perfsuite.records.prediction import Estimate, Held
-from perfsuite.replay.outcome import outcome_of
-from perfsuite.selftest.rows import Row
+from perfsuite.show.html.comparisons import comparisons_page
+from perfsuite.show.html.document import Document, render
+from perfsuite.show.html.prediction_pages import cells_page, memory_page
 from perfsuite.upgrade.effects import ALONE, Effect, Finding
-from perfsuite.upgrade.outcome import UpgradeReport
-from perfsuite.upgrade.page import upgrade_page
+from perfsuite.upgrade.upgrade_outcome import UpgradeReport
+from perfsuite.upgrade.upgrade_page import upgrade_page
 
 
 def page_of(document: Document) -> str:

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.environments.environments import HERE
 from perfsuite.errors import UsageError
-from perfsuite.launch.environments import HERE
 from perfsuite.launch.leases import lease
 from perfsuite.launch.servers import LocalServer, ServerKind
 from perfsuite.paths import CODE_FOLDERS, cache_folder, code_folders, private_folder, runtime_folder
-from perfsuite.rank import cpu_allocator
+from perfsuite.rank.memory import cpu_allocator
 
 STRANGER = 4242  # a user that is not this one
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of another user")

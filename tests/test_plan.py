@@ -5,13 +5,13 @@ import re
 
 import pytest
 
+from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_hardware
-from perfsuite.cli import main
+from perfsuite.cli.main import main
 from perfsuite.errors import Refused, UsageError
 from perfsuite.predict.plan.answer import Wish, plan
-from perfsuite.predict.plan.memory import (
+from perfsuite.predict.plan.layout_memory import (
     FUSED,
     KEPT,
     LIKELY,

@@ -5,19 +5,19 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from perfsuite import cli
+from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_hardware
+from perfsuite.cli.main import main as cli
 from perfsuite.errors import UsageError
 from perfsuite.predict.plan.network import network_of
-from perfsuite.predict.time.communication import Group, collective
 from perfsuite.predict.time.constants import NETWORK, constants_of, machine_of
 from perfsuite.predict.time.layer import Rates
+from perfsuite.predict.time.message_times import Group, collective
 from perfsuite.records import codec
 from perfsuite.records.measurement import EMULATED, Machine, Measurement
 from perfsuite.records.result import Result
+from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Verdict
-from perfsuite.wire.sample import Reading
 
 CATALOG = Catalog()
 CELL = "wire-all_reduce-h100_x8n4"

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.cli import main
-from perfsuite.measure.runner import Runner
+from perfsuite.cli.main import main
 from perfsuite.records import codec
+from perfsuite.run.runner import Runner
 
 ROOT = Path(__file__).parents[1]
 CELL = "gpt2_tiny-single-cpu_x1"
@@ -678,7 +678,7 @@ def _wait_until(condition, seconds=60):
 
 
 def _step_of(path):
-    from perfsuite.wire.progress import read_progress
+    from perfsuite.records.progress import read_progress
 
     return read_progress(path).step
 

@@ -12,22 +12,22 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfsuite._pytest import predictions as pytest_predictions
-from perfsuite._pytest.predictions import predict_and_judge
+from perfsuite.baselines.predicted import judge_prediction, load, path_of
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
 from perfsuite.errors import FileError
-from perfsuite.gate.predicted import judge_prediction, load, path_of
-from perfsuite.predict import memory as memory_predict
-from perfsuite.predict.memory import predict
+from perfsuite.plugin import predicted_cells as pytest_predictions
+from perfsuite.plugin.predicted_cells import predict_and_judge
+from perfsuite.predict import traced_memory as memory_predict
 from perfsuite.predict.overhead import overhead
+from perfsuite.predict.trace import tracing
+from perfsuite.predict.traced_memory import predict
 from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.codec import read, read_report, write
+from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
-from perfsuite.trace import tracing
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.trace import Trace, TraceMark
+from perfsuite.records.trace import Trace, TraceMark
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(
@@ -279,8 +279,8 @@ def test_a_command_keeps_what_it_traced(traced, catalog):
 def test_another_process_finds_what_was_kept(traced):
     """The key is the same whatever order a process has for the members of a set."""
     code = (
-        "from perfsuite.catalog.registry import Catalog; from perfsuite.cell import parse_cell; "
-        "from perfsuite.trace.tracing import job_of, kept_at; "
+        "from perfsuite.catalog.registry import Catalog; from perfsuite.catalog.cell import parse_cell; "
+        "from perfsuite.predict.trace.tracing import job_of, kept_at; "
         f"print(kept_at(job_of(parse_cell({CELL!r}, Catalog()), 0, Catalog())))"
     )
     paths = {
@@ -305,7 +305,7 @@ def test_the_gate_traces_always(traced, catalog, tmp_path):
     assert len(traced) == 2
 
 
-@pytest.mark.parametrize("name", ["cell.py", "rank/cpu_allocator.cpp"])
+@pytest.mark.parametrize("name", ["cell.py", "rank/memory/cpu_allocator.cpp"])
 def test_edited_code_is_traced_anew(traced, catalog, tmp_path, monkeypatch, name):
     """Any file of perfsuite's own, Python or not, is part of what a kept prediction was made with."""
     file = tmp_path / "package" / name

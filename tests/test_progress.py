@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.wire.progress import PHASES, Progress, ProgressWriter, read_progress
+from perfsuite.records.progress import PHASES, Progress, ProgressWriter, read_progress
 
 
 def test_marks_and_steps_are_counted(tmp_path: Path) -> None:
@@ -66,7 +66,7 @@ def test_a_new_writer_begins_at_zero(tmp_path: Path) -> None:
 def test_a_killed_rank_leaves_its_last_mark(tmp_path: Path) -> None:
     """The last mark outlives a rank that SIGKILL ends at once."""
     code = (
-        "import os, pathlib, sys; from perfsuite.wire.progress import ProgressWriter;"
+        "import os, pathlib, sys; from perfsuite.records.progress import ProgressWriter;"
         "writer = ProgressWriter(pathlib.Path(sys.argv[1])); writer.mark('batch'); writer.mark('backward');"
         "os.kill(os.getpid(), 9)"
     )

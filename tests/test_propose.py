@@ -8,10 +8,10 @@ import pytest
 from gate_samples import CELL, GIB, LAUNCH, METRICS, baseline, measurement, memory
 from whole_reports import write_report
 
+from perfsuite.baselines.store import Store
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
-from perfsuite.gate.judge import judge
-from perfsuite.gate.store import Store
+from perfsuite.cli.main import main
+from perfsuite.compare.judge import judge
 from perfsuite.records import codec
 from perfsuite.records.result import Result
 

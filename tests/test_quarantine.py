@@ -7,13 +7,13 @@ import msgspec
 import pytest
 from gate_samples import measurement
 
+from perfsuite.baselines.project import Project, Quarantine, read_project
 from perfsuite.errors import FileError
-from perfsuite.gate.project import Project, Quarantine, read_project
-from perfsuite.news.regressions import News
+from perfsuite.nights.news.regressions import News
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Line, Verdict
-from perfsuite.report.markdown import passes
-from perfsuite.report.summary import asides, status
+from perfsuite.show.text.markdown import passes
+from perfsuite.show.text.run_summary import asides, status
 
 CELL = "gpt2_tiny-single-cpu_x1"
 TABLE = '[tool.perfsuite.quarantine]\n"gpt2_*" = {{ until = {}, reason = "issue 31" }}\n'

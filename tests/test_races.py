@@ -10,7 +10,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "broadcast")
 SCRIPT = """
 import contextlib, json, os, sys, time
 import torch, torch.distributed as dist
-from perfsuite.rank.cpu_allocator import CpuAllocator
+from perfsuite.rank.memory.cpu_allocator import CpuAllocator
 
 folder, ends = sys.argv[1], sys.argv[2] == "ends"
 rank = 1 - bool(os.fork())

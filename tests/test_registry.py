@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Model
 from perfsuite.catalog.registry import KINDS, Catalog
-from perfsuite.cell import parse_cell
+from perfsuite.compare.rules import rule_of
 from perfsuite.errors import FileError, UnknownName, UsageError
-from perfsuite.gate.rules import rule_of
 
 MINE = {
     "models/mine.py": """
@@ -157,7 +157,7 @@ from perfsuite.catalog.definitions import Metric
 METRICS = (Metric(name="my_watts", title="watts", show=str, hold="{}"),)
 """
 RULE = """
-from perfsuite.gate.rules import Rule
+from perfsuite.compare.rules import Rule
 RULE = Rule(hold=lambda metric, new, old, scope: "held by mine")
 """
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.cell import parse_cell
-from perfsuite.replay.comparing import Seen, load
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.run.releases_compared import Seen, load
 
 ROOT = Path(__file__).parents[1]
 

@@ -6,16 +6,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from perfsuite.cell import parse_cell
-from perfsuite.cli import INTERRUPTED, main
-from perfsuite.commands import replay as command
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.cli.main import INTERRUPTED, main
+from perfsuite.environments.environments import pinned
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.launch.environments import pinned
-from perfsuite.replay import comparing
-from perfsuite.replay.comparing import Moved, Seen, compare_releases, load, save
-from perfsuite.replay.outcome import outcome_of
-from perfsuite.replay.page import markdown
-from perfsuite.replay.regression import Regression, all_regressions, named
+from perfsuite.prove.commands import replay as command
+from perfsuite.prove.replay.regression import Regression, all_regressions, named
+from perfsuite.prove.replay.replay_outcome import outcome_of
+from perfsuite.prove.replay.replay_page import markdown
+from perfsuite.run import releases_compared as comparing
+from perfsuite.run.releases_compared import Moved, Seen, compare_releases, load, save
 
 EVERY = all_regressions()
 every_regression = pytest.mark.parametrize("regression", EVERY.values(), ids=EVERY)
@@ -67,7 +67,7 @@ def test_a_file_is_the_whole_story(regression, catalog):
 def test_names_are_those_of_the_files():
     """``perfsuite replay NAME`` finds it, and an unknown name teaches."""
     assert [one.name for one in named([])] == list(EVERY)
-    with pytest.raises(UnknownName, match=r"Did you mean 'deepspeed_7718'.*create perfsuite/replay/regressions/"):
+    with pytest.raises(UnknownName, match=r"Did you mean 'deepspeed_7718'.*create perfsuite/prove/replay/regressions/"):
         named(["deepspeed_7719"])
 
 

@@ -13,19 +13,19 @@ import msgspec
 import pytest
 from gate_samples import GIB, LAUNCH, baseline, measurement, memory
 
-from perfsuite._pytest.run import PerfRun
-from perfsuite._pytest.terminal import Pace
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.gate.judge import judge
-from perfsuite.measure.imports import hash_of, pack
+from perfsuite.compare.judge import judge
+from perfsuite.plugin.perf_run import PerfRun
+from perfsuite.plugin.terminal import Pace
 from perfsuite.rank.flags import own_code
 from perfsuite.records import codec
 from perfsuite.records.codec import Coverage
 from perfsuite.records.measurement import OWN_CODE
+from perfsuite.records.progress import Progress
 from perfsuite.records.result import Result
-from perfsuite.report.live import LiveLine
-from perfsuite.wire.progress import Progress
+from perfsuite.run.imports import hash_of, pack
+from perfsuite.show.text.live import LiveLine
 
 CELLS = [
     f"{model}-{strategy}-cpu_x{ranks}"
@@ -131,7 +131,7 @@ def test_junit_has_what_people_read(repository):
 COLORED = f"""
 import pytest, sys
 sys.path[:0] = {[str(Path(__file__).parent)]!r}
-from perfsuite._pytest.run import PerfRun
+from perfsuite.plugin.perf_run import PerfRun
 from test_run_output import made_up, measurement
 
 def measure(self, cell, request):
@@ -275,7 +275,7 @@ def test_a_run_of_nothing_replaces_the_files_of_an_earlier_one(repository):
 def test_a_budget_that_is_used_up_skips_the_rest(repository, monkeypatch):
     """The machine may be slower than the one of the records."""
     pytester = repository(CELLS[:2])
-    monkeypatch.setattr("perfsuite._pytest.run.PerfRun.pytest_runtest_teardown", _long, raising=False)
+    monkeypatch.setattr("perfsuite.plugin.perf_run.PerfRun.pytest_runtest_teardown", _long, raising=False)
     result = perf(pytester, "--perf-budget=1h")
 
     result.assert_outcomes(passed=1, skipped=1)
@@ -348,7 +348,7 @@ def test_without_records_the_first_test_gives_the_pace():
 def test_the_live_line_says_what_is_left(monkeypatch):
     """Before the cell and its step; a narrow terminal cuts the end, and the next cell writes over it."""
     terminal = io.StringIO()
-    monkeypatch.setattr("perfsuite.report.live._open_terminal", lambda: terminal)
+    monkeypatch.setattr("perfsuite.show.text.live._open_terminal", lambda: terminal)
     live = LiveLine(lambda cell: 19, lambda: "3/11, about 2 min left")
     cell = parse_cell(CELLS[0], Catalog())
     live.show(cell, [Progress(marks=9, step=7, phase="forward"), Progress(marks=8, step=6, phase="forward")], 3.2)

@@ -9,7 +9,7 @@ import pytest
 WORKSPACE = """
 import json, sys
 import torch
-from perfsuite.trace.attention import workspace
+from perfsuite.predict.trace.attention_kernels import workspace
 
 def needed(capability, dtype, batch, heads, length, keys, head, dropout_p):
     options = {"dtype": getattr(torch, dtype), "device": "meta"}
@@ -40,8 +40,8 @@ TRACED = """
 import itertools, json, sys
 import torch
 from torch._subclasses.fake_tensor import FakeTensorMode
-from perfsuite.trace.cuda import kernels_allocate
-from perfsuite.trace.recorder import Recorder
+from perfsuite.predict.trace.cuda import kernels_allocate
+from perfsuite.predict.trace.recorder import Recorder
 
 def peak(count, rows, width, dtype, index):
     recorder = Recorder()

@@ -9,16 +9,16 @@ import scipy.stats
 from sampling import slow_unless
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
-from perfsuite.commands import selftest
+from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
-from perfsuite.measure.gatekeeper import unwatched
+from perfsuite.prove.commands import selftest
+from perfsuite.prove.selftest import trials
+from perfsuite.prove.selftest.cases import ALIKE, CASES, DDP, Case
+from perfsuite.prove.selftest.fault_rows import Row, interval_of
+from perfsuite.prove.selftest.proof import Bench
+from perfsuite.prove.selftest.trials import TIME_FAULTS, TimeFault, try_fault
 from perfsuite.records.verdict import Line, Verdict
-from perfsuite.selftest import trials
-from perfsuite.selftest.cases import ALIKE, CASES, DDP, Case
-from perfsuite.selftest.proof import Bench
-from perfsuite.selftest.rows import Row, interval_of
-from perfsuite.selftest.trials import TIME_FAULTS, TimeFault, try_fault
+from perfsuite.run.gatekeeper import unwatched
 
 KINDS = {"stored time", "time", "memory", "training", "work", "engine", "ranks", "result", "baseline"}
 EVERY = (*CASES, *TIME_FAULTS)
@@ -28,7 +28,7 @@ HARMLESS = Case(
     where="nowhere",
     status="failed",
     says="Memory leaks",
-    fault="perfsuite.selftest.faults:harmless",
+    fault="perfsuite.prove.selftest.faults:harmless",
 )
 
 

@@ -68,7 +68,8 @@ WARM = """
 import os, socket, sys
 from pathlib import Path
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import make_job, parse_cell
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.launch.jobs import make_job
 from perfsuite.records.codec import write
 from perfsuite.launch.server import Server
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import Refused
 
 STATED = "gpt2_tiny-zero2+nodrop-cpu_x2"

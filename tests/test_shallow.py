@@ -6,12 +6,13 @@ import test_predicted_gate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsuite.cell import parse_cell
-from perfsuite.predict import memory, shallow, sizes
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.predict import shallow, sizes
+from perfsuite.predict import traced_memory as memory
 from perfsuite.predict.shallow import Phase, depth_of, estimate_each, peak_at, with_depth
+from perfsuite.predict.trace.tracing import Tracer
+from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Estimate, Prediction
-from perfsuite.trace.tracing import Tracer
-from perfsuite.wire.failure import Failure
 
 
 def phases(layers, kept, freed_late, head, temporary):

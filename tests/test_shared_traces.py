@@ -4,13 +4,13 @@ import msgspec
 import pytest
 import test_predicted_gate
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.predict import memory
+from perfsuite.predict import traced_memory as memory
+from perfsuite.predict.trace.__main__ import MANY, changes_nothing
+from perfsuite.predict.trace.tracing import job_of, trace
+from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Prediction
-from perfsuite.trace.__main__ import MANY, changes_nothing
-from perfsuite.trace.tracing import job_of, trace
-from perfsuite.wire.failure import Failure
 
 CELLS = ("gpt2_tiny-fsdp2+bf16-rtx3090_x2", "gpt2_tiny-fsdp2+bf16-rtx3090_x3")
 BATCH = msgspec.structs.replace(test_predicted_gate.BATCH, setup="the same")

@@ -9,13 +9,13 @@ import msgspec
 import pytest
 import simulated_nights as nights
 
+from perfsuite.baselines.project import Project, Quarantine
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
+from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
-from perfsuite.gate.project import Project, Quarantine
 from perfsuite.nights.dashboard import page_of
+from perfsuite.nights.dashboard_folder import Site
 from perfsuite.nights.row import write_months
-from perfsuite.nights.site import Site
 
 METRICS = Catalog().all("metric")
 NASTY = "<script>alert(1)</script>"
@@ -222,7 +222,7 @@ def test_text_of_a_stranger_stays_text(build):
 def test_two_processes_write_the_same_pages(build, monkeypatch, tmp_path):
     """As many as this machine has, each with a share of the cells."""
     alone = {page.name: text_of(page) for page in build(nights.rows()).rglob("*.html")}
-    monkeypatch.setattr("perfsuite.nights.site.SMALL", 0)
+    monkeypatch.setattr("perfsuite.nights.dashboard_folder.SMALL", 0)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1})
     together = {page.name: text_of(page) for page in build(nights.rows()).rglob("*.html")}
 
@@ -308,7 +308,8 @@ def test_a_refused_site_writes_nothing(tmp_path, capsys, monkeypatch, arguments,
 
 def test_the_command_says_what_it_needs(tmp_path):
     """Without the extra, in one sentence."""
-    code = "import perfsuite.commands.site as s; s.find_spec = lambda name: None; from perfsuite.cli import main; "
+    code = "import perfsuite.nights.commands.site as s; s.find_spec = lambda name: None; "
+    code += "from perfsuite.cli.main import main; "
     code += f"raise SystemExit(main(['site', '.', '--output', {str(tmp_path)!r}]))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 

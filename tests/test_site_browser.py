@@ -3,11 +3,11 @@
 import pytest
 import simulated_nights as nights
 
+from perfsuite.baselines.project import Project
 from perfsuite.catalog.registry import Catalog
-from perfsuite.gate.project import Project
 from perfsuite.nights.dashboard import page_of
+from perfsuite.nights.dashboard_folder import Site
 from perfsuite.nights.row import write_months
-from perfsuite.nights.site import Site
 
 NASTY = "<img/src=x/onerror=alert(1)>"
 

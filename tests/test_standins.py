@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from perfsuite.errors import UsageError
-from perfsuite.history import standins
-from perfsuite.history.standins import Wanted, compile_library, make, needs
+from perfsuite.ladder import standins
+from perfsuite.ladder.standins import Wanted, compile_library, make, needs
 
 VERSIONED = "int cublasCreate(void) { return 7; }"
 PLAIN = "int cudnnCreate(void) { return 7; }"

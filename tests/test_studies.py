@@ -13,21 +13,21 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Study, Variant
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.measure.runner import Runner, Settings
 from perfsuite.records import codec
+from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Machine, Measurement
-from perfsuite.studies._cells import Bench, Workbench, plan
+from perfsuite.records.sample import Reading
+from perfsuite.run.runner import Runner, Settings
 from perfsuite.studies._code import _digest as digests
 from perfsuite.studies._report import StudyReport, answers
-from perfsuite.studies._rows import Length, Results, Row, apart, ratio, time_to_train
-from perfsuite.studies._run import Order, run_study
+from perfsuite.studies._run_study import Order, run_study
+from perfsuite.studies._study_rows import Length, Results, Row, apart, ratio, time_to_train
+from perfsuite.studies._workbench import Bench, Workbench, plan
 from perfsuite.studies.scaling import columns
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.sample import Reading
 
 MACHINE = Machine(identity="here", device="a CPU", cores=2, memory_bytes=2**30)
 
@@ -84,7 +84,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         return measured(cell.id, [0.1 * slow, 0.11 * slow, 0.12 * slow], slow * 2**20)
 
     monkeypatch.setattr(Runner, "measure", measure)
-    monkeypatch.setattr("perfsuite.studies._cells.describe", lambda hardware, catalog: MACHINE)
+    monkeypatch.setattr("perfsuite.studies._workbench.describe", lambda hardware, catalog: MACHINE)
     return asked
 
 

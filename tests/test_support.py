@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.cli import main
-from perfsuite.compatibility.pages import markdown
-from perfsuite.compatibility.pairs import claims
-from perfsuite.compatibility.proofs import Entry, Prover, load, proof, prove_all, proven, refusal
+from perfsuite.cli.main import main
+from perfsuite.prove.compatibility.pages import markdown
+from perfsuite.prove.compatibility.pairs import claims
+from perfsuite.prove.compatibility.proofs import Entry, Prover, load, proof, prove_all, proven, refusal
 
 DOCS = Path(__file__).parents[1] / "docs"
 SAMPLE = 2  # pairs that are trained again; others every day
@@ -52,7 +52,7 @@ def test_every_state_is_the_catalogs(catalog, pairs, entries):
 
 def test_the_page_is_of_the_file(catalog, pairs, entries, monkeypatch):
     """docs/support.md is what docs/support.json says. Installed versions do not matter: the page tells its own."""
-    monkeypatch.setattr("perfsuite.compatibility.pages.proven", lambda *_: True)
+    monkeypatch.setattr("perfsuite.prove.compatibility.pages.proven", lambda *_: True)
 
     assert (DOCS / "support.md").read_text() == markdown(catalog, pairs, entries)
 
@@ -143,8 +143,8 @@ class FakeRunner:
         self.catalog, self.outcomes, self.asked = catalog, outcomes, []
 
     def measure(self, cell, watch):
+        from perfsuite.records.failure import Failure
         from perfsuite.records.measurement import Machine, Measurement
-        from perfsuite.wire.failure import Failure
 
         self.asked.append(cell.id)
         said = next((value for part, value in self.outcomes.items() if part in cell.id), "fits")

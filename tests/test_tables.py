@@ -6,8 +6,8 @@ import re
 import pytest
 from rich.console import Console
 
-from perfsuite.page.html import Html, whole
-from perfsuite.report import tables
+from perfsuite.show.html.markup import Html, whole
+from perfsuite.show.text import tables
 
 RELEASES, SIZES, DATE = "5.22.0 → 5.23.0", "20.00 GiB -> 21.94 GiB", "2026-11-23"
 

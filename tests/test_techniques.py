@@ -10,9 +10,9 @@ import pytest
 from parity import difference_of
 from sampling import slow_unless
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import parse_strategy
-from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused, Unsupported
 from perfsuite.techniques.attention import choose
 

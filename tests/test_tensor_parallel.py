@@ -11,11 +11,11 @@ from faults import named
 from parity import worst
 from sampling import slow_unless
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
 from perfsuite.errors import Refused
-from perfsuite.rank.tensor_parallel import UNDIVIDED
+from perfsuite.rank.tp_plan import UNDIVIDED
 
 BOUND = 1e-4
 SCALARS = 64  # bytes: the squares of the divided gradients are summed over the ranks

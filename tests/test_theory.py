@@ -2,13 +2,13 @@
 
 import pytest
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
 from perfsuite.predict.theory import model_state
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
-from perfsuite.report.memory import explain
+from perfsuite.show.text.memory_table import explain
 
 MINE = """
 from perfsuite.catalog.definitions import Technique

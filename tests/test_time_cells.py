@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from perfsuite.cell import parse_cell
-from perfsuite.commands.fit import rank
-from perfsuite.predict.time.cells import layout_of, setup_of, time_of
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.predict.commands.fit import rank
+from perfsuite.predict.time.cell_steps import layout_of, setup_of, time_of
 from perfsuite.predict.time.constants import constants_of, machine_of
 from perfsuite.predict.time.shape import shape_of
 from perfsuite.predict.time.speed import recomputed_flops
@@ -16,7 +16,7 @@ from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import PredictedTime, Prediction
-from perfsuite.report.predicted import entries
+from perfsuite.show.text.predicted_time import entries
 
 BASELINES = Path(__file__).parents[1] / "baselines"
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.communication import (
+from perfsuite.predict.time.message_times import (
     FEW_RANKS,
     PASSES,
     STEP_NETWORK,
@@ -19,7 +19,7 @@ from perfsuite.predict.time.communication import (
     point_to_point,
     wire_bytes,
 )
-from perfsuite.predict.time.pipeline import balanced_stages, bubble, even_stages, schedule
+from perfsuite.predict.time.pipeline_fill import balanced_stages, bubble, even_stages, schedule
 
 LINKS = Links(link=200e9, network=20e9, node=8, start=8e-6, hop=3e-6)
 EIGHT = 200e9 * (1 - FEW_RANKS / 8)  # what eight ranks of a node reach

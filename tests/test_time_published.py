@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.predict.plan import memory
+from perfsuite.predict.plan import layout_memory as memory
 from perfsuite.predict.time import fitted
-from perfsuite.predict.time.communication import Group, collective
 from perfsuite.predict.time.constants import constants_of, machine_of
 from perfsuite.predict.time.layer import Rates
+from perfsuite.predict.time.message_times import Group, collective
 from perfsuite.predict.time.step import Breakdown
 
 CATALOG = Catalog(())

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import main
+from perfsuite.cli.main import main
 from perfsuite.predict.time.constants import constants_of, machine_of
 from perfsuite.predict.time.schedule import BACKWARD, FORWARD, spans
 from perfsuite.predict.time.setup import Setup

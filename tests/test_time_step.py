@@ -10,10 +10,10 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.registry import Catalog
 from perfsuite.errors import Refused
 from perfsuite.predict.time import fitted
-from perfsuite.predict.time.communication import Group, exchange
 from perfsuite.predict.time.constants import BORROWED, LINK, NETWORK, constants_of, interval, machine_of, regime
 from perfsuite.predict.time.costs import embedding_gradient_bytes, matmul
 from perfsuite.predict.time.layer import Rates, head, products
+from perfsuite.predict.time.message_times import Group, exchange
 from perfsuite.predict.time.setup import Setup
 from perfsuite.predict.time.shape import decoder, shape_of
 from perfsuite.predict.time.step import Breakdown, step

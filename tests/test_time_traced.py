@@ -6,18 +6,18 @@ import re
 
 import pytest
 
-from perfsuite.cell import parse_cell
-from perfsuite.cli import main
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.cli.main import main
 from perfsuite.errors import Refused
-from perfsuite.predict.memory import predict
-from perfsuite.predict.time.cells import setup_of
-from perfsuite.predict.time.communication import Group, point_to_point
+from perfsuite.predict.time.cell_steps import setup_of
 from perfsuite.predict.time.constants import interval
+from perfsuite.predict.time.message_times import Group, point_to_point
 from perfsuite.predict.time.replayed import costs_of, replay_traces, trace_step
 from perfsuite.predict.time.shape import shape_of
 from perfsuite.predict.time.step import step
 from perfsuite.predict.time.traced import cost, replay, together
-from perfsuite.report.memory import headroom
+from perfsuite.predict.traced_memory import predict
+from perfsuite.show.text.memory_table import headroom
 from perfsuite.units import show_bytes
 
 GPT = "gpt_1b7-ddp+bf16+nodrop-a100_80g_x8"

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.gate.drifting import ANCHOR
-from perfsuite.gate.judge import OPEN, RED, judge
-from perfsuite.gate.lines import Scope
-from perfsuite.gate.machines import say_state
-from perfsuite.gate.noise import PRIOR_RUNS, Pool, student
-from perfsuite.gate.pool import WINDOW, run_of, runs_of, with_run
-from perfsuite.gate.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED, TIMED, Terms, terms_of
-from perfsuite.gate.timing import hold_time
+from perfsuite.compare.drifting import ANCHOR
+from perfsuite.compare.judge import OPEN, RED, judge
+from perfsuite.compare.machines import say_state
+from perfsuite.compare.noise import PRIOR_RUNS, Pool, student
+from perfsuite.compare.pool import WINDOW, run_of, runs_of, with_run
+from perfsuite.compare.scope import Scope
+from perfsuite.compare.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED, TIMED, Terms, terms_of
+from perfsuite.compare.timing import hold_time
 from perfsuite.records.measurement import OWN_CODE, Launch, Measurement
 from perfsuite.records.verdict import Line
 from perfsuite.units import show_number, show_seconds

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from test_cluster import CATALOG, PAIRS, SETTINGS, assert_equal
 
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import UsageError
 from perfsuite.launch.handshake import SECRET, new_secret
 from perfsuite.launch.torchrun import Group, forget
-from perfsuite.measure.runner import Runner
 from perfsuite.records import codec
+from perfsuite.run.runner import Runner
 
 NAMES = ("perfsuite-a", "perfsuite-b")
 ADDRESSES = ("10.77.0.1", "10.77.0.2")
@@ -46,7 +46,7 @@ class Wire:
         """``perfsuite node`` with the variables that torchrun sets."""
         given = {SECRET: RUN_SECRET, "RANK": number, "WORLD_SIZE": 2, "MASTER_ADDR": ADDRESSES[0], "MASTER_PORT": port}
         variables = os.environ | {name: str(value) for name, value in given.items()}
-        words = [sys.executable, "-m", "perfsuite.cli", "node", "--", *pytest_with(*options)]
+        words = [sys.executable, "-m", "perfsuite.cli.main", "node", "--", *pytest_with(*options)]
         return subprocess.Popen(
             self.command(number, *words), cwd=self.folder, env=variables, stdout=subprocess.PIPE, text=True
         )
@@ -95,7 +95,7 @@ def test_torchrun_has_the_numbers_of_one_node(wire: Wire) -> None:
     def start(number: int) -> subprocess.Popen[bytes]:
         where = [f"--master-addr={ADDRESSES[0]}", "--master-port=29700", f"--node-rank={number}"]
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nnodes=2", "--nproc-per-node=1", *where]
-        command = [*torchrun, "--no-python", sys.executable, "-m", "perfsuite.cli", "node", "--"]
+        command = [*torchrun, "--no-python", sys.executable, "-m", "perfsuite.cli.main", "node", "--"]
         new = pytest_with(
             "--perf-steps=2", "--perf-launches=1", "--perf-update=new"
         )  # green: torchrun has nothing to report

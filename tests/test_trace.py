@@ -7,12 +7,12 @@ import msgspec
 import pytest
 from faults import named
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_cell
-from perfsuite.predict.memory import predict
+from perfsuite.predict.trace.tracing import job_of, trace
+from perfsuite.predict.traced_memory import predict
 from perfsuite.predict.untraceable import why_not_traced
-from perfsuite.trace.tracing import job_of, trace
-from perfsuite.wire.trace import CACHE, HOST
+from perfsuite.records.trace import CACHE, HOST
 
 PUBLISHED = Path(__file__).parents[1] / "benchmarks" / "published"
 SINGLE = ["llama_tiny-single+bf16+ckpt-cpu_x1", "bloom_tiny-single-cpu_x1"]

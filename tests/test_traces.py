@@ -19,21 +19,21 @@ import msgspec
 import pytest
 from gate_samples import CELL, measurement
 
-from perfsuite.cell import parse_cell
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.errors import FileError
 from perfsuite.launch.launcher import CellFailed
-from perfsuite.measure.changes import Change
-from perfsuite.measure.evidence import Tracer
-from perfsuite.measure.runner import Runner
-from perfsuite.measure.trial import Trial
-from perfsuite.predict import memory as prediction
-from perfsuite.rank.anatomy import Mark, dissect, levels
-from perfsuite.rank.snapshot import make_snapshot, pickled
+from perfsuite.predict import traced_memory as prediction
+from perfsuite.rank.memory.anatomy import Mark, dissect, levels
+from perfsuite.rank.memory.snapshot import make_snapshot, pickled
 from perfsuite.records import chrome
+from perfsuite.records.failure import Failure
+from perfsuite.records.trace import HOST, Trace, TraceMark
 from perfsuite.records.verdict import Verdict
-from perfsuite.report.verdict import render
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.trace import HOST, Trace, TraceMark
+from perfsuite.run.environment_changes import Change
+from perfsuite.run.red_traces import Tracer
+from perfsuite.run.runner import Runner
+from perfsuite.run.trial import Trial
+from perfsuite.show.text.verdict_text import render
 
 DDP = "gpt2_tiny-ddp-cpu_x2"
 PEAK = "peak_memory_bytes"
@@ -448,7 +448,7 @@ def test_ranks_on_emulated_gpus_are_traced(tmp_path):
     gpu = os.environ.get("EMULATED", "h100")
     cell = f"llama_tiny-single+bf16-{gpu}_x1"
     (tmp_path / "test_one.py").write_text(TEST.format(cell=cell))
-    command = [sys.executable, "-m", "perfsuite.cli", "emulate", "--gpus", f"{gpu}:1", "--", sys.executable, "-m"]
+    command = [sys.executable, "-m", "perfsuite.cli.main", "emulate", "--gpus", f"{gpu}:1", "--", sys.executable, "-m"]
     command += ["pytest", "--perf", "--perf-steps=2", "--perf-warmup=1", "--perf-trace=all", "--perf-trace-dir=."]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     command += ["--perf-report=run.jsonl", f"--rootdir={tmp_path}", "-p", "no:cacheprovider", "test_one.py"]

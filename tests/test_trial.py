@@ -9,22 +9,22 @@ import gate_samples as samples
 import msgspec
 import pytest
 
+from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell, parse_cell
+from perfsuite.compare.compare import Comparison, compare
+from perfsuite.compare.judge import judge
+from perfsuite.compare.terms import SHARED
 from perfsuite.errors import UsageError
-from perfsuite.gate.compare import Comparison, compare
-from perfsuite.gate.judge import judge
-from perfsuite.gate.terms import SHARED
-from perfsuite.measure.against import Against
-from perfsuite.measure.changes import Change
-from perfsuite.measure.runner import Settings
-from perfsuite.measure.trial import Trial
 from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.result import Result
+from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Verdict
-from perfsuite.report.verdict import render
-from perfsuite.wire.sample import Reading
+from perfsuite.run.against import Against
+from perfsuite.run.environment_changes import Change
+from perfsuite.run.runner import Settings
+from perfsuite.run.trial import Trial
+from perfsuite.show.text.verdict_text import render
 
 # Packages that are installed wherever these tests run.
 OLD = {"python": "3.11.2", "msgspec": "0.1", "packaging": "1.0"}
@@ -394,4 +394,4 @@ def test_against_a_side_that_fails_is_red(tmp_path: Path) -> None:
 @pytest.fixture(autouse=True)
 def _no_git(monkeypatch: pytest.MonkeyPatch) -> None:
     """The samples' commit does not exist."""
-    monkeypatch.setattr("perfsuite.measure.trial.code_since", lambda *_: None)
+    monkeypatch.setattr("perfsuite.run.trial.code_since", lambda *_: None)

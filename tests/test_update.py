@@ -3,9 +3,9 @@
 import pytest
 from sampling import slow_unless
 
-from perfsuite.cell import parse_cell
-from perfsuite.gate.lines import Scope
-from perfsuite.gate.rules import hold
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.compare.rules import hold
+from perfsuite.compare.scope import Scope
 
 ROUNDING = 1e-5
 LOW = 2e-2

@@ -11,8 +11,8 @@ import upgrades
 from package_index import Index, Upload
 
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import BAD_INPUT
-from perfsuite.commands._cells import collect, selected
+from perfsuite.cli.cell_options import collect, selected
+from perfsuite.cli.main import BAD_INPUT
 from perfsuite.errors import UsageError
 
 RELEASES = ("demo-kernel==2.0", "demo-loop==2.0")

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from perfsuite.environments.index import Release
 from perfsuite.errors import UsageError
-from perfsuite.history.index import Release
 from perfsuite.upgrade import requests
 from perfsuite.upgrade.requests import between, changes_of, why_unknown
 

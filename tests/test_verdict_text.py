@@ -20,15 +20,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.judge import judge
+from perfsuite.compare.judge import judge
+from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
+from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Verdict
-from perfsuite.report.summary import asides, line, render_summary, rows, status
-from perfsuite.report.verdict import render
+from perfsuite.show.text.run_summary import asides, line, render_summary, rows, status
+from perfsuite.show.text.verdict_text import render
 from perfsuite.units import parse_bytes, show_seconds
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.sample import Reading
 
 BASELINE = baseline()
 

@@ -16,7 +16,7 @@ import yaml
 from gate_samples import LAUNCH, measurement
 from whole_reports import write_report
 
-from perfsuite.history.ladder import read_suite, suite_folder
+from perfsuite.ladder.ladder import read_suite, suite_folder
 from perfsuite.records import codec
 from perfsuite.records.result import Result
 from perfsuite.records.verdict import Verdict

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from package_index import wheel
 
-from perfsuite.launch.environments import with_releases
+from perfsuite.environments.environments import with_releases
 from perfsuite.paths import cache_folder
 
 RELEASES = ("1.0", "2.0")
@@ -176,7 +176,7 @@ class User:
     def upgrade(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `perfsuite upgrade` with both packages at 1.0, over the cells of all kinds."""
         (self.folder / "test_all.py").write_text(TEST.replace("{cells}", repr([*CELLS.values()])[1:-1]))
-        command = [self.pythons["1.0"], "-m", "perfsuite.cli", "upgrade", *arguments]
+        command = [self.pythons["1.0"], "-m", "perfsuite.cli.main", "upgrade", *arguments]
         return subprocess.run(command, cwd=self.folder, capture_output=True, text=True, check=False)
 
 

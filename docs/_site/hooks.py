@@ -1,6 +1,6 @@
 """What mkdocs takes from the repository: the README, the changelog and others as pages, the reference from the code.
 
-Nothing here imports torch: the parsers of perfsuite/commands and the catalog do not.
+Nothing here imports torch: the parsers of the commands and the catalog do not.
 """
 
 import argparse
@@ -11,7 +11,7 @@ from typing import Any
 
 from perfsuite import plugin
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cli import commands
+from perfsuite.cli.main import commands
 
 ROOT = Path(__file__).parents[2]
 PAGES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}

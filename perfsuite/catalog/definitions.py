@@ -103,7 +103,7 @@ class Model:
     config_class: str = ""
     model_class: str = ""
     config: Mapping[str, Any] = field(default_factory=dict)
-    build: str = "perfsuite.rank.build:from_transformers"
+    build: str = "perfsuite.rank.build_model:from_transformers"
     positions: int | None = None  # the number of learned positions, which limits a sequence; None: they are computed
     vocabulary: int = 0  # tokens are drawn from [first_token, vocabulary)
     first_token: int = 2  # the tokens below it are padding and end of sequence
@@ -298,15 +298,15 @@ class Metric:
     """One measured number, its meaning and its rule.
 
     ``fold`` joins the ranks' values: "max" (the fullest rank runs out of memory first, and the slowest rank determines
-    the step time), "min", "sum" or "mean". ``hold`` names a rule of ``gate/rules`` or of the user's ``rules/``: "exact"
-    (equality of the value and its parts), "close" (every sample within the precision's bound), "error" (at most
+    the step time), "min", "sum" or "mean". ``hold`` names a rule of ``compare/rules`` or of the user's ``rules/``:
+    "exact" (equality of the value and its parts), "close" (every sample within the precision's bound), "error" (at most
     twice the baseline's, or what the precision explains), "time" (the median, on the machine that recorded it) or
     "shown" (must exist and be finite, without a limit). ``worse`` says which direction is bad: "higher", "lower" or
-    "different". ``derive`` computes the number from the other folded readings and the world size, instead of from
-    the ranks. ``processes`` are the kinds of cells (Engine.process) that have it, by default those of its meter.
-    ``depends_on`` names versions ("python") whose minor release must be the same on both sides, or the metric is
-    not held. ``every_part`` explains a difference by all parts that moved, since a small move may cause a larger
-    one. ``materiality`` is for an "exact" metric. ``coarse`` marks a time with few samples per launch: it gets a wider
+    "different". ``derive`` computes the number from the other folded readings and the world size, instead of from the
+    ranks. ``processes`` are the kinds of cells (Engine.process) that have it, by default those of its meter.
+    ``depends_on`` names versions ("python") whose minor release must be the same on both sides, or the metric is not
+    held. ``every_part`` explains a difference by all parts that moved, since a small move may cause a larger one.
+    ``materiality`` is for an "exact" metric. ``coarse`` marks a time with few samples per launch: it gets a wider
     tolerance on a shared machine, where a slow period outlasts a step.
     """
 
@@ -358,8 +358,8 @@ class Study:
 
     ``rows`` × ``columns`` are the cells, by default on ``model`` and ``hardware``; ``columns`` may depend on the number
     of ranks. Numbers are shown with their ratio to the ``reference`` row of the same column, or to the
-    ``reference_column`` of the same row. ``answer`` is called with the perfsuite.studies._rows.Results of one model and
-    returns sentences. ``asked`` quotes who asks the question.
+    ``reference_column`` of the same row. ``answer`` is called with the perfsuite.studies._study_rows.Results of one
+    model and returns sentences. ``asked`` quotes who asks the question.
     """
 
     name: str

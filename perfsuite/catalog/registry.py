@@ -44,7 +44,7 @@ KINDS = {
     "metric": Kind("perfsuite.meters", "METRICS", Metric, "METER"),
     "study": Kind("perfsuite.studies", "STUDIES", Study),
 }
-RULES = "perfsuite.gate.rules"  # one rule per file, named by its file
+RULES = "perfsuite.compare.rules"  # one rule per file, named by its file
 
 
 @dataclass
@@ -148,10 +148,10 @@ class Catalog:
 
 
 def _files(package: str) -> list[str]:
-    """The names of a package's definition files, which are not imported."""
+    """The names of a package's definition files, which are not imported. Its folders hold something else."""
     spec = importlib.util.find_spec(package)
     found = pkgutil.iter_modules(spec.submodule_search_locations if spec else [])
-    return sorted(one.name for one in found if not one.name.startswith("_"))
+    return sorted(one.name for one in found if not one.ispkg and not one.name.startswith("_"))
 
 
 def _check(origin: str, kind: str, item: Any) -> None:

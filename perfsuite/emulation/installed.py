@@ -9,8 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
+from perfsuite.environments.environments import output
 from perfsuite.errors import UsageError
-from perfsuite.launch.environments import output
 from perfsuite.launch.machine import version_of
 
 CUDA = 13  # the major version whose interfaces the stand-ins have

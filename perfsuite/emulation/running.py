@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite.emulation.build import CORE, REDIRECT, stand_ins
+from perfsuite.emulation.compile import CORE, REDIRECT, stand_ins
 from perfsuite.emulation.devices import Gpus
 from perfsuite.emulation.installed import installed_torch
 from perfsuite.errors import UsageError
-from perfsuite.wire.processes import end_with_parent
+from perfsuite.records.processes import end_with_parent
 
 MEMORY = Path("/dev/shm")  # files there are memory
 FOLDER = "perfsuite-emulation-"

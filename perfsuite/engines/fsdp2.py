@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine
 from perfsuite.errors import WrongEngine
-from perfsuite.rank import tensor_parallel
+from perfsuite.rank import tp_plan as tensor_parallel
 from perfsuite.rank.blocks import blocks, elements
 from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import is_sharded, local

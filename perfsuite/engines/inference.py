@@ -70,14 +70,14 @@ class Generate(Forward):
     """transformers' ``generate``, greedy; its loss is the mean negative log-likelihood of its tokens."""
 
     def batch(self, step: int) -> list[MicroBatch]:
-        from perfsuite.rank.generation import prompts
+        from perfsuite.rank.greedy_generation import prompts
 
         return prompts(self.session, step)
 
     @property
     def new_tokens(self) -> int:
         """Per sample."""
-        from perfsuite.rank.generation import new_tokens
+        from perfsuite.rank.greedy_generation import new_tokens
 
         return new_tokens(self.session.job.workload)
 
@@ -85,7 +85,7 @@ class Generate(Forward):
         return super().check() | {"new_tokens": self.new_tokens}
 
     def infer(self, inputs: dict[str, torch.Tensor]) -> torch.Tensor:
-        from perfsuite.rank.generation import generate
+        from perfsuite.rank.greedy_generation import generate
 
         return generate(self.model, inputs, self.new_tokens)
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Engine, Proposal
 from perfsuite.engines._stages import CUT_REFUSES, make_stage, tied_weights, whole_name, why_not_cut
 from perfsuite.errors import WrongEngine
-from perfsuite.rank import tensor_parallel
+from perfsuite.rank import tp_plan as tensor_parallel
 from perfsuite.rank.batches import MicroBatch
 from perfsuite.rank.blocks import elements, size
 from perfsuite.rank.native import LoopTrainer

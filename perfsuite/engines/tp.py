@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Engine
-from perfsuite.rank import tensor_parallel
+from perfsuite.rank import tp_plan as tensor_parallel
 from perfsuite.rank.blocks import size
 from perfsuite.rank.native import LoopTrainer
 from perfsuite.rank.norms import local

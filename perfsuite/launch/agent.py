@@ -1,6 +1,6 @@
 """The agent of a node: it runs a rank server there, for a parent on another machine.
 
-It connects to the parent, so a node needs no open port. It reads and writes lines of JSON (``wire/lines.py``):
+It connects to the parent, so a node needs no open port. It reads and writes lines of JSON (``records/wire_lines.py``):
 
     python -m perfsuite.launch.agent HOST PORT
 
@@ -30,19 +30,19 @@ from typing import Any
 
 import msgspec
 
+from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import parse_hardware
+from perfsuite.environments.environments import Environment
 from perfsuite.errors import PerfsuiteError
 from perfsuite.launch.blame import why_full
 from perfsuite.launch.conditions import Conditions
-from perfsuite.launch.environments import Environment
 from perfsuite.launch.handshake import prove_to, take_secret
 from perfsuite.launch.machine import describe, gpus, why_absent
 from perfsuite.launch.servers import POLL_SECONDS, LocalServer, ServerKind
 from perfsuite.rank.process_group import NODE_ADDRESS, RENDEZVOUS
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.lines import Gone, Lines, pack, unpack
-from perfsuite.wire.waiting import wait_readable
+from perfsuite.records.failure import Failure
+from perfsuite.records.waits import wait_readable
+from perfsuite.records.wire_lines import Gone, Lines, pack, unpack
 
 START_SECONDS = 300.0  # between the parent's start and this
 RETRY_SECONDS = 0.2

@@ -11,9 +11,9 @@ import msgspec
 from perfsuite.errors import FileError
 from perfsuite.launch.cgroup import oom_kills, why_killed
 from perfsuite.records import codec
+from perfsuite.records.failure import Failure
+from perfsuite.records.progress import Progress
 from perfsuite.units import printable
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.progress import Progress
 
 TAIL_LINES = 15
 LEAST_BYTES = 1 << 20  # a file system with less left is full

@@ -12,14 +12,14 @@ from typing import Any
 
 import msgspec
 
+from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Hardware
 from perfsuite.errors import UsageError
 from perfsuite.launch.handshake import Door
 from perfsuite.launch.node import ClusterConditions, NodeAgent, NodeServer, differences
 from perfsuite.launch.servers import RankServer, ServerKind
 from perfsuite.records.measurement import Machine
-from perfsuite.wire.lines import Gone, Lines
+from perfsuite.records.wire_lines import Gone, Lines
 
 HELLO_SECONDS = 10.0
 

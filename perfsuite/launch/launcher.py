@@ -10,21 +10,21 @@ from pathlib import Path
 
 import msgspec
 
+from perfsuite.catalog.cpu_kernels import PORTABLE
 from perfsuite.catalog.strategies import Strategy
+from perfsuite.environments.environments import HERE, Environment
 from perfsuite.errors import FileError, PerfsuiteError
-from perfsuite.kernels import PORTABLE
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
 from perfsuite.launch.cgroup import oom_kills
-from perfsuite.launch.environments import HERE, Environment
 from perfsuite.launch.places import HERE as THIS_MACHINE
 from perfsuite.launch.places import Place
 from perfsuite.launch.servers import POLL_SECONDS, RankServer, ServerKind
 from perfsuite.records import codec
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.job import SCRATCH, Job
-from perfsuite.wire.progress import Progress, read_progress
-from perfsuite.wire.sample import RankSample
-from perfsuite.wire.waiting import wait_readable
+from perfsuite.records.failure import Failure
+from perfsuite.records.job import SCRATCH, Job
+from perfsuite.records.progress import Progress, read_progress
+from perfsuite.records.sample import RankSample
+from perfsuite.records.waits import wait_readable
 
 GRACE_SECONDS = 0.1
 MOST_SERVERS = 4  # warm at once: a device kind's, each with other GPUs

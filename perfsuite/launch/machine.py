@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.definitions import Device
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy
-from perfsuite.cell import Hardware
 from perfsuite.errors import UsageError
 from perfsuite.launch.networks import networks
 from perfsuite.paths import cache_folder

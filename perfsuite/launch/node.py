@@ -15,8 +15,8 @@ from perfsuite.launch.servers import END_SECONDS, POLL_SECONDS
 from perfsuite.rank.process_group import RENDEZVOUS
 from perfsuite.records import codec
 from perfsuite.records.measurement import Machine
+from perfsuite.records.wire_lines import Gone, Lines, pack, unpack
 from perfsuite.units import show_bytes, show_rate
-from perfsuite.wire.lines import Gone, Lines, pack, unpack
 
 ANSWER_SECONDS = 60.0  # to import a catalog and ask a driver
 _FILE = re.compile(r"\w[\w.]*")  # a name alone, and no folder

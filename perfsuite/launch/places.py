@@ -9,8 +9,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Hardware
 from perfsuite.errors import UsageError
 from perfsuite.launch.conditions import Conditions
 from perfsuite.launch.leases import lease

@@ -34,7 +34,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perfsuite.wire.processes import end_with_parent
+from perfsuite.records.processes import end_with_parent
 
 
 class Server:
@@ -188,7 +188,7 @@ def main() -> None:
             import torch.utils.flop_counter  # noqa: F401
 
             from perfsuite.catalog.registry import Catalog
-            from perfsuite.rank.cpu_allocator import compiled
+            from perfsuite.rank.memory.cpu_allocator import compiled
 
             compiled()
             list(Catalog().modules("metric"))  # perfsuite's own, which every rank would import otherwise

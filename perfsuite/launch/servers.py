@@ -14,13 +14,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from perfsuite.kernels import VARIABLES, pinned
+from perfsuite.catalog.cpu_kernels import VARIABLES, pinned
+from perfsuite.environments.environments import Environment
 from perfsuite.launch.cgroup import oom_kills, why_killed
-from perfsuite.launch.environments import Environment
 from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
+from perfsuite.records.waits import wait_readable
 from perfsuite.units import printable
-from perfsuite.wire.waiting import wait_readable
 
 POLL_SECONDS = 0.02
 SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal

@@ -21,14 +21,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
+from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Hardware
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.cluster import Cluster, listen
 from perfsuite.launch.handshake import SECRET, new_secret
 from perfsuite.launch.networks import own_address
 from perfsuite.launch.node import NodeAgent
-from perfsuite.wire.processes import end_with_parent
+from perfsuite.records.processes import end_with_parent
 
 TABLE = "tool.perfsuite.slurm"
 STATE_SECONDS = 8.0  # for SLURM to write down why a job ended

@@ -11,8 +11,8 @@ import socket
 from collections.abc import Mapping, MutableMapping
 from dataclasses import dataclass
 
+from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Hardware
 from perfsuite.errors import UsageError
 from perfsuite.launch.agent import START_SECONDS
 from perfsuite.launch.cluster import Cluster

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from perfsuite.errors import RankError
-from perfsuite.rank.oom import REFUSED
+from perfsuite.rank.memory.oom import REFUSED
 
 PAGE = 2 * 2**20  # bytes
 SIGN = (509, 503)  # bytes of the two blocks that encode a mark: sizes that tensors hardly have

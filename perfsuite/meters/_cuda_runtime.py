@@ -15,10 +15,10 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from perfsuite.rank.memory.whereabouts import watch
 from perfsuite.rank.meter import Meter, by_part
-from perfsuite.rank.whereabouts import watch
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, locate
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -11,11 +11,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
-from perfsuite.rank.anatomy import Mark
+from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.rank.meter import Meter
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, fold
 from perfsuite.units import show_whole
-from perfsuite.wire.sample import Reading
 
 PHASES = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", "end": "optimizer"}  # by their marks
 
@@ -31,7 +31,7 @@ class Allocations(Meter):
 
 
 def count_allocations(events: Iterable[tuple[int, int, str]], marks: Mapping[int, Mark]) -> Reading:
-    """The allocations of the last whole step of a log, as rank/anatomy.py describes it."""
+    """The allocations of the last whole step of a log, as rank/memory/anatomy.py describes it."""
     steps: list[Counter[tuple[str, str]]] = [Counter()]
     phase = ""
     for address, size, operation in events:

@@ -21,8 +21,8 @@ from perfsuite.errors import Unsupported
 from perfsuite.rank.message_sizes import SIZES, label
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.sample import Reading
 from perfsuite.units import show_number, show_rate, show_ratio, show_seconds
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

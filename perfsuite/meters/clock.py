@@ -17,9 +17,9 @@ from perfsuite.catalog.definitions import OF_MODELS, OF_STEPS, Metric
 from perfsuite.errors import RankError
 from perfsuite.rank.batches import positions
 from perfsuite.rank.meter import Meter
+from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import block_size
 from perfsuite.units import show_count, show_seconds
-from perfsuite.wire.sample import Reading
-from perfsuite.wire.steps import block_size
 
 
 class Clock(Meter):

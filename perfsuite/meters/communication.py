@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import PROCESSES, Metric
+from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part, on_dtensors
-from perfsuite.rank.whereabouts import Whereabouts
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import locate
 from perfsuite.units import show_bytes, show_whole
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -12,9 +12,9 @@ from perfsuite.errors import RankError
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.norms import local
 from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import READS_NORM
 from perfsuite.units import show_number
-from perfsuite.wire.sample import Reading
-from perfsuite.wire.steps import READS_NORM
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

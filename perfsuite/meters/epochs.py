@@ -13,8 +13,8 @@ from perfsuite.catalog.definitions import OF_A_PEAK, Metric
 from perfsuite.errors import RankError
 from perfsuite.meters.memory import live_bytes, open_source
 from perfsuite.rank.meter import Meter
+from perfsuite.records.sample import Reading
 from perfsuite.units import show_bytes, show_number
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

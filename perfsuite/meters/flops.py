@@ -21,11 +21,11 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import Unsupported
 from perfsuite.rank.batches import make_sample
-from perfsuite.rank.build import build_for_counting
+from perfsuite.rank.build_model import build_for_counting
 from perfsuite.rank.meter import Meter, on_dtensors
 from perfsuite.rank.trainer import Trainer
+from perfsuite.records.sample import Reading
 from perfsuite.units import show_flop, show_flops, show_ratio
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
+from perfsuite.records.sample import Reading
 from perfsuite.units import show_count
-from perfsuite.wire.sample import Reading
 
 
 class Generation(Meter):

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter
+from perfsuite.records.sample import Reading
 from perfsuite.units import show_bytes
-from perfsuite.wire.sample import Reading
 
 
 class Host(Meter):

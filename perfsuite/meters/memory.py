@@ -16,16 +16,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, OF_STEPS, Metric
 from perfsuite.errors import RankError
-from perfsuite.rank.anatomy import Mark, dissect
+from perfsuite.rank.memory.anatomy import Mark, dissect
+from perfsuite.rank.memory.oom import parts_at_refusal
+from perfsuite.rank.memory.snapshot import keep_snapshot
+from perfsuite.rank.memory.whereabouts import watch
 from perfsuite.rank.meter import Meter
-from perfsuite.rank.oom import parts_at_refusal
-from perfsuite.rank.snapshot import keep_snapshot
 from perfsuite.rank.trainer import Trainer
-from perfsuite.rank.whereabouts import watch
+from perfsuite.records.sample import Reading
+from perfsuite.records.step_kinds import TRACED_STEPS
 from perfsuite.records.suspects import fold
 from perfsuite.units import show_bytes
-from perfsuite.wire.sample import Reading
-from perfsuite.wire.steps import TRACED_STEPS
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -60,7 +60,7 @@ class Source(Protocol):
 def open_source(session: Session) -> Source:
     """Where the bytes of the rank's device are counted."""
     from perfsuite.meters._cuda_history import CudaHistory
-    from perfsuite.rank.cpu_allocator import CpuAllocator
+    from perfsuite.rank.memory.cpu_allocator import CpuAllocator
 
     if session.job.device == "cpu":
         return CpuAllocator()

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.sample import Reading
 from perfsuite.units import show_whole
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
+from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part
-from perfsuite.rank.whereabouts import Whereabouts
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, locate
 from perfsuite.units import show_whole
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

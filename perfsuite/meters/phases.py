@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import PHASES
 from perfsuite.units import show_seconds
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -14,8 +14,8 @@ from collections.abc import Iterator
 
 from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter
+from perfsuite.records.sample import Reading
 from perfsuite.units import show_seconds
-from perfsuite.wire.sample import Reading
 
 
 class Processor(Meter):

@@ -25,9 +25,9 @@ from typing import Any
 from perfsuite.catalog.definitions import OF_A_STEP, OF_STEPS, Metric
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import AT
 from perfsuite.units import show_whole
-from perfsuite.wire.sample import Reading
 
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed")
 OURS = ("perfsuite", "__main__")  # a rank's main module is the rank server

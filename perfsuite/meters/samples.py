@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.trainer import StepOutcome
+from perfsuite.records.sample import Reading
 from perfsuite.units import show_count, show_whole
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -16,15 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import PROCESSES, Metric
-from perfsuite.rank.anatomy import CATEGORIES, levels
+from perfsuite.rank.memory.anatomy import CATEGORIES, levels
+from perfsuite.rank.memory.snapshot import keep_snapshot
+from perfsuite.rank.memory.whereabouts import watch
 from perfsuite.rank.meter import Meter
-from perfsuite.rank.snapshot import keep_snapshot
 from perfsuite.rank.trainer import StepOutcome
-from perfsuite.rank.whereabouts import watch
 from perfsuite.records import chrome
+from perfsuite.records.job import TRACE
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import part_name
-from perfsuite.wire.job import TRACE
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

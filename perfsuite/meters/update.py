@@ -1,14 +1,15 @@
-"""The parameter update: one step of the engine against one rank in fp32 with the same global batch. rank/update.py says
-how both are made. A wrong reduction, accumulation or scale changes the update by as much, even if the loss falls.
+"""The parameter update: one step of the engine against one rank in fp32 with the same global batch.
+rank/reference_update.py says how both are made. A wrong reduction, accumulation or scale changes the update by as much,
+even if the loss falls.
 """
 
 from __future__ import annotations
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
-from perfsuite.rank.update import compare_update
+from perfsuite.rank.reference_update import compare_update
+from perfsuite.records.sample import Reading
 from perfsuite.units import show_number
-from perfsuite.wire.sample import Reading
 
 
 class Update(Meter):

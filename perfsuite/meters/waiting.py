@@ -16,9 +16,9 @@ from pathlib import Path
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import EXPOSED
 from perfsuite.units import show_seconds
-from perfsuite.wire.sample import Reading
 
 _ACCOUNTS = Path("/proc/thread-self/schedstat")  # nanoseconds on a core, nanoseconds in the queue, turns
 

@@ -5,12 +5,12 @@ from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.nights import data
-from perfsuite.nights.changes import Change, before, changes, movers
+from perfsuite.nights.change_points import Change, before, changes, movers
 from perfsuite.nights.dashboard import MAIN, Dashboard, Summary, machine_name
 from perfsuite.nights.series import Series
-from perfsuite.page.axes import Quantity
-from perfsuite.page.document import Command, Document, Entry, Section, Table
-from perfsuite.page.html import Html, tag, whole
+from perfsuite.show.html.axes import Quantity
+from perfsuite.show.html.document import Command, Document, Entry, Section, Table
+from perfsuite.show.html.markup import Html, tag, whole
 from perfsuite.units import show_change, show_several
 
 NIGHTS = 30  # rows of the table of the last results

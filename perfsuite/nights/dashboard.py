@@ -6,14 +6,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from perfsuite.baselines.project import Project
 from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.judge import OPEN, RED
-from perfsuite.gate.project import Project
-from perfsuite.nights.changes import Change, Mover, metric_of
+from perfsuite.compare.judge import OPEN, RED
+from perfsuite.nights.change_points import Change, Mover, metric_of
 from perfsuite.nights.row import Row
 from perfsuite.nights.series import Series
-from perfsuite.page.document import Tone
-from perfsuite.report.markdown import standing_of
+from perfsuite.show.html.document import Tone
+from perfsuite.show.text.markdown import standing_of
 from perfsuite.units import show_number, show_seconds
 
 DAY = datetime.timedelta(hours=20)  # of a machine: results have no name of their run, and a night may take so long

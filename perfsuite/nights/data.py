@@ -11,11 +11,11 @@ from typing import Any
 import msgspec
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.nights.changes import Change
+from perfsuite.nights.change_points import Change
 from perfsuite.nights.dashboard import Dashboard, moment
 from perfsuite.nights.series import Series
-from perfsuite.page.axes import Quantity
-from perfsuite.page.html import Html
+from perfsuite.show.html.axes import Quantity
+from perfsuite.show.html.markup import Html
 from perfsuite.units import show_change
 
 DIGITS = 5

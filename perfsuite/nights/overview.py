@@ -4,16 +4,16 @@ import datetime
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from perfsuite.gate.judge import OPEN, RED
+from perfsuite.compare.judge import OPEN, RED
 from perfsuite.nights.cell_page import CONFIRMED, SPARK, TIME, change_entries, tone_of
-from perfsuite.nights.changes import LEAST as NIGHTS_BEFORE
-from perfsuite.nights.changes import Change, Mover
+from perfsuite.nights.change_points import LEAST as NIGHTS_BEFORE
+from perfsuite.nights.change_points import Change, Mover
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, machine_name, page_of
-from perfsuite.nights.steps import LEAST as NIGHTS_OF_A_SIDE
-from perfsuite.page.curves import sparkline
-from perfsuite.page.document import Document, Entry, Section, Table
-from perfsuite.page.html import Html, tag
-from perfsuite.report.markdown import counts, say_counts, standing_of
+from perfsuite.nights.night_steps import LEAST as NIGHTS_OF_A_SIDE
+from perfsuite.show.html.curve_chart import sparkline
+from perfsuite.show.html.document import Document, Entry, Section, Table
+from perfsuite.show.html.markup import Html, tag
+from perfsuite.show.text.markdown import counts, say_counts, standing_of
 from perfsuite.units import show_change, show_several
 
 TITLE = "Training performance over time"

@@ -11,13 +11,13 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from perfsuite.compare.judge import RED
 from perfsuite.errors import FileError
-from perfsuite.gate.judge import RED
 from perfsuite.records import codec
 from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.sample import is_number
 from perfsuite.records.verdict import Verdict
-from perfsuite.wire.sample import is_number
 
 MONTH = re.compile(r"\d{4}-\d{2}\.jsonl")
 FORMAT = 1  # of a row

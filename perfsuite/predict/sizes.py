@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell
-from perfsuite.predict.memory import attempt_each, is_kept
 from perfsuite.predict.shallow import estimate_each, shallow
+from perfsuite.predict.trace.tracing import Tracer
+from perfsuite.predict.traced_memory import attempt_each, is_kept
 from perfsuite.predict.untraceable import why_not_traced
+from perfsuite.records.failure import Failure
 from perfsuite.records.prediction import Estimate, Prediction
-from perfsuite.trace.tracing import Tracer
-from perfsuite.wire.failure import Failure
 
 Size = Prediction | Estimate
 CLOSE = 0.04  # by which share an estimate may be too small (docs/memory.md)

@@ -7,8 +7,8 @@ fp32 instead: 4Ψ + 4Ψ + 8Ψ. No closed form of activations holds for every mod
 
 from __future__ import annotations
 
+from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Layout
-from perfsuite.cell import Cell
 
 STATE_BYTES = {  # of an optimizer per parameter; 8-bit states without their block scales
     "adamw": 8.0, "adamw_loop": 8.0, "adamw_foreach": 8.0, "adamw_fused": 8.0, "cpu_adam": 8.0, "sgd": 0.0,

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import PROCESSES
-from perfsuite.cell import Cell
 
 _READS_DISK = "DeepSpeed's async_io reads the disk, and it does not support fake tensors"
 REASONS = {  # by an engine, a technique or a pair of them

@@ -23,12 +23,12 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from perfsuite.errors import RankError, Unsupported
-from perfsuite.rank.anatomy import CATEGORIES, curve, whole_steps
 from perfsuite.rank.batches import MicroBatch, make_batch
-from perfsuite.rank.build import build_model, prepare, seed_steps
+from perfsuite.rank.build_model import build_model, prepare, seed_steps
 from perfsuite.rank.compat import lacking
-from perfsuite.rank.cpu_allocator import refusal
 from perfsuite.rank.flags import flags
+from perfsuite.rank.memory.anatomy import CATEGORIES, curve, whole_steps
+from perfsuite.rank.memory.cpu_allocator import refusal
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.process_group import join, leave
 from perfsuite.rank.session import Session
@@ -36,11 +36,11 @@ from perfsuite.rank.trainer import Trainer
 from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
 from perfsuite.records.curves import POINTS, pack
-from perfsuite.wire.failure import Failure, FailureKind
-from perfsuite.wire.job import SCRATCH, Job
-from perfsuite.wire.progress import ProgressWriter
-from perfsuite.wire.sample import RankSample
-from perfsuite.wire.steps import MOST_TRACED_STEPS, READS_NORM, TRACED_STEPS, block_size, last_kinds
+from perfsuite.records.failure import Failure, FailureKind
+from perfsuite.records.job import SCRATCH, Job
+from perfsuite.records.progress import ProgressWriter
+from perfsuite.records.sample import RankSample
+from perfsuite.records.step_kinds import MOST_TRACED_STEPS, READS_NORM, TRACED_STEPS, block_size, last_kinds
 
 EVALUATED_BATCHES = 2
 FIRST_EVALUATED = 10**9  # no training step draws the samples from here on

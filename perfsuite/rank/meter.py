@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from perfsuite.catalog.definitions import OF_MODELS
 from perfsuite.rank.trainer import StepOutcome, Trainer
+from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, fold
-from perfsuite.wire.sample import Reading
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

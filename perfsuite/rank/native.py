@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.rank.batches import MicroBatch
-from perfsuite.rank.generation import generate, without_labels
+from perfsuite.rank.greedy_generation import generate, without_labels
 from perfsuite.rank.norms import gradient_norm, local
 from perfsuite.rank.plain_loop import PlainLoop
 from perfsuite.rank.trainer import StepOutcome, Trainer

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from perfsuite.catalog.cpu_kernels import why_others
 from perfsuite.errors import RankError, Unsupported
-from perfsuite.kernels import why_others
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session

@@ -14,10 +14,10 @@ from perfsuite.catalog.definitions import Layout
 from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
-from perfsuite.rank.anatomy import Mark
+from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.rank.recipe import Recipe, recipe_of
+from perfsuite.records.job import Job
 from perfsuite.records.measurement import EMULATED
-from perfsuite.wire.job import Job
 
 if TYPE_CHECKING:
     import torch

@@ -14,12 +14,12 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from perfsuite.wire.job import GONE
-from perfsuite.wire.waiting import wait_readable
+from perfsuite.records.job import GONE
+from perfsuite.records.waits import wait_readable
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
-    from perfsuite.wire.job import Turns
+    from perfsuite.records.job import Turns
 
 TELL_SECONDS = 1.0  # how often a rank that waits for its turn reports that it does not hang
 MOST_BYTES = 65536  # the capacity of a pipe

@@ -2,7 +2,7 @@
 
 from perfsuite.records.measurement import Machine, Measurement
 from perfsuite.records.prediction import Prediction
-from perfsuite.wire.record import Record
+from perfsuite.records.record import Record
 
 
 class TimedRun(Record, frozen=True, kw_only=True):

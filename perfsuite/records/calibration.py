@@ -1,6 +1,6 @@
 """What one of each costs on a machine: the constants that ``perfsuite calibrate`` fits."""
 
-from perfsuite.wire.record import Record
+from perfsuite.records.record import Record
 
 
 class Calibration(Record, frozen=True, kw_only=True):

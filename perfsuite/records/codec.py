@@ -15,8 +15,8 @@ import msgspec
 
 from perfsuite.errors import FileError
 from perfsuite.records.formats import FORMAT
+from perfsuite.records.record import Record
 from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
-from perfsuite.wire.record import Record
 
 T = TypeVar("T", bound=Record)
 WITH_COVERAGE = 5  # from this format on, a report says what was expected

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Literal
 
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.record import Record
-from perfsuite.wire.sample import Reading
+from perfsuite.records.failure import Failure
+from perfsuite.records.record import Record
+from perfsuite.records.sample import Reading
 
 OWN_CODE = "perfsuite's code"  # a flag: a hash of the code of perfsuite that the ranks run; older records lack it
 STEP_TIME = "step_time_seconds"
@@ -54,7 +54,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     ``launches``, concatenated, equally many of each. ``flags`` are a RankSample's; old records have none.
     ``memory_curve`` is live memory over a step of the fullest rank, in the format of records/curves.py; empty
     before format 4 and without steps. ``imports`` are the repository's files that the cell depends on, by folder,
-    with the beginnings of their git hashes (measure/imports.py): {"models": "net.py:1f0c93ab loss.py:77de0a41"}.
+    with the beginnings of their git hashes (run/imports.py): {"models": "net.py:1f0c93ab loss.py:77de0a41"}.
     """
 
     cell: str

@@ -2,8 +2,8 @@
 
 from typing import Literal
 
-from perfsuite.wire.record import Record
-from perfsuite.wire.sample import Reading
+from perfsuite.records.record import Record
+from perfsuite.records.sample import Reading
 
 
 class Held(Record, frozen=True, kw_only=True):

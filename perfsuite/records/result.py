@@ -4,8 +4,8 @@ from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.prediction import PredictedTime, Prediction
+from perfsuite.records.record import Record
 from perfsuite.records.verdict import Verdict
-from perfsuite.wire.record import Record
 
 
 class Result(Record, frozen=True, kw_only=True):

@@ -2,9 +2,9 @@
 
 from typing import Literal
 
-from perfsuite.wire.record import Record
+from perfsuite.records.record import Record
 
-# Of a cell, worst first; gate/judge.py explains each.
+# Of a cell, worst first; compare/judge.py explains each.
 CellStatus = Literal[
     "failed",
     "incomparable",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
 
-from perfsuite.wire.job import Job
+from perfsuite.records.job import Job
 
 
 def digest_of(job: Job) -> str:

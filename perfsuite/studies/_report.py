@@ -5,8 +5,8 @@ import io
 from collections.abc import Sequence
 
 from perfsuite.catalog.definitions import Metric, Study
-from perfsuite.studies._rows import Length, Results, Row, ratio, time_to_train
-from perfsuite.wire.record import Record
+from perfsuite.records.record import Record
+from perfsuite.studies._study_rows import Length, Results, Row, ratio, time_to_train
 
 FORMAT = 1
 Number = int | float | None

@@ -6,8 +6,8 @@ from rich.table import Table
 from rich.text import Text
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.report.tables import bare_table
-from perfsuite.studies._rows import Length, Results, Row, Training, ratio, time_to_train
+from perfsuite.show.text.tables import bare_table
+from perfsuite.studies._study_rows import Length, Results, Row, Training, ratio, time_to_train
 from perfsuite.units import show_duration
 
 ABSENT = "–"

@@ -4,7 +4,7 @@ import math
 from collections.abc import Sequence
 
 from perfsuite.records.suspects import part_name
-from perfsuite.studies._rows import Results, Row, apart, ratio
+from perfsuite.studies._study_rows import Results, Row, apart, ratio
 from perfsuite.units import show_ratio
 
 

@@ -4,7 +4,7 @@ Accumulation trains on the same batch in four micro-batches. Inference needs nei
 """
 
 from perfsuite.catalog.definitions import Study, Variant
-from perfsuite.studies._rows import Results
+from perfsuite.studies._study_rows import Results
 from perfsuite.studies._words import against_reference, anatomy
 from perfsuite.units import show_bytes
 

@@ -1,7 +1,7 @@
 """Offloading to the host by ZeRO: the optimizer, the parameters or both, on one rank and together with sharding."""
 
 from perfsuite.catalog.definitions import Study, Variant
-from perfsuite.studies._rows import Results, apart, ratio
+from perfsuite.studies._study_rows import Results, apart, ratio
 from perfsuite.studies._words import against_reference
 
 METRICS = {"step_time_seconds": "step time", "peak_memory_bytes": "peak memory on the device"}

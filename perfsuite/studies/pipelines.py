@@ -5,7 +5,7 @@ more micro-batches, less idle time. 1F1B keeps activations of at most p micro-ba
 """
 
 from perfsuite.catalog.definitions import Study, Variant
-from perfsuite.studies._rows import Results
+from perfsuite.studies._study_rows import Results
 from perfsuite.studies._words import against_reference
 from perfsuite.units import show_ratio
 

@@ -4,7 +4,7 @@ Efficiency = tokens per second of n ranks / (n × tokens per second of one rank)
 """
 
 from perfsuite.catalog.definitions import Study, Variant
-from perfsuite.studies._rows import Results, ratio
+from perfsuite.studies._study_rows import Results, ratio
 from perfsuite.units import show_ratio
 
 GLOBAL_BATCH = 8

@@ -8,7 +8,7 @@ reports total_flos, 6 × parameters × tokens. For 2 epochs of 100 samples of so
 """
 
 from perfsuite.catalog.definitions import Study, Variant
-from perfsuite.studies._rows import Results, Row, ratio
+from perfsuite.studies._study_rows import Results, Row, ratio
 from perfsuite.studies._words import anatomy
 from perfsuite.units import show_bytes
 

@@ -5,7 +5,7 @@ step times.
 """
 
 from perfsuite.catalog.definitions import Study, Variant
-from perfsuite.studies._rows import Results
+from perfsuite.studies._study_rows import Results
 from perfsuite.studies._words import against_reference
 
 METRICS = {

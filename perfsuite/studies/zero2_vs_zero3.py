@@ -1,7 +1,7 @@
 """ZeRO-2 against ZeRO-3 by batch size: the cost in time and the saving of also sharding the parameters."""
 
 from perfsuite.catalog.definitions import Study, Variant
-from perfsuite.studies._rows import Results
+from perfsuite.studies._study_rows import Results
 from perfsuite.studies._words import dependence
 
 BATCHES = (1, 2, 4, 8)

@@ -1,7 +1,7 @@
 """DeepSpeed's ZeRO-3 against torch's FullyShardedDataParallel, the first (a wrapper) and the second (fully_shard)."""
 
 from perfsuite.catalog.definitions import Study, Variant
-from perfsuite.studies._rows import Results
+from perfsuite.studies._study_rows import Results
 from perfsuite.studies._words import against_reference, dependence
 
 METRICS = {

@@ -1,7 +1,7 @@
 """Layout: the number of ranks in the dimensions that are not the engine's own. The engine uses the rest."""
 
 from perfsuite.catalog.definitions import Technique
-from perfsuite.rank.tensor_parallel import why_not_divided
+from perfsuite.rank.tp_plan import why_not_divided
 
 TECHNIQUES = (
     Technique(

@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.gate.compare import Comparison
-from perfsuite.measure.changes import Change
-from perfsuite.replay.comparing import of_comparison
-from perfsuite.wire.record import Record
+from perfsuite.compare.compare import Comparison
+from perfsuite.records.record import Record
+from perfsuite.run.environment_changes import Change
+from perfsuite.run.releases_compared import of_comparison
 
 # Worst first. "differs": the cell computes something else. "runs": it runs now, and did not before.
 KINDS = ("fails", "differs", "worse", "better", "runs")

@@ -8,14 +8,14 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
-from perfsuite.cell import Cell
-from perfsuite.compatibility.proofs import LIBRARIES
+from perfsuite.catalog.cell import Cell
+from perfsuite.environments import index
+from perfsuite.environments.environments import pinned
 from perfsuite.errors import UnknownName, UsageError
-from perfsuite.history import index
-from perfsuite.launch.environments import pinned
 from perfsuite.launch.machine import version_of
-from perfsuite.measure.against import constraints
-from perfsuite.measure.changes import Change
+from perfsuite.prove.compatibility.proofs import LIBRARIES
+from perfsuite.run.against import constraints
+from perfsuite.run.environment_changes import Change
 
 TORCH = "torch"  # its default build needs gigabytes of CUDA, so it is tried only if it is named
 Pins = Mapping[str, str]  # a version or an address, by name

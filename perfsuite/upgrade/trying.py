@@ -16,22 +16,22 @@ from typing import TypeVar
 
 import msgspec
 
+from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell
+from perfsuite.compare.compare import Comparison, compare
+from perfsuite.compare.gather import failed
+from perfsuite.compare.terms import terms_of
+from perfsuite.environments.environments import HERE, installed, with_releases
 from perfsuite.errors import FileError, UsageError
-from perfsuite.gate.compare import Comparison, compare
-from perfsuite.gate.gather import failed
-from perfsuite.gate.terms import terms_of
-from perfsuite.launch.environments import HERE, installed, with_releases
 from perfsuite.launch.machine import describe, version_of
-from perfsuite.measure.ab import RUNNING, Experiment, Side
-from perfsuite.measure.changes import Change, own_code, requirement_of
-from perfsuite.measure.runner import Runner, Settings, Watch
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
+from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
+from perfsuite.run.ab import RUNNING, Experiment, Side
+from perfsuite.run.environment_changes import Change, own_code, requirement_of
+from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.upgrade.effects import Effect, Kept, effects_of
-from perfsuite.wire.failure import Failure
 
 FOLDER = "upgrades"  # in the cache
 PACKAGE = Path(__file__).parents[1]

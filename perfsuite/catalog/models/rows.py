@@ -10,6 +10,6 @@ MODELS = (
         source="perfsuite",
         workload=Workload(micro_batch=4, sequence_length=16),
         parameters=0,
-        build="perfsuite.rank.build:without_weights",
+        build="perfsuite.rank.build_model:without_weights",
     ),
 )

@@ -3,8 +3,8 @@
 import math
 from dataclasses import dataclass
 
+from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.definitions import Model
-from perfsuite.cell import Hardware
 from perfsuite.predict.plan.search import HOST_MEMORY, Question, layouts, name_of, question_of, samples_of, search
 from perfsuite.predict.time.schedule import Span, spans
 from perfsuite.predict.time.shape import shape_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
+from perfsuite.catalog.cell import Hardware, parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Hardware, parse_cell
 from perfsuite.errors import UsageError
-from perfsuite.predict.time.communication import PASSES, Group, collective
 from perfsuite.predict.time.constants import NETWORK, constants_of, machine_of
 from perfsuite.predict.time.layer import Rates
+from perfsuite.predict.time.message_times import PASSES, Group, collective
 from perfsuite.records.measurement import Measurement
 
 SMALL = 1e-6  # bytes: a message that is latency alone

@@ -4,11 +4,11 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from perfsuite.catalog.cell import Hardware
 from perfsuite.catalog.definitions import Device, Layout, Model
-from perfsuite.cell import Hardware
 from perfsuite.errors import Refused
 from perfsuite.predict.overhead import overhead
-from perfsuite.predict.plan.memory import capacity, chance_to_fit, host_bytes, needed_bytes
+from perfsuite.predict.plan.layout_memory import capacity, chance_to_fit, host_bytes, needed_bytes
 from perfsuite.predict.time.constants import Constants, constants_of, interval, machine_of, regime
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape, shape_of

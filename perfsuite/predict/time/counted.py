@@ -8,10 +8,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from perfsuite.cell import Cell
+from perfsuite.catalog.cell import Cell
 from perfsuite.records.calibration import Calibration
 from perfsuite.records.measurement import Measurement
-from perfsuite.wire.sample import Reading
+from perfsuite.records.sample import Reading
 
 FOLDS = 5
 ROUNDS, SWEEPS = 6, 30  # of reweighting, and of the coordinates in each

@@ -4,8 +4,8 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.communication import Group, Links, exchange, exposed
 from perfsuite.predict.time.constants import Constants
+from perfsuite.predict.time.message_times import Group, Links, exchange, exposed
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape, Stack
 

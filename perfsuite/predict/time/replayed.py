@@ -6,22 +6,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.cell import Cell
 from perfsuite.errors import Refused
-from perfsuite.predict.time.cells import UNKNOWN_STACK, layout_of
+from perfsuite.predict.time.cell_steps import UNKNOWN_STACK, layout_of
 from perfsuite.predict.time.constants import Constants, constants_of, machine_of
 from perfsuite.predict.time.layer import Rates
 from perfsuite.predict.time.setup import Machine
 from perfsuite.predict.time.shape import shape_of
 from perfsuite.predict.time.traced import Replayed, together
+from perfsuite.predict.trace.tracing import TraceFailed, Tracer, job_of
 from perfsuite.predict.untraceable import why_not_traced
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records import chrome
 from perfsuite.records.chrome import MICRO
-from perfsuite.trace.tracing import TraceFailed, Tracer, job_of
-from perfsuite.wire.failure import Failure
-from perfsuite.wire.trace import Trace
+from perfsuite.records.failure import Failure
+from perfsuite.records.trace import Trace
 
 SINGLE_PRECISION = ("fp32", "tf32")  # techniques: the constants are of half precision
 HALF = {"bfloat16": "bf16", "float16": "fp16"}  # torch's names to those of Device.dense_flops

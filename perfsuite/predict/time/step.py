@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.communication import Group, exchange, exposed, point_to_point
 from perfsuite.predict.time.constants import Constants
 from perfsuite.predict.time.layer import ACTIVATION, Rates, Work, head, layer
-from perfsuite.predict.time.pipeline import balanced_stages, bubble, even_stages
+from perfsuite.predict.time.message_times import Group, exchange, exposed, point_to_point
+from perfsuite.predict.time.pipeline_fill import balanced_stages, bubble, even_stages
 from perfsuite.predict.time.setup import Machine, Setup
 from perfsuite.predict.time.shape import Shape
 

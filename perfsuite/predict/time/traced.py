@@ -11,10 +11,10 @@ from dataclasses import dataclass
 
 from perfsuite.errors import Refused
 from perfsuite.predict.time import costs
-from perfsuite.predict.time.communication import PASSES, Group, exchange, point_to_point
 from perfsuite.predict.time.layer import Rates
 from perfsuite.predict.time.meetings import PAIRS, Meetings, Message
-from perfsuite.wire.trace import Operation
+from perfsuite.predict.time.message_times import PASSES, Group, exchange, point_to_point
+from perfsuite.records.trace import Operation
 
 FUSED = ("attention", "cudnn")
 KERNELS = ("matmul", *FUSED, "kernel", "copy")
@@ -193,7 +193,7 @@ def _message_seconds(rank: int, kind: str, numbers: Sequence[int], rates: Rates)
 
 
 def cost(kind: str, numbers: Sequence[int], rates: Rates, host: float) -> float:
-    """Seconds of one operation; its numbers are those of wire/trace.py."""
+    """Seconds of one operation; its numbers are those of records/trace.py."""
     if kind == "matmul":
         batch, m, n, k, element = numbers
         if batch == 1:

@@ -1,0 +1,60 @@
+"""The new baseline after a measurement is accepted: exact metrics and times are accepted separately."""
+
+from collections.abc import Iterable
+
+import msgspec
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.machines import BUSY_SHARE, others_share
+from perfsuite.compare.pool import changed_since, run_of, runs_of, with_run
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.formats import FORMAT, timestamp
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import Verdict
+
+
+def baseline_of(
+    measurement: Measurement, commit: str, metrics: Iterable[Metric], most_busy: float = BUSY_SHARE
+) -> Baseline:
+    """The measurement of the tree at that commit as a baseline, dated by its last launch. Its run has no times if
+    others used more than that share of the machine: exact metrics do not mind, and times would be wrong for ever.
+    """
+    run = run_of(measurement, metrics, commit)
+    if others_share(measurement) > most_busy:
+        run = msgspec.structs.replace(run, values={})
+    return Baseline(
+        format=FORMAT,
+        cell=measurement.cell,
+        date=measurement.launches[-1].date if measurement.launches else timestamp(),
+        commit=commit,
+        measurement=measurement,
+        times=[run] if measurement.outcome == "fits" else [],
+    )
+
+
+def accepted(
+    new: Baseline, old: Baseline | None, metrics: Iterable[Metric], verdict: Verdict, consent: str, reason: str
+) -> Baseline | None:
+    """The baseline that replaces ``old`` under that consent; None if nothing changes.
+
+    Times are kept, unless the consent is "all", or a trial found a time slower and the regression is accepted:
+    accepting memory does not accept speed. "times" adds this run to those of the same environment, or, with a reason,
+    starts again with runs of a new environment.
+    """
+    metrics = list(metrics)
+    if old is None or consent == "all":
+        return new
+    if consent == "times":
+        if not new.measurement.outcome == old.measurement.outcome == "fits":
+            return None
+        run = new.times[-1]
+        if not run.values:
+            return None
+        if not changed_since(runs_of(old, metrics)[-1], new.measurement):
+            return with_run(old, run, metrics)
+        return msgspec.structs.replace(old, times=[run]) if reason else None
+    timed = {metric.name for metric in metrics if metric.hold == "time"}
+    slower = any(line.metric in timed and line.status == "regressed" for line in verdict.lines)
+    if consent == "regressed" and slower:
+        return new
+    return msgspec.structs.replace(new, times=runs_of(old, metrics))

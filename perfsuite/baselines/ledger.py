@@ -1,0 +1,207 @@
+"""The ledger: ``baselines/ledger.jsonl``, one line for every change of a baseline, oldest first, never rewritten.
+
+Each line says who accepted what change: the consent, the reason, the versions that changed, and each compared metric's
+old and new value. Only the ledger shows a baseline that gets 1 % worse every month.
+
+Format history of a line
+    2   2026-11   the digests of the file that it accepts, and of the one before
+    1   2026-11   first
+"""
+
+import contextlib
+import hashlib
+import math
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.judge import what_changed
+from perfsuite.compare.machines import why_other_machine
+from perfsuite.compare.rules import rule_of
+from perfsuite.errors import FileError
+from perfsuite.paths import runtime_folder
+from perfsuite.records import codec
+from perfsuite.records.baseline import Baseline
+from perfsuite.records.formats import timestamp
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.record import Record
+
+NAME = "ledger.jsonl"
+FORMAT = 2
+PathOf = Callable[[str], Path]  # of a cell's baseline
+LOCK_SECONDS = 60.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Consent:
+    """Why a baseline may change: ``how`` it was accepted, the reason, and the metrics whose values are recorded.
+
+    ``commit`` is the tree's when a baseline is removed; a new one has its own.
+    """
+
+    how: str
+    metrics: Sequence[Metric]
+    reason: str = ""
+    commit: str = ""
+
+
+class Magnitude(Record, frozen=True, kw_only=True):
+    """The accepted change of one metric. ``ratio`` is new / old; None if one is missing, zero or of the opposite sign,
+    and for a time of another machine or driver.
+    """
+
+    old: int | float | None
+    new: int | float | None
+    ratio: float | None
+
+
+class Entry(Record, frozen=True, kw_only=True):
+    """One ``change`` of a baseline: "new", "changed", "removed" or "adopted". ``outcome`` is the written or removed
+    one's. ``digest`` is the SHA-256 of its file, empty if it is removed, and ``before`` that of the file before.
+    """
+
+    format: int = FORMAT
+    date: str
+    cell: str
+    change: str
+    consent: str
+    reason: str
+    outcome: str
+    changed: list[str]
+    metrics: dict[str, Magnitude]
+    commit: str
+    digest: str = ""
+    before: str = ""
+
+
+def magnitudes(old: Measurement | None, new: Measurement | None, metrics: Iterable[Metric]) -> dict[str, Magnitude]:
+    """Every compared metric that either of the two has."""
+    found = {}
+    for metric in metrics:
+        before, after = (one.readings.get(metric.name) if one else None for one in (old, new))
+        if rule_of(metric).has_limit and (before or after):
+            told = (
+                old is None or new is None or metric.hold != "time" or not why_other_machine(old.machine, new.machine)
+            )
+            values = (before.value if before else None, after.value if after else None)
+            found[metric.name] = Magnitude(old=values[0], new=values[1], ratio=_ratio(*values) if told else None)
+    return found
+
+
+def entry_of(old: Baseline | None, new: Baseline | None, consent: Consent, digest: str = "", before: str = "") -> Entry:
+    """The line for a baseline that is written (no ``old``: a new one) or removed (no ``new``)."""
+    one = new or old
+    assert one is not None
+    return Entry(
+        date=timestamp(),
+        cell=one.cell,
+        change="removed" if new is None else "new" if old is None else "changed",
+        consent=consent.how,
+        reason=consent.reason,
+        outcome=one.measurement.outcome,
+        changed=what_changed(new.measurement, old.measurement) if new and old else [],
+        metrics=magnitudes(old.measurement if old else None, new.measurement if new else None, consent.metrics),
+        commit=new.commit if new else consent.commit,
+        digest=digest,
+        before=before,
+    )
+
+
+@contextlib.contextmanager
+def entered(path: Path, entry: Entry) -> Iterator[None]:
+    """Append the line for what is done inside; if that fails, remove the line again. Other writers wait until then.
+
+    The line comes first, so no baseline ever changes without one. If the ledger cannot be written or its last line is
+    torn, raises FileError before anything is done.
+    """
+    line = codec.encode_line(entry).encode() + b"\n"
+    with opened(path) as handle:
+        size = os.fstat(handle).st_size
+        if size and os.pread(handle, 1, size - 1) != b"\n":
+            lines = path.read_bytes().count(b"\n")
+            raise FileError(f"{_torn(path, lines + 1)} Nothing was changed: repair it first.")
+        try:
+            try:
+                written = os.write(handle, line)  # at once, at the end: O_APPEND
+                os.fsync(handle)
+            except OSError as error:
+                raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+            if written != len(line):
+                raise FileError(f"{path} cannot be written: only {written} of {len(line)} bytes were written.")
+            yield
+        except BaseException:
+            os.ftruncate(handle, size)
+            if not size:
+                path.unlink()
+            raise
+
+
+@contextlib.contextmanager
+def opened(path: Path) -> Iterator[int]:
+    """Locked against all writers of this user on this machine. The lock is in a folder of the user's own: on the ledger
+    itself, whoever may read the repository could hold one for ever.
+    """
+    name = hashlib.sha256(str(path.resolve()).encode()).hexdigest()[:16]
+    lock = FileLock(runtime_folder() / f"ledger-{name}.lock", timeout=LOCK_SECONDS)
+    try:
+        with lock:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o666)
+            try:
+                yield handle
+            finally:
+                os.close(handle)
+    except Timeout as error:
+        text = f"{path} is locked by another perfsuite of yours since {LOCK_SECONDS:g} s: {lock.lock_file}."
+        raise FileError(f"{text} End it, and try again.") from error
+    except OSError as error:
+        raise FileError(f"{path} cannot be written: {error.strerror}.") from error
+
+
+def read(path: Path) -> tuple[list[Entry], str]:
+    """Every whole line, and a sentence that names file and line of the first damaged one; empty if all are whole.
+
+    A bad line does not hide the others. Raises FileError for a file that cannot be read at all.
+    """
+    try:
+        *lines, rest = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return [], ""
+    except OSError as error:
+        raise FileError(f"{path} cannot be read: {error.strerror}.") from error
+    entries: list[Entry] = []
+    problem = ""
+    for number, line in enumerate(lines, 1):
+        try:
+            entries.append(decode(line, f"{path}:{number}"))
+        except FileError as error:
+            problem = problem or str(error)
+    return entries, problem or (_torn(path, len(lines) + 1) if rest else "")
+
+
+def decode(line: bytes, where: str) -> Entry:
+    codec.refuse_newer(line, where, FORMAT)
+    entry = codec.decode(line, Entry, where)
+    for name, one in entry.metrics.items():
+        if one.ratio is not None and not 0 < one.ratio < math.inf:
+            raise FileError(f"{where} is damaged: metrics.{name}.ratio is {one.ratio}, but a ratio is above 0.")
+    return entry
+
+
+def _torn(path: Path, number: int) -> str:
+    return f"{path}:{number} is torn: the line has no line end."
+
+
+def _ratio(old: int | float | None, new: int | float | None) -> float | None:
+    if old is None or new is None:
+        return None
+    if old == new:
+        return 1.0
+    if old == 0 or new == 0 or (old < 0) != (new < 0):
+        return None
+    ratio = new / old
+    return ratio if 0 < ratio < math.inf else None

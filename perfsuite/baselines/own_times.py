@@ -1,0 +1,47 @@
+"""The times of a machine without a name, in its cache folder: by project and cell, in the baselines' own format.
+
+Only runs whose times are all good are added, by every run and without anyone asking: nothing in the repository changes.
+So the second run on any machine that stays compares times. A machine that has a name keeps them in the baseline.
+"""
+
+import hashlib
+from collections.abc import Iterable
+from pathlib import Path
+
+from perfsuite.compare.drifting import kept
+from perfsuite.compare.pool import WINDOW
+from perfsuite.errors import PerfsuiteError
+from perfsuite.paths import cache_folder
+from perfsuite.records import codec
+from perfsuite.records.baseline import OwnTimes, TimedRun
+from perfsuite.records.formats import FORMAT, FORMATS
+
+
+class TimesOfMachine:
+    """The stored times of one project. ``project`` is what stays the same in every clone of it."""
+
+    def __init__(self, project: str) -> None:
+        self._project = hashlib.sha256(project.encode()).hexdigest()[:16]
+
+    def path(self, cell: str) -> Path:
+        """The file of a cell. Raises UsageError if there can be no cache folder."""
+        return cache_folder() / "times" / self._project / f"{cell}.json"
+
+    def load(self, cell: str, baseline: str) -> list[TimedRun]:
+        """The runs since that baseline was recorded, oldest first; none if there are none, or they cannot be read:
+        they are then recorded anew.
+        """
+        try:
+            found = codec.read(self.path(cell), OwnTimes)
+        except PerfsuiteError:
+            return []
+        same = found.format in FORMATS and (found.cell, found.baseline) == (cell, baseline)
+        return found.runs if same else []
+
+    def add(self, cell: str, baseline: str, runs: Iterable[TimedRun], new: TimedRun) -> None:
+        """Keep one run more. A cache that cannot be written keeps none."""
+        whole = OwnTimes(format=FORMAT, cell=cell, baseline=baseline, runs=kept([*runs, new], WINDOW))
+        try:
+            codec.write(self.path(cell), whole)
+        except (OSError, PerfsuiteError):
+            return

@@ -1,0 +1,143 @@
+"""``perfsuite ab``: two releases, two revisions or two strategies, launched in turn in one session and compared.
+
+Exit codes in addition to the usual ones: 1 if B is worse than A or a side failed, 3 if the only problem is a time that
+could not be decided.
+"""
+
+import argparse
+from collections import Counter
+from contextlib import closing
+from pathlib import Path
+
+from perfsuite.catalog.cell import make_cell, parse_cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.catalog.strategies import parse_strategy
+from perfsuite.cli.cell_options import add_cells, cells_of
+from perfsuite.cli.shared_options import add_catalog, add_html, add_settings, catalog_of, count, html_of, settings_of
+from perfsuite.compare.compare import Comparison
+from perfsuite.compare.paired import LOOKS, MOST_PAIRS
+from perfsuite.compare.terms import DEDICATED, SHARED
+from perfsuite.errors import UsageError
+from perfsuite.launch.machine import refuse_emulated, why_absent
+from perfsuite.paths import check_output
+from perfsuite.records import codec
+from perfsuite.records.formats import timestamp
+from perfsuite.records.record import Record
+from perfsuite.run.ab import Experiment, Side, kind_of, sides
+from perfsuite.show.html.comparisons import comparisons_page
+from perfsuite.show.html.document import write
+from perfsuite.show.text.comparison import render_ab
+from perfsuite.show.text.live import LiveLine
+
+HELP = "Compare two releases, revisions or strategies."
+STARTS_PROCESSES = True
+FORMAT = 3
+EXIT = {"failed": 1, "regressed": 1, "undecided": 3}
+
+
+class ABReport(Record, frozen=True, kw_only=True):
+    """A whole A/B. Format 3: 2026-11, curves of live memory; 2: pairs and a tolerance; 1: blocks and a threshold."""
+
+    format: int = FORMAT
+    date: str
+    a: str
+    b: str
+    tolerance: float | None
+    comparisons: list[Comparison]
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    add_cells(parser)
+    for name in ("--a", "--b"):
+        parser.add_argument(name, required=True, metavar="SIDE", help=_SIDE)
+    parser.add_argument("--model", metavar="M", help="The model, for two strategies.")
+    parser.add_argument("--hardware", metavar="H", help="The hardware, for two strategies, e.g. cpu_x2.")
+    parser.add_argument("--pairs", type=count, default=MOST_PAIRS, metavar="N", help=_PAIRS)
+    parser.add_argument("--tolerance", type=float, metavar="SHARE", help=_TOLERANCE)
+    parser.add_argument("--interleave", choices=("steps", "launches"), help=_INTERLEAVE)
+    parser.add_argument("--report", type=Path, metavar="FILE", help="Write everything, including raw samples, as JSON.")
+    add_settings(parser, steps=20, warmup=3)
+    add_html(parser)
+    add_catalog(parser)
+
+
+_SIDE = "'name==version …', git:REVISION of this repository, a strategy, or here: the installed releases and this code."
+_PAIRS = (
+    f"Most pairs of launches ({MOST_PAIRS}); fewer if all times are decided earlier. At least {LOOKS[0]}, or 0: one "
+    "launch of each side, without comparing times."
+)
+_INTERLEAVE = (
+    "What alternates between the sides: steps or launches. Steps cancel most of a shared machine's noise, but need the "
+    "memory of both at once. Default: steps on CPUs, launches elsewhere."
+)
+_TOLERANCE = (
+    "The smallest relative difference of a time that must be detected "
+    f"({SHARED.tolerance} on CPUs, {DEDICATED.tolerance} elsewhere)."
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Compare cell by cell and print each result at once."""
+    refuse_emulated("perfsuite ab")
+    catalog = catalog_of(arguments)
+    settings = settings_of(arguments)
+    if arguments.pairs != 0 and arguments.pairs < LOOKS[0]:
+        raise UsageError(f"--pairs must be 0, or {LOOKS[0]} or more, not {arguments.pairs}.")
+    if arguments.tolerance is not None and not 0 < arguments.tolerance < 1:
+        raise UsageError(f"--tolerance must be above 0 and below 1, 0.02 for 2 %, not {arguments.tolerance}.")
+    check_output("--report", arguments.report)
+    page = html_of(arguments)
+    cells = _cells(arguments, catalog)
+    hardware = [parse_cell(cell, catalog).hardware for cell in cells]
+    if absent := next(filter(None, (why_absent(one, catalog) for one in hardware)), ""):
+        raise UsageError(absent)
+    a, b = sides((arguments.a, arguments.b), catalog, Path.cwd())
+    if a.environment == b.environment and _strategy(a, catalog) == _strategy(b, catalog):
+        raise UsageError(f"--a {arguments.a} and --b {arguments.b} are the same, so there is nothing to compare.")
+    on_cpu = all(one.kind == "cpu" for one in hardware)
+    interleave = arguments.interleave or ("steps" if on_cpu else "launches")
+    session = Experiment(a, b, cells, settings, arguments.tolerance, arguments.pairs, interleave)
+    print(f"A: {arguments.a}\nB: {arguments.b}", flush=True)
+    found: list[Comparison] = []
+    with closing(session), closing(LiveLine(settings.all_steps_of)) as live:
+        for cell in session.cells:
+            comparison = session.compare(cell, live.show)
+            live.clear()
+            found.append(comparison)
+            print(f"\n{render_ab(comparison)}", flush=True)
+            if arguments.report:
+                report = ABReport(
+                    date=timestamp(),
+                    a=arguments.a,
+                    b=arguments.b,
+                    tolerance=arguments.tolerance,
+                    comparisons=found,
+                )
+                codec.write(arguments.report, report)
+            if page:
+                write(page, comparisons_page(arguments.a, arguments.b, found, catalog.all("metric").values()))
+    counts = Counter(one.verdict.status for one in found)
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    print(f"\n{len(found)} {'cell' if len(found) == 1 else 'cells'}: {told}")
+    if "undecided" in counts:
+        print("To decide the times that are undecided, take more --pairs or a quieter machine.")
+    return next((EXIT[status] for status in EXIT if status in counts), 0)
+
+
+def _strategy(side: Side, catalog: Catalog) -> str:
+    """Its canonical name; empty for the cells' own."""
+    return parse_strategy(side.strategy, catalog).name if side.strategy else ""
+
+
+def _cells(arguments: argparse.Namespace, catalog: Catalog) -> list[str]:
+    """Two strategies need a model and hardware; everything else needs cells."""
+    strategies = {kind_of(arguments.a), kind_of(arguments.b)} == {"strategy"}
+    if not strategies and arguments.model is None and arguments.hardware is None:
+        return cells_of(arguments, catalog)
+    if None in (arguments.model, arguments.hardware) or arguments.cells or arguments.k is not None:
+        raise UsageError(
+            "Two strategies need --model and --hardware, and no other cells: --a zero2 --b zero3 --model gpt2_tiny"
+            " --hardware cpu_x2. All other sides (transformers==5.22.0, git:main, here) need cells or -k."
+        )
+    return [make_cell(arguments.model, arguments.a, arguments.hardware, catalog).id]

@@ -1,0 +1,113 @@
+"""``perfsuite baseline history``: how far accepted changes have moved each metric, from the ledger."""
+
+import argparse
+import math
+from collections.abc import Sequence
+
+from perfsuite.baselines import ledger
+from perfsuite.baselines.accepted import Doubt
+from perfsuite.baselines.drift import Drift, drifts
+from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import cells_meant
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.expressions import hint
+from perfsuite.cli.shared_options import catalog_of, store_of
+from perfsuite.errors import FileError, UsageError
+from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.units import show_change, show_number
+
+
+def history(arguments: argparse.Namespace) -> int:
+    """The table. A damaged line is reported at the end and gives exit code 2."""
+    store, catalog = store_of(arguments), catalog_of(arguments)
+    if recovered := store.recover():
+        print(recovered)
+    if arguments.check:
+        return _check(store)
+    entries, problem = ledger.read(store.ledger)
+    names = {entry.cell for entry in entries}
+    wanted = cells_meant(arguments.expression, names, catalog)
+    entries = [entry for entry in entries if wanted(entry.cell)]
+    if not entries and not problem:
+        near = hint(arguments.expression, names)
+        raise UsageError(f"{store.ledger} has no cell that matches -k {arguments.expression!r}.{near}")
+    found = drifts(entries)
+    moved = sorted((drift for drift in found if drift.accepted), key=lambda drift: -abs(math.log(drift.product)))
+    table = bare_table("cell", "metric", "accepted", "from", "to", "in all", "last reason")
+    for drift in moved:
+        table.add_row(*_row(drift, catalog.all("metric").get(drift.metric)))
+    if moved:
+        print_table(table)
+        print()
+    for drift in found:
+        if drift.gaps:
+            print(f"{drift.cell}: {drift.metric} also changed without the ledger ({drift.gaps}×): this is not all.")
+    past = _past_the_ledger(store, found)
+    for text in past:
+        print(text)
+    cells = len({drift.cell for drift in found})
+    print(f"{len(entries)} changes of {cells} baselines; {len(moved)} of their {len(found)} metrics have moved.")
+    if problem:
+        raise FileError(problem)
+    return 1 if past else 0
+
+
+DOUBTS = {
+    Doubt.EDITED: "is not what the ledger accepted: it was changed by hand",
+    Doubt.UNKNOWN: "has no line in the ledger that accepts it",
+    Doubt.GONE: "was accepted by the ledger, and is gone",
+}
+
+
+def _check(store: Store) -> int:
+    """Name every baseline that is not as the ledger accepted it; 1 if there is one, or if there is none at all."""
+    doubts, files = store.doubtful(), list(store.all())
+    for one in doubts:
+        print(f"{one.path} {DOUBTS[one.doubt]}")
+    if doubts:
+        print('Restore them from git, or accept them as they are: perfsuite baseline adopt --reason "…"')
+    elif not files:
+        print(f"{store.root} has no baseline, so nothing was checked.")
+    else:
+        print(f"{len(files)} baselines are what {store.ledger} accepted.")
+    return 1 if doubts or not files else 0
+
+
+def adopt(arguments: argparse.Namespace) -> int:
+    """Accept the baselines that are not as the ledger accepted them, and are there."""
+    store, catalog = store_of(arguments), catalog_of(arguments)
+    paths = [one.path for one in store.doubtful() if one.doubt is not Doubt.GONE]
+    wanted = cells_meant(arguments.expression, {path.stem for path in paths}, catalog)
+    chosen = [path for path in paths if wanted(path.stem)]
+    for path in chosen:
+        store.adopt(path, Consent(how="baseline adopt", metrics=(), reason=arguments.reason))
+    print(f"{len(chosen)} baselines adopted into {store.ledger}.")
+    return 0
+
+
+def _row(drift: Drift, metric: Metric | None) -> list[str]:
+    show = metric.show if metric else show_number
+    return [
+        drift.cell,
+        metric.title if metric else drift.metric,
+        f"{drift.accepted} times" if drift.accepted > 1 else "once",
+        show(drift.first),
+        show(drift.last),
+        show_change(1, drift.product),
+        drift.reason,
+    ]
+
+
+def _past_the_ledger(store: Store, found: Sequence[Drift]) -> list[str]:
+    """The metrics whose baseline differs from the ledger's last line."""
+    told = []
+    for cell in dict.fromkeys(drift.cell for drift in found):
+        baseline = store.load(cell)
+        readings = baseline.measurement.readings if baseline else {}
+        for drift in found:
+            if drift.cell == cell and (drift.metric not in readings or readings[drift.metric].value != drift.last):
+                told.append(
+                    f"{cell}: {drift.metric} is not what the ledger last accepted: changed by hand, or removed."
+                )
+    return told

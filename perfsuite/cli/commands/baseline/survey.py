@@ -1,0 +1,265 @@
+"""``perfsuite baseline show`` and ``prune``: the standing of each stored baseline.
+
+Finding an orphan needs no torch: the catalog no longer parses its id or, if tests are named, pytest collects no cell
+for it. A baseline for absent hardware is never an orphan: tests have cells for ``gpus`` only if there are some, and
+only they know the models of a conftest.
+"""
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.standing import ORDER, Standing, standing
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import cells_meant, parse_cell, parse_hardware
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.expressions import hint
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli.shared_options import catalog_of, given, store_of, tolerance_of
+from perfsuite.compare.machines import why_other_machine
+from perfsuite.compare.pool import own_runs, runs_of
+from perfsuite.compare.terms import terms_of
+from perfsuite.errors import FileError, UsageError
+from perfsuite.launch.machine import describe, local_hardware, other_versions, why_absent
+from perfsuite.records.baseline import Baseline
+from perfsuite.run.gatekeeper import commit_of
+from perfsuite.show.text.run_summary import DETECTS
+from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.units import show_bytes, show_ratio, show_seconds
+
+MOST_NAMED = 3
+ABSENT = "–"
+
+
+@dataclass(frozen=True)
+class Stored:
+    """One file of the store; ``baseline`` is None if it cannot be read."""
+
+    path: Path
+    baseline: Baseline | None
+    standing: Standing
+
+    @property
+    def cell(self) -> str:
+        return self.path.stem
+
+
+def survey(
+    store: Store,
+    catalog: Catalog,
+    wanted: Callable[[str], bool],
+    tolerance: float | None,
+    known: set[str] | None,
+    all_tests: bool,
+) -> list[Stored]:
+    """Every selected baseline in order. ``known`` are the ids that pytest collects; ``all_tests``: from all tests."""
+    found, metrics = [], list(catalog.all("metric").values())
+    for path in store.all():
+        if not wanted(path.stem):
+            continue
+        try:
+            if store.path(path.stem) != path:
+                raise FileError(f"{path} is not where its cell's baseline belongs, {store.path(path.stem)}.")
+            baseline = store.load(path.stem)
+            assert baseline is not None
+        except FileError as error:
+            found.append(Stored(path, None, Standing((("refused", str(error).rstrip(".")),))))
+            continue
+        worth = standing(
+            baseline,
+            metrics,
+            terms=terms_of(path.stem, tolerance),
+            orphan=why_orphaned(path.stem, catalog, known, all_tests),
+            unknown=why_unknown(path.stem, catalog, known, all_tests),
+            elsewhere=_elsewhere(baseline, catalog, metrics),
+            stale=other_versions(baseline.measurement.versions),
+        )
+        found.append(Stored(path, baseline, worth))
+    return found
+
+
+def why_orphaned(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
+    """Why no cell has this baseline any more; empty if one has."""
+    if _collected(cell_id, known) or not _is_here(cell_id, catalog) or why_unknown(cell_id, catalog, known, all_tests):
+        return ""
+    try:
+        cell = parse_cell(cell_id, catalog)
+    except UsageError as error:
+        return str(error).split(" Known: ")[0].rstrip(".")
+    if cell.id != cell_id:
+        return f"its cell is {cell.id} now"
+    return "no test has its cell" if all_tests else ""
+
+
+def why_unknown(cell_id: str, catalog: Catalog, known: set[str] | None, all_tests: bool) -> str:
+    """Why only tests can show whether it is an orphan; empty if they were collected, or the catalog can show it."""
+    model = cell_id.split("-")[0]
+    if all_tests or _collected(cell_id, known) or not _is_here(cell_id, catalog) or model in catalog.all("model"):
+        return ""
+    return f"the catalog has no model {model!r}, and only --tests can find a conftest's"
+
+
+def _collected(cell_id: str, known: set[str] | None) -> bool:
+    return known is not None and any(f"-{cell_id}-" in f"-{text}-" for text in known)
+
+
+def _is_here(cell_id: str, catalog: Catalog) -> bool:
+    """Whether tests on all of this machine's hardware would have the cell: it has enough GPUs."""
+    try:
+        hardware = parse_hardware(cell_id.split("-")[2], catalog)
+    except UsageError:  # a user's own device that no --catalog defines
+        return False
+    if hardware.device is None:
+        return not why_absent(hardware, catalog)
+    return hardware.name in local_hardware(catalog)
+
+
+def collect(tests: Sequence[str]) -> set[str]:
+    """The parameters of every cell that pytest collects from the tests; no torch is imported. Raises UsageError."""
+    command = [sys.executable, "-m", "pytest", "--perf", "--collect-only", "-q", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    found = set(re.findall(r"::\S+\[(\S+)\]$", done.stdout, re.MULTILINE))
+    if done.returncode or not found:
+        last = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()][-1:]
+        raise UsageError(f"pytest collects no cells from {' '.join(tests) or 'this folder'}: {''.join(last)}")
+    return found
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """The table, then the reasons with what to do. Returns 1 if a file cannot be read."""
+    tolerance = tolerance_of(arguments)
+    found = _found(arguments, collect(arguments.tests) if arguments.tests else None, tolerance)
+    table = bare_table("cell", "standing", "recorded", "commit", "runs", "step time", "peak memory", DETECTS)
+    for stored in found:
+        table.add_row(stored.cell, stored.standing.status, *_facts(stored))
+    print_table(table)
+    counts = {status: sum(stored.standing.status == status for stored in found) for status in ORDER}
+    print(f"\n{len(found)} baselines: {', '.join(f'{count} {status}' for status, count in counts.items() if count)}")
+    unreadable = {stored.cell for stored in found if stored.baseline is None}
+    for (status, why), cells in _grouped(found).items():
+        print(f"\n{status}: {why}\n  {_named(cells)}")
+        if status == "orphaned":
+            words = given(arguments, "-k", "--baselines", "--catalog", "--tests")
+            print(f'  remove: {shlex.join(["perfsuite", "baseline", "prune", *words])} --yes --reason "…"')
+        elif status == "unknown":
+            words = given(arguments, "-k", "--baselines", "--catalog", "--time-tolerance")
+            print(f"  collect them: {shlex.join(['perfsuite', 'baseline', 'show', *words])} --tests FILE …")
+        elif unreadable.issuperset(cells):
+            again = f"{_record(arguments, cells)} --perf-update=new"
+            print(f"  restore it from git, or remove it and record it here: {again}")
+        elif status == "incomparable":
+            print(f"  add times from this machine: {_record(arguments, cells)} --perf-update=times")
+        else:
+            print(f'  record here: {_record(arguments, cells)} --perf-update=all --perf-reason="…"')
+    return int(bool(unreadable))
+
+
+def prune(arguments: argparse.Namespace) -> int:
+    """List the orphans; with --yes remove them."""
+    reason = " ".join(arguments.reason.split())
+    if arguments.yes and not reason:
+        raise UsageError('baseline prune --yes needs --reason "…", for the ledger.')
+    found = _found(arguments, collect(arguments.tests), None)
+    orphans = [
+        stored
+        for stored in found
+        if stored.baseline is not None and any(status == "orphaned" for status, _ in stored.standing.reasons)
+    ]
+    for stored in orphans:
+        print(f"{stored.path}: {dict(stored.standing.reasons)['orphaned']}")
+    unread = [stored for stored in found if stored.baseline is None]
+    for stored in unread:
+        print(f"{stored.path}: kept, since it cannot be read: {stored.standing.reasons[0][1]}")
+    for stored in found:
+        if why := dict(stored.standing.reasons).get("unknown"):
+            print(f"{stored.path}: kept: {why}")
+    store, catalog = store_of(arguments), catalog_of(arguments)
+    if not arguments.yes:
+        print(
+            f"{len(orphans)} orphaned. " + ('Remove them: add --yes --reason "…"' if orphans else "Nothing to remove.")
+        )
+        return 0
+    metrics = list(catalog.all("metric").values())
+    consent = Consent(how="baseline prune", metrics=metrics, reason=reason, commit=commit_of(store.root))
+    for stored in orphans:
+        assert stored.baseline is not None
+        store.remove(stored.baseline, consent)
+        print(f"baseline removed: {stored.path}")
+    return 0
+
+
+def _found(arguments: argparse.Namespace, known: set[str] | None, tolerance: float | None) -> list[Stored]:
+    catalog, store = catalog_of(arguments), store_of(arguments)
+    if not store.root.is_dir():
+        raise UsageError(f"--baselines names {store.root}, which is not a folder.")
+    names = [path.stem for path in store.all()]
+    wanted = cells_meant(arguments.expression, names, catalog)
+    found = survey(store, catalog, wanted, tolerance, known, bool(arguments.tests))
+    if not found:
+        near = hint(arguments.expression, names)
+        raise UsageError(f"{store.root} has no baseline that matches -k {arguments.expression!r}.{near}")
+    return found
+
+
+def _elsewhere(baseline: Baseline, catalog: Catalog, metrics: Sequence[Metric]) -> str:
+    """Why it has no times of this machine; empty if it has them, or has none at all."""
+    try:
+        hardware = parse_hardware(baseline.cell.split("-")[2], catalog)
+    except UsageError as error:
+        return str(error).split(" Known: ")[0].rstrip(".")
+    runs = runs_of(baseline, metrics)
+    if hardware.nodes > 1:
+        return ""  # only a run knows which nodes it gets
+    absent = why_absent(hardware, catalog)
+    if absent or not runs:
+        return absent.rstrip(".")
+    here = describe(hardware, catalog)
+    return "" if own_runs(runs, here) else why_other_machine(runs[-1].machine, here)
+
+
+def _facts(stored: Stored) -> list[str]:
+    if stored.baseline is None:
+        return [ABSENT] * 6
+    measurement, detects = stored.baseline.measurement, stored.standing.detects
+    time, peak = (measurement.readings.get(name) for name in ("step_time_seconds", "peak_memory_bytes"))
+    return [
+        stored.baseline.date[:10],
+        stored.baseline.commit or ABSENT,
+        str(stored.standing.runs),
+        show_seconds(time.value) if time else ABSENT,
+        show_bytes(peak.value) if peak else measurement.outcome if measurement.outcome != "fits" else ABSENT,
+        ABSENT if detects is None else f"+{show_ratio(detects)}",
+    ]
+
+
+def _grouped(found: Iterable[Stored]) -> dict[tuple[str, str], list[str]]:
+    """The cells of every reason, the worst first."""
+    groups: dict[tuple[str, str], list[str]] = {}
+    for stored in found:
+        for reason in stored.standing.reasons:
+            groups.setdefault(reason, []).append(stored.cell)
+    return dict(sorted(groups.items(), key=lambda item: ORDER.index(item[0][0])))
+
+
+def _named(cells: Sequence[str]) -> str:
+    more = f" and {len(cells) - MOST_NAMED} more" if len(cells) > MOST_NAMED else ""
+    return ", ".join(cells[:MOST_NAMED]) + more
+
+
+def _record(arguments: argparse.Namespace, cells: Sequence[str]) -> str:
+    """The command that measures the cells and compares them with the same baselines."""
+    options = []
+    if arguments.baselines is not None:
+        options += ["-o", f"perf_baselines={arguments.baselines.absolute()}"]
+    if arguments.catalog is not None:
+        options += ["-o", f"perf_catalog={shlex.join(str(folder.absolute()) for folder in arguments.catalog)}"]
+    if arguments.time_tolerance is not None:
+        options.append(f"--perf-time-tolerance={arguments.time_tolerance}")
+    named = " or ".join(cells) if len(cells) <= MOST_NAMED else "CELL"
+    return shlex.join(["pytest", "--perf", *options, *arguments.tests, "-k", named])

@@ -1,0 +1,54 @@
+"""``perfsuite summary``: reports of ``pytest --perf-report`` as Markdown, for a job's summary or a comment."""
+
+import argparse
+import itertools
+import sys
+from pathlib import Path
+
+from perfsuite.cli.report_options import files_of, read_run, say_missing
+from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, html_of
+from perfsuite.records import codec
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.show.html.run_report import write_run
+from perfsuite.show.text.markdown import CONCLUSIONS, SUCCESS, passes, render_brief, render_markdown
+
+KILLED = "killed"
+FAILED = 1  # pytest's exit status of a run with red tests, which the cells themselves tell
+HELP = "The verdicts of reports as Markdown; red ones fail."
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    text = "Reports of pytest --perf-report, with measured and predicted cells, or folders that may hold some."
+    parser.add_argument("reports", type=Path, nargs="*", metavar="REPORT.jsonl", help=text)
+    text = f"How the run itself ended, in GitHub's words ({SUCCESS}): anything else is red, whatever the reports say."
+    parser.add_argument("--conclusion", default=SUCCESS, choices=CONCLUSIONS, metavar="WORD", help=text)
+    parser.add_argument("--brief", action="store_true", help="At most 20 lines: what is red, and by how much.")
+    add_html(parser)
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print it; 1 if the run failed, a cell is red or was not compared, or there is none."""
+    page = html_of(arguments)
+    catalog = catalog_of(arguments)
+    measured: list[Result] = []
+    predicted: list[PredictedResult] = []
+    conclusion = arguments.conclusion
+    for report in itertools.chain.from_iterable(map(files_of, arguments.reports)):
+        if say_missing([report]) and conclusion == SUCCESS:
+            conclusion = KILLED
+        if conclusion == SUCCESS and codec.coverage_of(report).exit_status not in (None, 0, FAILED):
+            conclusion = "failure"
+        here, not_here = read_run(report)
+        measured += here
+        predicted += not_here
+    metrics = catalog.all("metric").values()
+    if page:
+        write_run(page, [*measured, *predicted], metrics)
+    if arguments.brief:
+        text = render_brief(measured, predicted, conclusion)
+    else:
+        text = render_markdown(measured, predicted, metrics, conclusion)
+    sys.stdout.write(text)
+    return 0 if passes(measured, predicted, conclusion) else 1

@@ -1,0 +1,261 @@
+"""Folds the samples of every rank into one Measurement. Each metric has its own fold, and all must be finite.
+
+A metric's value is the summary of its folded samples if its rule has one: the median of a "time" (its folded sample is
+the slowest rank's), the last step of a "close" one. All others fold the ranks' values. Every rank's value is kept.
+"""
+
+import re
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.capacity import PEAK
+from perfsuite.compare.rules import Summary, rule_of
+from perfsuite.errors import PerfsuiteError
+from perfsuite.records.failure import Failure
+from perfsuite.records.measurement import Machine, Measurement
+from perfsuite.records.sample import RankSample, Reading, is_number
+
+Number = int | float
+_FOLDS: dict[str, Callable[[Sequence[Any]], Any]] = {"max": max, "min": min, "sum": sum, "mean": statistics.fmean}
+
+
+class GatherError(PerfsuiteError):
+    """The ranks' samples do not make one measurement; the message names the metric and the rank."""
+
+    def __init__(self, message: str, rank: int | None = None) -> None:
+        super().__init__(message)
+        self.rank = rank
+
+
+def gather(
+    cell_id: str,
+    samples: list[RankSample],
+    metrics: Iterable[Metric],
+    *,
+    machine: Machine,
+    wall_seconds: float,
+    capacity_bytes: int | None,
+) -> Measurement:
+    """Fold the samples of all ranks of a cell into its measurement. Raises GatherError."""
+    world_size = ranks_of(cell_id)
+    ranks = _in_order(samples, world_size)
+    known = {metric.name: metric for metric in metrics}
+    _refuse_undefined(ranks, known)
+    known = {name: metric for name, metric in known.items() if believed(metric, machine)}
+    readings: dict[str, Reading] = {}
+    for metric in known.values():
+        if metric.derive is None:
+            _add(readings, metric, _fold(metric, ranks))
+    for metric in known.values():
+        if metric.derive is not None:
+            _add(readings, metric, derived(metric, readings, world_size))
+    return Measurement(
+        cell=cell_id,
+        outcome="fits",
+        world_size=world_size,
+        readings={name: readings[name] for name in known if name in readings},
+        versions=_common_versions(ranks),
+        flags=_flags(ranks),
+        machine=machine,
+        engine=ranks[0].engine,
+        phases_seconds={} if machine.emulated else _slowest_phases(ranks),
+        wall_seconds=wall_seconds,
+        capacity_bytes=capacity_bytes,
+        memory_curve=_fullest(ranks).memory_curve,
+    )
+
+
+def _fullest(ranks: Sequence[RankSample]) -> RankSample:
+    """The rank with the highest peak, the first if some are equal."""
+    return max(ranks, key=lambda one: one.readings[PEAK].value if PEAK in one.readings else 0)
+
+
+def believed(metric: Metric, machine: Machine) -> bool:
+    """Whether that machine can measure the metric: an emulated GPU only counts, and has neither times nor numbers."""
+    return not machine.emulated or metric.hold == "exact" or metric.name.endswith("_bytes")
+
+
+def failed(
+    cell_id: str,
+    failure: Failure,
+    *,
+    machine: Machine,
+    wall_seconds: float = 0.0,
+    capacity_bytes: int | None = None,
+) -> Measurement:
+    """The measurement of a cell that has no readings: "oom", "unsupported" or "failed", with the reason."""
+    return Measurement(
+        cell=cell_id,
+        outcome=failure.kind if failure.kind in ("oom", "unsupported") else "failed",
+        world_size=ranks_of(cell_id),
+        versions=failure.versions,
+        flags=failure.flags,
+        machine=machine,
+        wall_seconds=wall_seconds,
+        capacity_bytes=capacity_bytes,
+        failure=failure,
+    )
+
+
+def ranks_of(cell_id: str) -> int:
+    """The number of ranks that a cell's id names: 2 for ``…-cpu_x2``, 64 for ``…-v100_32g_x4n16``."""
+    match = re.fullmatch(r"[^-]+-[^-]+-[^-]+_x([1-9]\d*)(?:n([1-9]\d*))?(?:-[^-]+)*", cell_id)
+    if not match:
+        raise GatherError(f"{cell_id!r} is not a cell's id: write model-strategy-hardware, e.g. t5_tiny-zero3-cpu_x2.")
+    return int(match[1]) * int(match[2] or 1)
+
+
+def _in_order(samples: Sequence[RankSample], world_size: int) -> list[RankSample]:
+    by_rank = Counter(sample.rank for sample in samples)
+    for rank in range(world_size):
+        if by_rank[rank] != 1:
+            raise GatherError(f"Rank {rank} of {world_size} left {by_rank[rank]} results instead of one.")
+    for rank in by_rank:
+        if not 0 <= rank < world_size:
+            raise GatherError(f"There is a result of rank {rank}, but the cell has {world_size} ranks.")
+    return sorted(samples, key=lambda sample: sample.rank)
+
+
+def _refuse_undefined(ranks: Sequence[RankSample], known: Mapping[str, Metric]) -> None:
+    """A reading without a Metric would be dropped silently."""
+    for sample in ranks:
+        for name in sample.readings:
+            if name not in known:
+                raise GatherError(f"Rank {sample.rank} measured {name!r}, which no Metric defines.")
+            if known[name].derive is not None:
+                raise GatherError(f"Rank {sample.rank} measured {name!r}, which is derived from other metrics.")
+
+
+def _add(readings: dict[str, Reading], metric: Metric, reading: Reading | None) -> None:
+    if reading is not None:
+        readings[metric.name] = reading
+
+
+def _fold(metric: Metric, ranks: Sequence[RankSample]) -> Reading | None:
+    """An optional metric may be missing on all ranks; if some have it, the fold would hide the rank that does not."""
+    missing = [sample.rank for sample in ranks if metric.name not in sample.readings]
+    if metric.optional and len(missing) == len(ranks):
+        return None
+    if missing:
+        raise GatherError(f"{metric.name} is missing on rank {missing[0]}.")
+    if metric.fold not in _FOLDS:
+        raise GatherError(f"{metric.name} has no fold {metric.fold!r}. Known: {', '.join(_FOLDS)}.")
+    readings = [sample.readings[metric.name] for sample in ranks]
+    for rank, reading in enumerate(readings):
+        _check(metric, rank, reading)
+    samples = _fold_samples(metric, readings)
+    values = [reading.value for reading in readings]
+    summary = rule_of(metric).summary
+    value = _summary(metric, summary, samples, readings) if summary else _apply(metric, values)
+    parts = _fold_parts(metric, readings)
+    if parts and sum(parts.values()) != value:
+        raise GatherError(f"{metric.name} is {value:,} over all ranks, but its parts sum to {sum(parts.values()):,}.")
+    suspects = max(readings, key=lambda reading: reading.value).suspects
+    return Reading(value=value, parts=parts, suspects=suspects, samples=samples, ranks=values)
+
+
+def _check(metric: Metric, rank: int, reading: Reading) -> None:
+    """Refuse values that are not finite numbers, and parts that do not add up."""
+    for value in (reading.value, *reading.samples, *reading.parts.values()):
+        if value is not None and not is_number(value):
+            raise GatherError(f"{metric.name} on rank {rank} is {value}, which is not a finite number.")
+    for name, size in reading.parts.items():
+        if size < 0:
+            raise GatherError(f"{metric.name} on rank {rank} has {size:,} of {name}, a negative number.")
+    total = sum(reading.parts.values())
+    if reading.parts and total != reading.value:
+        raise GatherError(f"{metric.name} on rank {rank} is {reading.value:,}, but its parts sum to {total:,}.")
+
+
+def _fold_samples(metric: Metric, readings: Sequence[Reading]) -> list[float | None]:
+    """Fold sample by sample. One that any rank lacks (an fp16 step that overflowed) is None for all."""
+    length = len(readings[0].samples)
+    for rank, reading in enumerate(readings):
+        if len(reading.samples) != length:
+            raise GatherError(
+                f"{metric.name} has {len(reading.samples)} samples on rank {rank}, but {length} on rank 0."
+            )
+    folded: list[float | None] = []
+    for column in zip(*(reading.samples for reading in readings), strict=True):
+        numbers = [number for number in column if number is not None]
+        folded.append(_apply(metric, numbers) if len(numbers) == len(column) else None)
+    return folded
+
+
+def _summary(metric: Metric, summary: Summary, samples: Sequence[float | None], readings: Sequence[Reading]) -> float:
+    numbers = [sample for sample in samples if sample is not None]
+    if numbers:
+        return summary(numbers)
+    for rank, reading in enumerate(readings):
+        if all(sample is None for sample in reading.samples):
+            raise GatherError(f"{metric.name} has no sample on rank {rank}.")
+    raise GatherError(f"{metric.name} has no step with a sample on every rank from 0 to {len(readings) - 1}.")
+
+
+def _fold_parts(metric: Metric, readings: Sequence[Reading]) -> dict[str, int]:
+    """The parts of the fullest rank (the first, if some are equal), or the sums over all ranks."""
+    if metric.fold == "max":
+        return max(readings, key=lambda reading: reading.value).parts
+    summed: Counter[str] = Counter()
+    for rank, reading in enumerate(readings):
+        if reading.parts and metric.fold != "sum":
+            raise GatherError(f"{metric.name} on rank {rank} has parts, which the fold {metric.fold!r} cannot fold.")
+        summed.update(reading.parts)
+    return dict(summed)
+
+
+def _apply(metric: Metric, values: Sequence[Number]) -> Number:
+    try:
+        value: Number = _FOLDS[metric.fold](values)
+    except OverflowError:
+        value = float("inf")
+    if not is_number(value):
+        raise GatherError(f"The {metric.fold} of {metric.name} over {len(values)} ranks is not a finite number.")
+    return value
+
+
+def derived(metric: Metric, readings: Mapping[str, Reading], world_size: int) -> Reading | None:
+    """The metric computed by its formula from the others; None if an optional one has no value. Raises GatherError if
+    the result is not a number.
+    """
+    assert metric.derive is not None
+    try:
+        value = metric.derive(readings, world_size)
+    except Exception as error:  # the formula may be a user's own, so the message names it
+        raise GatherError(f"{metric.name} cannot be derived on {world_size} ranks: {error!r}.") from error
+    if value is None and metric.optional:
+        return None
+    if value is None or not is_number(value):
+        raise GatherError(f"{metric.name}, derived from {world_size} ranks, is {value}, which is not a finite number.")
+    return Reading(value=value)
+
+
+def _common_versions(ranks: Sequence[RankSample]) -> dict[str, str]:
+    first = ranks[0].versions
+    for sample in ranks[1:]:
+        for name in sorted(first.keys() | sample.versions.keys()):
+            here, there = sample.versions.get(name, "no version"), first.get(name, "no version")
+            if here != there:
+                told = f"Rank {sample.rank} runs {name} {here}, but rank 0 runs {there}."
+                raise GatherError(told, sample.rank)
+    return dict(first)
+
+
+def _flags(ranks: Sequence[RankSample]) -> dict[str, str]:
+    """If ranks disagree, each text with its ranks: ``1 on rank 0/2/3, 2 on rank 1``."""
+    folded = {}
+    for name in dict.fromkeys(name for sample in ranks for name in sample.flags):
+        holders: dict[str, list[str]] = {}
+        for sample in ranks:
+            holders.setdefault(sample.flags.get(name, "none"), []).append(str(sample.rank))
+        told = [f"{text} on rank {'/'.join(numbers)}" for text, numbers in holders.items()]
+        folded[name] = ", ".join(told) if len(holders) > 1 else next(iter(holders))
+    return folded
+
+
+def _slowest_phases(ranks: Sequence[RankSample]) -> dict[str, float]:
+    names = dict.fromkeys(name for sample in ranks for name in sample.phases_seconds)
+    return {name: max(sample.phases_seconds.get(name, 0.0) for sample in ranks) for name in names}

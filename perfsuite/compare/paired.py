@@ -1,0 +1,88 @@
+"""Two sides launched in pairs, and the ratio of their times. Pure functions of logarithms of seconds.
+
+In a pair, each side is launched at the same time by new rank servers, and the steps alternate: if the machine slows
+down, both sides do (perfsuite/run/duet.py). A random draw decides which side begins. The pair's difference is the
+median of d = b - a over its steps. Pairs vary what steps do not: memory layout, hash seeds, the order of threads.
+
+The mean of the differences has Student's interval. Its spread combines theirs with the spread known for pairs, as
+compare/noise.py does for runs: s² = (PRIOR_PAIRS · PRIOR_SPREAD² + Σ(dᵢ - mean)²) / f with f = PRIOR_PAIRS + n - 1.
+
+
+A trial looks after 3, 4, 6, 8, 12, 16 and 24 pairs (LOOKS) and ends as soon as it is sure. The looks share the allowed
+error, so looking often does not add false results (Bonferroni; Pocock 1977, "Group sequential methods in the design
+and analysis of clinical trials", says by how little that is too strict). With the tolerance τ, the smallest slow-down
+that must be detected,
+
+        regressed   the whole interval is beyond τ · HARMLESS
+    same        a slow-down and a speed-up of τ are both ruled out, with MISSED
+        improved    the whole interval is below, by as much
+    undecided   none of these, after the last pair
+
+`python benchmarks/error_rates.py` simulates how often each is reported without a change and with one.
+"""
+
+import math
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from perfsuite.compare.noise import student
+
+LOOKS = (3, 4, 6, 8, 12, 16, 24)
+MOST_PAIRS = LOOKS[-1]
+PRIOR_PAIRS = 1  # with more, equal sides are called slower if pairs spread more than the prior
+PRIOR_SPREAD = 0.01  # of a pair's difference: benchmarks/detection.py measures it
+HARMLESS = 0.25  # of the tolerance: a change that need not be reported
+MISSED = 0.02  # the chance, at each look, to call a change as large as the tolerance the same
+Conclusion = Literal["regressed", "improved", "same", "undecided"]
+ERROR = 0.01  # the default chance to call an equal side slower, or faster
+
+
+@dataclass(frozen=True)
+class Interval:
+    """Of the mean difference, in logarithms. ``error`` is the chance that it lies outside on one side."""
+
+    estimate: float
+    spread: float  # of the estimate
+    freedom: int
+    error: float
+
+    @property
+    def half(self) -> float:
+        """From the estimate to either end."""
+        return student(1 - self.error, self.freedom) * self.spread
+
+    @property
+    def low(self) -> float:
+        return self.estimate - self.half
+
+    @property
+    def high(self) -> float:
+        return self.estimate + self.half
+
+    def conclude(self, tolerance: float) -> Conclusion:
+        """The conclusion about a change as large as the tolerance."""
+        limit = math.log1p(tolerance)
+        if self.low > limit * HARMLESS:
+            return "regressed"
+        if self.high < -limit * HARMLESS:
+            return "improved"
+        reach = student(1 - MISSED, self.freedom) * self.spread
+        return "same" if abs(self.estimate) + reach < limit else "undecided"
+
+
+def interval(differences: Sequence[float], error: float = ERROR) -> Interval | None:
+    """None with fewer pairs than the first look needs. ``error`` is that of the whole trial, on each side."""
+    count = len(differences)
+    if count < LOOKS[0]:
+        return None
+    mean, freedom = statistics.fmean(differences), PRIOR_PAIRS + count - 1
+    squares = PRIOR_PAIRS * PRIOR_SPREAD**2 + sum((one - mean) ** 2 for one in differences)
+    return Interval(mean, math.sqrt(squares / freedom / count), freedom, error / len(LOOKS))
+
+
+def decision(differences: Sequence[float], tolerance: float, error: float = ERROR) -> Conclusion:
+    """The conclusion so far; "undecided" between looks, since each look uses up some of the error."""
+    found = interval(differences, error) if len(differences) in LOOKS else None
+    return found.conclude(tolerance) if found else "undecided"

@@ -1,0 +1,119 @@
+"""The times that a baseline has of one machine: those of several runs. Green runs add to them."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.drifting import drift_of, kept
+from perfsuite.compare.machines import why_other_machine
+from perfsuite.compare.scope import changes
+from perfsuite.compare.terms import Terms
+from perfsuite.records.baseline import Baseline, TimedRun
+from perfsuite.records.formats import timestamp
+from perfsuite.records.measurement import OWN_CODE, Machine, Measurement, releases
+
+WINDOW = 20  # runs that a baseline keeps: a month of workdays
+
+
+def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = "") -> TimedRun:
+    """One run for a pool: the median of each timed metric, over all of its launches."""
+    return TimedRun(
+        date=measurement.launches[-1].date if measurement.launches else timestamp(),
+        machine=measurement.machine,
+        versions=measurement.versions,
+        flags=measurement.flags,
+        commit=commit,
+        imports={folder: files for folder, files in measurement.imports.items() if not _is_perfsuite(folder)},
+        values={
+            metric.name: float(measurement.readings[metric.name].value)
+            for metric in metrics
+            if metric.hold == "time" and metric.name in measurement.readings
+        },
+    )
+
+
+def _is_perfsuite(folder: str) -> bool:
+    """Whether it is a folder of perfsuite, in perfsuite's own repository: it measures and is not measured."""
+    return f"{folder}/".startswith("perfsuite/")
+
+
+def runs_of(baseline: Baseline, metrics: Iterable[Metric]) -> list[TimedRun]:
+    """Every run whose times the baseline keeps, oldest first."""
+    if baseline.measurement.outcome != "fits":
+        return []
+    return baseline.times or [run_of(baseline.measurement, metrics, baseline.commit)]
+
+
+def own_runs(runs: Sequence[TimedRun], machine: Machine) -> list[TimedRun]:
+    """The runs of this machine."""
+    return [run for run in runs if not why_other_machine(run.machine, machine)]
+
+
+@dataclass(frozen=True)
+class Times:
+    """What a measurement's times are compared with: this machine's own runs, oldest first.
+
+    ``drifted`` are the times that have drifted since the first of them, and by how much, in logarithms. ``reference``
+    is the run with which the environment is compared: the first one if a time has drifted since then, so that a trial
+    goes back as far; else the newest of this machine, or of all.
+    """
+
+    own: Sequence[TimedRun]
+    reference: TimedRun
+    drifted: Mapping[str, float]
+
+    @classmethod
+    def of(
+        cls,
+        baseline: Baseline,
+        measurement: Measurement,
+        metrics: Iterable[Metric],
+        terms: Terms,
+        kept: Sequence[TimedRun] = (),
+    ) -> "Times":
+        """``kept`` are runs of this machine beside the baseline's."""
+        metrics = list(metrics)
+        runs = runs_of(baseline, metrics)
+        own = own_runs([*runs, *kept], measurement.machine)
+        drifted = {}
+        for metric in (metric for metric in metrics if metric.hold == "time"):
+            now = measurement.readings.get(metric.name)
+            values = [run.values.get(metric.name, 0.0) for run in own] + ([float(now.value)] if now else [])
+            levels = [metric.sign * math.log(value) for value in values if value > 0]
+            if by := drift_of(levels, terms.tolerance_of(metric)):
+                drifted[metric.name] = by
+        reference = runs[-1] if not own else own[0] if drifted else own[-1]
+        return cls(own, reference, drifted)
+
+
+def changed_since(run: TimedRun, measurement: Measurement) -> list[str]:
+    """``torch 2.12 -> 2.13``: what differs, apart from the machine."""
+    if not measurement.versions:
+        return []  # a cell without a measurement has none
+    return [text for _, old, new in compared(run, measurement) for text in changes(old, new)]
+
+
+def compared(run: TimedRun, measurement: Measurement) -> list[tuple[str, Mapping[str, str], Mapping[str, str]]]:
+    """Kind of change, names before and names after: of releases, and of variables if both sides have them."""
+    found: list[tuple[str, Mapping[str, str], Mapping[str, str]]]
+    found = [("release", releases(run.versions), releases(measurement.versions))]
+    if run.flags and measurement.flags:  # older runs have none
+        old, new = ({name: text for name, text in one.flags.items() if name != OWN_CODE} for one in (run, measurement))
+        found.append(("variable", old, new))
+    return found
+
+
+def own_code_since(run: TimedRun | Measurement, measurement: Measurement) -> str:
+    """``perfsuite's code 1a2b3c4d -> 5e6f7a8b`` if it differs and both sides know theirs. It is a suspect if a time is
+    slower, but it alone starts no trial: every commit of perfsuite would.
+    """
+    before, after = (one.flags.get(OWN_CODE, "") for one in (run, measurement))
+    return f"{OWN_CODE} {before} -> {after}" if before and after and before != after else ""
+
+
+def with_run(baseline: Baseline, run: TimedRun, metrics: Iterable[Metric]) -> Baseline:
+    """The baseline with one run more; the first ones stay, and the newest WINDOW of the others."""
+    return msgspec.structs.replace(baseline, times=kept([*runs_of(baseline, metrics), run], WINDOW))

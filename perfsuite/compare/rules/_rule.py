@@ -1,0 +1,31 @@
+"""What a rule is."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.scope import Scope
+from perfsuite.records.sample import Reading
+from perfsuite.records.verdict import Line
+
+Summary = Callable[[list[float]], float]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """How a metric is compared with its baseline.
+
+    ``hold`` takes the metric, its new and its old reading, both finite, and returns a line of the verdict; None if
+    there is nothing to say. Every comparison asks whether a number is good, never whether it is bad, so that NaN is
+    red. ``summary`` makes the metric's value of its samples; without it the value is that of the ranks. ``differs``
+    says why two launches of one cell contradict each other, in a sentence with {number} for the second launch's;
+    it returns "" if they do not. ``wrong`` says why a reading is wrong where no baseline has the metric, so that none
+    is recorded of it; it takes the metric, the reading and the strategy, and returns "" if it is not. ``has_limit``
+    says that the metric can be red by its value.
+    """
+
+    hold: Callable[[Metric, Reading, Reading, Scope], Line | None]
+    summary: Summary | None = None
+    differs: Callable[[Metric, Reading, Reading, str], str] = lambda metric, first, other, strategy: ""
+    wrong: Callable[[Metric, Reading, str], str] = lambda metric, reading, strategy: ""
+    has_limit: bool = True

@@ -1,0 +1,156 @@
+"""The releases of a library, from the package index that pip and uv use, with their dates."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from packaging.version import InvalidVersion, Version
+
+from perfsuite.environments import dates
+from perfsuite.environments.environments import index_address
+from perfsuite.errors import UnknownName, UsageError
+
+SHOWN = 12  # known releases in an error message
+BY_INDEX, BY_FILE, BY_BUILD = "index", "file", "build"
+
+
+@dataclass(frozen=True)
+class Release:
+    """``date`` is the upload date of its first file; None if the index has none. ``by`` is the source of the date: the
+    index, the file of ``--dates``, or the build time of the release's own ``files``.
+    """
+
+    version: str
+    date: datetime | None
+    files: tuple[str, ...] = ()
+    by: str = BY_INDEX
+
+    @property
+    def moment(self) -> datetime:
+        """The date, of a release that `dated` or `chosen` returned."""
+        assert self.date is not None
+        return self.date
+
+
+def releases(library: str, *, yanked: bool = False) -> list[Release]:
+    """All final releases in the order of their versions; those whose files are all yanked only with ``yanked``.
+
+    Raises UsageError for a library that the index does not have, or if the index does not answer.
+    """
+    found: dict[Version, datetime | None] = {}
+    files: dict[Version, list[str]] = {}
+    for file in _files(index_address(), library):
+        version = _version(file.version)
+        if version is None or version.is_prerelease or (file.is_yanked and not yanked):
+            continue
+        known = [date for date in (found.get(version), file.upload_time) if date is not None]
+        found[version] = min(known, default=None)
+        files.setdefault(version, []).append(file.url)
+    if not found:
+        raise UsageError(f"The package index has no final release of this library: {library}.")
+    return [Release(str(version), found[version], tuple(files[version])) for version in sorted(found)]
+
+
+def tells_dates(library: str) -> bool:
+    """Whether the index has upload dates for the library's files, so that uv can use them too."""
+    return any(file.upload_time is not None for file in _files(index_address(), library))
+
+
+@cache
+def _files(address: str, library: str) -> list[Any]:
+    """The index's entries for each file. Raises UsageError as `releases` does."""
+    try:
+        from pypi_simple import NoSuchProjectError, PyPISimple
+        from requests.exceptions import RequestException
+    except ImportError as error:
+        raise UsageError(
+            "Releases are listed with pypi-simple, which is not installed: pip install pypi-simple."
+        ) from error
+    try:
+        with PyPISimple(address) if address else PyPISimple() as client:
+            return client.get_project_page(library, timeout=60).packages
+    except NoSuchProjectError as error:
+        raise UsageError(f"The package index has no library named {library!r}: {error}.") from error
+    except RequestException as error:
+        raise UsageError(
+            f"The package index does not answer for {library}: {error}. UV_DEFAULT_INDEX sets another one."
+        ) from error
+
+
+def dated(library: str, release: Release, given: Mapping[str, str]) -> Release:
+    """The release with its date: the given one, or else the index's, or else that of its files.
+
+    Raises UsageError if there is none.
+    """
+    found = try_dated(library, release, given)
+    if found.date is None:
+        raise UsageError(
+            f"{library} {release.version} has no date: neither the package index nor its files have one. Give "
+            f"--dates FILE with a line {library},{release.version},YYYY-MM-DD."
+        )
+    return found
+
+
+def try_dated(library: str, release: Release, given: Mapping[str, str]) -> Release:
+    """The same, but there may be no date."""
+    if text := given.get(dates.key_of(library, release.version)):
+        return replace(release, date=datetime.fromisoformat(text), by=BY_FILE)
+    if release.date is None:
+        return replace(release, date=dates.of_files(release.files), by=BY_BUILD)
+    return release
+
+
+def _version(text: str | None) -> Version | None:
+    try:
+        return Version(text or "")
+    except InvalidVersion:
+        return None
+
+
+def one(library: str, version: str, known: Sequence[Release]) -> Release:
+    """The release of that version. Raises UnknownName with the nearest ones."""
+    for release in known:
+        if _version(release.version) == _version(version) is not None:
+            return release
+    some = [release.version for release in known]
+    shown = sorted(some, key=lambda text: _distance(text, version))[:SHOWN]
+    add = f"These are the nearest of {len(some)} releases, {some[0]} to {some[-1]}, without pre-releases or yanked."
+    raise UnknownName(f"release of {library}", version, shown, add)
+
+
+def _distance(known: str, asked: str) -> tuple[float, ...]:
+    """Orders releases by distance: the leading numbers of a version weigh most."""
+    asked_version = _version(asked)
+    if asked_version is None:
+        return (0.0,)
+    pairs = zip((*Version(known).release, 0, 0, 0)[:3], (*asked_version.release, 0, 0, 0)[:3], strict=True)
+    return tuple(abs(a - b) for a, b in pairs)
+
+
+def chosen(
+    library: str,
+    first: str,
+    last: str,
+    only: Sequence[str],
+    had: Sequence[Release] = (),
+    given: Mapping[str, str] | None = None,
+) -> list[Release]:
+    """The releases from ``first`` to ``last``, both included, or ``only`` some of these; no ``last``: the newest.
+    ``had`` are those that a ladder already has: the index may have yanked some since. ``given`` are dates.
+
+    Raises UsageError for an invalid range, for an ``only`` outside of it, and for a release without a date.
+    """
+    listed = {release.version: release for release in (*releases(library), *had)}
+    known = sorted(listed.values(), key=lambda release: Version(release.version))
+    low = Version(one(library, first, known).version)
+    high = Version(one(library, last, known).version) if last else Version(known[-1].version)
+    if high < low:
+        raise UsageError(f"--from {first} is newer than --to {last or high}: a ladder goes from old to new.")
+    inside = [release for release in known if low <= Version(release.version) <= high]
+    wanted = {one(library, version, known).version for version in only}
+    outside = sorted(wanted - {release.version for release in inside})
+    if outside:
+        raise UsageError(f"--only names {', '.join(outside)}, outside of --from {low} --to {high}.")
+    return [dated(library, release, given or {}) for release in inside if not wanted or release.version in wanted]

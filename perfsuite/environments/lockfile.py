@@ -1,0 +1,119 @@
+"""The lock of a rung: every package of its environment by exact version, as uv resolves it.
+
+Packages that the ladder does not pin are taken as of the rung's release date, and as on the rung below if that still
+fits. So a rung differs from the one below only in the release, and in what that forces.
+"""
+
+import re
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.utils import canonicalize_name
+
+from perfsuite.environments.environments import FRAMES, output, uv_command, uv_variables
+from perfsuite.errors import UsageError
+
+RUNNER = ("asv-runner", "pip", "pympler")  # asv runs these in a rung's environment; uv's sync would remove them
+MARGIN = timedelta(days=1)  # a release's dependencies may be uploaded some hours later
+_FOR_GOOD = ("No solution found", "The build backend returned an error")  # uv's messages; others may be the network
+_VERSION = "import sys; print('.'.join(map(str, sys.version_info[:2])), sys.executable)"
+
+
+class Unsolvable(UsageError):
+    """Requirements that conflict, with uv's reason."""
+
+
+def find_python(asked: str) -> tuple[str, str]:
+    """``3.10`` or a path → ``3.10`` and the interpreter's path. Raises UsageError if uv finds none."""
+    try:
+        found = output([*uv_command(), "python", "find", "--no-project", asked]).strip()
+    except UsageError as error:
+        raise UsageError(f"--python {asked}: {error}. Give the path of one, or: uv python install 3.10.") from error
+    version, path = output([found, "-c", _VERSION]).split(maxsplit=1)
+    return version, path.strip()
+
+
+def pinned(text: str, option: str = "--hold") -> tuple[str, str]:
+    """``datasets==2.10.1`` → its name and version. Raises UsageError, naming the option, for a text that does not pin
+    one version.
+    """
+    try:
+        requirement = Requirement(text)
+    except InvalidRequirement as error:
+        raise UsageError(f"{option} {text!r} is not a requirement: write name==version.") from error
+    exact = [part for part in requirement.specifier if part.operator == "==" and not part.version.endswith("*")]
+    if len(exact) != 1 or len(list(requirement.specifier)) != 1 or requirement.url:
+        raise UsageError(f"{option} {text!r} does not pin one version: write {requirement.name}==version.")
+    return canonicalize_name(requirement.name), exact[0].version
+
+
+def exact(requirements: Sequence[str]) -> list[tuple[str, str]]:
+    """Name and version of the requirements that pin one version."""
+    return [pinned(text) for text in requirements if re.fullmatch(r"[\w.-]+==[\w.+!-]+", text)]
+
+
+def lock(
+    requirements: Sequence[str], python: str, newest: datetime | None, below: str = "", limits: Sequence[str] = ()
+) -> str:
+    """The lock of these requirements; ``below`` is the lock of the rung below, ``newest`` the latest allowed upload
+    date, by the index's own dates. ``limits`` are constraints.
+
+    Raises Unsolvable if they conflict, and UsageError if uv fails for another reason, such as a missing network.
+    """
+    command = [*uv_command(), "pip", "compile", "--quiet", "--no-header", "--no-annotate", "--python", python]
+    if newest is not None:
+        command += ["--exclude-newer", f"{newest + MARGIN:%Y-%m-%dT%H:%M:%SZ}"]
+        now = f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}"
+        command += [word for name in RUNNER for word in ("--exclude-newer-package", f"{name}={now}")]
+    with tempfile.TemporaryDirectory() as folder:
+        asked, found = Path(folder, "asked.in"), Path(folder, "lock.txt")
+        asked.write_text("\n".join([*requirements, *RUNNER]) + "\n")
+        Path(folder, "limits.txt").write_text("\n".join(limits) + "\n")
+        found.write_text(below)  # uv prefers the locked versions
+        done = subprocess.run(
+            [*command, str(asked), "-c", "limits.txt", "-o", str(found)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=folder,
+            env=uv_variables(),
+        )
+        if done.returncode:
+            said = " ".join(done.stderr.translate(FRAMES).split()) or f"uv ended with {done.returncode}."
+            raise (Unsolvable if any(text in said for text in _FOR_GOOD) else UsageError)(said)
+        return found.read_text()
+
+
+def with_files(text: str, wheels: Sequence[Path]) -> str:
+    """The lock with these wheels by path, so that another wheel of the same version is another package for uv."""
+    lines = {
+        f"{canonicalize_name(name)}=={version}": path for path in wheels for name, version, *_ in [path.name.split("-")]
+    }
+    return "".join(
+        f"{line.partition('==')[0]} @ {lines[line].as_uri()}\n" if line in lines else f"{line}\n"
+        for line in text.splitlines()
+    )
+
+
+def versions(text: str) -> dict[str, str]:
+    """The packages of a lock by name."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equal, version = line.partition("==")
+        if equal and not line.startswith(("#", " ")):
+            found[canonicalize_name(name.strip())] = version.split(";")[0].strip()
+    return found
+
+
+def differences(old: str, new: str) -> list[str]:
+    """``numpy 1.23.5 -> 1.24.0`` for the differences between two locks, in the order of names."""
+    before, after = versions(old), versions(new)
+    return [
+        f"{name} {before.get(name, 'none')} -> {after.get(name, 'none')}"
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]

@@ -1,0 +1,200 @@
+"""Finds the release, or the pair of releases, that made a change, with fresh runs of log2(n) rungs.
+
+Some changes need two: a release of the ladder's library and one of a library that it pins. If the change is absent
+with an older release of the other library, that one is bisected too, at the ladder's first bad release. Then all four
+corners are run several times: it is the pair only if neither release alone shows the change.
+
+If the ends differ by more than one change, the larger one is found, and the verdict says where the others are.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import msgspec
+from packaging.version import Version
+
+from perfsuite.environments import index, lockfile
+from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.ladder import asv_results as results
+from perfsuite.ladder import confirm
+from perfsuite.ladder.asv_results import Key, show
+from perfsuite.ladder.bench import Bench, Grid, Judge, Number, Seen
+from perfsuite.ladder.ladder import Ladder
+from perfsuite.ladder.series_steps import Step
+from perfsuite.ladder.story import show_move
+from perfsuite.records.record import Record
+
+P = TypeVar("P")
+
+
+class Found(Record, frozen=True, kw_only=True):
+    """A release: ``good`` is the last without the change, ``bad`` the first with it; ``untold`` between them are
+    undecided. ``confirmed``: it was the same when everything was run again, several times.
+    """
+
+    library: str
+    good: str
+    bad: str
+    untold: tuple[str, ...] = ()
+    confirmed: bool = False
+
+
+class Answer(Record, frozen=True, kw_only=True):
+    """The answer for one series. ``corners`` are the four of a pair: (low, low), (high, low), (low, high), (high, high)
+    of the ladder's library and the other. ``unpaired`` says why it is unknown whether ``found`` alone causes it, if
+    that was asked. Format 1: 2026-11, first.
+    """
+
+    format: int = 1
+    series: str
+    unit: str
+    found: Found
+    other: Found | None = None
+    corners: tuple[Seen, ...] = ()
+    verdict: str
+    seen: tuple[Seen, ...]
+    unpaired: str = ""
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether all parts of the answer were confirmed by new runs."""
+        return self.found.confirmed and (self.other is None or self.other.confirmed)
+
+
+@dataclass(frozen=True)
+class Other:
+    """The other library that a ladder pins, and its releases from an older one up to the pinned one."""
+
+    name: str
+    releases: tuple[index.Release, ...]
+
+
+def other_held(ladder: Ladder, text: str) -> Other:
+    """The other library of ``--with NAME==V``. Raises UsageError if the ladder does not fix it, or not at a newer
+    release.
+    """
+    name, low = lockfile.pinned(text, "--with")
+    held = dict(lockfile.pinned(held) for held in ladder.definition.hold)
+    if name not in held:
+        holds = f"no {name}, but {', '.join(held)}" if held else "nothing"
+        raise UsageError(f"--with {text}: the ladder pins {holds}.")
+    high = held[name]
+    if Version(low) >= Version(high):
+        raise UsageError(f"--with {text}: give an older release than {name} {high}, which the ladder pins.")
+    return Other(name, tuple(index.chosen(name, low, high, [], (), ladder.definition.dates)))
+
+
+def first_bad(points: Sequence[P], bad: Callable[[P], bool | None]) -> tuple[P, P, list[P]]:
+    """The last good and the first bad of ``points``, whose first is good and whose last is bad, by bisection; and those
+    between the two that are undecided.
+    """
+    low, high = 0, len(points) - 1
+    untold: set[int] = set()
+    while True:
+        open_ = [at for at in range(low + 1, high) if at not in untold]
+        if not open_:
+            return points[low], points[high], [points[at] for at in range(low + 1, high)]
+        middle = min(open_, key=lambda at: abs(2 * at - low - high))
+        side = bad(points[middle])
+        if side is None:
+            untold.add(middle)
+        elif side:
+            high = middle
+        else:
+            low = middle
+
+
+def bisect(bench: Bench, key: Key, good: str, bad: str, rounds: int, other: Other | None = None) -> Answer:
+    """Find the release of one series between two rungs, and with ``other`` whether it causes the change alone.
+
+    Raises UsageError if the ends do not differ, or if an end cannot run.
+    """
+    names = [rung.name for rung in bench.ladder.rungs]
+    between = names[names.index(good) : names.index(bad) + 1]
+    if len(between) < 2:
+        raise UsageError(f"--good {good} is not below --bad {bad}.")
+    library, benchmark = bench.ladder.definition.library, results.benchmarks(bench.folder, bench.ladder)[key[0]]
+    unit, noisy = benchmark.unit, benchmark.noisy
+    judge = Judge(bench.value(good, key), bench.value(bad, key), noisy)
+    if not judge.differs():
+        raise UsageError(
+            f"{show(key)} is {judge.good} at {library} {good} and {judge.bad} at {bad}: no change to find."
+        )
+    low, high, untold = first_bad(between, lambda name: bench.side(name, key, judge))
+    step = Step(key, noisy, low, high, bench.value(low, key), bench.value(high, key))
+    confirm.confirm(bench.folder, bench.ladder, [step], rounds, bench.ran)
+    check = confirm.known(bench.folder, step)
+    found = Found(
+        library=library, good=low, bad=high, untold=tuple(untold), confirmed=check is not None and check.confirmed
+    )
+    verdict = f"{library} {high}" + ("" if not untold else f", or one of {', '.join(untold)}, which are undecided")
+    more = _more(judge, step, unit)
+    answer = Answer(series=show(key), unit=unit, found=found, verdict=verdict + more, seen=bench.seen(key, judge))
+    if other is None:
+        return answer
+    if more:
+        judge = Judge(step.old, step.new, noisy)
+    try:
+        paired = _pair(bench, key, judge, answer, other, rounds)
+    except PerfsuiteError as error:
+        return msgspec.structs.replace(answer, unpaired=str(error))
+    return msgspec.structs.replace(paired, verdict=paired.verdict + more)
+
+
+def _more(judge: Judge, step: Step, unit: str) -> str:
+    """The other changes between the ends, and how to find them; empty if there are none."""
+    others = []
+    if judge.unlike(step.old, judge.good):
+        others.append((judge.good, step.old, f"below: bisect again with --bad {step.old_rung}"))
+    if judge.unlike(step.new, judge.bad):
+        others.append((step.new, judge.bad, f"above: bisect again with --good {step.new_rung}"))
+    if not others:
+        return ""
+
+    def told(old: Number, new: Number) -> str:
+        return f"from {show_move(old, new, unit, ' to ')}"
+
+    return "; ".join([f", {told(step.old, step.new)}", *(f"{told(old, new)} is {where}" for old, new, where in others)])
+
+
+def _pair(bench: Bench, key: Key, judge: Judge, answer: Answer, other: Other, rounds: int) -> Answer:
+    """Whether the change also needs a release of the other library, and which."""
+    found, name = answer.found, other.name
+    grid = Grid(bench, name, {release.version: release.moment for release in other.releases})
+    versions = [release.version for release in other.releases]
+    bench, rounds = grid.bench, confirm.often(judge.noisy, rounds)
+    oldest = grid.rung(found.bad, versions[0])
+    if judge.bad_at(bench.value(oldest, key)):
+        again = found.confirmed and bench.repeats([oldest], key, judge, rounds)
+        return msgspec.structs.replace(
+            answer,
+            found=msgspec.structs.replace(found, confirmed=again),
+            verdict=f"{found.library} {found.bad} alone: the change is also there with {name} {versions[0]}",
+            seen=answer.seen + bench.seen(key, judge),
+        )
+    lower, upper, untold = first_bad(versions, lambda version: bench.side(grid.rung(found.bad, version), key, judge))
+    places = [(found.good, lower), (found.bad, lower), (found.good, upper), (found.bad, upper)]
+    rungs = [grid.rung(*place) for place in places]
+    repeats = bench.repeats(rungs, key, judge, rounds)
+    corners = tuple(bench.at(rung, key, judge) for rung in rungs)
+    told = _told(found, name, lower, upper, corners, judge.noisy)
+    unclear = f"the four corners of {found.library} {found.bad} and {name} {upper} are contradictory or undecided"
+    return msgspec.structs.replace(
+        answer,
+        other=Found(library=name, good=lower, bad=upper, untold=tuple(untold), confirmed=bool(told) and repeats),
+        corners=corners,
+        verdict=told or f"unknown: {unclear}",
+        seen=answer.seen + bench.seen(key, judge),
+    )
+
+
+def _told(found: Found, name: str, lower: str, upper: str, corners: Sequence[Seen], noisy: bool = False) -> str:
+    """The conclusion from four corners; empty if there is none, for example if an exact one is like neither end."""
+    both = f"{found.library} ≥ {found.bad} together with {name} ≥ {upper}"
+    known: dict[tuple[bool | None, ...], str] = {
+        (False, False, False, True): f"{both}: neither alone changes it",
+        (False, False, True, True): f"{name} {upper} alone: the change is also there with {found.library} {found.good}",
+        (False, True, False, True): f"{found.library} {found.bad} alone: the change is also there with {name} {lower}",
+    }
+    return known.get(tuple(None if corner.between and not noisy else corner.bad for corner in corners), "")

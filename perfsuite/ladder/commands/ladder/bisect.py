@@ -1,0 +1,160 @@
+"""``perfsuite ladder bisect``: finds, with fresh runs, the release or the pair of releases that made a change."""
+
+import argparse
+from pathlib import Path
+
+import msgspec
+from rich.console import Console
+from rich.markup import escape
+
+from perfsuite.cli.shared_options import check_counts, count
+from perfsuite.errors import UnknownName, UsageError
+from perfsuite.ladder import asv, confirm
+from perfsuite.ladder import asv_results as results
+from perfsuite.ladder.asv_results import Key, Run, show
+from perfsuite.ladder.bench import Bench, Judge, Seen
+from perfsuite.ladder.bisection import Answer, bisect, other_held
+from perfsuite.ladder.commands.ladder.run import add_ladder
+from perfsuite.ladder.ladder import Ladder, find_ladder, held_by, read_built
+from perfsuite.ladder.story import show_value
+from perfsuite.paths import check_output
+from perfsuite.records import codec
+from perfsuite.records.formats import timestamp
+from perfsuite.records.record import Record
+from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.units import show_cost
+
+HELP = "Find the release that changed a series, or the two releases that change it only together."
+
+
+class Answers(Record, frozen=True, kw_only=True):
+    """A whole bisection; ``refused`` are series without an answer, with the reason. Format 1: 2026-11, first."""
+
+    format: int = 1
+    date: str
+    seconds: float
+    answers: tuple[Answer, ...]
+    refused: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    add_ladder(parser)
+    parser.add_argument("--benchmark", default="", metavar="NAME(PARAMS)", help=_BENCHMARK)
+    parser.add_argument("--cell", default="", metavar="ID", help=_CELL)
+    parser.add_argument("--good", default="", metavar="VERSION", help="A rung without the change (the lowest).")
+    parser.add_argument("--bad", default="", metavar="VERSION", help="A rung with the change (the highest).")
+    parser.add_argument("--with", dest="other", default="", metavar="OTHER==V", help=_WITH)
+    parser.add_argument("--rounds", type=count, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the answers, with every run, as JSON.")
+
+
+_CELL = "All series of this cell that differ between the ends."
+_BENCHMARK = "The series as named in the table; a benchmark's name alone selects all of its parameters that differ."
+_WITH = "Is it this release alone? An older release of a library that the ladder holds: names the pair if it takes two."
+_ROUNDS = (
+    f"How often the release and the one below it, and the corners of a pair, are run in the end ({confirm.ROUNDS})."
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Bisect. Exit code 1 if an answer was not confirmed when run again, if it is unknown whether a pair causes it, or
+    if one of several series has no answer.
+    """
+    if not arguments.benchmark and not arguments.cell:
+        raise UsageError("No series given: use --benchmark with a name from `perfsuite ladder publish`, or --cell.")
+    check_counts(arguments, "rounds")
+    check_output("--json", arguments.json)
+    folder = find_ladder(arguments.ladder)
+    console = Console(highlight=False)
+    seconds = 0.0
+
+    def ran(done: Run) -> None:
+        nonlocal seconds
+        seconds += done.seconds
+        console.print(f"[dim]{escape(done.rung)}  {show_cost(done.seconds)}[/dim]")
+
+    with held_by(folder):
+        ladder = read_built(folder)
+        asv.configure(folder, ladder)
+        other = other_held(ladder, arguments.other) if arguments.other else None
+        good = ladder.rung(arguments.good or ladder.rungs[0].name).name
+        bad = ladder.rung(arguments.bad or ladder.rungs[-1].name).name
+        keys = _series(folder, ladder, arguments, good, bad)
+        bench = Bench(folder, ladder, keys, ran)
+        answers, refused = [], {}
+        for key in keys:
+            try:
+                answers.append(bisect(bench, key, good, bad, arguments.rounds, other))
+            except UsageError as error:
+                if len(keys) == 1:
+                    raise
+                refused[show(key)] = str(error)
+    for answer in answers:
+        _print(answer, ladder, console)
+    for series, why in refused.items():
+        console.print(f"\n[bold]{escape(series)}[/bold]\n[red]{escape(why)}[/red]", soft_wrap=True)
+    console.print(f"{show_cost(seconds)} of runs")
+    if arguments.json:
+        done = Answers(date=timestamp(), seconds=seconds, answers=tuple(answers), refused=refused)
+        codec.write(arguments.json, done)
+    return 0 if all(answer.confirmed and not answer.unpaired for answer in answers) and not refused else 1
+
+
+def _series(folder: Path, ladder: Ladder, arguments: argparse.Namespace, good: str, bad: str) -> list[Key]:
+    """The selected series; of several, those whose recorded numbers differ between the ends."""
+    runs = [results.last_run(folder, ladder, name) for name in (good, bad)]
+    known: dict[Key, list[float | None]] = {}
+    for done in runs:
+        for key, value in done.by_key() if done else ():
+            known.setdefault(key, []).append(value.value)
+    if not known:
+        raise UsageError(f"Neither {good} nor {bad} has results yet: perfsuite ladder run.")
+    exact = [key for key in known if show(key) == arguments.benchmark]
+    if exact:
+        return exact
+    meant = [
+        key
+        for key in known
+        if (not arguments.benchmark or key[0] == arguments.benchmark)
+        and (not arguments.cell or f"'{arguments.cell}'" in key[1].split(", "))
+    ]
+    if not meant:
+        name = arguments.benchmark or arguments.cell
+        raise UnknownName("series", name, map(show, known), "See the names in the table of `perfsuite ladder publish`.")
+    noisy = {name: benchmark.noisy for name, benchmark in results.benchmarks(folder, ladder).items()}
+    differing = [key for key in meant if Judge(known[key][0], known[key][-1], noisy[key[0]]).differs()]
+    if not differing:
+        raise UsageError(f"{len(meant)} series are selected, but none differs between {good} and {bad}.")
+    return differing
+
+
+def _print(answer: Answer, ladder: Ladder, console: Console) -> None:
+    """The answer, with the runs that it is based on."""
+    table = bare_table("releases", "", "")
+    for seen in answer.seen:
+        table.add_row(", ".join(seen.releases), show_value(seen.value, answer.unit), _side(seen))
+    console.print(f"\n[bold]{escape(answer.series)}[/bold]", soft_wrap=True)
+    print_table(table)
+    if answer.corners:
+        library, other = ladder.definition.library, answer.other.library if answer.other else ""
+        corners = bare_table("", f"{library} {answer.found.good}", f"{library} {answer.found.bad}")
+        values = [f"{show_value(seen.value, answer.unit)} {_side(seen)}" for seen in answer.corners]
+        if answer.other:
+            corners.add_row(f"{other} {answer.other.good}", *values[:2])
+            corners.add_row(f"{other} {answer.other.bad}", *values[2:])
+        console.print()
+        print_table(corners)
+    held = "" if answer.confirmed else " [yellow](not confirmed by new runs)[/yellow]"
+    console.print(f"[bold]{escape(answer.verdict)}[/bold]{held}", soft_wrap=True)
+    if answer.unpaired:
+        console.print(
+            f"[red]It is unknown whether that release alone causes it: {escape(answer.unpaired)}[/red]",
+            soft_wrap=True,
+        )
+
+
+def _side(seen: Seen) -> str:
+    if seen.between:
+        return "[yellow]between[/yellow]"
+    return "[yellow]?[/yellow]" if seen.bad is None else "[red]bad[/red]" if seen.bad else "[green]good[/green]"

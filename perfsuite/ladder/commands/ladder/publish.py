@@ -1,0 +1,121 @@
+"""``perfsuite ladder publish``: runs the alarms again, then reports the changes: a table, a site, JSON, Markdown."""
+
+import argparse
+import shlex
+from collections import Counter
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from perfsuite.cli.shared_options import check_counts, count
+from perfsuite.errors import UsageError
+from perfsuite.ladder import asv, confirm, story
+from perfsuite.ladder import asv_site as site
+from perfsuite.ladder.asv_results import Run, machine
+from perfsuite.ladder.commands.ladder.run import add_ladder, summary
+from perfsuite.ladder.ladder import Ladder, called, find_ladder, held_by, read_built
+from perfsuite.ladder.series_steps import Step
+from perfsuite.ladder.story import CONFIRMED, UNCONFIRMED, WORSE, Story
+from perfsuite.paths import check_output
+from perfsuite.records import codec
+from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.units import show_cost
+
+HELP = "Run the alarms of a ladder again, and report which release changed what: a table, and a site in LADDER/html."
+NOT_CONFIRMED = "not confirmed"
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    add_ladder(parser)
+    parser.add_argument("--no-confirm", action="store_true", help="Report alarms as recorded, not confirmed.")
+    parser.add_argument("--rounds", type=count, default=confirm.ROUNDS, metavar="N", help=_ROUNDS)
+    parser.add_argument(
+        "--markdown", type=Path, metavar="FILE", help="Write the story as Markdown (JSON: html/story.json)."
+    )
+
+
+_ROUNDS = (
+    f"How often both rungs of an alarm run again ({confirm.ROUNDS}): at least {confirm.LEAST} times for a time, "
+    f"at most {confirm.EXACT_ROUNDS} times for a counter."
+)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Publish. Exit code 1 if something of the ladder could not run, including an alarm's rungs."""
+    check_counts(arguments, "rounds")
+    check_output("--markdown", arguments.markdown)
+    folder = find_ladder(arguments.ladder)
+    console = Console(highlight=False)
+    with held_by(folder):
+        ladder = read_built(folder)
+        asv.configure(folder, ladder)
+        found = story.find(folder, ladder)
+        refused = {} if arguments.no_confirm else _confirm(folder, ladder, found, arguments.rounds, console)
+        told = story.tell(folder, ladder, machine(), found)
+        page = site.publish(folder, ladder, told, _packages(console))
+    if arguments.markdown:
+        codec.write_bytes(arguments.markdown, site.markdown(told).encode())
+    _print(told, console)
+    if told.about_dates:
+        console.print(escape(told.about_dates), soft_wrap=True)
+    console.print(f"{page}  (python -m http.server -d {shlex.quote(str(page.parent))})", soft_wrap=True)
+    for reason, alarms in Counter(refused.values()).items():
+        unchecked = f"{alarms} alarm{'s' if alarms > 1 else ''} not checked"
+        again = f"{unchecked}, again: perfsuite ladder publish {called(folder)}"
+        console.print(f"[red]{escape(reason)}[/red]  {escape(again)}", soft_wrap=True)
+    return max(summary(folder, ladder, ladder.rungs, console), int(bool(refused)))
+
+
+def _packages(console: Console) -> Path | None:
+    """The scripts of the graphs, if npm can install them."""
+    try:
+        return site.npm_packages()
+    except UsageError as error:
+        text = f"The graphs take their scripts from other servers, since npm did not install them: {error}"
+        console.print(f"[yellow]{escape(text)}[/yellow]", soft_wrap=True)
+        return None
+
+
+def _confirm(folder: Path, ladder: Ladder, found: list[Step], rounds: int, console: Console) -> dict[Step, str]:
+    """Run the alarms again. Returns those that could not run, with the reason."""
+    needed = confirm.runs_needed(folder, ladder, found, rounds)
+    if not needed:
+        return {}
+    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    seconds, runs = 0.0, 0
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task = progress.add_task("running alarms again", total=needed)
+
+        def ran(done: Run) -> None:
+            nonlocal seconds, runs
+            seconds, runs = seconds + done.seconds, runs + 1
+            progress.update(task, advance=1, description=f"running alarms again: {escape(done.rung)}")
+
+        refused = confirm.confirm(folder, ladder, found, rounds, ran)
+    console.print(f"Alarms were run again: {runs} runs of a rung, {show_cost(seconds)}.")
+    return refused
+
+
+def _print(told: Story, console: Console) -> None:
+    """The table."""
+    console.print(f"[bold]{escape(site.summary(told))}[/bold]", soft_wrap=True)
+    for release, text in told.sentences:
+        console.print(f"{release}: {escape(text)}", soft_wrap=True)
+    if told.ordered:
+        table = bare_table("release", "what", "from → to", "by", "", "")
+        table.columns[1].overflow = "fold"
+        for change in told.ordered:
+            colour = "red" if change.kind in WORSE else "green"
+            status = "confirmed" if change.status == CONFIRMED else f"[yellow]{NOT_CONFIRMED}[/yellow]"
+            kind = f"[{colour}]{change.kind}[/{colour}]"
+            what = escape(change.label) + (f"\n  [dim]{escape(change.why)}[/dim]" if change.why else "")
+            table.add_row(change.since, what, change.move, change.by, kind, status)
+        print_table(table)
+    if told.small:
+        console.print(f"[dim]{len(told.small)} differ by less than matters: see the page.[/dim]")
+    for change in told.told(UNCONFIRMED):
+        text = f"not confirmed by new runs: {change.label} at {change.since}, {change.move}"
+        console.print(f"[dim]{escape(text)}[/dim]", soft_wrap=True)

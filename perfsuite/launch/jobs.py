@@ -1,0 +1,23 @@
+"""The job that a cell's ranks get."""
+
+from collections.abc import Iterable
+from typing import Any
+
+from perfsuite.catalog.cell import Cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.records.job import Job
+
+
+def make_job(cell: Cell, catalog: Catalog, import_path: Iterable[str], **how: Any) -> Job:
+    """The cell as a job for its ranks, or for a trace of one; ``how`` are the fields about how it runs."""
+    return Job(
+        cell=cell.id,
+        model=cell.model,
+        strategy=cell.strategy.name,
+        workload=cell.workload,
+        device=cell.hardware.torch_device,
+        world_size=cell.hardware.world_size,
+        catalogs=[str(folder) for folder in catalog.folders],
+        import_path=[entry for entry in import_path if entry],
+        **how,
+    )

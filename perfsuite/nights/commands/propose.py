@@ -1,0 +1,80 @@
+"""``perfsuite propose``: the new and improved cells of reports as one pull request of baselines."""
+
+import argparse
+import itertools
+import os
+from pathlib import Path
+
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.strategies import parse_strategy
+from perfsuite.cli.report_options import files_of, read_run, say_missing
+from perfsuite.cli.shared_options import add_baselines, add_catalog, add_kernels, catalog_of, store_of
+from perfsuite.errors import UsageError
+from perfsuite.nights.forge_options import add_github, address_of_run, api_of, token_of
+from perfsuite.nights.news import proposal
+from perfsuite.nights.news.forge import opened
+from perfsuite.run.environment_changes import git, listed
+from perfsuite.run.gatekeeper import commit_of
+
+HELP = "Propose the baselines of new and improved cells as one pull request."
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    text = "Reports of pytest --perf-report, with what --perf-update=new,improved accepted, or folders of them."
+    parser.add_argument("reports", type=Path, nargs="+", metavar="REPORT.jsonl", help=text)
+    add_github(parser, f"Keep one pull request there, from the branch {proposal.BRANCH}. Without it, only print.")
+    add_baselines(parser)
+    add_kernels(parser)
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print what is proposed, and keep the pull request up to date. The working tree is not changed."""
+    token = token_of(arguments.github, "contents and pull requests") if arguments.github else ""
+    catalog, store = catalog_of(arguments), store_of(arguments)
+    reports = list(itertools.chain.from_iterable(map(files_of, arguments.reports)))
+    if not reports:
+        raise UsageError(f"{listed(arguments.reports)} has no report of pytest --perf-report (.jsonl).")
+    if say_missing(reports):
+        raise UsageError("Nothing is proposed from a run of which a part is missing: run it again.")
+    made = proposal.Proposal.of(result for report in reports for result in read_run(report)[0])
+    for cell, result in made.accepted.items():
+        if store.load(cell) != result.baseline:
+            raise UsageError(f"{cell} was compared with another baseline than the one here: check out the same commit.")
+    told = [f"{proposal.kind_of(result)} {cell}" for cell, result in made.accepted.items()]
+    if not arguments.github:
+        print("\n".join(told) or "Nothing to propose.")
+        return 0
+
+    def metrics_of(cell: str) -> list[Metric]:
+        return catalog.metrics(parse_strategy(cell.split("-")[1], catalog).engine.process)
+
+    commit, root = _place(store)
+    with opened(arguments.github, token, api_of()) as repository:
+        pull = proposal.open_pull(repository)
+        before = proposal.proposed_before(repository, pull, commit, root, store) if pull else []
+        made.keep(before, store)
+        here = address_of_run()
+        if not made.accepted and not made.kept:
+            print(proposal.close(pull, here) if pull else "Nothing to propose.")
+            return 0
+        print("\n".join([*told, *(f"from before {cell}" for cell in made.kept)]))
+        if pull and made.is_there(before):
+            print(f"unchanged #{pull.number} {pull.title}")
+            return 0
+        files = made.files(store, commit_of(store.root), metrics_of, here or "proposed by hand")
+        named = {f"{root}/{path.as_posix()}": text for path, text in files.items()}
+        metrics = list(catalog.all("metric").values())
+        print(proposal.put(repository, pull, commit, named, made.title, made.body(metrics, here)))
+    return 0
+
+
+def _place(store: Store) -> tuple[str, str]:
+    """The commit that was measured, and the folder of the baselines in its repository. Raises UsageError outside."""
+    folder = store.root.parent
+    commit, top = git(folder, "rev-parse", "HEAD"), git(folder, "rev-parse", "--show-toplevel")
+    if not commit:
+        raise UsageError(f"{store.root} is in no git repository with a commit, so there is nothing to propose it to.")
+    return commit, Path(os.path.relpath(store.root.resolve(), Path(top).resolve())).as_posix()

@@ -1,0 +1,216 @@
+"""The regressions of reports: one for each cause that a trial or an upgrade names, else one for each metric of a cell.
+
+A key stays the same, so the next night finds the issue of the last one: ``cause LIBRARY+…``, ``upgrade LIBRARY+…`` or
+``CELL METRIC``. A cause's members are keys of the last form. A regression that the next report does not mention is not
+gone: it may not have been measured. If no trial names its cause tonight, it stays with the cause that it had.
+"""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from perfsuite.compare.judge import RED
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.run.culprits import named_by
+from perfsuite.show.html.causes import MAIN, spread
+from perfsuite.show.html.moved import Moved, change_of
+from perfsuite.show.text.markdown import ROOM, code, fence
+from perfsuite.show.text.verdict_text import render
+from perfsuite.units import show_several
+from perfsuite.upgrade.effects import OUTCOME, Finding
+from perfsuite.upgrade.upgrade_outcome import UpgradeReport
+
+UPGRADE, CAUSE = "upgrade", "cause"
+GOOD = ("ok", "immaterial", "improved")
+BAD = RED - {"improved"}  # what got better is proposed as a baseline, and needs no issue
+SAME = ": the same in the baseline's environment here"  # a trial's sentence, after the metrics that nothing tried moved
+MOST_ROWS = 50  # of an issue
+Known = Mapping[str, Collection[str]]  # the members of each regression that was reported before, by its key
+
+
+@dataclass(frozen=True)
+class Regression:
+    """``title`` is one line of plain text, ``body`` is Markdown. ``below`` is a line for each metric of a cause."""
+
+    key: str
+    title: str
+    body: str
+    members: tuple[str, ...]
+    below: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Red:
+    """A red line of a cell, or a red cell without one. ``causes`` are names of changes with their texts."""
+
+    key: str
+    cell: str
+    title: str
+    text: str
+    moved: Moved | None = None
+    causes: Sequence[tuple[str, str]] = ()
+
+
+@dataclass
+class News:
+    """What is red, by the key of its cause, and the keys of what was measured and is good."""
+
+    found: list[_Red] = field(default_factory=list)
+    findings: dict[str, list[Finding]] = field(default_factory=dict)
+    good: set[str] = field(default_factory=set)
+    tried: set[str] = field(default_factory=set)  # libraries of an upgrade
+
+    def add_run(self, results: Iterable[Result | PredictedResult]) -> None:
+        """The red lines of a run's cells; what was accepted is good."""
+        for result in results:
+            self._add_cell(result)
+
+    def add_upgrade(self, report: UpgradeReport) -> None:
+        """The findings that are worse by the floor or more."""
+        self.tried |= {change.split()[0] for change in report.changes}
+        for finding in report.findings:
+            if finding.worst.bad and not finding.worst.small:
+                self.findings.setdefault(f"{UPGRADE} {'+'.join(sorted(finding.libraries))}", []).append(finding)
+
+    def red(self, known: Known | None = None) -> dict[str, Regression]:
+        """The regressions by their keys, causes first."""
+        known = known or {}
+        homes = {member: key for key, members in known.items() if key.startswith(f"{CAUSE} ") for member in members}
+        groups: dict[str, list[_Red]] = {}
+        for one in self.found:
+            blamed = f"{CAUSE} {'+'.join(sorted({name for name, _ in one.causes}))}" if one.causes else ""
+            groups.setdefault(blamed or homes.get(one.key, one.key), []).append(one)
+        seen = self._seen()
+        made = [_of_upgrade(key, findings) for key, findings in sorted(self.findings.items())]
+        for key, group in sorted(groups.items(), key=lambda item: (not item[0].startswith(f"{CAUSE} "), item[0])):
+            absent = [member for member in known.get(key, ()) if member not in seen]
+            made.append(_of_cause(key, group, absent) if key.startswith(f"{CAUSE} ") else _of_metric(key, group))
+        return {one.key: one for one in made}
+
+    def left(self, key: str, members: Collection[str], red: Mapping[str, Regression]) -> list[str]:
+        """The members of a regression that is not in ``red`` which these reports did not measure; it is gone if there
+        are none: each is good, or now has another cause.
+        """
+        kind, *words = key.split()
+        if kind == UPGRADE and words:
+            tried = set(words[0].split("+")) <= self.tried and f"{UPGRADE} {words[0]}" not in red
+            return [] if tried else list(members)
+        seen = self._seen()
+        return [member for member in members if member not in seen]
+
+    def _seen(self) -> set[str]:
+        """The keys of what these reports measured."""
+        return self.good | {one.key for one in self.found}
+
+    def _add_cell(self, result: Result | PredictedResult) -> None:
+        verdict = result.verdict
+        cell, outcome = verdict.cell, f"{verdict.cell} {OUTCOME}"
+        accepted = bool(result.updated)
+        passes = accepted or bool(result.quarantined)
+        lines = [line for line in verdict.lines if line.status in BAD and not passes]
+        self.good |= {f"{cell} {line.metric}" for line in verdict.lines if accepted or line.status in GOOD}
+        if verdict.lines or accepted:
+            self.good.add(outcome)
+        text = fence(render(verdict, result.measurement.failure if isinstance(result, Result) else None))
+        for line in lines:
+            what = " ".join(filter(None, (line.title, line.change)))
+            moved, causes = Moved(result, line, change_of(line), None), _causes(verdict.trial, line.title)
+            self.found.append(
+                _Red(f"{cell} {line.metric}", cell, f"{cell}: {what} ({line.status})", text, moved, causes)
+            )
+        if verdict.status in BAD and not lines and not passes:
+            self.found.append(_Red(outcome, cell, f"{cell}: {verdict.status}", text))
+
+
+def home_of(members: Collection[str], red: Mapping[str, Regression]) -> str:
+    """The key of the regression that has one of these members now; empty if there is none."""
+    return next((one.key for one in red.values() if not set(members).isdisjoint(one.members)), "")
+
+
+def _causes(trial: Sequence[str], title: str) -> list[tuple[str, str]]:
+    """What the trial of a cell blames for a metric; nothing if it found the metric the same."""
+    if any(SAME in told and title in told.partition(SAME)[0].replace(" and ", ", ").split(", ") for told in trial):
+        return []
+    return next((found for told in trial if (found := named_by(told, title))), [])
+
+
+def _of_metric(key: str, group: Sequence[_Red]) -> Regression:
+    """Of one metric of a cell, or of several reports with it: the first gives the title."""
+    return Regression(key, " ".join(group[0].title.split()), _joined(one.text for one in group), (key,))
+
+
+def _of_cause(key: str, group: Sequence[_Red], absent: Sequence[str]) -> Regression:
+    """Of one cause. ``absent`` are its members that these reports did not measure."""
+    metrics: dict[str, list[Moved]] = {}
+    for one in group:
+        if one.moved:
+            metrics.setdefault(one.moved.line.title, []).append(one.moved)
+    ranked = sorted(metrics.values(), key=_rank)
+    below = [_metric(moved) for moved in ranked]
+    changes = list(dict.fromkeys(text for one in group for _, text in one.causes))
+    title = _title(", ".join(changes) or key.partition(" ")[2], below or [group[0].title])
+    lines = [(one.cell, one.line) for moved in ranked for one in moved]
+    rows = [(cell, line.title, f"{line.old} -> {line.new}", line.change) for cell, line in lines]
+    waiting = "Red before, and not measured in these reports: " + ", ".join(map(code, absent[:MOST_ROWS])) + "."
+    more = f" … and {len(absent) - MOST_ROWS} more." if len(absent) > MOST_ROWS else ""
+    parts = [
+        "\n".join(f"- {code(line)}" for line in _several(below)),
+        _table(rows),
+        f"{waiting}{more}" if absent else "",
+    ]
+    members = tuple(dict.fromkeys([*(one.key for one in group), *absent]))
+    room = ROOM - sum(map(len, [*parts, *members]))
+    texts = list(dict.fromkeys(one.text for one in group))
+    for number, text in enumerate(texts):
+        room -= len(text)
+        if room < 0:
+            parts.append(f"… and {show_several(len(texts) - number, 'more verdict')} that do not fit here.")
+            break
+        parts.append(text)
+    return Regression(key, title, _joined(parts), members, _several(below))
+
+
+def _rank(moved: Sequence[Moved]) -> tuple[int, bool]:
+    """The metric of most cells comes first, then the main ones, then the others in the order of a verdict."""
+    return -len({one.cell for one in moved}), moved[0].line.metric not in MAIN
+
+
+def _of_upgrade(key: str, findings: Sequence[Finding]) -> Regression:
+    """Of the libraries of an upgrade, the worst finding first."""
+    below, parts = [], []
+    for finding in findings:
+        worst = finding.worst
+        what = " ".join(filter(None, (worst.title, worst.change)))
+        below.append(f"{what} in {show_several(len(finding.cells), 'cell')} ({worst.kind})")
+        rows = [(one.cell, one.title, f"{one.old} -> {one.new}", one.change) for one in finding.effects]
+        parts += [_table(rows), *([fence(worst.why)] if worst.why else [])]
+    below = list(dict.fromkeys(below))
+    return Regression(key, _title(", ".join(findings[0].releases), below), _joined(parts), (key,), _several(below))
+
+
+def _metric(moved: Sequence[Moved]) -> str:
+    """``peak memory +6.9 % to +7.1 % in 14 cells (regressed)``."""
+    line, cells = moved[0].line, {one.cell for one in moved}
+    what = " ".join(filter(None, (line.title, spread(moved))))
+    return " ".join(f"{what} in {show_several(len(cells), 'cell')} ({line.status})".split())
+
+
+def _several(below: Sequence[str]) -> tuple[str, ...]:
+    """The lines below a title, which has the first of them; none if that is all."""
+    return tuple(below) if len(below) > 1 else ()
+
+
+def _title(cause: str, below: Sequence[str]) -> str:
+    """``deepspeed 0.19.8 -> 0.20.0: peak memory +7.0 % in 14 cells (regressed), and 1 more metric``."""
+    more = f", and {show_several(len(below) - 1, 'more metric')}" if len(below) > 1 else ""
+    return " ".join(f"{cause}: {below[0]}{more}".split())
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    table = ["| cell | what | from -> to | by |", "|---|---|---|---|"]
+    table += [f"| {' | '.join(map(code, row))} |" for row in rows[:MOST_ROWS]]
+    more = [f"\n… and {len(rows) - MOST_ROWS} more rows."] if len(rows) > MOST_ROWS else []
+    return "\n".join([*table, *more])
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(filter(None, parts))

@@ -1,0 +1,67 @@
+"""A cell's result on its way from its test, perhaps in a worker of pytest-xdist, to the process that reports it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from perfsuite.catalog.cell import Cell
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.gather import failed
+from perfsuite.launch.machine import describe
+from perfsuite.records import codec
+from perfsuite.records.failure import Failure
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import Verdict
+from perfsuite.show.text.predicted_time import entry_of
+from perfsuite.show.text.run_summary import entries, status
+
+_LEFT = pytest.StashKey[Result | PredictedResult]()
+_MEASURED, _PREDICTED = "perfsuite_measured", "perfsuite_predicted"  # attributes of a report, which xdist sends as text
+
+
+def leave(item: pytest.Item, result: Result | PredictedResult, metrics: Iterable[Metric] = ()) -> None:
+    """Keep the result for the report of this phase, and for JUnit as properties that people read."""
+    item.stash[_LEFT] = result
+    item.user_properties += properties(result, metrics)
+
+
+def attach(item: pytest.Item, report: pytest.TestReport) -> None:
+    """Move the result that the test has left to the report of its phase."""
+    result = item.stash.get(_LEFT, None)
+    if result is not None:
+        del item.stash[_LEFT]
+        setattr(report, _MEASURED if isinstance(result, Result) else _PREDICTED, codec.encode_line(result))
+
+
+def measured(report: pytest.TestReport) -> Result | None:
+    """The measurement of the test, or the reason for none, from the report of the phase that left it."""
+    text = getattr(report, _MEASURED, "")
+    return codec.decode(text.encode(), Result, f"the report of {report.nodeid}") if text else None
+
+
+def predicted(report: pytest.TestReport) -> PredictedResult | None:
+    """The same for a prediction."""
+    text = getattr(report, _PREDICTED, "")
+    return codec.decode(text.encode(), PredictedResult, f"the report of {report.nodeid}") if text else None
+
+
+def properties(result: Result | PredictedResult, metrics: Iterable[Metric]) -> list[tuple[str, str]]:
+    """``perfsuite status``, ``perfsuite peak memory``, …: what a row of the summary says, for JUnit."""
+    if isinstance(result, PredictedResult):
+        found = entry_of(result)
+    else:
+        found = {"status": status(result), **entries(result, metrics)}
+    if accept := result.verdict.accept:
+        found["accept"] = accept
+    return [(f"perfsuite {name}", text) for name, text in found.items() if text]
+
+
+def without_measurement(cell: Cell, catalog: Catalog, sentence: str) -> Result:
+    """The red result of a cell without a measurement that could be compared."""
+    failure = Failure(kind="result", rank=None, message=sentence)
+    measurement = failed(cell.id, failure, machine=describe(cell.hardware, catalog))
+    verdict = Verdict(cell=cell.id, status="failed", headline=sentence)
+    return Result(measurement=measurement, baseline=None, verdict=verdict)

@@ -1,0 +1,199 @@
+"""What a run tells of its cells: a line and a record of each as it ends, and the summary at the end."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.expressions import hint
+from perfsuite.compare.judge import OPEN
+from perfsuite.compare.machines import others_share
+from perfsuite.plugin.cell_result import measured, predicted
+from perfsuite.plugin.options import Options
+from perfsuite.plugin.parametrization import catalog_of, cell_of
+from perfsuite.plugin.report_files import Reports
+from perfsuite.plugin.selection import Selection, is_worker
+from perfsuite.plugin.terminal import Pace, width_of, write, write_summary
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.run.environment_changes import lacks_code, listed
+from perfsuite.run.imports import own_files, repository_of
+from perfsuite.show.text.markdown import is_compared
+from perfsuite.show.text.predicted_time import line as predicted_line
+from perfsuite.show.text.run_summary import line
+from perfsuite.units import show_ratio, show_several
+
+UNCOMMITTED = (
+    "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."
+)
+
+
+NOTHING = (
+    "Nothing was compared, so this run is no success: every cell was skipped, has no baseline for this machine, or is "
+    "in quarantine. The reasons are above."
+)
+BUSY = (
+    "The times of {} are not stored, since other processes used up to {} of the machine. Exact metrics are. Record "
+    "again when it is idle, or allow more with --perf-busy-share."
+)
+
+
+class Output:
+    """A plugin object that lives for one pytest run with ``--perf``. pytest-xdist's workers send it their results."""
+
+    def __init__(self, config: pytest.Config, options: Options, store: Store, selection: Selection) -> None:
+        self.config, self.options, self.store, self.selection = config, options, store, selection
+        self.verbose = config.getoption("verbose", 0) > 0
+        self.results: list[Result] = []
+        self.predicted: list[PredictedResult] = []
+        self.skipped: Counter[str] = Counter()
+        self.reasons: dict[str, str] = {}  # of skipped tests, by pytest's ids
+        self.selected_by_workers = False  # of pytest-xdist
+        self.ended = 0  # tests of cells
+        self.nothing_compared = False
+        self.pace = Pace({})
+        self.reports = Reports(options.report, options.html, lambda: self.metrics)
+
+    @property
+    def metrics(self) -> list[Metric]:
+        """Those of every process."""
+        return list(catalog_of(self.config).all("metric").values())
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Count what is ahead."""
+        cells = {item.nodeid: cell_of(item) for item in session.items}
+        of = self.selection.history.of
+        self.pace = Pace({name: of(cell.id).seconds if cell else None for name, cell in cells.items()})
+        elsewhere = is_worker(self.config) or self.config.pluginmanager.hasplugin("dsession")
+        if not (session.config.option.collectonly or elsewhere):
+            self.reports.begin([item.nodeid for item in session.items])
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
+        """A worker has collected, and all of them the same."""
+        if not self.selected_by_workers:
+            self.selected_by_workers = True
+            self.reports.begin(list(ids))
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_report_teststatus(self, report: pytest.TestReport) -> Any:
+        """A cell has a line of its own instead of a letter; with -v pytest's own lines stay. A cell that is neither
+        green nor red is counted under its status.
+        """
+        if report.when not in ("setup", "call"):  # a collection has no result
+            return None
+        result = measured(report) or predicted(report)
+        if result and report.passed and (result.verdict.status in OPEN or result.quarantined):
+            status = "quarantined" if result.quarantined else result.verdict.status
+            return status, "", (status.upper(), {"yellow": True})
+        if result and not self.verbose:
+            outcome = "error" if report.when == "setup" else report.outcome  # a setup has a result only if it failed
+            return outcome, "", outcome.upper()
+        return None
+
+    def pytest_sessionstart(self) -> None:
+        """A cell's line has its name, so pytest need not write the file's name before each."""
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is not None and not self.verbose:
+            reporter.showfspath = False
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Collect results where the terminal is: with xdist they come from the workers."""
+        if is_worker(self.config):
+            return
+        if report.skipped and isinstance(report.longrepr, tuple):
+            self.reasons[report.nodeid] = report.longrepr[2].removeprefix("Skipped: ")
+            self.skipped[self.reasons[report.nodeid]] += 1
+        self.ended += report.when == "teardown"
+        result, prediction = measured(report), predicted(report)
+        if result or prediction or report.when == "teardown":
+            self.pace.done(report.nodeid)
+        self.results += [result] if result else []
+        self.predicted += [prediction] if prediction else []
+        if one := result or prediction:
+            self.reports.add(msgspec.structs.replace(one, test=report.nodeid), self.selection.cells - self.ended - 1)
+        reporter = self.config.pluginmanager.get_plugin("terminalreporter")
+        if reporter is None or self.verbose:
+            return
+        ahead = f"  ({self.pace})" if self.pace and (os.environ.get("CI") or not reporter.isatty) else ""
+        if result:
+            reporter.write_line(line(result, self.metrics, width_of(reporter) - len(ahead)) + ahead)
+        elif prediction:
+            reporter.write_line(predicted_line(prediction) + ahead)
+
+    def pytest_terminal_summary(self, terminalreporter: Any, exitstatus: int) -> None:
+        """The table of all cells, every baseline that was written, and the report if it was not."""
+        selection, keyword = self.selection, self.config.option.keyword
+        if self.config.pluginmanager.hasplugin("dsession"):
+            for note in selection.notes:
+                terminalreporter.write_line(note)
+        for stranger in selection.strangers:
+            write(terminalreporter, stranger, yellow=True)
+        if self.reports.unwritten:
+            terminalreporter.write_line(self.reports.unwritten, red=True)
+        if self.results or self.predicted or self.skipped:
+            terminalreporter.section("training performance")
+        elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and keyword and not selection.emptied:
+            near = hint(keyword, selection.left_out) if selection.left_out else ""  # none with xdist
+            terminalreporter.write_line(f"-k selects no cell.{near}")
+        if not (self.results or self.predicted or self.skipped):
+            return
+        write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
+        if self.nothing_compared:
+            write(terminalreporter, NOTHING, red=True)
+        if traced := [result.verdict.traces for result in self.results if result.verdict.traces]:
+            for told in traced[0]:
+                terminalreporter.write_line(f"trace: {told}")
+            if more := len(traced) - 1:
+                folder = os.path.relpath(self.options.traces)
+                terminalreporter.write_line(f"traces of {show_several(more, 'more cell')}: {folder}")
+        if spoiled := [
+            one for one in self.results if one.updated and others_share(one.measurement) > self.options.most_busy
+        ]:
+            most = max(others_share(one.measurement) for one in spoiled)
+            write(terminalreporter, BUSY.format(show_several(len(spoiled), "cell"), show_ratio(most)), yellow=True)
+        if names := self._uncommitted():
+            write(terminalreporter, UNCOMMITTED.format(listed(names)), yellow=True)
+
+    def _uncommitted(self) -> list[str]:
+        """The models whose code is in no commit, although baselines were recorded from it."""
+        names, catalog = [], catalog_of(self.config)
+        root = repository_of(self.config.rootpath)
+        for result in self.results:
+            if not result.updated:
+                continue
+            cell = parse_cell(result.measurement.cell, catalog)
+            baseline = self.store.load(cell.id)
+            if baseline is None:
+                continue
+            commit = baseline.times[-1].commit if baseline.times else baseline.commit
+            imported = own_files(result.measurement.imports, root)
+            if lacks_code(commit, cell, catalog, self.config.rootpath, imported):
+                names.append(cell.model.name)
+        return list(dict.fromkeys(names))
+
+    def _judge_whole(self, session: pytest.Session) -> None:
+        """A run that compared nothing is no success, except if --perf-changed says that no cell can be reached."""
+        results: list[Result | PredictedResult] = [*self.results, *self.predicted]
+        ran = bool(results or self.reasons)
+        if session.exitstatus == pytest.ExitCode.OK and ran and not any(map(is_compared, results)):
+            session.exitstatus, self.nothing_compared = pytest.ExitCode.TESTS_FAILED, True
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Finish the reports."""
+        if is_worker(self.config):
+            return
+        if self.selection.emptied and not session.config.option.collectonly:
+            self.reports.nothing()
+        self._judge_whole(session)
+        self.reports.finish(self.selection.cells - self.ended)
+        if not session.config.option.collectonly:
+            self.reports.end(int(session.exitstatus), self.reasons)
+        if self.reports.unwritten:
+            session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED

@@ -1,0 +1,313 @@
+"""One pytest run with --perf: its cells' measurements, verdicts, and accepted baselines."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import shlex
+import time
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import msgspec
+import pytest
+
+from perfsuite.baselines.project import read_project, today
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import Cell
+from perfsuite.catalog.cpu_kernels import kernels_key
+from perfsuite.catalog.definitions import PROCESSES
+from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.judge import OPEN, RED
+from perfsuite.errors import PerfsuiteError, UsageError
+from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing
+from perfsuite.launch.places import place_of
+from perfsuite.plugin.benchmark_clock import leave_out_table, replay
+from perfsuite.plugin.cell_result import attach, leave, measured, predicted, without_measurement
+from perfsuite.plugin.options import Options
+from perfsuite.plugin.output import Output
+from perfsuite.plugin.parametrization import catalog_of, cell_of, setting
+from perfsuite.plugin.selection import Selection, is_worker
+from perfsuite.plugin.settings import FIXTURE
+from perfsuite.records.formats import timestamp
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.run.against import Against, changes_to
+from perfsuite.run.gatekeeper import Gatekeeper, NotAccepted, commit_of
+from perfsuite.run.red_traces import Tracer
+from perfsuite.run.runner import Runner
+from perfsuite.run.trial import Trial
+from perfsuite.show.text.live import LiveLine
+from perfsuite.show.text.verdict_text import render
+from perfsuite.units import printable, show_rough
+
+Marked = TypeVar("Marked", Result, PredictedResult)
+
+
+class PerfVerdict(Exception):
+    """A red verdict; its text is exactly the report's."""
+
+
+@dataclass(frozen=True)
+class PerfCell:
+    """The value of the fixture: one cell, which the test can measure and compare with its baseline.
+
+    ``absent`` says why its hardware is not here; such a cell is predicted instead of calling its test.
+    """
+
+    cell: Cell
+    session: PerfRun
+    request: pytest.FixtureRequest
+    absent: str = ""
+
+    @property
+    def id(self) -> str:
+        return self.cell.id
+
+    def check(self) -> Measurement:
+        """Train the cell, judge it, record it, and raise PerfVerdict if the verdict is red.
+
+        A cell that cannot run on this machine or with these versions is skipped with the reason. If the test also uses
+        the ``benchmark`` fixture, the steps' times are in pytest-benchmark's report.
+        """
+        self.session.checked.add(self.request.node.nodeid)
+        result = self.session.marked(self.session.measure(self.cell, self.request))
+        leave(self.request.node, result, self.session.output.metrics)
+        measurement, verdict = result.measurement, result.verdict
+        if "benchmark" in self.request.fixturenames and measurement.outcome == "fits":
+            replay(self.request, measurement)
+        if self.session.fails(result) and not result.updated and not result.quarantined:
+            raise PerfVerdict(render(verdict, measurement.failure))
+        if verdict.status == "unsupported":
+            pytest.skip(verdict.headline)
+        if verdict.status == "unheld" and not result.updated:
+            pytest.skip(verdict.headline.removeprefix(f"{self.id}: "))  # the same for all cells: reported once
+        return measurement
+
+
+class PerfRun:
+    """A plugin object that lives for one pytest run with ``--perf``."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        leave_out_table(config)
+        try:
+            self.options = Options.of(config)
+            for name in ("update", "against"):
+                if getattr(self.options, name):
+                    refuse_emulated(f"--perf-{name}")
+            against = self.options.against
+            self.changes = changes_to(against, config.rootpath) if against else []
+            if self.options.launcher == "torchrun" and config.getoption("numprocesses", None):
+                raise UsageError("--perf-launcher=torchrun and -n: workers of pytest-xdist cannot share its nodes.")
+            if machine := setting(config, "machine"):
+                os.environ[MACHINE] = machine  # for this process, and for workers of pytest-xdist
+            self.place = place_of(self.options.launcher, config.rootpath, self.say)
+            self.project = read_project(config.rootpath)
+        except PerfsuiteError as error:
+            raise pytest.UsageError(str(error)) from error
+        kernels = kernels_key(self.options.settings.kernels)
+        self.store = Store(config.rootpath / config.getini("perf_baselines"), kernels)
+        try:
+            self.recovered = "" if is_worker(config) or config.option.collectonly else self.store.recover()
+        except PerfsuiteError as error:
+            raise pytest.UsageError(str(error)) from error
+        self.selection = Selection(config, self.options, self.store, self.project)
+        self.output = Output(config, self.options, self.store, self.selection)
+        self.begin = time.monotonic()
+        self.checked: set[str] = set()  # tests that have called check()
+        self.live = LiveLine(
+            self.options.settings.all_steps_of, lambda: str(self.output.pace), quiet=self.output.verbose
+        )
+
+    @property
+    def catalog(self) -> Catalog:
+        """Built when the first cell is collected: by then every conftest has been read."""
+        return catalog_of(self.config)
+
+    @functools.cached_property
+    def gatekeeper(self) -> Gatekeeper | Against:
+        """Starts its rank servers when the first cell needs them."""
+        options, root, cells = self.options, self.config.rootpath, self.selection.cells
+        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, cells, self.say)
+        red = RED | (OPEN if options.fail_open else frozenset())
+        tracer = Tracer(options.traces, self.live.show, red if options.trace == "red" else None)
+        traced = None if options.trace == "never" else tracer
+        if options.against:
+            return Against(trial, self.changes, traced)
+        return Gatekeeper(
+            runner=Runner(self.catalog, options.settings, place=self.place),
+            store=self.store,
+            tolerance=options.tolerance,
+            consent=options.update,
+            reason=options.reason,
+            launches=options.launches,
+            watch=self.live.show,
+            cells=cells,
+            trial=None if options.trial == "never" else trial,
+            always=options.trial == "always",
+            tracer=traced,
+            most_busy=options.most_busy,
+        )
+
+    def say(self, text: str) -> None:
+        """Write a line at once, although pytest captures the output of a test. A worker of pytest-xdist cannot."""
+        manager = self.config.pluginmanager
+        reporter, capture = manager.get_plugin("terminalreporter"), manager.get_plugin("capturemanager")
+        if reporter is None or is_worker(self.config):
+            return
+        self.live.clear()
+        with capture.global_and_fixture_disabled() if capture else contextlib.nullcontext():
+            reporter.write_line(text)
+
+    def open(self, request: pytest.FixtureRequest) -> PerfCell:
+        """The fixture's value. Skips the test if the hardware is absent."""
+        cell: Cell = request.param
+        budget = self.options.budget
+        if budget and time.monotonic() - self.begin > budget:
+            pytest.skip(f"the {show_rough(budget)} of --perf-budget are used up")
+        try:
+            reason = absent = self.place.why_absent(cell.hardware, self.catalog)
+        except PerfsuiteError as error:
+            raise PerfVerdict(f"{cell.id}: {error}") from None
+        if absent and self.config.getoption("--perf-predict"):
+            return PerfCell(cell, self, request, absent)
+        if absent and (asked := self.config.getoption("--perf-hardware")):
+            raise PerfVerdict(f"{cell.id}: {absent} --perf-hardware={asked} needs it; or use --perf-predict.")
+        if not os.path.lexists(self.store.path(cell.id)):  # a cell with a baseline did run, so it must run again
+            reason = reason or why_missing(cell.strategy)
+        if self.options.settings.capacity_bytes is not None and not PROCESSES[cell.strategy.engine.process].whole:
+            reason = "a capacity limits tensors, but a cell of messages has none"
+        if reason:
+            pytest.skip(reason)
+        return PerfCell(cell, self, request)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pyfunc_call(self, pyfuncitem: pytest.Function) -> bool | None:
+        """Predict a cell whose hardware is absent, and do not call its test: that wants a measurement."""
+        cell = getattr(pyfuncitem, "funcargs", {}).get(FIXTURE)
+        if not isinstance(cell, PerfCell) or not cell.absent:
+            return None
+        self._predict(cell.cell, cell.request)
+        return True
+
+    def _predict(self, cell: Cell, request: pytest.FixtureRequest) -> None:
+        """Predict and judge instead of measuring. Raises PerfVerdict for a red verdict; skips an unsupported cell."""
+        from perfsuite.plugin.predicted_cells import predict_and_judge, without_prediction
+
+        command, consent = self._collects(request), (self.options.update, self.options.reason)
+        try:
+            result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
+        except PerfsuiteError as error:
+            result = without_prediction(cell, f"{cell.id}: {error}")
+        result = self.marked(result)
+        leave(request.node, result)
+        if self.fails(result) and not result.updated and not result.quarantined:
+            raise PerfVerdict(render(result.verdict, None))
+        if result.verdict.status == "unsupported":
+            pytest.skip(result.verdict.headline)
+
+    def fails(self, result: Result | PredictedResult) -> bool:
+        """Whether its verdict fails a test, unless it is accepted or the cell is in quarantine."""
+        status = result.verdict.status
+        return status in RED or (status in OPEN and self.options.fail_open)
+
+    def marked(self, result: Marked) -> Marked:
+        """The result with its date and commit, and with the cell's quarantine if it fails."""
+        verdict, until = result.verdict, ""
+        entry = self.project.quarantine_of(verdict.cell)
+        if entry and self.fails(result):
+            if entry.holds(today()):
+                until = str(entry.until)
+            else:
+                headline = f"{verdict.headline}; its quarantine ended on {entry.until}"
+                verdict = msgspec.structs.replace(verdict, headline=headline)
+        date, commit = timestamp(), commit_of(self.store.root)
+        return msgspec.structs.replace(result, verdict=verdict, date=date, commit=commit, quarantined=until)
+
+    def _collects(self, request: pytest.FixtureRequest) -> str:
+        """The command that collects the cell's test: its file may be in no default, its hardware from an option."""
+        asked, predict = self.config.getoption("--perf-hardware"), self.config.getoption("--perf-predict")
+        options = ["--perf", *["--perf-predict"] * predict, *([f"--perf-hardware={asked}"] if asked else [])]
+        file = os.path.relpath(request.node.path, self.config.invocation_params.dir)
+        return shlex.join(["pytest", *options, file])
+
+    def measure(self, cell: Cell, request: pytest.FixtureRequest) -> Result:
+        """Compare a cell with its baseline; accept it if the user has consented. Any obstacle gives a red result."""
+        try:
+            gatekeeper = self.gatekeeper
+            turns = self.place.takes_turns(cell.hardware)
+            if isinstance(gatekeeper, Gatekeeper):
+                trial = gatekeeper.trial if turns else None
+                gatekeeper = dataclasses.replace(gatekeeper, command=self._collects(request), trial=trial)
+            elif not turns:
+                raise UsageError("--perf-against takes turns on one machine, not on the nodes of a cluster.")
+            begin = time.monotonic()
+            result = msgspec.structs.replace(gatekeeper.hold(cell), seconds=round(time.monotonic() - begin, 3))
+        except NotAccepted as error:
+            return error.result
+        except PerfsuiteError as error:
+            return without_measurement(cell, self.catalog, f"{cell.id}: {error}")
+        finally:
+            self.live.clear()
+        if not result.updated:
+            return result
+        return msgspec.structs.replace(result, updated=os.path.relpath(result.updated, self.config.rootpath))
+
+    def pytest_report_header(self) -> str | None:
+        """What a killed run had left, and was taken back."""
+        return self.recovered or None
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Build the environment of --perf-against before any cell: if it cannot be built, none can be compared."""
+        self.begin = time.monotonic()
+        if session.items and self.changes and not (session.config.option.collectonly or is_worker(session.config)):
+            try:
+                against = self.gatekeeper
+                assert isinstance(against, Against)
+                against.prepare()
+            except PerfsuiteError as error:
+                raise pytest.UsageError(f"--perf-against={self.options.against}: {error}") from error
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item, call: pytest.CallInfo[None]) -> Any:
+        """A red verdict is shown as its text, in the terminal and in JUnit, without a traceback. A cell that ends
+        without a result, for whatever reason, gets a red one in the report.
+        """
+        report, error = (yield), call.excinfo
+        verdict = error is not None and error.errisinstance(PerfVerdict)
+        if error is not None and verdict:
+            report.longrepr = printable(str(error.value))
+        attach(item, report)
+        if call.when == "call" and report.passed and (why := self._why_untrue(item, report)):
+            report.outcome, report.longrepr = "failed", why
+        told = measured(report) or predicted(report) or not report.failed or report.when == "teardown"
+        cell = None if told else cell_of(item)
+        if cell is not None and error is not None:
+            crash = error.exconly(tryshort=True).partition("\n")[0]
+            sentence = report.longrepr if verdict else f"{cell.id}: {printable(crash)}"
+            result = without_measurement(cell, self.catalog, sentence)
+            leave(item, msgspec.structs.replace(result, date=timestamp()))
+            attach(item, report)
+        return report
+
+    def _why_untrue(self, item: pytest.Item, report: pytest.TestReport) -> str:
+        """Why a test that passed proves nothing: it never called check(), or it swallowed the verdict; else empty."""
+        cell = cell_of(item)
+        if cell is None or FIXTURE not in getattr(item, "fixturenames", ()):
+            return ""
+        result = measured(report) or predicted(report)
+        if result is None and item.nodeid not in self.checked:
+            return f"{cell.id}: the test requests {FIXTURE} and never calls {FIXTURE}.check(), so nothing was compared."
+        if result is None or not self.fails(result) or result.updated or result.quarantined:
+            return ""
+        return f"{cell.id}: the cell is red, and the test caught its verdict: {result.verdict.headline}"
+
+    def pytest_sessionfinish(self) -> None:
+        """End the rank servers."""
+        self.live.clear()
+        if "gatekeeper" in self.__dict__:
+            self.gatekeeper.close()
+        self.place.close()

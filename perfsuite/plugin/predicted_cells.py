@@ -1,0 +1,61 @@
+"""Cells on absent hardware, with --perf-predict: predicted, and compared with predicted baselines."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from perfsuite.baselines.predicted import judge_prediction, load, path_of
+from perfsuite.catalog.cell import Cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.judge import RED
+from perfsuite.launch.machine import why_missing
+from perfsuite.predict.time.cell_steps import time_of
+from perfsuite.predict.traced_memory import predict, unsupported
+from perfsuite.records import codec
+from perfsuite.records.baseline import PredictedBaseline
+from perfsuite.records.formats import FORMAT, timestamp
+from perfsuite.records.prediction import Prediction
+from perfsuite.records.result import PredictedResult
+from perfsuite.records.verdict import Verdict
+from perfsuite.run.gatekeeper import commit_of
+
+
+def predict_and_judge(
+    cell: Cell, catalog: Catalog, root: Path, update: str | None, reason: str, command: str
+) -> PredictedResult:
+    """Trace a cell, judge it, and accept it if the user has consented to this verdict. A gate needs the present state,
+    so predictions kept from earlier runs are not used.
+    """
+    baseline, missing = load(root, cell.id), why_missing(cell.strategy)
+    (prediction,) = [unsupported(cell, f"{missing}.")] if missing else predict([cell], catalog, fresh=True)
+    verdict = judge_prediction(prediction, baseline, command)
+    updated = ""
+    kind = "new" if baseline is None else verdict.status
+    if verdict.status in RED and {kind, "all"}.intersection((update or "").split(",")):
+        path = path_of(root, cell.id)
+        codec.write(
+            path,
+            PredictedBaseline(
+                format=FORMAT,
+                cell=cell.id,
+                date=timestamp(),
+                commit=commit_of(root),
+                reason=reason,
+                prediction=lasting(prediction),
+            ),
+        )
+        updated = str(path)
+    return PredictedResult(prediction=lasting(prediction), verdict=verdict, time=time_of(cell), updated=updated)
+
+
+def lasting(prediction: Prediction) -> Prediction:
+    """Without fields that differ from machine to machine, and without the curve, which would fill a diff."""
+    return msgspec.structs.replace(prediction, curve=[], held=[], seconds=0.0, rss_bytes=0)
+
+
+def without_prediction(cell: Cell, sentence: str) -> PredictedResult:
+    """The red result of a cell that was not predicted, or whose baseline cannot be read."""
+    verdict = Verdict(cell=cell.id, status="failed", headline=sentence)
+    return PredictedResult(prediction=unsupported(cell, sentence), verdict=verdict)

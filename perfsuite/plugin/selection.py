@@ -1,0 +1,102 @@
+"""Which of the collected cells run, what is recorded of them, and the keys of the project that match none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from perfsuite.baselines.project import Project
+from perfsuite.baselines.store import Store
+from perfsuite.errors import PerfsuiteError
+from perfsuite.launch.machine import describe
+from perfsuite.plugin.benchmark_clock import give_clock
+from perfsuite.plugin.choosing import choose
+from perfsuite.plugin.options import Options
+from perfsuite.plugin.parametrization import catalog_of, cell_of
+from perfsuite.plugin.settings import FIXTURE
+from perfsuite.run.past import History, read_history
+
+CHOSEN = "perfsuite chosen"
+
+
+def is_worker(config: pytest.Config) -> bool:
+    """Whether this is a worker of pytest-xdist."""
+    return hasattr(config, "workerinput")
+
+
+class Selection:
+    """A plugin object that lives for one pytest run with ``--perf``, and has its hooks of collection."""
+
+    def __init__(self, config: pytest.Config, options: Options, store: Store, project: Project) -> None:
+        self.config, self.options, self.store, self.project = config, options, store, project
+        self.cells = 1  # in this run: the error rates are for all of them together
+        self.left_out: list[str] = []  # cells' tests that were deselected
+        self.history = History()
+        self.notes: list[str] = []  # what was not chosen, and why
+        self.strangers: list[str] = []  # keys of the project that match no cell
+        self.known: set[str] = set()  # cells that were collected, whether chosen or not
+        self.emptied = False  # whether no cell was chosen
+
+    def pytest_itemcollected(self, item: pytest.Item) -> None:
+        """Keep the cell's name: the keys of owners and quarantine are compared with all of them."""
+        if cell := cell_of(item):
+            self.known.add(cell.id)
+
+    def pytest_deselected(self, items: list[pytest.Item]) -> None:
+        """Keep the names of cells that -k leaves out: a mistyped word is compared with them."""
+        self.left_out += [item.name for item in items if FIXTURE in getattr(item, "fixturenames", ())]
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        """Choose the cells, after -k has, and count them. Give each item that uses pytest-benchmark its own clock."""
+        self.strangers = self.project.strangers({*self.known, *self.store.cells()})
+        self._choose(items)
+        self.cells = len(items)
+        if not self.config.pluginmanager.hasplugin("benchmark"):
+            return
+        for item in items:
+            if "benchmark" in getattr(item, "fixturenames", ()) and FIXTURE in getattr(item, "fixturenames", ()):
+                give_clock(item)
+
+    def _choose(self, items: list[pytest.Item]) -> None:
+        """Deselect what --perf-changed, --perf-shard and --perf-budget leave out."""
+        options, cells = self.options, [cell.id for item in items if (cell := cell_of(item))]
+        asked = options.changed or options.shard or options.budget
+        try:
+            here = self._identities(items) if options.budget and not options.shard else ()
+            self.history = read_history(cells, self.store, options.history, here)
+            if not asked:
+                return
+            kept, self.notes = choose(items, options, self.history, catalog_of(self.config), self.store, self.config)
+        except PerfsuiteError as error:
+            if asked or options.history:
+                raise pytest.UsageError(str(error)) from error
+            return  # only the time that is left is not known then
+        self.emptied = not kept and bool(items)
+        chosen = set(kept)
+        if gone := [item for item in items if item not in chosen]:
+            self.config.hook.pytest_deselected(items=gone)
+        items[:] = kept
+
+    def _identities(self, items: list[pytest.Item]) -> set[str]:
+        """This machine's, by the hardware of the cells. Shards do not ask: they must agree on all machines."""
+        hardware = {cell.hardware.name: cell.hardware for item in items if (cell := cell_of(item))}
+        return {describe(one, catalog_of(self.config)).identity for one in hardware.values()}
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """What was left out, and why. With pytest-xdist only the workers know: the summary shows it."""
+        return self.notes
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_testnodedown(self, node: Any) -> None:
+        """A worker of pytest-xdist has ended: all of them have chosen the same cells."""
+        ours = self.notes, self.strangers, self.emptied
+        self.notes, self.strangers, self.emptied = getattr(node, "workeroutput", {}).get(CHOSEN, ours)
+
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """That a change reaches no cell is an answer. A worker of pytest-xdist tells what it has chosen."""
+        if self.emptied and self.options.changed and session.exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED:
+            session.exitstatus = pytest.ExitCode.OK
+        if is_worker(self.config):
+            self.config.workeroutput[CHOSEN] = self.notes, self.strangers, self.emptied  # type: ignore[attr-defined]

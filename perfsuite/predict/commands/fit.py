@@ -1,0 +1,198 @@
+"""``perfsuite fit MODEL``: which strategies fit a device's memory, how fast they are, and what each costs."""
+
+import argparse
+import dataclasses
+import sys
+from collections.abc import Mapping, Sequence
+
+from perfsuite.catalog.cell import Cell, Hardware, make_cell, parse_hardware
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, given, html_of, write_html
+from perfsuite.errors import Refused, UsageError
+from perfsuite.launch.machine import cores
+from perfsuite.predict.beside_emulated import add_emulated, again, is_here, measure, sentence
+from perfsuite.predict.commands.memory import add_workload, workload_of
+from perfsuite.predict.sizes import Size, sizes_each
+from perfsuite.predict.time.cell_steps import time_of
+from perfsuite.predict.traced_memory import unsupported
+from perfsuite.records.failure import Failure
+from perfsuite.records.prediction import Estimate, PredictedTime, Prediction
+from perfsuite.show.html.prediction_pages import cells_page
+from perfsuite.show.text.memory_table import batches, headroom
+from perfsuite.show.text.predicted_time import TITLES, entries
+from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.units import show_bytes
+
+HELP = "Which strategies fit into a device's memory, the fastest first."
+STARTS_PROCESSES = True
+STRATEGIES = (  # by default
+    "single+bf16", "single+bf16+ckpt", "single+bf16+adafactor", "single+bf16+adamw8bit", "single+bf16+lora+ckpt",
+    "ddp+bf16", "ddp+bf16+ckpt", "zero1+bf16", "zero2+bf16", "zero3+bf16", "zero3+bf16+ckpt", "fsdp1+bf16",
+    "fsdp2+bf16", "fsdp2+bf16+ckpt", "zero2+bf16+ckpt+offload_optimizer", "zero3+bf16+ckpt+offload", "tp+bf16+ckpt",
+    "pp_1f1b+bf16+ckpt+acc4",
+)  # fmt: skip
+COSTS = {  # none if empty
+    **dict.fromkeys(("bf16", "fp16", "tf32", "acc", "adamw_foreach", "adamw_fused"), ""),
+    **dict.fromkeys(("adamw8bit", "adamw8bit_ao"), "moments rounded to 8 bits"),
+    "adamw_loop": "one kernel per parameter and operation of the optimizer step",
+    "ckpt": "every layer's forward again: about a third more computation",
+    "ckpt_selective": "part of every layer's forward again",
+    "ckpt_offload": "every layer's forward again; kept activations are copied to the host and back",
+    "adafactor": "second moments factored into rows and columns: steps may be worse",
+    "adamw4bit_ao": "moments rounded to 4 bits",
+    "sgd": "no moments: steps differ from AdamW's",
+    "sgd_momentum": "one moment: steps differ from AdamW's",
+    "pure_bf16": "weights and moments rounded to bf16",
+    "lora": "only the adapters are trained",
+    "offload": "everything is copied to the host, where the optimizer steps, and back",
+    "offload_optimizer": "gradients are copied to the host, where the optimizer steps, and parameters back",
+    "offload_params": "parameters are copied to the device twice per step",
+}
+MESSAGES = {
+    "single": "",
+    "ddp": "one all-reduce of the gradients",
+    "zero1": "an all-reduce of the gradients, an all-gather of the parameters",
+    "zero2": "an all-reduce of the gradients in every micro-batch, an all-gather of the parameters",
+    **dict.fromkeys(
+        ("zero3", "fsdp1", "fsdp2"), "parameters gathered twice, gradients scattered: 1.5 times ddp's bytes"
+    ),
+    **dict.fromkeys(("tp", "autotp"), "all-reduces of hidden states in every layer"),
+    **dict.fromkeys(
+        ("pp_naive", "pp_gpipe", "pp_1f1b", "pp_interleaved"),
+        "hidden states between stages; ranks wait while the pipeline fills and drains",
+    ),
+}
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`.")
+    parser.add_argument("--hardware", required=True, metavar="H", help="Device and ranks, e.g. rtx3090_x2.")
+    text = f"Strategies to try ({', '.join(STRATEGIES)})."
+    parser.add_argument("--strategy", nargs="+", default=STRATEGIES, metavar="S", help=text)
+    add_workload(parser)
+    text = "Trace every strategy's whole model; by default only those that an estimate cannot decide."
+    parser.add_argument("--whole", action="store_true", help=text)
+    parser.add_argument("--fresh", action="store_true", help="Trace again, even if an earlier result is cached.")
+    add_emulated(parser, "Run what cannot be traced on emulated GPUs: `perfsuite emulate --help`.")
+    add_html(parser)
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Rank the strategies: those that fit first, the fastest of them on top, then those without a predicted time by the
+    bytes that are left. Exit code 1 if none fits or one failed.
+    """
+    page, catalog = html_of(arguments), catalog_of(arguments)
+    model = catalog.get("model", arguments.model)
+    hardware = parse_hardware(arguments.hardware, catalog)
+    if hardware.device is None:
+        raise UsageError("A CPU uses the machine's memory; name a device: --hardware rtx3090_x2.")
+    if arguments.emulated and not is_here():
+        if arguments.unpadded:
+            raise UsageError("--emulated runs padded batches: leave out --unpadded.")
+        lengths = given(arguments, "--micro-batch", "--sequence-length", "--target-length")
+        named = ["fit", model.name, "--hardware", hardware.name, *lengths, "--strategy", *arguments.strategy]
+        again(hardware, arguments, *named)
+    cells, refused = possible(model.name, arguments.strategy, hardware, catalog)
+    cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
+    times = {cell.id: time_of(cell, not arguments.unpadded) for cell in cells}
+    cells.sort(key=lambda cell: -times[cell.id].predicted_tokens_per_second)  # the most interesting are traced first
+    found, failed = sizes_of(cells, arguments, catalog)
+    by_id = {cell.id: cell for cell in cells}
+    ranked = rank([one for one in found if one.outcome != "unsupported"], times)
+    table = bare_table("strategy", "ranks", "needs", "left", "", *TITLES[:-1], "costs")
+    for one in ranked:
+        cell = by_id[one.cell]
+        left = headroom(one) or 0
+        sizes = f"{_about(one)}{show_bytes(one.needed_bytes)}", f"{_about(one)}{show_bytes(left)}"
+        step, *speed, _ = entries(times[one.cell])
+        step = f"– ({times[one.cell].untimed})" if times[one.cell].untimed else step
+        fits = "fits" if left >= 0 else "out of memory"
+        table.add_row(cell.strategy.name, str(one.world_size), *sizes, fits, step, *speed, costs(cell, one))
+    samples = batches(workload_of(arguments, model), not arguments.unpadded)
+    print(f"{model.name} on {hardware.name}: predicted, not measured; {samples}")
+    print()
+    print_table(table)
+    notes = []
+    if depths := next((one.layers for one in ranked if isinstance(one, Estimate)), None):
+        notes.append(f"≈ is estimated from models of {depths[0]} and {depths[1]} layers. --whole traces all layers.")
+    if any(times[one.cell].untimed for one in ranked):
+        notes.append("– has no predicted step: none is known for what is in parentheses.")
+    untraced = [one for one in found if isinstance(one, Prediction) and one.outcome == "unsupported"]
+    measured = measure([by_id[one.cell] for one in untraced], catalog) if arguments.emulated else []
+    for number, one in enumerate(untraced):
+        notes.append(f"{one.cell} is not predicted: {one.reason}")
+        if arguments.emulated:
+            notes.append(f"{one.cell}: {sentence(measured[number])}.")
+    notes += refused
+    print("".join(f"\n{note}" for note in notes), end="\n" * bool(notes))
+    fitting = sum(one.outcome == "fits" for one in ranked)
+    verdict = f"{fitting} of {len(ranked)} strategies fit {model.name} on {hardware.name}, in {samples}."
+    names = [by_id[one.cell].strategy.name for one in ranked]
+    write_html(page, cells_page(f"{model.name} on {hardware.name}", verdict, names, ranked, table, notes))
+    outcomes = [*(one.outcome for one in ranked), *(one.outcome for one in measured)]
+    return 0 if "fits" in outcomes and not failed else 1
+
+
+def sizes_of(cells: Sequence[Cell], arguments: argparse.Namespace, catalog: Catalog) -> tuple[list[Size], bool]:
+    """The memory of every cell, and whether a trace failed. ``cells`` are in the order of their speed."""
+    options = {"padded": not arguments.unpadded, "fresh": arguments.fresh, "whole": arguments.whole}
+    found: dict[int, Size] = {}
+    failed = False
+    for number, one in sizes_each(cells, catalog, cores(), **options):
+        failed |= isinstance(one, Failure)
+        reason = f"its trace failed: {one.message}" if isinstance(one, Failure) else ""
+        found[number] = unsupported(cells[number], reason) if isinstance(one, Failure) else one
+        tell(len(found), len(cells), found[number])
+    return [found[number] for number in range(len(cells))], failed
+
+
+def _about(one: Size) -> str:
+    return "≈ " if isinstance(one, Estimate) else ""
+
+
+def rank(found: Sequence[Size], times: Mapping[str, PredictedTime]) -> list[Size]:
+    """Those that fit before those that do not; by tokens per second if they have a time, else by the bytes needed."""
+
+    def key(one: Size) -> tuple[bool, float, int]:
+        speed = times[one.cell].predicted_tokens_per_second
+        return one.outcome != "fits", -speed, 0 if speed else one.needed_bytes
+
+    return sorted(found, key=key)
+
+
+def tell(number: int, all_: int, one: Size) -> None:
+    """A line on stderr for every cell as soon as it is estimated or predicted."""
+    size = f"{_about(one)}{show_bytes(one.needed_bytes)}, {one.outcome}"
+    text = "not predicted" if one.outcome == "unsupported" else size
+    print(f"[{number}/{all_}] {one.cell}: {text}", file=sys.stderr, flush=True)
+
+
+def possible(
+    model: str, strategies: Sequence[str], hardware: Hardware, catalog: Catalog
+) -> tuple[list[Cell], list[str]]:
+    """The strategies on all ranks, or on one if they cannot have more; and why others are impossible."""
+    cells, refused = [], []
+    for strategy in strategies:
+        alone = catalog.get("engine", strategy.partition("+")[0]).max_ranks == 1
+        ranks = [hardware, dataclasses.replace(hardware, ranks=1, nodes=1)]
+        reasons = []
+        for where in ranks[::-1] if alone else ranks:
+            try:
+                cells.append(make_cell(model, strategy, where.name, catalog))
+                break
+            except Refused as error:
+                reasons.append(str(error))
+        else:
+            refused.append(reasons[0])
+    return cells, refused
+
+
+def costs(cell: Cell, prediction: Size) -> str:
+    """What the strategy costs in addition to memory; unknown costs are named as such."""
+    engine = cell.strategy.engine.name
+    names = [choice.technique.name for choice in cell.strategy.choices if not choice.technique.default]
+    told = [MESSAGES.get(engine, f"{engine}: unknown"), *(COSTS.get(name, f"{name}: unknown") for name in names)]
+    told += [f"{show_bytes(prediction.host_bytes)} per rank on the host"] if prediction.host_bytes else []
+    return "; ".join(filter(None, told)) or "nothing"

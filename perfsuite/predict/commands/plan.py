@@ -1,0 +1,190 @@
+"""``perfsuite plan MODEL``: which layout trains fastest on absent hardware, for how long, and what that costs."""
+
+import argparse
+import dataclasses
+import math
+from pathlib import Path
+
+from perfsuite.catalog.cell import Hardware, parse_hardware
+from perfsuite.catalog.definitions import Model
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli.report_options import read_run
+from perfsuite.cli.shared_options import (
+    add_catalog,
+    add_html,
+    catalog_of,
+    check_counts,
+    count,
+    html_of,
+    with_lengths,
+    write_html,
+)
+from perfsuite.errors import Refused, UsageError
+from perfsuite.paths import check_output
+from perfsuite.predict.plan.answer import Wish, plan, spans_of_best
+from perfsuite.predict.plan.network import Network, network_of
+from perfsuite.predict.time import fitted
+from perfsuite.predict.time.chrome_schedule import write_trace
+from perfsuite.predict.time.constants import NETWORK
+from perfsuite.records import codec
+from perfsuite.records.prediction import Plan
+from perfsuite.show.html.prediction_pages import plan_page
+from perfsuite.show.text.plan_table import breakdown, choices, scaling, summary
+from perfsuite.show.text.tables import print_table
+from perfsuite.units import parse_bytes, parse_days, parse_network, show_count, show_rate
+
+HELP = "Which layout trains fastest, for how long."
+MOST = 1e18  # tokens, samples or a price: more is a slip of the hand
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("model", metavar="MODEL", help="A model of `perfsuite list models`.")
+    parser.add_argument("--hardware", required=True, metavar="H", help="Device, ranks and nodes, e.g. a100_80g_x8n16.")
+    parser.add_argument("--tokens", type=float, required=True, metavar="N", help="Tokens of the training, e.g. 300e9.")
+    parser.add_argument("--batch", type=count, metavar="N", help="Samples of a global batch (4 Mi tokens).")
+    parser.add_argument("-s", "--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
+    parser.add_argument("-t", "--target-length", type=count, metavar="N", help="Tokens that a decoder generates.")
+    text = "Of a whole node, e.g. 400Gbit/s, or a report.jsonl of wire cells on several nodes (usual for the device)."
+    parser.add_argument("--network", metavar="RATE", help=text)
+    text = "Memory of a node's host, for offload (1TiB)."
+    parser.add_argument("--host-memory", default="1TiB", metavar="SIZE", help=text)
+    text = f"Software whose constants apply ({', '.join(fitted.STACKS)}; default megatron)."
+    parser.add_argument("--stack", default="megatron", choices=fitted.STACKS, metavar="S", help=text)
+    parser.add_argument("--top", type=count, default=5, metavar="N", help="Layouts to show (5).")
+    parser.add_argument("--deadline", metavar="TIME", help="Find the fewest nodes that finish in time, e.g. 30d.")
+    parser.add_argument("--min-nodes", action="store_true", help="Find the fewest nodes on which any layout fits.")
+    text = "Also plan on half as many nodes, a quarter, and so on."
+    parser.add_argument("--scaling", action="store_true", help=text)
+    parser.add_argument("--max-model", action="store_true", help="Find the family's largest model that fits.")
+    parser.add_argument("--price", type=float, metavar="X", help="Of one device for one hour.")
+    text = "Write the best layout's step for Perfetto to this file."
+    parser.add_argument("--trace", type=Path, metavar="FILE.json", help=text)
+    parser.add_argument("--json", type=Path, metavar="FILE", help="Write the plan to this file too.")
+    add_html(parser)
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Print the plan. Exit code 1 if no layout fits, or none finishes in time."""
+    catalog = catalog_of(arguments)
+    check_output("--json", arguments.json, ".json")
+    check_output("--trace", arguments.trace, ".json")
+    page = html_of(arguments)
+    model = catalog.get("model", arguments.model)
+    hardware = parse_hardware(arguments.hardware, catalog)
+    wish = wish_of(arguments, hardware, catalog)
+    if arguments.max_model:
+        model = _largest(model, hardware, wish, catalog)
+    days = parse_days(arguments.deadline) if arguments.deadline else math.inf
+    found = _plans(workload_of(arguments, model), hardware, wish, arguments, days)
+    chosen = next((one for one in found if _suits(one, days)), found[-1]) if _sought(arguments) else found[-1]
+    print("\n".join(summary(chosen)))
+    if chosen.layouts:
+        print()
+        print_table(choices(chosen))
+        print()
+        print_table(breakdown(chosen))
+    late = arguments.deadline is not None and chosen.layouts and not _suits(chosen, days)
+    if late:
+        needed = f"{show_count(chosen.days[2])} days on {chosen.hardware}, at the upper end of the interval"
+        print(f"\nNo number of nodes is in time: {needed}.")
+    if len(found) > 1:
+        print()
+        print_table(scaling(found))
+    if arguments.json:
+        codec.write(arguments.json, chosen)
+    if arguments.trace and chosen.layouts:
+        where = parse_hardware(chosen.hardware, catalog)
+        found_spans = spans_of_best(workload_of(arguments, model), where, wish, chosen)
+        title = f"{chosen.model} on {chosen.hardware}, {chosen.layouts[0].layout}: predicted, not measured"
+        write_trace(arguments.trace, title, found_spans)
+        print(f"\n{arguments.trace} is written: open it in https://ui.perfetto.dev.")
+    elif arguments.trace:
+        print(f"\n{arguments.trace} is not written: no layout fits.")
+    write_html(page, plan_page(chosen, found))
+    return 0 if chosen.layouts and not late else 1
+
+
+def wish_of(arguments: argparse.Namespace, hardware: Hardware, catalog: Catalog) -> Wish:
+    """The options that every size of the hardware shares. Raises UsageError for an invalid one."""
+    for name, number in (("--tokens", arguments.tokens), ("--batch", arguments.batch), ("--price", arguments.price)):
+        if number is not None and not 0 < number <= MOST:
+            raise UsageError(f"{name} must be a number above 0 and at most {MOST:.0e}, not {number}.")
+    check_counts(arguments, "top")
+    if arguments.min_nodes and arguments.deadline:
+        raise UsageError("--min-nodes and --deadline both choose the number of nodes: give one of them.")
+    network = network_from(arguments.network, hardware, arguments.stack, catalog)
+    return Wish(
+        tokens=int(arguments.tokens),
+        samples=arguments.batch,
+        node_network=network.rate if network else None,
+        latency=network.latency if network else 1.0,
+        stack=arguments.stack,
+        price=arguments.price,
+        host_memory=parse_bytes(arguments.host_memory),
+        count=arguments.top,
+    )
+
+
+def network_from(text: str | None, hardware: Hardware, stack: str, catalog: Catalog) -> Network | None:
+    """The rate, or what a report has measured. Raises UsageError."""
+    if not text:
+        return None
+    if hardware.nodes == 1:
+        raise UsageError(f"--network is between nodes, and {hardware.name} is one node.")
+    if not text.endswith(".jsonl"):
+        return Network(rate=parse_network(text), latency=1.0, cell="")
+    results, _ = read_run(Path(text))
+    found = network_of((one.measurement for one in results), hardware, stack, catalog, text)
+    told = f"reaches {show_rate(NETWORK * found.rate)} per node, with {found.latency:.3g} times NCCL's usual latency"
+    print(f"The network, as {found.cell} measured it, {told}.\n")
+    return found
+
+
+def workload_of(arguments: argparse.Namespace, model: Model) -> Model:
+    """The model with the lengths of the options. Raises Refused for lengths that it cannot have."""
+    lengths = {"sequence_length": arguments.sequence_length, "target_length": arguments.target_length}
+    return dataclasses.replace(model, workload=with_lengths(model, "A length", **lengths))
+
+
+def _sought(arguments: argparse.Namespace) -> bool:
+    """Whether a number of nodes is sought."""
+    return bool(arguments.min_nodes or arguments.deadline)
+
+
+def _suits(one: Plan, days: float) -> bool:
+    """Whether any layout fits, and the upper end of the interval of the days is in time."""
+    return bool(one.layouts) and one.days[2] <= days
+
+
+def _plans(model: Model, hardware: Hardware, wish: Wish, arguments: argparse.Namespace, days: float) -> list[Plan]:
+    """The plans by their number of nodes: of the hardware alone, or of its halves, too. ``days`` is the deadline.
+
+    If the fewest nodes are sought, plans between the first half that suits and the one before narrow it down: all of
+    them if it is memory that decides, and as a bisection finds them if it is a deadline.
+    """
+
+    def on(nodes: int) -> Plan:
+        return plan(model, dataclasses.replace(hardware, nodes=nodes), wish)
+
+    if not (_sought(arguments) or arguments.scaling):
+        return [plan(model, hardware, wish)]
+    sizes = {hardware.nodes, *(2**power for power in range(hardware.nodes.bit_length()) if 2**power <= hardware.nodes)}
+    found = {nodes: on(nodes) for nodes in sorted(sizes)}
+    suits = next((nodes for nodes in found if _suits(found[nodes], days)), 0)
+    late = max((nodes for nodes in found if nodes < suits), default=0)
+    while _sought(arguments) and late and suits - late > 1:
+        middle = late + 1 if arguments.min_nodes else (late + suits) // 2
+        found[middle] = on(middle)
+        suits, late = (middle, late) if _suits(found[middle], days) else (suits, middle)
+    return [found[nodes] for nodes in sorted(found) if nodes in sizes or nodes == suits]
+
+
+def _largest(model: Model, hardware: Hardware, wish: Wish, catalog: Catalog) -> Model:
+    """The largest model of the family that fits. Raises Refused if none does."""
+    family: list[Model] = [one for one in catalog.all("model").values() if one.family == model.family]
+    for one in sorted(family, key=lambda one: -one.parameters):
+        if plan(one, hardware, wish).layouts:
+            return one
+    raise Refused(f"No model of the family {model.family} fits on {hardware.name}.")

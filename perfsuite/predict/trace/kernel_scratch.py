@@ -1,0 +1,85 @@
+"""Memory that a CPU's kernels allocate and free while they run. A fake kernel allocates none."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch._subclasses.fake_tensor import unset_fake_temporarily
+from torch.utils._pytree import tree_leaves
+
+from perfsuite.rank.memory.cpu_allocator import CpuAllocator
+
+MATMULS = (
+    torch.ops.aten.mm.default,
+    torch.ops.aten.bmm.default,
+    torch.ops.aten.addmm.default,
+    torch.ops.aten.baddbmm.default,
+)
+HALF = (torch.bfloat16, torch.float16)
+
+
+@contextlib.contextmanager
+def matmuls_repack(recorder: Any) -> Iterator[None]:
+    """oneDNN copies blocks of its operands in half precision. The number of bytes depends on shapes, layouts and the
+    CPU's instructions, so oneDNN itself is used: each different matmul runs once, on arbitrary numbers.
+    """
+    allocator = CpuAllocator()
+
+    @functools.cache
+    def needed(func: Any, layouts: tuple[Any, ...]) -> int:
+        with unset_fake_temporarily():
+            tensors = [torch.empty_strided(size, stride, dtype=dtype) for size, stride, dtype in layouts]
+            allocator.reset_peak()
+            before = allocator.peak_bytes
+            out = func(*tensors)
+            return allocator.peak_bytes - before - int(out.untyped_storage().nbytes())
+
+    def rule(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+        out = func(*args, **kwargs)
+        if out.dtype in HALF and out.numel():
+            layouts = tuple(
+                (tuple(one.shape), one.stride(), one.dtype) for one in args if isinstance(one, torch.Tensor)
+            )
+            recorder.note(out, str(func))
+            recorder.scratch(needed(func, layouts), str(func))
+        return out
+
+    recorder.rules.update(dict.fromkeys(MATMULS, rule))
+    yield
+
+
+def promoted(recorder: Any, func: Any, args: Any, kwargs: Any, out: Any) -> None:
+    """An elementwise kernel first converts operands that do not have the common dtype
+    (aten/src/ATen/TensorIterator.cpp); CUDA's kernels convert while they read.
+    """
+    if torch.Tag.pointwise not in func.tags or func in _CONVERT:
+        return
+    tensors = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor) and leaf.dtype.is_floating_point]
+    common = max((one.dtype for one in tensors if one.dim()), key=lambda dtype: dtype.itemsize, default=None)
+    if common is None:
+        return
+    recorder.scratch(sum(one.numel() for one in tensors if one.dtype != common) * common.itemsize, str(func))
+
+
+_CONVERT = (torch.ops.aten.copy_.default, torch.ops.aten._to_copy.default)
+
+
+@contextlib.contextmanager
+def elementwise_kernels_convert(recorder: Any) -> Iterator[None]:
+    """Apply ``promoted`` to every operator."""
+    recorder.watchers.append(promoted)
+    yield
+
+
+def safe_softmax(recorder: Any, func: Any, args: Any, kwargs: Any) -> Any:
+    """Attention that is not fused looks for rows that are completely masked, also on CUDA
+    (aten/src/ATen/native/transformers/attention.cpp).
+    """
+    out = func(*args, **kwargs)
+    recorder.note(out, str(func))
+    recorder.scratch(out.numel() + out.numel() // out.shape[-1] + out.element_size(), str(func))
+    return out

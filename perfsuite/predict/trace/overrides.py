@@ -1,0 +1,121 @@
+"""All differences between a trace and a run, as lists: each is a function of its own that explains it."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager
+from typing import Any
+from unittest import mock
+
+import torch
+
+from perfsuite.errors import Unsupported
+from perfsuite.predict.trace import attention_kernels as attention
+from perfsuite.predict.trace import autograd, cuda, distributed, gloo, streams, values
+from perfsuite.predict.trace import kernel_scratch as kernels
+from perfsuite.predict.trace import on_host as host
+from perfsuite.rank.compat import lacking
+from perfsuite.rank.session import Session
+from perfsuite.records.trace import TraceJob
+
+Patch = Callable[[Any], AbstractContextManager[Any]]
+AMPERE = 8.0  # the compute capability from which on torch has its flash kernel
+
+
+def transformers_sees_tensors(recorder: Any) -> AbstractContextManager[Any]:
+    """transformers mistakes a fake tensor for torch.export and builds masks that a run does not. Version 4 did not
+    check.
+    """
+    from transformers.utils import import_utils
+
+    return mock.patch.object(import_utils, "is_fake_tensor", lambda *_: False, create=True)
+
+
+def cuda_has_no_device(recorder: Any) -> AbstractContextManager[Any]:
+    """In a CUDA build without visible GPUs a fake mode pretends that there is one. Autograd then starts a thread for
+    it, after which no fork can compute gradients (__main__.learn).
+    """
+    return mock.patch.object(torch._C, "_ensureCUDADeviceGuardSet", lambda: None, create=True)
+
+
+@contextlib.contextmanager
+def operators_have_rules(recorder: Any) -> Iterator[None]:
+    """Operators that a recorder treats otherwise than fake tensors do."""
+    aten = torch.ops.aten
+    recorder.rules[aten._local_scalar_dense.default] = values.item
+    recorder.rules[aten.equal.default] = values.equal
+    recorder.rules[aten.add.Tensor] = autograd.add
+    recorder.rules[aten._safe_softmax.default] = kernels.safe_softmax
+    yield
+
+
+EVERYWHERE: tuple[Patch, ...] = (
+    operators_have_rules,
+    cuda_has_no_device,
+    transformers_sees_tensors,
+    autograd.modules_keep_parameters,
+    autograd.storages_resize,
+    autograd.many_tensors_at_once,
+    attention.scores_take_the_mask,
+    distributed.buckets_reduce_alone,
+    distributed.meshes_are_real,
+)
+PIPELINES: tuple[Patch, ...] = (distributed.sends_hold_tensors, distributed.stages_agree)
+CPU: tuple[Patch, ...] = (
+    autograd.random_states_count,
+    gloo.collectives_copy,
+    kernels.matmuls_repack,
+    kernels.elementwise_kernels_convert,
+)
+CUDA: tuple[Patch, ...] = (*cuda.PATCHES, streams.streams_have_pools)
+
+
+def patches(job: TraceJob, session: Session) -> Iterable[Patch]:
+    """The patches that the cell needs. A release that lacks a name for one of them can trace all other cells."""
+    yield from EVERYWHERE
+    engine = session.strategy.engine
+    dtensors = engine.keeps == "dtensors" or session.layout.tensor > 1
+    if dtensors:
+        yield distributed.dtensors_plan_apart
+    if engine.dimension == "pipeline":
+        yield from PIPELINES
+    if job.timed:
+        yield distributed.buckets_are_cut
+    if session.recipe.loss_scaling:
+        yield values.scales_do_not_overflow
+    if job.job.device != "cpu":
+        yield from host.PATCHES
+    yield from CPU if job.job.device == "cpu" else CUDA
+    if job.job.device != "cpu":  # AMD's devices have no capability; torch's ROCm build has both fused kernels for them
+        newest = job.capability is None or job.capability >= AMPERE
+        yield functools.partial(attention.cuda_kernels, newest=newest, capability=job.capability)
+        if dtensors:
+            yield host.fsdp_builds_on_the_device
+        if engine.name == "fsdp1":
+            yield host.fsdp1_computes_on_the_device
+        if any("accelerate" in choice.technique.packages for choice in session.strategy.choices):
+            yield host.accelerate_prepares_on_the_device
+    if "deepspeed" in engine.packages:
+        from perfsuite.predict.trace import fake_deepspeed as deepspeed
+
+        yield from deepspeed.PATCHES
+        if job.job.device != "cpu":
+            yield deepspeed.devices_have_half_precision
+            yield deepspeed.devices_have_streams
+            yield host.accelerator_is_apart
+
+
+@contextlib.contextmanager
+def applied(recorder: Any, job: TraceJob, session: Session) -> Iterator[None]:
+    """Inside, the libraries treat fake tensors like those of a run."""
+    with contextlib.ExitStack() as stack:
+        for patch in patches(job, session):
+            try:
+                stack.enter_context(patch(recorder))
+            except (AttributeError, ImportError) as error:
+                raise lacking(error) or Unsupported(
+                    f"These releases cannot be traced: {error}. Measure the cell in a run instead."
+                ) from error
+        yield

@@ -1,0 +1,132 @@
+"""``perfsuite replay``: run real regressions again, and show that the metric that has to move does.
+
+Exit code 1 if one is missed, caught falsely or fails.
+"""
+
+import argparse
+import dataclasses
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+from rich.table import Table as TextTable
+from rich.text import Text
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.cli.shared_options import add_catalog, add_html, catalog_of, html_of, write_html
+from perfsuite.launch.machine import refuse_emulated
+from perfsuite.paths import check_output
+from perfsuite.prove.replay.regression import Regression, all_regressions, named
+from perfsuite.prove.replay.replay_outcome import Outcome, outcome_of
+from perfsuite.prove.replay.replay_page import QUIET, SYMBOLS, markdown, summary
+from perfsuite.records import codec
+from perfsuite.records.measurement import Measurement
+from perfsuite.run.releases_compared import SETTINGS, Seen, compare_releases, find, keep, load
+from perfsuite.run.runner import Watch
+from perfsuite.show.html.document import Command, Document, Section, Table, Tone
+from perfsuite.show.text.live import LiveLine
+from perfsuite.show.text.tables import bare_table, print_table
+
+HELP = "Run real regressions of past releases again, and show that each is caught."
+STARTS_PROCESSES = True
+FILE = Path("docs", "replay.jsonl")
+BAD = ("missed", "false catch", "failed")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("names", nargs="*", metavar="NAME", help="Only these regressions; all by default.")
+    parser.add_argument("--list", action="store_true", help="Say which there are and what is known, and run nothing.")
+    parser.add_argument("--fresh", action="store_true", help="Run them again, whatever the file has.")
+    parser.add_argument("--file", type=Path, default=FILE, metavar="JSONL", help=_FILE)
+    add_html(parser)
+    add_catalog(parser)
+
+
+_FILE = f"Where results are kept, so that a later run resumes ({FILE}). The page is written next to it."
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run what the file does not have, then print all that was asked for."""
+    refuse_emulated("perfsuite replay")
+    catalog, chosen = catalog_of(arguments), named(arguments.names)
+    check_output("--file", arguments.file)
+    page = html_of(arguments)
+    records = load(arguments.file)
+    if not arguments.list:
+        with closing(LiveLine(SETTINGS.all_steps_of)) as live:
+            records = replay(chosen, records, catalog, live.show, arguments.file, fresh=arguments.fresh, tell=print)
+        codec.write_text(arguments.file.with_suffix(".md"), markdown(all_regressions(), records))
+    outcomes = {one.name: outcome_of(one, records) for one in chosen}
+    _print(chosen, outcomes)
+    write_html(page, replay_page(chosen, outcomes))
+    return 1 if any(outcome.state in BAD for outcome in outcomes.values()) else 0
+
+
+def replay(
+    chosen: list[Regression],
+    records: list[Seen],
+    catalog: Catalog,
+    watch: Watch,
+    file: Path,
+    *,
+    fresh: bool,
+    tell: Callable[[str], None],
+) -> list[Seen]:
+    """Run the comparisons that the file lacks, and keep it up to date after each."""
+    kept: dict[tuple[str, str], Measurement] = {}
+    wanted = {(one.cell, *pair) for one in all_regressions().values() for pair in one.comparisons}
+    records = [one for one in records if (one.cell, one.a, one.b) in wanted]  # a definition may have changed
+    for one in chosen:
+        for pair in one.comparisons:
+            if find(records, one.cell, pair) and not fresh:
+                continue
+            tell(one.command(pair))
+            records = keep(file, records, compare_releases(pair, one.cell, catalog, watch, kept))
+    return records
+
+
+def replay_page(chosen: list[Regression], outcomes: dict[str, Outcome]) -> Document:
+    """The page: what is not caught first, each with its source and the commands that repeat it."""
+    order = sorted(chosen, key=lambda one: outcomes[one.name].state not in BAD)
+    sections = [Section(heading="All", tables=[dataclasses.replace(Table.of(_table(chosen, outcomes)), name="all")])]
+    for one in order:
+        outcome = outcomes[one.name]
+        tone: Tone = "red" if outcome.state in BAD else "green" if outcome.state == "caught" else "muted"
+        moved = outcome.moved
+        told = [f"{moved.title} {moved.old} → {moved.new} ({moved.change})."] if moved else []
+        told += [outcome.reason] if outcome.reason else []
+        sections.append(
+            Section(
+                heading=one.name,
+                sentences=[one.saw, *told, f"Source: {one.source}."],
+                commands=[Command(what="run it again", text=one.command(pair)) for pair in one.comparisons],
+                badges=[(outcome.state, tone)],
+                tone=tone,
+                card=True,
+                folded=outcome.state not in BAD,
+            )
+        )
+    bad = any(outcomes[one.name].state in BAD for one in chosen)
+    return Document(
+        title="Real regressions, replayed",
+        verdict=summary(list(outcomes.values())),
+        tone="red" if bad else "green",
+        kind="measured",
+        sections=sections,
+    )
+
+
+def _print(chosen: list[Regression], outcomes: dict[str, Outcome]) -> None:
+    print_table(_table(chosen, outcomes))
+    print(summary(list(outcomes.values())))
+
+
+def _table(chosen: list[Regression], outcomes: dict[str, Outcome]) -> TextTable:
+    shown = bare_table("regression", "good", "bad", "caught", "by", "good neighbours")
+    for one in chosen:
+        outcome = outcomes[one.name]
+        moved = outcome.moved
+        by = f"{moved.title} {moved.change}" if moved else outcome.reason
+        shown.add_row(*map(Text, (one.name, one.good, one.bad, SYMBOLS[outcome.state], by, QUIET[outcome.quiet])))
+    return shown

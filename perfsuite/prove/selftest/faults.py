@@ -1,0 +1,274 @@
+"""Faults in ranks or in their computations: each is called in every rank after its engine is prepared.
+
+Faults in the ranks' reports are in falsehoods.py, those that only take time in delays.py.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from perfsuite.rank.session import Session
+
+
+def at(session: Session, phase: str, step: int, action: Callable[[], object], rank: int = 1) -> None:
+    """Do it on one rank when that phase of that step begins (steps count from 1)."""
+    steps = 0
+
+    def listen(now: str) -> None:
+        nonlocal steps
+        steps += now == "batch"
+        if now == phase and steps == step and session.rank == rank:
+            action()
+
+    session.listeners.append(listen)
+
+
+def _raise(error: BaseException) -> None:
+    raise error
+
+
+def harmless(session: Session, trainer: Any, meters: Any) -> None:
+    """No fault: a gate that is red here raises a false alarm."""
+
+
+def killed(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 gets SIGKILL in the backward of step 3."""
+    at(session, "backward", 3, lambda: os.kill(os.getpid(), signal.SIGKILL))
+
+
+def segfault(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 dies of a segmentation fault in the optimizer of step 2."""
+    at(session, "optimizer", 2, lambda: os.kill(os.getpid(), signal.SIGSEGV))
+
+
+def stopped(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 is stopped, as by a debugger, in the forward of step 2."""
+    at(session, "forward", 2, lambda: os.kill(os.getpid(), signal.SIGSTOP))
+
+
+def hangs(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 sleeps for ever in the forward of step 2."""
+    at(session, "forward", 2, lambda: time.sleep(10_000))
+
+
+def raises(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 raises in the forward of step 2."""
+    at(session, "forward", 2, lambda: _raise(ValueError("a fault put here on purpose")))
+
+
+def exits(session: Session, trainer: Any, meters: Any) -> None:
+    """Rank 1 exits without a message."""
+    at(session, "forward", 2, lambda: os._exit(3))
+
+
+def nan(session: Session, trainer: Any, meters: Any) -> None:
+    """A weight of rank 0 becomes NaN in step 3."""
+
+    def poison() -> None:
+        import torch
+
+        with torch.no_grad():
+            next(iter(trainer.model.parameters())).fill_(float("nan"))
+
+    at(session, "forward", 3, poison, rank=0)
+
+
+def _tell(trainer: Any, **factors: float) -> None:
+    """From now on a step's loss or gradient norm, if it has one, is reported as multiplied by these factors."""
+    step = trainer.step
+
+    def falsified(batch: Any) -> Any:
+        outcome = step(batch)
+        known = {name: getattr(outcome, name) for name in factors}
+        told = {name: value * factors[name] for name, value in known.items() if value is not None}
+        return dataclasses.replace(outcome, **told)
+
+    trainer.step = falsified
+
+
+def infinite_loss(session: Session, trainer: Any, meters: Any) -> None:
+    """The loss overflows."""
+    _tell(trainer, loss=float("inf"))
+
+
+def loss_off(session: Session, trainer: Any, meters: Any) -> None:
+    """The loss is 0.05 % too large; nothing else differs."""
+    _tell(trainer, loss=1.0005)
+
+
+def norm_off(session: Session, trainer: Any, meters: Any) -> None:
+    """The gradient norm is 1 % too large; nothing else differs."""
+    _tell(trainer, gradient_norm=1.01)
+
+
+def update_off(session: Session, trainer: Any, meters: Any) -> None:
+    """Gradients are 1 % too large after their norm is read. Adam divides them by their size, so it hides this."""
+
+    def enlarge(optimizer: Any, *_: Any) -> None:
+        for group in optimizer.param_groups:
+            for parameter in group["params"]:
+                parameter.grad.mul_(1.01)
+
+    trainer.optimizer.register_step_pre_hook(enlarge)
+
+
+def data_shifted(session: Session, trainer: Any, meters: Any) -> None:
+    """Every step trains on the batch of the next step."""
+    make = trainer.batch
+    trainer.batch = lambda number: make(number + 1)
+
+
+def half_batch(session: Session, trainer: Any, meters: Any) -> None:
+    """Half of the samples do not reach the model."""
+    make = trainer.batch
+
+    def halved(number: int) -> Any:
+        return [
+            dataclasses.replace(part, inputs={name: rows[: len(rows) // 2] for name, rows in part.inputs.items()})
+            for part in make(number)
+        ]
+
+    trainer.batch = halved
+
+
+def leak(session: Session, trainer: Any, meters: Any) -> None:
+    """After every step, one more tensor stays alive."""
+    import torch
+
+    kept: list[Any] = []
+    session.listeners.append(lambda phase: kept.append(torch.zeros(16)) if phase == "end" else None)
+
+
+def _extra(size: int, session: Session, trainer: Any, meters: Any) -> None:
+    import torch
+
+    trainer.model.register_forward_pre_hook(
+        functools.partial(lambda kept, module, arguments: None, torch.zeros(size, dtype=torch.uint8))
+    )
+
+
+def keeps_copies(session: Session, trainer: Any, meters: Any) -> None:
+    """Autograd keeps a copy of every tensor that it keeps, as offloading does."""
+    import torch
+
+    def around() -> Any:
+        return torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda kept: kept)
+
+    session.recipe = dataclasses.replace(session.recipe, around=around)
+
+
+def small_device(session: Session, trainer: Any, meters: Any) -> None:
+    """The device has 4 MB."""
+    for meter in meters:
+        if hasattr(meter, "recorded_peak"):
+            meter.source.set_capacity(4_000_000)
+
+
+def layer_lost(session: Session, trainer: Any, meters: Any) -> None:
+    """The model's last layer returns its input; its parameters get zero gradients."""
+    from perfsuite.rank.blocks import blocks
+
+    layer: Any = blocks(trainer.model)[-1]
+    layer.forward = lambda hidden, *_, **__: hidden + 0 * sum(p.sum() for p in layer.parameters())
+
+
+def forward_twice(session: Session, trainer: Any, meters: Any) -> None:
+    """Every layer's forward runs twice."""
+    import torch
+
+    from perfsuite.rank.blocks import blocks
+
+    def again(layer: Any, arguments: Any, keywords: Any) -> None:
+        with torch.no_grad():
+            type(layer).forward(layer, *arguments, **keywords)
+
+    for layer in blocks(trainer.model):
+        layer.register_forward_pre_hook(again, with_kwargs=True)
+
+
+def unwrapped(session: Session, trainer: Any, meters: Any) -> None:
+    """DDP is silently lost, as accelerate and the Trainer can do."""
+    trainer.module = trainer.model
+    trainer.accumulating = contextlib.nullcontext
+
+
+def alone(session: Session, trainer: Any, meters: Any) -> None:
+    """DDP's process group has one rank, as if the world size was lost."""
+    import torch.distributed as dist
+    from torch.nn.parallel import DistributedDataParallel
+
+    groups = [dist.new_group([rank]) for rank in range(session.world_size)]
+    trainer.module = DistributedDataParallel(trainer.model, process_group=groups[session.rank])
+
+
+def whole_shards(session: Session, trainer: Any, meters: Any) -> None:
+    """FSDP2 shards every parameter over one rank, as if the world size was lost: every rank has all of it."""
+    from torch.distributed.device_mesh import init_device_mesh
+
+    from perfsuite.rank.build_model import build_model
+
+    mesh = init_device_mesh(session.job.device, (session.world_size, 1), mesh_dim_names=("lost", "shards"))
+    session.__dict__["mesh"] = mesh  # a cached property
+    trainer.__init__(session, build_model(session))
+
+
+def _done(bucket: Any) -> Any:
+    """The return value of a DDP hook whose gradients are ready."""
+    import torch
+
+    future: Any = torch.futures.Future()
+    future.set_result(bucket.buffer())
+    return future
+
+
+def no_reduction(session: Session, trainer: Any, meters: Any) -> None:
+    """DDP's gradients are not reduced over the ranks."""
+    _reduce_by(_done, trainer)
+
+
+def sum_not_mean(session: Session, trainer: Any, meters: Any) -> None:
+    """DDP's gradients are summed over the ranks, not averaged: replicas stay equal, but the training is wrong."""
+    import torch.distributed as dist
+
+    def add(bucket: Any) -> Any:
+        dist.all_reduce(bucket.buffer())
+        return _done(bucket)
+
+    _reduce_by(add, trainer)
+
+
+def reduced_twice(session: Session, trainer: Any, meters: Any) -> None:
+    """DDP's gradients are averaged, and then again, which changes only the bytes that are sent."""
+    import torch.distributed as dist
+
+    def average_twice(bucket: Any) -> Any:
+        for _ in range(2):
+            dist.all_reduce(bucket.buffer().div_(session.world_size))
+        return _done(bucket)
+
+    _reduce_by(average_twice, trainer)
+
+
+def _reduce_by(reduce: Callable[[Any], Any], trainer: Any) -> None:
+    """DDP checks the annotations of its hook, if it has any."""
+    trainer.module.register_comm_hook(None, lambda state, bucket: reduce(bucket))
+
+
+def zero_no_reduction(session: Session, trainer: Any, meters: Any) -> None:
+    """The gradient averaging of ZeRO's stages 1 and 2 does nothing."""
+    trainer.optimizer.average_tensor = lambda *arguments, **keywords: None
+
+
+def __getattr__(name: str) -> Callable[..., None]:
+    kind, _, size = name.partition("_")
+    if kind != "extra" or not size.isdecimal():
+        raise AttributeError(f"no fault is named {name!r}")
+    return functools.partial(_extra, int(size))

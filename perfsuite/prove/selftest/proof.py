@@ -1,0 +1,175 @@
+"""Puts one fault after another into real cells and runs the gate. cases.py has the messages that it must give."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import shutil
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.judge import RED
+from perfsuite.errors import PerfsuiteError
+from perfsuite.prove.selftest.cases import NOT_RED, REFUSED, Case, control
+from perfsuite.prove.selftest.fault_rows import Row
+from perfsuite.prove.selftest.trials import TimeFault, try_fault
+from perfsuite.records.measurement import Measurement
+from perfsuite.run.gatekeeper import Gatekeeper, unwatched
+from perfsuite.run.runner import Runner, Settings, Watch
+from perfsuite.show.text.verdict_text import render
+from perfsuite.units import show_bytes, show_ratio
+
+SETTINGS = Settings(steps=10, warmup=1)
+IMPATIENT = replace(SETTINGS, step_timeout=15.0)  # for ranks that hang on purpose
+
+
+@dataclass(frozen=True)
+class Recorded:
+    """A cell's baseline in its own folder, and the gate's verdict on the cell without a fault right after it."""
+
+    store: Store
+    baseline: Measurement
+    row: Row
+
+
+class Bench:
+    """Records a baseline of each cell when its first case needs it; ``close()`` removes everything."""
+
+    def __init__(self, catalog: Catalog, watch: Watch = unwatched) -> None:
+        self.runner = Runner(catalog, SETTINGS)
+        self.impatient = Runner(catalog, IMPATIENT)
+        self.watch = watch
+        self.folder = Path(tempfile.mkdtemp(prefix="perfsuite-selftest-"))
+        self._recorded: dict[str, Recorded] = {}
+
+    def prove(self, case: Case | TimeFault) -> Row:
+        """Put the fault in and run the gate."""
+        if isinstance(case, TimeFault):
+            return try_fault(case, self.runner.catalog, self.watch)
+        return self._hold(case, self.recorded(case.cell))
+
+    def controls(self) -> list[Row]:
+        """The verdict on each cell without a fault: if it is not green, the cell proves nothing."""
+        return [recorded.row for recorded in self._recorded.values()]
+
+    def recorded(self, cell: str) -> Recorded:
+        """The baseline of the cell."""
+        if cell not in self._recorded:
+            self._recorded[cell] = self._record(cell)
+        return self._recorded[cell]
+
+    def close(self) -> None:
+        """End the rank servers."""
+        self.runner.close()
+        self.impatient.close()
+        shutil.rmtree(self.folder)
+
+    def _record(self, cell: str) -> Recorded:
+        store = Store(Path(tempfile.mkdtemp(dir=self.folder)) / "baselines")
+        accepted = self._gatekeeper(store, self.runner, "new").hold(parse_cell(cell, self.runner.catalog))
+        if not accepted.updated:
+            raise PerfsuiteError(f"The selftest cannot record a baseline: {accepted.verdict.headline}")
+        result = self._gatekeeper(store, self.runner).hold(parse_cell(cell, self.runner.catalog))
+        row = _row(control(cell), "", result.verdict.status, render(result.verdict, result.measurement.failure))
+        return Recorded(store, accepted.measurement, row)
+
+    def _hold(self, case: Case, recorded: Recorded) -> Row:
+        """The real path of a cell, with a copy of its baseline."""
+        size = math.ceil(case.of_peak * recorded.baseline.readings["peak_memory_bytes"].value)
+        faults = [f"{case.fault}{size or ''}"] if case.fault else []
+        folder = Path(tempfile.mkdtemp(dir=self.folder))
+        store = Store(folder / "baselines")
+        shutil.copytree(recorded.store.root, store.root)
+        path = store.path(case.cell)
+        _edit(path, case.edit)
+        runner: Runner = self.impatient if case.hangs else self.runner
+        if not case.fault:
+            runner = Replay(runner, recorded.baseline, case.told, lambda: _edit(path, case.meanwhile))
+        before = _files(folder)
+        try:
+            with case.disk() if case.disk else contextlib.nullcontext():
+                gatekeeper = self._gatekeeper(store, runner, case.consent)
+                result = gatekeeper.hold(parse_cell(case.cell, runner.catalog), faults)
+            status, text = str(result.verdict.status), render(result.verdict, result.measurement.failure)
+        except PerfsuiteError as error:
+            status, text = REFUSED, str(error)
+        except Exception as error:  # the other faults must still be tried
+            status, text = "crashed", f"{type(error).__name__}: {error}"
+        expected = before if case.meanwhile is None else before | {path: case.meanwhile(before[path])}
+        if _files(folder) != expected:
+            status, text = "lost", f"{path.name} or a file next to it has changed"
+        told = f"{show_bytes(size)}, {show_ratio(case.of_peak)} of the peak" if size else ""
+        return _row(case, told, status, text.replace(f"{folder}/", ""))
+
+    def _gatekeeper(self, store: Store, runner: Runner, consent: str | None = None) -> Gatekeeper:
+        return Gatekeeper(runner, store, consent=consent, launches=1, watch=self.watch, most_busy=1.0)
+
+
+class Replay(Runner):
+    """Replays an earlier measurement, changed by ``told``: for faults outside of the ranks."""
+
+    def __init__(
+        self,
+        runner: Runner,
+        measurement: Measurement,
+        told: Callable[[Measurement], Measurement] | None,
+        meanwhile: Callable[[], None],
+    ) -> None:
+        self.catalog, self.settings = runner.catalog, runner.settings
+        self._measurement = told(measurement) if told else measurement
+        self._meanwhile = meanwhile
+
+    def measure(self, cell: Any, watch: Watch = unwatched, faults: Any = ()) -> Measurement:
+        self._meanwhile()
+        return self._measurement
+
+
+def prove_all(cases: Sequence[Case | TimeFault], bench: Bench) -> Iterator[Row]:
+    """The row of each case; the controls come last, when all of them are known."""
+    for case in cases:
+        yield bench.prove(case)
+    yield from bench.controls()
+
+
+def chosen(cases: Iterable[Case | TimeFault], expression: str) -> list[Case | TimeFault]:
+    """The cases whose name, kind, place or cell has every word of the expression."""
+    words = expression.lower().split()
+    texts = [(case, f"{case.name} {case.kind} {case.where} {case.cell}".lower()) for case in cases]
+    return [case for case, text in texts if all(word in text for word in words)]
+
+
+def _row(case: Case, size: str, status: str, text: str) -> Row:
+    found = re.search(case.says, text)
+    lines = text.splitlines()
+    line = text[: found.end()].count("\n") if found else 0
+    right = status not in RED if case.status == NOT_RED else status == case.status
+    return Row(
+        name=case.name,
+        kind=case.kind,
+        cell=case.cell,
+        where=f"{case.where} ({size})" if size else case.where,
+        status=status,
+        said=" ".join(lines[line].split()),
+        caught=right and found is not None,
+        expected=f"{case.status}: {case.says}",
+    )
+
+
+def _edit(path: Path, edit: Callable[[bytes], bytes | None] | None) -> None:
+    if edit is None:
+        return
+    content = edit(path.read_bytes())
+    path.unlink()
+    if content is not None:
+        path.write_bytes(content)
+
+
+def _files(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}

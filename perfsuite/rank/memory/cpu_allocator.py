@@ -1,0 +1,195 @@
+"""The counting CPU allocator: compiled once per torch version, loaded in each CPU rank before the model is built."""
+
+import contextlib
+import ctypes
+import hashlib
+import os
+import platform
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from perfsuite.errors import RankError, Unsupported
+from perfsuite.paths import cache_folder
+from perfsuite.rank.memory.oom import last_with
+from perfsuite.records.suspects import locate
+
+_SOURCE = Path(__file__).with_name("cpu_allocator.cpp")
+SETTLE_SECONDS = 30
+FIELDS = 5  # of an event: address, bytes, operator, module, time
+Event = tuple[int, int, str]  # address, bytes, "operator @ module": as the source file describes them
+
+
+def compiled() -> Path:
+    """The compiled allocator's path; compiles it (some seconds) the first time. Raises Unsupported without g++."""
+    import torch
+
+    source = _SOURCE.read_bytes()
+    build = f"{torch.__version__} {torch.compiled_with_cxx11_abi()} {platform.machine()}".encode()
+    key = hashlib.sha256(source + Path(__file__).read_bytes() + build).hexdigest()[:16]
+    library = cache_folder() / f"cpu_allocator_{key}.so"
+    if library.exists():
+        return library
+    with FileLock(f"{library}.lock"):
+        if not library.exists():
+            _compile(library, Path(torch.__file__).parent)
+    return library
+
+
+def load() -> Any:
+    """The compiled allocator, loaded. A file that does not load is compiled again: a full disk or a copied cache may
+    have left it. Raises Unsupported if the new one does not load either.
+    """
+    library = compiled()
+    try:
+        return ctypes.CDLL(str(library))
+    except OSError:
+        library.unlink(missing_ok=True)
+    try:
+        return ctypes.CDLL(str(compiled()))
+    except OSError as error:
+        raise Unsupported(
+            f"The allocator that counts a CPU's memory was compiled, but does not load: {error}. If programs may not "
+            f"run from {library.parent}, let XDG_CACHE_HOME name another folder."
+        ) from error
+
+
+def _compile(library: Path, torch_folder: Path) -> None:
+    import torch
+
+    compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
+    if not compiler:
+        raise Unsupported(
+            "A CPU cell counts its memory with a small C++ allocator, but there is no C++ compiler: install g++."
+        )
+    include = torch_folder / "include"
+    part = library.with_suffix(f".{os.getpid()}.part")
+    command = [compiler, "-O2", "-std=c++20", "-shared", "-fPIC", "-w", "-DNDEBUG", str(_SOURCE), "-o", str(part)]
+    command += [f"-I{include}", f"-I{include}/torch/csrc/api/include", f"-L{torch_folder}/lib", "-lc10", "-ltorch_cpu"]
+    # NDEBUG as torch itself was built: it changes the layout of RecordFunction.
+    command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise Unsupported(f"{compiler} cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
+    with part.open("rb") as file:
+        os.fsync(file.fileno())
+    part.replace(library)
+
+
+def refusal(message: str) -> tuple[int, int, int] | None:
+    """The requested bytes, those in use and the capacity, from the allocator's error message."""
+    found = re.search(r"tried to allocate (\d+) bytes with (\d+) bytes in use; the capacity is (\d+) bytes", message)
+    return (int(found[1]), int(found[2]), int(found[3])) if found else None
+
+
+class CpuAllocator:
+    """The allocator of this process, installed permanently by the constructor; all sizes in bytes."""
+
+    def __init__(self) -> None:
+        self._library: Any = load()
+        for name in ("peak", "live", "event_count"):
+            getattr(self._library, f"perfsuite_{name}").restype = ctypes.c_int64
+        self._library.perfsuite_operation.restype = ctypes.c_char_p
+        self._library.perfsuite_install()
+
+    def set_capacity(self, capacity_bytes: int | None) -> None:
+        """From now on an allocation that would exceed it raises torch.OutOfMemoryError; None: no capacity."""
+        self._library.perfsuite_set_capacity(ctypes.c_int64(-1 if capacity_bytes is None else capacity_bytes))
+
+    @property
+    def reserved_bytes(self) -> int | None:
+        """A CPU's allocator caches nothing."""
+        return None
+
+    @property
+    def free_bytes(self) -> int | None:
+        """Ranks share the machine's memory with everything that runs there."""
+        return None
+
+    def prove_peak(self, of_events: int, counted: int) -> None:
+        """The log and the running count are separate, and must agree to the byte. Raises RankError."""
+        if of_events != counted:
+            raise RankError(f"The log of allocations peaks at {of_events:,} bytes, the allocator counted {counted:,}.")
+
+    def record(self, on: bool) -> None:
+        """Log every allocation and release from now on, or stop."""
+        self._library.perfsuite_record(int(on))
+
+    def mark(self, number: int) -> None:
+        """Put a numbered mark into the log."""
+        self._library.perfsuite_mark(ctypes.c_int64(number))
+
+    def enter_phase(self, phase: str) -> None:
+        """Operators outside of modules belong to this phase."""
+        self._library.perfsuite_phase(f"({phase})".encode())
+
+    def enter_module(self, name: str) -> None:
+        """The forward of this module begins or continues; "": of none."""
+        self._library.perfsuite_module(name.encode())
+
+    def settle(self) -> None:
+        """Wait until no other thread of this process runs. Raises RankError if one never pauses."""
+        if not self._library.perfsuite_settle(SETTLE_SECONDS):
+            raise RankError(
+                f"A thread of this rank ran for {SETTLE_SECONDS} s without a pause, so the live memory is unclear."
+            )
+
+    @contextlib.contextmanager
+    def settled(self) -> Iterator[None]:
+        """Inside, a collective ends, and gloo's threads free its tensors, before the rank continues.
+
+        Otherwise the kernel's scheduler decides which of gloo's copies are alive when the next tensor is allocated.
+        """
+        self._library.perfsuite_end_collectives(SETTLE_SECONDS)
+        try:
+            yield
+        finally:
+            self._library.perfsuite_end_collectives(0)
+
+    def reset_peak(self) -> None:
+        self._library.perfsuite_reset_peak()
+
+    def refused(self, message: str) -> tuple[int, int] | None:
+        """The index of the last event before the refused allocation, and its bytes."""
+        told = refusal(message)
+        index = last_with(self.events(), told[1]) if told else None
+        return None if told is None or index is None else (index, told[0])
+
+    @property
+    def peak_bytes(self) -> int:
+        return int(self._library.perfsuite_peak())
+
+    @property
+    def live_bytes(self) -> int:
+        self.settle()
+        return int(self._library.perfsuite_live())
+
+    def events(self) -> list[Event]:
+        """The log so far, oldest first."""
+        buffer = self._log()
+        texts: dict[int, str] = {}
+        for number in {*buffer[2::FIELDS], *buffer[3::FIELDS]}:
+            texts[number] = self._library.perfsuite_operation(ctypes.c_int64(number)).decode()
+        rows = zip(*(buffer[field::FIELDS] for field in range(FIELDS - 1)), strict=True)
+        return [
+            (address, size, locate(texts[operator], texts[module]) if size > 0 else texts[operator])
+            for address, size, operator, module in rows
+        ]
+
+    def snapshot(self) -> dict[str, Any] | None:
+        """None: torch makes none of a CPU."""
+        return None
+
+    def times(self) -> list[int]:
+        """When each event of the log happened, in nanoseconds since 1970."""
+        return list(self._log()[FIELDS - 1 :: FIELDS])
+
+    def _log(self) -> Any:
+        buffer = (ctypes.c_int64 * (FIELDS * self._library.perfsuite_event_count()))()
+        self._library.perfsuite_copy_events(buffer)
+        return buffer

@@ -1,0 +1,285 @@
+"""The update of one optimizer step, compared with that of one plain rank in fp32 that has the same global batch.
+
+Both sides build the model anew, with dropout off, and make one step on batch 0. The engine is the cell's, with all of
+its techniques. The reference is ``single``: no wrapper, no low precision, no checkpointing, no compiler, no offload,
+eager attention, and all micro-batches of all ranks one after the other. Every rank computes it for itself.
+
+Adam divides a gradient by its size, so a gradient that is twice too large would make the same update. With an epsilon
+of 1, far above any gradient's element, the update is proportional to the gradient, and Adam's own code still runs. An
+optimizer of another kind is replaced by SGD on both sides. The learning rate is so large that a parameter in bf16 holds
+its update, not its old value, in most of its digits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from perfsuite.catalog.definitions import Layout
+from perfsuite.catalog.strategies import Choice
+from perfsuite.errors import RankError
+from perfsuite.rank.build_model import build_model, prepare, seed_steps
+from perfsuite.rank.recipe import recipe_of
+from perfsuite.rank.session import Session
+from perfsuite.rank.trainer import Trainer
+from perfsuite.records.step_kinds import MOST_TRACED_STEPS
+
+if TYPE_CHECKING:
+    import torch
+
+LEARNING_RATE = 64.0  # a power of two, which rounds nothing
+EPSILON = 1.0
+DECAY = 1e-4  # AdamW's decay times the learning rate stays small beside the gradient
+MOST_PARAMETERS = 300_000_000  # a larger model's reference in fp32 may not fit, and takes long
+ADAMS = re.compile(r"(DeepSpeedCPU|Fused)?AdamW?(\d+bit)?")  # classes, by name: their packages need not be installed
+NAMED = 3  # parameters that differ most
+# Slots that change how a step is computed, not what it computes. The reference has none of their techniques.
+HOW = frozenset(
+    {
+        "activation checkpointing",
+        "attention",
+        "compilation",
+        "epochs",
+        "gradient accumulation",
+        "loop",
+        "offload",
+        "precision",
+        "replicas",
+        "tensor-parallel width",
+    }
+)
+MakeOptimizer = Callable[[Any, float], Any]
+
+
+@dataclass(frozen=True)
+class Update:
+    """A rank's part of the update: its norm, per unit of the learning rate, and its error relative to the reference's
+    norm. ``most`` are the parameters that differ most, each with its own relative error in millionths.
+    """
+
+    norm: float
+    error: float
+    most: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Reference:
+    """``before`` and ``change`` of every parameter, in fp32 on the host. ``names`` maps all names of a tied parameter
+    to its first.
+    """
+
+    before: dict[str, torch.Tensor]
+    change: dict[str, torch.Tensor]
+    names: dict[str, str]
+
+
+def compare_update(session: Session) -> Update | None:
+    """Make the step on both sides; None if there is nothing to compare: see ``_is_comparable``, and a model that draws
+    random numbers without dropout has no single update. All ranks return None, or none does. Collective.
+    """
+    import torch
+
+    if not _is_comparable(session):
+        return None
+    checked = _checked(session)
+    reference = _reference(checked)
+    lacks = reference is None or not _has_room(session)
+    if reference is None or _most(session, torch.tensor([float(lacks)]))[0]:
+        return None
+    session.mark("check")  # an engine may prepare for longer than the reference's step, whose phase was the last
+    trainer, _ = prepare(checked, build_model(checked), [])
+    seed_steps(checked)
+    _step(trainer)
+    return _compare(session, reference, trainer.whole_parameters())
+
+
+def _is_comparable(session: Session) -> bool:
+    """Not a cell with a capacity, which the check's own tensors could exceed, nor one that leaves the library its
+    defaults, which may clip, nor one that would compile again, for as long as all of its steps, nor a large model, nor
+    one on an emulated GPU, which computes small tensors alone.
+    """
+    job = session.job
+    if session.emulated:
+        return False
+    small = job.model.parameters <= MOST_PARAMETERS
+    return job.capacity_bytes is None and session.recipe.stated and small and not session.compiles
+
+
+def _checked(session: Session) -> Session:
+    """The cell without dropout, with an optimizer that is proportional to the gradient, and with its process groups."""
+    nodrop = Choice(session.catalog.get("technique", "nodrop"))
+    choices = [nodrop if one.technique.slot == nodrop.technique.slot else one for one in session.strategy.choices]
+    optimizer = session.recipe.optimizer
+    checked = dataclasses.replace(
+        session,
+        strategy=dataclasses.replace(session.strategy, choices=tuple(choices)),
+        recipe=dataclasses.replace(
+            session.recipe, optimizer=proportional(optimizer), learning_rate=LEARNING_RATE, same_batch=True
+        ),
+        listeners=list(session.listeners),  # faults add their own
+    )
+    if "mesh" in session.__dict__:
+        checked.__dict__["mesh"] = session.mesh
+    return checked
+
+
+def _alone(checked: Session) -> Session:
+    """One rank in fp32 that has the micro-batches of all."""
+    catalog = checked.catalog
+    choices = [one for one in checked.strategy.choices if one.technique.slot not in HOW]
+    strategy = dataclasses.replace(checked.strategy, engine=catalog.get("engine", "single"), choices=tuple(choices))
+    recipe = dataclasses.replace(
+        recipe_of(strategy),
+        optimizer=plain(checked.recipe.optimizer),
+        learning_rate=checked.recipe.learning_rate,
+        padded=checked.recipe.padded,
+        accumulation=checked.recipe.accumulation * checked.layout.data_ranks,
+    )
+    job = msgspec.structs.replace(checked.job, world_size=1, faults=[])
+    return Session(job, 0, catalog, strategy, recipe, Layout(), listeners=list(checked.listeners))
+
+
+def _reference(checked: Session) -> Reference | None:
+    """The reference's step, without communication; None if it does not fit, or the model drew random numbers."""
+    import torch
+
+    session = _alone(checked)
+    # Chosen when the model is built, as every release can: transformers has no method for it before 4.54.0.
+    attention = "eager" if "eager" in session.job.model.attentions else None
+    try:
+        trainer, _ = prepare(session, build_model(session, attention), [])
+        names = {id(one): name for name, one in trainer.model.named_parameters()}
+        every = trainer.model.named_parameters(remove_duplicate=False)
+        aliases = {name: names[id(one)] for name, one in every}
+        before = {name: _on_host(one).clone() for name, one in trainer.model.named_parameters()}
+        seed_steps(session)
+        random = _random_state(session)
+        _step(trainer)
+        if not all(map(torch.equal, random, _random_state(session))):
+            return None
+        after = trainer.model.named_parameters()
+        return Reference(before, {name: _on_host(one) - before[name] for name, one in after}, aliases)
+    except torch.OutOfMemoryError:
+        return None
+
+
+def _step(trainer: Trainer) -> None:
+    """One step that the optimizer makes: fp16 skips those that overflow, and lowers its loss scale."""
+    for _ in range(MOST_TRACED_STEPS):
+        trainer.session.mark("batch")
+        if not trainer.finished(trainer.step(trainer.batch(0))).skipped:
+            return
+    raise RankError(f"fp16 overflowed in {MOST_TRACED_STEPS} steps, so there is no update to check.")
+
+
+def _compare(session: Session, reference: Reference, parameters: Iterable[tuple[str, torch.Tensor]]) -> Update:
+    """This rank's parameters against the reference. Raises RankError if no rank has one of its parameters, or if the
+    reference changed nothing.
+    """
+    import torch
+
+    own: dict[str, tuple[float, float, float]] = {}  # the norms of update, reference and difference
+    for alias, tensor in parameters:
+        name = reference.names.get(alias, alias)
+        if name not in reference.change or tensor.shape != reference.change[name].shape:
+            engine = session.strategy.engine.name
+            raise RankError(
+                f"{engine} names a parameter {alias} of shape {list(tensor.shape)}, but the model has no such one. "
+                "An engine that shards or renames parameters defines whole_parameters (rank/trainer.py)."
+            )
+        change = _on_host(tensor) - reference.before[name]
+        expected = reference.change[name]
+        own[name] = _norm(change), _norm(expected), _norm(change - expected)
+    covered = torch.tensor([float(name in own) for name in reference.change])
+    if lost := [name for name, seen in zip(reference.change, _most(session, covered), strict=True) if not seen]:
+        raise RankError(f"No rank has the parameter {lost[0]}, nor {len(lost) - 1} others, so its update is unknown.")
+    update, expected, difference = (sum(norms[i] ** 2 for norms in own.values()) ** 0.5 for i in range(3))
+    # A stage may have nothing to train. Then it must change nothing, by the measure of the whole model.
+    whole = expected or sum(_norm(change) ** 2 for change in reference.change.values()) ** 0.5
+    if not whole:
+        raise RankError("One step of the reference changes no parameter, so the update cannot be compared with it.")
+    worst = sorted(own, key=lambda name: -own[name][2])[:NAMED]
+    most = {name: round(1e6 * own[name][2] / (own[name][1] or whole)) for name in worst}
+    return Update(update / LEARNING_RATE, difference / whole, most)
+
+
+def proportional(make: MakeOptimizer) -> MakeOptimizer:
+    """The optimizer with an update that is proportional to the gradient: Adam with an epsilon of 1, or else SGD."""
+
+    def made(parameters: Any, learning_rate: float) -> Any:
+        import torch
+
+        parameters = list(parameters)
+        optimizer = make(parameters, learning_rate)
+        if not _is_adam(optimizer):
+            return torch.optim.SGD(parameters, lr=learning_rate)
+        for group in optimizer.param_groups:
+            group.update(eps=EPSILON, weight_decay=DECAY)
+        return optimizer
+
+    return made
+
+
+def plain(make: MakeOptimizer) -> MakeOptimizer:
+    """torch's own optimizer for what ``proportional`` makes."""
+
+    def made(parameters: Any, learning_rate: float) -> Any:
+        import torch
+
+        parameters = list(parameters)
+        if not _is_adam(make(parameters, learning_rate)):
+            return torch.optim.SGD(parameters, lr=learning_rate)
+        return torch.optim.AdamW(parameters, lr=learning_rate, eps=EPSILON, weight_decay=DECAY)
+
+    return made
+
+
+def _is_adam(optimizer: Any) -> bool:
+    return any(ADAMS.fullmatch(kind.__name__) for kind in type(optimizer).__mro__)
+
+
+def _has_room(session: Session) -> bool:
+    """Whether the device has room for another training: DeepSpeed and transformers' Trainer keep parts of the first."""
+    import torch
+
+    if session.job.device == "cpu":
+        return True
+    torch.cuda.empty_cache()
+    free, _ = torch.cuda.mem_get_info()
+    return free >= torch.cuda.max_memory_allocated()
+
+
+def _most(session: Session, numbers: torch.Tensor) -> list[float]:
+    """The largest of all ranks' numbers, one by one."""
+    import torch.distributed as dist
+
+    numbers = numbers.to(session.device)
+    if session.world_size > 1:
+        dist.all_reduce(numbers, dist.ReduceOp.MAX)
+    known: list[float] = numbers.tolist()
+    return known
+
+
+def _random_state(session: Session) -> list[torch.Tensor]:
+    """The states of the generators that a forward may draw from."""
+    import torch
+
+    on_device = [torch.cuda.get_rng_state()] if session.job.device == "cuda" else []
+    return [torch.get_rng_state(), *on_device]
+
+
+def _on_host(tensor: torch.Tensor) -> torch.Tensor:
+    import torch
+
+    return tensor.detach().to("cpu", torch.float32)
+
+
+def _norm(tensor: torch.Tensor) -> float:
+    import torch
+
+    return float(torch.linalg.vector_norm(tensor, dtype=torch.float64))

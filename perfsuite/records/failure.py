@@ -1,0 +1,24 @@
+"""The failure of one rank."""
+
+from typing import Literal
+
+from perfsuite.records.record import Record
+
+FailureKind = Literal["oom", "unsupported", "raised", "killed", "hung", "result"]
+
+
+class Failure(Record, frozen=True, kw_only=True):
+    """Why a cell has no measurement: which rank failed first, how, and its last lines.
+
+    After an out-of-memory, ``parts`` are the tensors on that rank by category, including the failed request; empty if
+    that is unknown, as before the first step.
+    """
+
+    kind: FailureKind
+    rank: int | None
+    message: str
+    tail: str = ""
+    missing_bytes: int | None = None
+    parts: dict[str, int] = {}
+    versions: dict[str, str] = {}
+    flags: dict[str, str] = {}

@@ -1,0 +1,55 @@
+"""The job that the parent gives to every rank of a cell, and the names of its files."""
+
+from perfsuite.catalog.definitions import Model, Workload
+from perfsuite.records.record import Record
+
+TRACE = "{prefix}rank{rank}.json.gz"  # of a launch that is traced: a rank's Chrome trace, for ui.perfetto.dev
+SNAPSHOT = "{prefix}rank{rank}.pickle"  # and its memory snapshot, for docs.pytorch.org/memory_viz
+SCRATCH = "scratch"  # in a cell's working folder: its ranks' files there are removed when the cell ends
+GONE = 255  # in a pipe of Turns: the other side has ended; any other byte is the number of a rank
+
+
+class Turns(Record, frozen=True, kw_only=True):
+    """A cell that alternates with another: the named pipes of its ranks, those of the other side, and whether it
+    begins.
+    """
+
+    inboxes: list[str]
+    outboxes: list[str]
+    first: bool
+
+
+class Job(Record, frozen=True, kw_only=True):
+    """One cell as a job for its ranks. Written once to ``job.json``; every rank of the cell reads the same file.
+
+    ``capacity_bytes`` limits the tensors of each rank. ``traces`` is the ``prefix`` of TRACE and SNAPSHOT, files that a
+    launch writes which measures nothing; empty if it measures. ``kernels`` is the set of a CPU's kernels
+    (perfsuite/catalog/cpu_kernels.py), empty for any. ``model_flop`` is an earlier launch's count for a replica. A rank
+    runs ``warmup`` steps, then ``steps`` timed ones. ``faults`` are ``"module:function"`` names, called with the rank's
+    session after the engine is prepared: tests use them to break a real cell on purpose.
+    """
+
+    cell: str
+    model: Model
+    strategy: str
+    workload: Workload
+    device: str  # "cpu" or "cuda"
+    world_size: int
+    nodes: int = 1  # each has as many of the ranks, in their order
+    steps: int
+    warmup: int
+    seed: int = 0
+    capacity_bytes: int | None = None
+    dense_flops: dict[str, float] = {}  # the hardware's dense peak by dtype; empty for a CPU
+    catalogs: list[str] = []
+    import_path: list[str] = []
+    traces: str = ""
+    kernels: str = ""
+    model_flop: int | None = None
+    turns: Turns | None = None
+    faults: list[str] = []
+
+    @property
+    def node_size(self) -> int:
+        """The ranks of a node."""
+        return self.world_size // self.nodes

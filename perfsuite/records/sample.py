@@ -1,0 +1,44 @@
+"""The measurement of one rank."""
+
+import sys
+
+from perfsuite.records.record import Record
+
+
+class Reading(Record, frozen=True, kw_only=True):
+    """One metric's value, with the parts that add up to it and the raw samples that it summarizes, if it has them.
+
+    ``suspects`` are the largest constituents of the parts, in the format of records/suspects.py: evidence that is not
+    compared.
+
+    A sample is None if an fp16 step overflowed and was skipped. ``ranks`` has each rank's value.
+    """
+
+    value: int | float
+    parts: dict[str, int] = {}
+    suspects: dict[str, int] = {}
+    samples: list[float | None] = []
+    ranks: list[int | float] = []
+
+
+class RankSample(Record, frozen=True, kw_only=True):
+    """The measurement of one rank. ``engine`` is the evidence that the engine is the one that the cell names, ``flags``
+    the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``files`` are the sources
+    of imported modules that are no installed package's. ``memory_curve`` is in the format of records/curves.py.
+    """
+
+    rank: int
+    readings: dict[str, Reading]
+    engine: dict[str, str | int]
+    versions: dict[str, str]
+    flags: dict[str, str] = {}
+    phases_seconds: dict[str, float]
+    files: list[str] = []
+    memory_curve: dict[str, str] = {}
+
+
+def is_number(value: object) -> bool:
+    """True for a finite number; False for a bool, and for an integer larger than every float."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return -sys.float_info.max <= value <= sys.float_info.max  # False for NaN

@@ -1,0 +1,262 @@
+"""A/B in one session: two sides of a cell, each with its own rank servers, launched in pairs: at once with alternating
+steps, or one after the other, in random order.
+
+A side is the environment of the ranks (other releases, or a revision of the repository) or, in the same environment,
+another strategy for the same model.
+"""
+
+import contextlib
+import dataclasses
+import random
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from perfsuite.catalog.cell import Cell, make_cell, parse_cell
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.compare import Comparison, compare, differences
+from perfsuite.compare.paired import MOST_PAIRS, decision
+from perfsuite.compare.terms import Terms, terms_of
+from perfsuite.environments.environments import HERE, Environment, at_revision, sources, with_releases
+from perfsuite.errors import UsageError
+from perfsuite.launch.machine import version_of
+from perfsuite.records.measurement import Measurement
+from perfsuite.run.duet import measure_in_turns
+from perfsuite.run.runner import Runner, Settings, Watch
+
+REVISION = "git:"
+RUNNING = "here"
+ORDERS = ((0, 1), (1, 0))  # of a pair: A first, or B first
+PAIR_SECONDS = 5.0  # for the timed steps of both sides
+MOST_STEPS = 500
+SHORT_STEPS = 5
+Launches = tuple[Sequence[Measurement], Sequence[Measurement]]  # of A and of B
+
+
+@dataclass(frozen=True)
+class Side:
+    """One side. ``strategy`` replaces the cells'; ``copy`` is the revision's root, if it is one."""
+
+    name: str
+    catalog: Catalog
+    environment: Environment = HERE
+    strategy: str | None = None
+    copy: Path | None = None
+
+    def cell(self, text: str) -> Cell:
+        """The cell on this side. Raises UsageError if the side's revision contains none of its code."""
+        cell = parse_cell(text, self.catalog)
+        if self.strategy is not None:
+            suffixes = text.split("-")[3:]
+            return make_cell(cell.model.name, self.strategy, cell.hardware.name, self.catalog, suffixes)
+        if self.copy is not None:
+            modules = [cell.model.build.split(":")[0].split(".")[0], "perfsuite"]
+            origins = [Path(origin) for origin in self.environment.origins(modules)]
+            if not any(path.is_relative_to(self.copy) for path in [*origins, *self.catalog.folders]):
+                raise UsageError(
+                    f"{self.name}: {cell.id} uses no code of this repository, so both sides would be the same. Its "
+                    f"model is built by {cell.model.build}, and no --catalog folder of the repository defines it."
+                )
+        return cell
+
+
+def sides(texts: tuple[str, str], catalog: Catalog, repository: Path) -> tuple[Side, Side]:
+    """The sides that ``name==version …``, ``git:REVISION``, ``here`` or a strategy name.
+
+    Next to a revision, "here" is the repository with its uncommitted changes. Raises UsageError for sides of two kinds,
+    and for a side that does not exist.
+    """
+    kinds = [kind_of(text) for text in texts]
+    named = {kind for kind in kinds if kind != RUNNING}
+    if len(named) > 1:
+        raise UsageError(
+            f"{texts[0]!r} is a {kinds[0]}, but {texts[1]!r} is a {kinds[1]}: compare two of one kind, or one and here."
+        )
+    if named == {"strategy"} and RUNNING in kinds:
+        raise UsageError("A strategy is compared with another strategy: give both --a and --b.")
+    one, other = (
+        _side(text, kind, catalog, repository, "revision" in named) for text, kind in zip(texts, kinds, strict=True)
+    )
+    return one, other
+
+
+def kind_of(text: str) -> str:
+    """The kind of a side: "release", "revision", "strategy" or "here"."""
+    if text.startswith(REVISION):
+        return "revision"
+    if text == RUNNING:
+        return RUNNING
+    return "release" if "=" in text or "@" in text else "strategy"
+
+
+def _side(text: str, kind: str, catalog: Catalog, repository: Path, beside_revision: bool) -> Side:
+    if kind == "release":
+        return Side(text, catalog, with_releases([text] if "@" in text else text.split()))
+    if kind == "strategy":
+        return Side(text, catalog, strategy=text)
+    if kind == "revision":
+        environment, root, copy = at_revision(text.removeprefix(REVISION), repository)
+        return Side(text, catalog_at(catalog, root, copy, text), environment, copy=copy)
+    if beside_revision:
+        return Side(text, catalog, Environment(path=tuple(map(str, sources(repository)))))
+    return Side(text, catalog)
+
+
+def catalog_at(catalog: Catalog, root: Path, copy: Path, revision: str) -> Catalog:
+    """The catalog with the folders of the repository's copy instead of its own. Raises UsageError if one is missing."""
+    folders = [copy / folder.relative_to(root) if folder.is_relative_to(root) else folder for folder in catalog.folders]
+    missing = [str(folder) for folder in folders if not folder.is_dir()]
+    if missing:
+        raise UsageError(f"{revision} has no folder {missing[0]}, which --catalog or perf_catalog names.")
+    return Catalog(tuple(folders), catalog.extra_models, catalog.materiality)
+
+
+class Experiment:
+    """An A/B of some cells. ``interleave`` says what alternates between the sides, "launches" or "steps". ``tolerance``
+    is the smallest relative difference of a time that must be detected, by default that of the hardware's class. With
+    no pairs, one launch of each side is compared, without times. ``run_size`` is the number of cells of the whole run,
+    to which the error rates apply. Raises UsageError for a cell that a side does not have.
+    """
+
+    def __init__(
+        self,
+        a: Side,
+        b: Side,
+        cells: Iterable[str],
+        settings: Settings,
+        tolerance: float | None = None,
+        pairs: int = MOST_PAIRS,
+        interleave: str = "launches",
+        run_size: int | None = None,
+    ) -> None:
+        self.sides = (a, b)
+        self.cells = [(a.cell(text), b.cell(text)) for text in cells]
+        self.settings = settings
+        self.tolerance = tolerance
+        self.pairs = pairs
+        self.in_turns = interleave == "steps" and pairs > 0
+        self.run_size = run_size or len(self.cells)
+        self.installed = _installed(a.environment, b.environment)
+        self._runners: list[Runner] = []
+
+    def compare(
+        self,
+        cells: tuple[Cell, Cell],
+        watch: Watch,
+        step_seconds: float | None = None,
+        faults: tuple[Sequence[str], Sequence[str]] = ((), ()),
+        known: tuple[Measurement | None, Measurement | None] = (None, None),
+    ) -> Comparison:
+        """Launch a cell on both sides until its times are decided or the pairs are used up.
+
+        ``step_seconds`` is the duration of a step; if unknown, a launch measures it. A pair takes about PAIR_SECONDS,
+        since many short steps are more precise than a few long launches. With no pairs, a side with a ``known``
+        measurement is not launched again.
+        """
+        metrics = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
+        timed = [metric for metric in metrics if metric.hold == "time"]
+        terms = terms_of(cells[1].id, self.tolerance or cells[1].hardware.time_tolerance).of_run(self.run_size)
+        launches: tuple[list[Measurement], list[Measurement]] = ([], [])
+        known = _first_launch(known[0], timed), _first_launch(known[1], timed)
+        settings = self.settings
+        if self.pairs:
+            step_seconds = step_seconds or self._step_seconds(cells, watch, faults)
+            settings = dataclasses.replace(settings, steps=steps_of_pair(step_seconds, settings.steps))
+        for _ in range(max(1, self.pairs)):
+            with self._opened(settings):
+                for number, one in self._pair(cells, watch, faults, known):
+                    launches[number].append(one)
+            if _ended(launches, timed, terms):
+                break
+        return compare(
+            *launches,
+            metrics,
+            strategies=(cells[0].strategy.name, cells[1].strategy.name),
+            terms=terms,
+            installed=self.installed,
+        )
+
+    def close(self) -> None:
+        """End both rank servers."""
+        with contextlib.ExitStack() as stack:
+            for runner in self._runners:
+                stack.callback(runner.close)
+        self._runners = []
+
+    @contextlib.contextmanager
+    def _opened(self, settings: Settings) -> Iterator[None]:
+        """New rank servers for each pair: a server's own effect on times must be noise between pairs, not between
+        sides.
+        """
+        self._runners = [Runner(side.catalog, settings, side.environment) for side in self.sides]
+        try:
+            yield
+        finally:
+            self.close()
+
+    def _pair(
+        self,
+        cells: tuple[Cell, Cell],
+        watch: Watch,
+        faults: tuple[Sequence[str], Sequence[str]],
+        known: tuple[Measurement | None, Measurement | None],
+    ) -> Iterator[tuple[int, Measurement]]:
+        order = random.choice(ORDERS)
+        if self.in_turns:
+            yield from enumerate(measure_in_turns(self._runners, cells, order[0], watch, faults))
+        else:
+            for number in order:
+                before = None if self.pairs else known[number]
+                yield number, before or self._runners[number].measure(cells[number], watch, faults[number])
+
+    def _step_seconds(
+        self, cells: tuple[Cell, Cell], watch: Watch, faults: tuple[Sequence[str], Sequence[str]]
+    ) -> float | None:
+        """From a short launch, which also compiles what is compiled once; None if it fails, as the first pair will
+        report.
+        """
+        with self._opened(dataclasses.replace(self.settings, steps=SHORT_STEPS)):
+            one = self._runners[1].measure(cells[1], watch, faults[1])
+        found = one.readings.get("step_time_seconds")
+        return float(found.value) if found else None
+
+
+def _first_launch(measurement: Measurement | None, timed: Sequence[Metric]) -> Measurement | None:
+    """The first launch alone, from a measurement of several, which has the times of all."""
+    if measurement is None:
+        return None
+    readings = dict(measurement.readings)
+    for name in [metric.name for metric in timed if metric.name in readings and readings[metric.name].samples]:
+        readings[name] = msgspec.structs.replace(readings[name], samples=measurement.by_launch(name)[0])
+    return msgspec.structs.replace(measurement, readings=readings, launches=measurement.launches[:1])
+
+
+def steps_of_pair(step_seconds: float | None, least: int) -> int:
+    """Enough that a pair takes about PAIR_SECONDS, but at least ``least`` and at most MOST_STEPS."""
+    if not step_seconds:
+        return least
+    return max(least, min(MOST_STEPS, round(PAIR_SECONDS / (len(ORDERS) * step_seconds))))
+
+
+def _ended(launches: Launches, timed: Sequence[Metric], terms: Terms) -> bool:
+    both = [one for side in launches for one in side]
+    if any(one.outcome != "fits" for one in both):
+        return True
+    # A metric that a side lacks ends up red or left out; another pair does not change that.
+    there = [metric for metric in timed if all(metric.name in one.readings for one in both)]
+    found = [_decision(launches, metric, terms) for metric in there]
+    return "regressed" in found or "undecided" not in found
+
+
+def _decision(launches: Launches, metric: Metric, terms: Terms) -> str:
+    found = [metric.sign * one for one in differences(*launches, metric.name)]
+    return decision(found, terms.tolerance_of(metric), terms.red_rate)
+
+
+def _installed(a: Environment, b: Environment) -> tuple[dict[str, str], dict[str, str]]:
+    """Each side's versions of the packages installed for either side, without those that it does not have."""
+    inherited = {name: here for name, _ in a.installed + b.installed if (here := version_of(name))}
+    return inherited | dict(a.installed), inherited | dict(b.installed)

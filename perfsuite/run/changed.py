@@ -1,0 +1,84 @@
+"""Which cells a change can reach: those whose files, definitions or libraries differ from a revision of git."""
+
+import functools
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from perfsuite.errors import UsageError
+from perfsuite.launch.machine import version_of
+from perfsuite.rank.flags import own_code
+from perfsuite.records.measurement import OWN_CODE, Measurement, releases
+from perfsuite.run.environment_changes import git
+from perfsuite.run.imports import DIGITS, by_module, reached, unpack
+
+NO_RECORD = "no record of what it imports"
+TEXTS = (".md", ".rst")  # files that no code reads
+
+
+@dataclass(frozen=True)
+class Changed:
+    """The files that differ between the commit ``base`` and the working tree, new ones too, below ``root``. ``hashes``
+    are those of all files of the commit, as records have them.
+    """
+
+    root: Path
+    base: str
+    files: frozenset[str]
+    hashes: Mapping[str, str]
+
+    @classmethod
+    def since(cls, text: str, root: Path) -> "Changed":
+        """Since the branch left the revision. Raises UsageError if git does not know it."""
+        base = git(root, "merge-base", "--end-of-options", text, "HEAD")
+        if not base:
+            raise UsageError(
+                f"--perf-changed={text}: git knows no common commit of {text!r} and HEAD in {root}. Write a revision "
+                "after =, e.g. --perf-changed=origin/main, and fetch its history."
+            )
+        differing = git(root, "diff", "--name-only", "--no-renames", "-z", base)
+        new = git(root, "ls-files", "--others", "--exclude-standard", "-z")
+        hashes = {
+            path: words.split()[2][:DIGITS]
+            for words, _, path in (one.partition("\t") for one in git(root, "ls-tree", "-r", "-z", base).split("\0"))
+            if path
+        }
+        return cls(root, base[:12], frozenset(filter(None, f"{differing}\0{new}".split("\0"))), hashes)
+
+    def why(self, measurement: Measurement | None, watched: Iterable[str]) -> str:
+        """Why a cell must run, in a few words; empty if no change can reach it.
+
+        ``measurement`` is its record, ``watched`` are files that count in addition to what it imported.
+        """
+        if measurement is None or not measurement.imports:
+            return NO_RECORD
+        record = unpack(measurement.imports)
+        # What a file has begun to import since the record counts too, and what a conftest imports: it may define models
+        stale = [path for path, found in record.items() if self.hashes.get(path) != found]
+        watched = set(watched)
+        mine = {*record, *watched, *reached([*stale, *watched], self._modules, self.root)}
+        folders = {str(PurePosixPath(path).parent) for path in record}
+        for path in sorted(self.files):
+            place = PurePosixPath(path)
+            data = place.suffix not in (".py", *TEXTS) and str(place.parent) in folders
+            if path in mine or data:
+                return f"{path} changed"
+        return _other_libraries(measurement, self.root)
+
+    @functools.cached_property
+    def _modules(self) -> dict[str, set[str]]:
+        return by_module(path for path in {*self.hashes, *self.files} if path.endswith(".py"))
+
+
+def _other_libraries(measurement: Measurement, root: Path) -> str:
+    """The first library with another release than in the record; empty if there is none."""
+    for name, recorded in releases(measurement.versions).items():
+        if name == "cpu kernels":
+            continue
+        here = releases({name: sys.version.split()[0] if name == "python" else version_of(name)})[name]
+        if here != recorded:
+            return f"{name} {recorded} -> {here or 'none'}"
+    package = Path(__file__).resolve().parents[1]
+    inside = package.is_relative_to(root)  # then its files are in the record
+    return "" if inside or measurement.flags.get(OWN_CODE) == own_code() else "perfsuite's code changed"

@@ -1,0 +1,220 @@
+"""Measures a cell, judges it, runs a trial if needed, and accepts it on request: for pytest and the commands."""
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from perfsuite.baselines.accept import accepted, baseline_of
+from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.own_times import TimesOfMachine
+from perfsuite.baselines.store import Store
+from perfsuite.catalog.cell import Cell
+from perfsuite.compare.judge import COMMAND, GREEN, judge
+from perfsuite.compare.machines import BUSY_SHARE, fewer_steps, others_share
+from perfsuite.compare.merge_launches import merge
+from perfsuite.compare.noise import LAUNCHES
+from perfsuite.compare.pool import Times, run_of
+from perfsuite.compare.terms import terms_of
+from perfsuite.errors import FileError
+from perfsuite.launch.machine import why_missing
+from perfsuite.records.baseline import Baseline, TimedRun
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import Result
+from perfsuite.records.verdict import Verdict
+from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, git, own_code
+from perfsuite.run.imports import code_since, own_files, repository_of
+from perfsuite.run.red_traces import Tracer
+from perfsuite.run.runner import Runner, Watch
+from perfsuite.run.trial import Trial
+
+NO_NEWS = {"ok", "unsupported", "times"}  # the consent "all" accepts nothing of these
+CALLS_FOR_A_TRIAL = ("alarm", "regressed")
+
+
+def unwatched(cell: Cell, progress: object, seconds: float) -> None:
+    """A no-op progress callback."""
+
+
+class NotAccepted(FileError):
+    """A baseline that was not written; ``result`` is the red result of its measurement."""
+
+    def __init__(self, text: str, measurement: Measurement, baseline: Baseline | None) -> None:
+        super().__init__(text)
+        verdict = Verdict(cell=measurement.cell, status="failed", headline=f"{measurement.cell}: {text}")
+        self.result = Result(measurement=measurement, baseline=baseline, verdict=verdict)
+
+
+@dataclass(frozen=True)
+class Gatekeeper:
+    """``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all", several of them separated by
+    commas, or nothing. ``reason`` is the ledger's for every accepted baseline. ``tolerance`` is the smallest slow-down
+    that must be detected, that of the hardware's class if None. ``launches`` is the number of launches of a new
+    baseline, ``cells`` the number of cells in the run. ``command`` collects the cell's test. ``trial`` runs trials if
+    needed, ``always`` for every cell; without one an alarm stays an alarm. ``tracer`` writes the evidence. Times are
+    not stored if others use more than the share ``most_busy`` of the machine.
+    """
+
+    runner: Runner
+    store: Store
+    tolerance: float | None = None
+    consent: str | None = None
+    reason: str = ""
+    launches: int = LAUNCHES
+    watch: Watch = unwatched
+    command: str = COMMAND
+    cells: int = 1
+    trial: Trial | None = None
+    always: bool = False
+    tracer: Tracer | None = None
+    most_busy: float = BUSY_SHARE
+
+    def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
+        """Measure and judge a cell; accept it into its baseline if the user has asked for that.
+
+        Raises FileError for a baseline that cannot be read or written: NotAccepted if there is already a measurement.
+        """
+        try:
+            baseline = self.store.load(cell.id)
+        except FileError as error:
+            again = f"{self.command} -k {cell.id} --perf-update=new"
+            raise FileError(f"{error} Restore it from git, or remove it and record it again: {again}") from error
+        measurements = [self._launch(cell, faults)]
+        measurement, verdict = self._judge(cell, measurements, baseline)
+        if self._consent(baseline, verdict) not in ("", "times"):
+            while measurements[0].outcome == "fits" and len(measurements) < self.launches:
+                measurements.append(self._launch(cell, faults))
+            measurement, verdict = self._judge(cell, measurements, baseline)
+        timed, reverted = not measurement.machine.emulated, []
+        if timed and self.trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
+            called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
+            if called and self._consent(baseline, verdict) in ("", "times"):
+                metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+                terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
+                since = Times.of(baseline, measurement, metrics, terms, self._own_times(cell, baseline)).reference
+                verdict = self.trial.hold(cell, measurement, baseline, verdict, faults, self.command, since)
+                reverted = [one for one in self.trial.changed(cell, measurement, since) if not one.fixed]
+        updated = ""
+        if consent := self._consent(baseline, verdict):
+            try:
+                updated = self._accept(cell, consent, measurement, baseline, verdict)
+            except FileError as error:
+                raise NotAccepted(str(error), measurement, baseline) from error
+        if baseline and not updated and not faults:
+            self._remember(cell, measurement, baseline, verdict)
+        if self.tracer and not updated:
+            verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, self.trial, reverted)
+        return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
+
+    def close(self) -> None:
+        """End the rank servers."""
+        self.runner.close()
+
+    def _own_times(self, cell: Cell, baseline: Baseline) -> list[TimedRun]:
+        """This machine's runs in its cache folder."""
+        return TimesOfMachine(project_of(self.store.root)).load(cell.id, baseline.date)
+
+    def _remember(self, cell: Cell, measurement: Measurement, baseline: Baseline, verdict: Verdict) -> None:
+        """Keep this run's times in the machine's cache folder, if it has no name and all of them are good."""
+        machine, old = measurement.machine, baseline.measurement
+        if machine.name or machine.emulated or not machine.identity or measurement.capacity_bytes is not None:
+            return
+        if verdict.status not in GREEN or not measurement.outcome == old.outcome == "fits":
+            return
+        if others_share(measurement) > self.most_busy:
+            return
+        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        if fewer_steps(measurement, old, metrics):
+            return
+        commit = commit_of(self.store.root, tuple(self._own_code(cell, measurement)))
+        runs = self._own_times(cell, baseline)
+        new = run_of(measurement, metrics, commit)
+        TimesOfMachine(project_of(self.store.root)).add(cell.id, baseline.date, runs, new)
+
+    def _own_code(self, cell: Cell, measurement: Measurement) -> list[str]:
+        repository = self.store.root.parent
+        imported = own_files(measurement.imports, repository_of(repository))
+        return own_code(cell, self.runner.catalog, repository, imported)
+
+    def _launch(self, cell: Cell, faults: Sequence[str]) -> Measurement:
+        return self.runner.measure(cell, self.watch, faults)
+
+    def _judge(
+        self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None
+    ) -> tuple[Measurement, Verdict]:
+        """All launches as one measurement, with its verdict."""
+        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        merged = merge(measurements, metrics)
+        terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
+        repository = self.store.root.parent
+        kept = self._own_times(cell, baseline) if baseline else []
+        code = None
+        if baseline and baseline.measurement.outcome == "fits":
+            since = Times.of(baseline, merged, metrics, terms, kept).reference
+            code = code_since(since, merged, cell, self.runner.catalog, repository)
+        verdict = judge(
+            merged,
+            baseline,
+            metrics,
+            strategy=cell.strategy.name,
+            terms=terms,
+            code=code.with_files if code else "",
+            command=self.command,
+            unheld="" if baseline else self.store.why_unheld(cell.id),
+            kept=kept,
+        )
+        if why_missing(cell.strategy):  # the verdict says how to install the package, so there is nothing to accept
+            verdict = msgspec.structs.replace(verdict, accept="")
+        return merged, verdict
+
+    def _consent(self, baseline: Baseline | None, verdict: Verdict) -> str:
+        """The consent that applies to the verdict; empty if none does."""
+        given = (self.consent or "").split(",")
+        if verdict.status == "failed":
+            return ""
+        # Without a baseline, a number that is wrong by itself needs a reason: it is no "new" one.
+        kinds = {"new"} if baseline is None and verdict.status != "regressed" else {verdict.status}
+        if verdict.status in GREEN and baseline is not None:  # a time that is not good must not move the others'
+            kinds |= {"times"} | {line.status for line in verdict.lines if line.status == "not held"}
+        if "all" in given and not kinds <= NO_NEWS:
+            return "all"
+        return next((kind for kind in given if kind in kinds), "")
+
+    def _accept(
+        self, cell: Cell, consent: str, measurement: Measurement, baseline: Baseline | None, verdict: Verdict
+    ) -> str:
+        """Write the baseline; returns its path, or "" if times cannot be added without a reason."""
+        if baseline is None and not self.reason and self.store.is_known(cell.id):
+            raise FileError(
+                f"{cell.id} has no baseline, but the ledger knows one that was accepted. Restore it from git, or say "
+                'why a new one replaces it: --perf-reason="…"'
+            )
+        metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
+        commit = commit_of(self.store.root, tuple(self._own_code(cell, measurement)))
+        new = baseline_of(measurement, commit, metrics, self.most_busy)
+        made = accepted(new, baseline, metrics, verdict, consent, self.reason)
+        if made is None:
+            return ""
+        how = Consent(how=f"--perf-update={consent}", metrics=metrics, reason=self.reason)
+        self.store.save(made, baseline, how)
+        return str(self.store.path(measurement.cell))
+
+
+@functools.cache
+def project_of(baselines: Path) -> str:
+    """What all clones of a repository share, and no other: its first commit, and the place of the baselines in it."""
+    first = git(baselines.parent, "rev-list", "--max-parents=0", "HEAD").split()
+    inside = git(baselines.parent, "rev-parse", "--show-prefix")
+    return f"{first[-1]} {inside}{baselines.name}" if first else str(baselines.resolve())
+
+
+@functools.cache
+def commit_of(baselines: Path, code: tuple[str, ...] = ()) -> str:
+    """The commit of the tree in which baselines are recorded, with UNCOMMITTED if this code of the user's has changes
+    or new files since then; without such code, if any known file outside the baselines has changed. Empty outside git.
+    """
+    where = ["--", *code, COMPILED] if code else ["--untracked-files=no", "--", ".", f":(exclude){baselines.name}"]
+    head = git(baselines.parent, "rev-parse", "--short=12", "HEAD")
+    return head + (UNCOMMITTED if head and git(baselines.parent, "status", "--porcelain", *where) else "")

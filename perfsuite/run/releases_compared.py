@@ -1,0 +1,173 @@
+"""One cell under two releases, in exact metrics, and the record that is kept of it in a file of one line each."""
+
+import re
+import time
+from collections.abc import Iterable, MutableMapping
+from pathlib import Path
+
+from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.compare import Comparison
+from perfsuite.errors import UsageError
+from perfsuite.records import codec
+from perfsuite.records.formats import timestamp
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.record import Record
+from perfsuite.records.verdict import Line
+from perfsuite.run.ab import Experiment, sides
+from perfsuite.run.runner import Settings, Watch
+
+Pair = tuple[str, str]  # two releases, as `perfsuite ab` takes its sides
+SETTINGS = Settings(steps=3, warmup=1)  # the fewest that every exact metric needs
+FORMAT = 1
+
+
+class Moved(Record, frozen=True, kw_only=True):
+    """One metric that differs: its texts, by which share of A it did, and ``better`` where B needs less. It is not
+    ``material`` if it differs by less than matters.
+    """
+
+    metric: str
+    title: str
+    old: str
+    new: str
+    change: str
+    share: float | None = None
+    better: bool = False
+    material: bool = True
+
+
+class Seen(Record, frozen=True, kw_only=True):
+    """What a comparison of one cell found. Format 1: 2026-11, first.
+
+    ``status`` is that of `perfsuite ab`, ``outcomes`` those of A and B with the reason of each that did not fit.
+    ``seconds`` is what it took once the environments were there. A side that an earlier comparison measured takes none.
+    """
+
+    format: int = FORMAT
+    cell: str
+    a: str
+    b: str
+    status: str
+    outcomes: tuple[str, str]
+    reasons: tuple[str, str] = ("", "")
+    moved: list[Moved] = []
+    changed: list[str] = []
+    seconds: float
+    date: str
+
+    def is_of(self, cell: str, pair: Pair) -> bool:
+        """Whether it is what these would find."""
+        return (self.cell, self.a, self.b) == (cell, *pair)
+
+    def worse(self) -> list[Moved]:
+        """The metrics that are worse in B, or different, by more than does not matter."""
+        return [] if self.status == "failed" else [one for one in self.moved if one.material and not one.better]
+
+
+def compare_releases(
+    pair: Pair, cell: str, catalog: Catalog, watch: Watch, kept: MutableMapping[tuple[str, str], Measurement]
+) -> Seen:
+    """Launch the cell once with each release, unless its measurement is ``kept`` from before, by release and cell.
+
+    An environment that cannot be built is a failure with its reason.
+    """
+    try:
+        experiment = Experiment(*sides(pair, catalog, Path.cwd()), [cell], SETTINGS, pairs=0)
+    except UsageError as error:
+        a, b = pair
+        return Seen(
+            cell=cell,
+            a=a,
+            b=b,
+            status="failed",
+            outcomes=("failed", "failed"),
+            reasons=(sentence(str(error)), ""),
+            seconds=0.0,
+            date=timestamp(),
+        )
+    begin = time.monotonic()
+    known = kept.get((pair[0], cell)), kept.get((pair[1], cell))
+    try:
+        found = experiment.compare(experiment.cells[0], watch, known=known)
+    finally:
+        experiment.close()
+    kept[pair[0], cell], kept[pair[1], cell] = found.a, found.b
+    return of_comparison(found, cell, pair, time.monotonic() - begin)
+
+
+def of_comparison(found: Comparison, cell: str, pair: Pair, seconds: float) -> Seen:
+    """The record of a comparison."""
+    moved = [
+        Moved(
+            metric=line.metric,
+            title=line.title,
+            old=line.old,
+            new=line.new,
+            change=line.change,
+            share=_share(found, line.metric),
+            better=_is_better(found, line),
+            material=line.status != "immaterial",
+        )
+        for line in found.verdict.lines
+        if line.status in ("regressed", "improved", "immaterial", "failed")
+    ]
+    a, b = pair
+    return Seen(
+        cell=cell,
+        a=a,
+        b=b,
+        status=found.verdict.status,
+        outcomes=(found.a.outcome, found.b.outcome),
+        reasons=(_reason(found.a), _reason(found.b)),
+        moved=moved,
+        changed=found.verdict.changed,
+        seconds=round(seconds, 1),
+        date=timestamp(),
+    )
+
+
+def _is_better(found: Comparison, line: Line) -> bool:
+    """Of an immaterial difference too: fewer is better, as in all metrics that have a materiality."""
+    if line.status != "immaterial":
+        return line.status == "improved"
+    return found.b.readings[line.metric].value < found.a.readings[line.metric].value
+
+
+def _reason(measurement: Measurement) -> str:
+    return sentence(measurement.failure.message) if measurement.failure else ""
+
+
+def _share(found: Comparison, metric: str) -> float | None:
+    old, new = (one.readings[metric].value if metric in one.readings else None for one in (found.a, found.b))
+    return None if not old or new is None else round(new / old - 1, 6)
+
+
+def sentence(text: str) -> str:
+    """A failure's message without the rank, which was the first to say it by chance, and the folders of the machine."""
+    text = re.sub(r"^Rank \d+: ", "", " ".join(text.split()))
+    return re.sub(r"/\S*/(?=[^/\s]+)", "…/", text)
+
+
+def load(path: Path) -> list[Seen]:
+    """All records; none if there is no file. Raises FileError for one that is broken."""
+    return codec.read_lines(path, Seen, FORMAT) if path.exists() else []
+
+
+def save(path: Path, records: Iterable[Seen]) -> None:
+    """Write the file atomically. Raises FileError."""
+    codec.write_text(path, "".join(f"{codec.encode_line(one)}\n" for one in records))
+
+
+def keep(path: Path, records: Iterable[Seen], new: Seen) -> list[Seen]:
+    """Write the file with the new record in the place of an older one of its cell and pair, and return all. They are in
+    the order of releases and cells. Raises FileError.
+    """
+    others = [one for one in records if not one.is_of(new.cell, (new.a, new.b))]
+    ordered = sorted([*others, new], key=lambda one: (one.a, one.b, one.cell))
+    save(path, ordered)
+    return ordered
+
+
+def find(records: Iterable[Seen], cell: str, pair: Pair) -> Seen | None:
+    """The record of that cell and pair."""
+    return next((one for one in records if one.is_of(cell, pair)), None)

@@ -1,0 +1,177 @@
+"""Measures one cell: leases the devices, launches the ranks, folds their samples. The same for pytest and commands."""
+
+import contextlib
+import math
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from perfsuite.catalog.cell import Cell
+from perfsuite.catalog.cpu_kernels import CHOICES, PORTABLE, kernel_set
+from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.gather import GatherError, failed, gather
+from perfsuite.environments.environments import HERE, Environment
+from perfsuite.errors import PerfsuiteError, UnknownName
+from perfsuite.launch.jobs import make_job
+from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts, at_node
+from perfsuite.launch.machine import why_missing
+from perfsuite.launch.places import HERE as THIS_MACHINE
+from perfsuite.launch.places import Place
+from perfsuite.rank.recipe import recipe_of
+from perfsuite.records.failure import Failure
+from perfsuite.records.formats import timestamp
+from perfsuite.records.job import Job, Turns
+from perfsuite.records.measurement import Launch, Measurement
+from perfsuite.records.progress import Progress
+from perfsuite.records.sample import RankSample
+from perfsuite.records.step_kinds import TRACED_STEPS, block_size, last_kinds
+from perfsuite.run.imports import recorded, repository_of
+
+Watch = Callable[[Cell, list[Progress], float], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How every cell of a run is measured. Times in seconds. ``kernels`` is "portable" or "native"
+    (perfsuite/catalog/cpu_kernels.py).
+    """
+
+    steps: int = 10
+    warmup: int = 5
+    capacity_bytes: int | None = None
+    start_timeout: float = 300.0
+    step_timeout: float = 120.0
+    kernels: str = PORTABLE
+    import_path: tuple[str, ...] = field(default_factory=lambda: tuple(sys.path))
+
+    def all_steps_of(self, cell: Cell) -> int:
+        """Every optimizer step of a cell, including those that are recorded, unfenced and counted."""
+        process, device = cell.strategy.engine.process, cell.hardware.torch_device
+        last = last_kinds(self.steps, process, device, self.capacity_bytes is not None)
+        unfenced = last.count("unfenced") * (block_size(self.steps) - 1)
+        return TRACED_STEPS + self.warmup + self.steps * recipe_of(cell.strategy).epochs + len(last) + unfenced
+
+
+class Runner:
+    """Measures cells one after another with warm rank servers in one environment; ``close()`` ends them."""
+
+    def __init__(
+        self,
+        catalog: Catalog,
+        settings: Settings,
+        environment: Environment = HERE,
+        place: Place = THIS_MACHINE,
+    ) -> None:
+        self.catalog = catalog
+        self.settings = settings
+        self.place = place
+        self._environment = environment
+        timeouts = Timeouts(settings.start_timeout, settings.step_timeout)
+        self._launcher = Launcher(timeouts, environment, settings.kernels, place)
+        self._model_flop: dict[Any, int] = {}  # by ``_counted``; only perfsuite's models, which do not change
+
+    def measure(self, cell: Cell, watch: Watch = lambda cell, progress, seconds: None, faults: Any = ()) -> Measurement:
+        """Train the cell and return its measurement. A failure is a measurement too, with its outcome, and so is a
+        package that is not installed.
+        """
+        with self.lease(cell) as devices:
+            return self.measure_on(devices, cell, watch, faults)
+
+    def lease(self, cell: Cell) -> contextlib.AbstractContextManager[list[int]]:
+        """Lease the devices that the cell needs."""
+        return self.place.lease(cell.hardware, self.catalog)
+
+    def measure_on(
+        self, devices: list[int], cell: Cell, watch: Watch, faults: Any = (), turns: Turns | None = None
+    ) -> Measurement:
+        """The same on devices that are already leased, in turns with another cell or alone."""
+        hardware, metrics = cell.hardware, self.catalog.metrics(cell.strategy.engine.process)
+        common: dict[str, Any] = {
+            "machine": self.place.describe(hardware, self.catalog, devices),
+            "capacity_bytes": self.settings.capacity_bytes,
+        }
+        begin, conditions = time.monotonic(), self.place.conditions(hardware, devices)
+
+        def look(progress: list[Progress], seconds: float) -> None:
+            if all(rank.step for rank in progress):  # until then accelerators are idle
+                conditions.look()
+            watch(cell, progress, seconds)
+
+        try:
+            missing = why_missing(cell.strategy) if self._environment is HERE else ""  # another environment may have it
+            if missing:
+                raise CellFailed(Failure(kind="unsupported", rank=None, message=f"{missing}."))
+            samples = self._launcher.run(self.job(cell, faults, turns), cell.strategy, devices, look)
+            wall_seconds = time.monotonic() - begin
+            measurement = gather(cell.id, samples, metrics, wall_seconds=wall_seconds, **common)
+            if "model_flop" in measurement.readings and not faults and cell.model.build.startswith("perfsuite."):
+                self._model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
+            launch = Launch(date=timestamp(), conditions=conditions.told())
+            files = [file for sample in samples for file in sample.files]
+            imports = recorded(files, cell, self.catalog, repository_of(Path.cwd()))
+            return msgspec.structs.replace(measurement, launches=[launch], imports=imports, warmup=self.settings.warmup)
+        except (CellFailed, GatherError) as error:
+            if isinstance(error, CellFailed):
+                failure = error.failure
+            else:
+                nodes = [node for node in common["machine"].nodes for _ in range(hardware.ranks)]
+                failure = at_node(Failure(kind="result", rank=error.rank, message=str(error)), nodes)
+            wall_seconds = time.monotonic() - begin
+            return failed(cell.id, failure, wall_seconds=wall_seconds, **common)
+
+    def trace(self, cell: Cell, prefix: str, watch: Watch, faults: Any = ()) -> list[RankSample]:
+        """Launch the cell once more, to write the traces of its ranks (TRACE and SNAPSHOT of records/job.py) and
+        measure nothing but its memory. Raises CellFailed.
+        """
+        with self.lease(cell) as devices:
+            job = msgspec.structs.replace(self.job(cell, faults), traces=prefix)
+            return self._launcher.run(
+                job, cell.strategy, devices, lambda progress, seconds: watch(cell, progress, seconds)
+            )
+
+    def job(self, cell: Cell, faults: Any = (), turns: Turns | None = None) -> Job:
+        """The job that the cell's ranks receive."""
+        device = cell.hardware.device
+        return make_job(
+            cell,
+            self.catalog,
+            self.settings.import_path,
+            nodes=cell.hardware.nodes,
+            steps=self.settings.steps,
+            warmup=self.settings.warmup,
+            capacity_bytes=self.settings.capacity_bytes,
+            dense_flops=dict(device.dense_flops) if device else {},
+            kernels="" if device else kernel_set(self.settings.kernels),
+            model_flop=None if faults else self._model_flop.get(_counted(cell)),
+            turns=turns,
+            faults=list(faults),
+        )
+
+    def close(self) -> None:
+        """End the rank servers, and give back the nodes that are held."""
+        self._launcher.close()
+        self.place.close()
+
+
+def _counted(cell: Cell) -> Any:
+    """What the model FLOPs of a replica depend on: no engine, and of the techniques those that count."""
+    strategy = cell.strategy
+    techniques = tuple(choice.name for choice in strategy.choices if choice.technique.counts)
+    return cell.model.name, cell.workload, strategy.engine.process, recipe_of(strategy).accumulation, techniques
+
+
+def check_settings(settings: Settings) -> None:
+    """Raise PerfsuiteError for settings that cannot give a measurement."""
+    for name in ("start_timeout", "step_timeout"):
+        if not 0 < getattr(settings, name) < math.inf:
+            raise PerfsuiteError(f"The {name.replace('_', ' ')} must be a positive number of seconds.")
+    if settings.kernels not in CHOICES:
+        raise UnknownName("choice of kernels", settings.kernels, CHOICES, "There are no others for a CPU.")
+    if settings.steps < 1 or settings.warmup < 0:
+        given = f"{settings.steps} and {settings.warmup}"
+        raise PerfsuiteError(f"A cell needs at least 1 timed step and 0 or more warm-up steps, not {given}.")

@@ -1,0 +1,1 @@
+"""Everything as text: for the terminal and Markdown in text/, for a browser in html/."""

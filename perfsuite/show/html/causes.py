@@ -1,0 +1,266 @@
+"""One cause over many cells: what moved is grouped by metric, direction, part and what changed, and then ranked."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from perfsuite.compare.judge import OPEN
+from perfsuite.records.result import PredictedResult
+from perfsuite.records.suspects import part_name
+from perfsuite.records.verdict import Status
+from perfsuite.show.html.memory_chart import signed
+from perfsuite.show.html.moved import AnyResult, Moved, headline_of, in_quarantine, tone_of
+from perfsuite.show.text.markdown import is_red
+
+NUMBERS = re.compile(r"\d[\d,.]*")
+MAIN = ("peak_memory_bytes", "step_time_seconds")  # of metrics that moved in as many cells, they are first
+_SHARED = 0.75  # of the cells of a cause must have an operator that is named as suspect
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cause:
+    """Cells that moved alike. ``moved`` is the largest effect of each cell, largest first; ``also`` are the same for
+    other metrics of these cells. Cells without numbers have a ``reason``.
+    """
+
+    cells: Sequence[AnyResult]
+    status: Status
+    changed: tuple[str, ...]
+    moved: Sequence[Moved] = ()
+    also: Sequence[Sequence[Moved]] = ()
+    reason: str = ""
+    common: str = ""
+
+    @property
+    def is_red(self) -> bool:
+        """Whether it makes its cells red: an open line of a red cell does not, and none that does not matter."""
+        return self.status not in OPEN and not self.is_slight and any(map(is_red, self.cells))
+
+    @property
+    def is_slight(self) -> bool:
+        """Whether it differs by less than matters."""
+        return self.status == "immaterial"
+
+    @property
+    def quarantined(self) -> bool:
+        """Whether its cells are: a cause has none that are, or nothing else."""
+        return in_quarantine(self.cells[0])
+
+    @property
+    def title(self) -> str:
+        """``peak memory +6.9 % to +7.1 % in 14 cells``."""
+        count = f"{len(self.cells)} cell{'s' * (len(self.cells) > 1)}"
+        if not self.moved:
+            return f"{count}: {self.reason}"
+        line = self.moved[0].line
+        if line.status in OPEN:
+            known = {"undecided": "nothing shown", "machine": "slower without a change"}
+            shown = known.get(line.status, "not confirmed")
+            return f"{line.title}: {shown} in {count}"
+        return f"{line.title} {spread(self.moved)} in {count}"
+
+    @property
+    def doubt(self) -> str:
+        """Why nothing was shown: ``No difference was shown: -4.1 % to +71.2 %, 16 pairs, includes 0.``; empty if one
+        was.
+        """
+        if not self.moved or self.moved[0].line.status not in OPEN:
+            return ""
+        line = self.moved[0].line
+        whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
+        if line.status == "machine":
+            return f"A change of {spread(self.moved)}{whose}: {line.note}. There is nothing to try."
+        found = re.match(r"(-\S+ % to \+\S+ %), (\d+ pairs?)", line.note)
+        if found:
+            told = f"No difference was shown: the interval of {found[2]}{whose} is {found[1]}, which includes 0."
+            return f"{told} Such a change is not ruled out either. The two sides: {line.old} → {line.new}."
+        return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."
+
+    @property
+    def others(self) -> list[str]:
+        """The other metrics that moved in its cells: ``Also a, b and c +1.0 % in the same cells (regressed)``, one
+        sentence for those that moved alike.
+        """
+        alike: dict[tuple[str, str, str], list[str]] = defaultdict(list)
+        for group in self.also:
+            cells = "the same cells" if len(group) == len(self.cells) else f"{len(group)} of them"
+            effect = "" if group[0].line.status in OPEN else f" {spread(group)}"
+            alike[effect, cells, group[0].line.status].append(group[0].line.title)
+        one = len(self.cells) == 1
+        return [
+            f"Also {', '.join(titles)}{effect}{'' if one else f' in {cells}'} ({status})."
+            for (effect, cells, status), titles in alike.items()
+        ]
+
+    @property
+    def blamed(self) -> list[str]:
+        """What the trials of its cells say about the cause, each sentence once."""
+        told = [text for one in self.cells for text in one.verdict.trial if text.startswith("caused by")]
+        return [f"{text} ({count} trial{'s' * (count > 1)})" for text, count in Counter(told).most_common()]
+
+    @property
+    def suspects(self) -> list[str]:
+        """The operators that the evidence of most of its cells names, by how many do, with the part that moved and by
+        how much: ``aten::empty_like in (backward), communication buffers +177.00 KiB to +133.89 MiB``.
+        """
+        notes = [one.line.note for one in self.moved]
+        counts = Counter(name for note in notes for name in operators(note))
+        names = [name for name, count in counts.most_common(3) if count >= _SHARED * len(notes)]
+        places = {name: {place_of(note, name) for note in notes} - {""} for name in names}
+        found = [f"{name} in {places[name].pop()}" if len(places[name]) == 1 else name for name in names]
+        sizes = sizes_of(self.moved) if found else ""
+        return [*found[:-1], f"{found[-1]}; {part_of(notes[0])} {sizes}"] if sizes else found
+
+    @property
+    def rank(self) -> tuple[bool, bool, float, float, int]:
+        """Red causes first, then the largest effect over its own noise, the largest effect, the most cells."""
+        best = max((one.score for one in self.moved), default=0.0)
+        most = max((abs(one.change or 0) for one in self.moved), default=0.0)
+        return not self.is_red, tone_of(self.status) != "red", -best, -most, -len(self.cells)
+
+
+def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
+    """The causes of a run, those that matter most first. ``results`` are all cells, for what a cause has in common."""
+    groups: dict[tuple[object, ...], list[Moved]] = defaultdict(list)
+    for one in moved:
+        changed = tuple(one.result.verdict.changed)
+        key = (
+            *(one.line.metric, one.line.status, (one.change or 0) > 0, part_of(one.line.note), changed),
+            in_quarantine(one.result),
+        )
+        groups[key].append(one)
+    found = [sorted(group, key=lambda one: (-one.score, -abs(one.change or 0))) for group in groups.values()]
+    found.sort(key=_order)
+    taken: list[list[list[Moved]]] = []
+    for group in found:
+        home = next((other for other in taken if _inside(group, other[0])), None)
+        if home:
+            home.append(group)
+        else:
+            taken.append([group])
+    made = [_cause(groups_, results) for groups_ in taken] + _without_numbers(results)
+    return sorted(made, key=lambda one: one.rank)
+
+
+def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
+    """Red groups, then those of most cells, then the metrics that have a column, then the largest effects."""
+    first = group[0]
+    effect = -first.score, -abs(first.change or 0)
+    return not any(is_red(one.result) for one in group), -len(group), first.line.metric not in MAIN, *effect
+
+
+def spread(moved: Sequence[Moved]) -> str:
+    """``+7.0 %``, or ``+6.9 % to +7.1 %`` if the cells differ."""
+    known = sorted((one for one in moved if one.change is not None), key=lambda one: abs(one.change or 0))
+    texts = list(dict.fromkeys(one.line.change for one in (known[:1] + known[-1:])))
+    return " to ".join(texts) or moved[0].line.change
+
+
+def part_of(note: str) -> str:
+    """``activations`` in ``activations +1.94 GiB: aten::softmax in …``; empty for a note of another form."""
+    found = re.match(r"([a-z][a-z_ ]*) [+-]\d", note)
+    return found[1] if found else ""
+
+
+def place_of(note: str, operator: str) -> str:
+    """``(backward)``, where the note says that the operator is; empty if it does not."""
+    found = re.search(rf"{re.escape(operator)} in ([^\s,;]+)", note)
+    return found[1] if found else ""
+
+
+def sizes_of(moved: Sequence[Moved]) -> str:
+    """``+177.00 KiB to +133.89 MiB``: by how much the part of the first note moved, over the cells."""
+    part = part_of(moved[0].line.note)
+    found = []
+    for one in moved:
+        if isinstance(one.result, PredictedResult) or one.result.baseline is None:
+            continue
+        new, old = one.result.measurement.readings, one.result.baseline.measurement.readings
+        sides = [side[one.line.metric].parts for side in (old, new) if one.line.metric in side]
+        names = [name for parts in sides for name in parts if part_name(name) == part]
+        if names and len(sides) == 2:
+            found.append(sides[1].get(names[0], 0) - sides[0].get(names[0], 0))
+    if not found or moved[0].line.metric != "peak_memory_bytes":
+        return ""
+    return " to ".join(dict.fromkeys(map(signed, (min(found), max(found)))))
+
+
+def operators(note: str) -> list[str]:
+    """The operators that a note names, without their modules and sizes."""
+    _, _, told = note.partition(": ")
+    names = [piece.partition(" in ")[0] for piece in told.split(", ") if " in " in piece or "::" in piece]
+    return list(dict.fromkeys(NUMBERS.sub("#", name) if "::" not in name else name for name in names))
+
+
+def _inside(group: Sequence[Moved], other: Sequence[Moved]) -> bool:
+    """Whether it is another effect of the same cause: the same change, in cells that the other has too."""
+    cells, others = {one.cell for one in group}, {one.cell for one in other}
+    same = group[0].result.verdict.changed == other[0].result.verdict.changed
+    return same and cells <= others and tone_of(group[0].line.status) == tone_of(other[0].line.status)
+
+
+def _cause(groups: Sequence[Sequence[Moved]], results: Sequence[AnyResult]) -> Cause:
+    first = groups[0]
+    cells = list({one.cell: one.result for one in first}.values())
+    return Cause(
+        cells=cells,
+        status=first[0].line.status,
+        changed=tuple(first[0].result.verdict.changed),
+        moved=first,
+        also=groups[1:],
+        common=common(cells, results),
+    )
+
+
+def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
+    """Cells that are not green and have no line that moved: failed, missing, undecided; alike if their reason is."""
+    groups: dict[tuple[str, str, bool], list[AnyResult]] = defaultdict(list)
+    for one in results:
+        verdict = one.verdict
+        if verdict.status in ("ok", "immaterial", "unsupported") or any(
+            tone_of(line.status) for line in verdict.lines if line.status not in ("ok", "immaterial", "not held")
+        ):
+            continue
+        groups[verdict.status, NUMBERS.sub("#", headline_of(verdict)), in_quarantine(one)].append(one)
+    return [
+        Cause(
+            cells=group,
+            status=group[0].verdict.status,
+            changed=tuple(group[0].verdict.changed),
+            reason=headline_of(group[0].verdict),
+            common=common(group, results),
+        )
+        for group in groups.values()
+    ]
+
+
+def common(cells: Sequence[AnyResult], results: Sequence[AnyResult]) -> str:
+    """What the cells share and others do not: ``All 14 cells with zero3, and no other.``"""
+    if len(cells) < 2 or in_quarantine(cells[0]):
+        return ""
+    every, results = len(results), [one for one in results if not in_quarantine(one)]
+    if len(cells) == len(results):
+        return f"Every cell of the run{' that is not in quarantine' * (len(results) < every)}."
+    inside = [words_of(one.verdict.cell) for one in cells]
+    everywhere = [words_of(one.verdict.cell) for one in results]
+    shared = set.intersection(*map(set, inside))
+    outside = {word: sum(word in one for one in everywhere) - len(cells) for word in shared}
+    best = sorted(shared, key=lambda word: (outside[word], inside[0].index(word)))
+    if not best:
+        return "They share no model, engine, technique or hardware."
+    first = best[0]
+    if outside[first] == 0:
+        return f"All {len(cells)} cells with {first}, and no other of {len(results)}."
+    few = [word for word in best if outside[word] < len(results) - len(cells)]
+    if not few:
+        return ""
+    others = f"{outside[first]} other cell{'s' * (outside[first] > 1)}"
+    return f"All have {' and '.join(few[:3])}; {others} with {first} did not move."
+
+
+def words_of(cell: str) -> list[str]:
+    """Model, engine, techniques and hardware of a cell's id."""
+    model, _, rest = cell.partition("-")
+    strategy, _, hardware = rest.partition("-")
+    return list(dict.fromkeys([*strategy.split("+"), model, *hardware.split("-")]))

@@ -1,0 +1,206 @@
+"""One cell of a run, whole: its metrics, steps, memory and phases against the baseline, suspects and commands."""
+
+import itertools
+import os
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.judge import COMMAND, NEED_A_REASON, NOT_HELD
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import Line
+from perfsuite.show.html import cell_evidence as evidence
+from perfsuite.show.html import memory_chart as memory
+from perfsuite.show.html.cell_evidence import PEAK, STEP
+from perfsuite.show.html.document import Command, Entry, Section, Table
+from perfsuite.show.html.markup import Html, join, tag
+from perfsuite.show.html.moved import (
+    AnyResult,
+    change_of,
+    change_text,
+    headline_of,
+    kind_of,
+    noise_of,
+    noise_text,
+    status_of,
+    tone_of,
+    versions_between,
+)
+from perfsuite.show.text.predicted_time import TITLES, entries, meaning
+from perfsuite.show.text.verdict_text import last_lines
+
+BASELINE, NOW = "baseline", "now"
+SIDES = (BASELINE, NOW)
+INTENDED = "only if the change is intended"
+REASON = ' --perf-reason="…"'
+
+
+def anchor(cell: str) -> str:
+    """The id of a cell's section."""
+    return f"cell-{cell}"
+
+
+def cell_section(
+    result: AnyResult, metrics: Mapping[str, Metric], prefix: Mapping[str, str], folder: Path, folded: bool = True
+) -> Section:
+    """Everything that is known of the cell; what was not measured is left out or said to be absent. ``prefix`` is of
+    prefixes(), ``folder`` has the page.
+    """
+    verdict = result.verdict
+    sentences = [headline_of(verdict), *(f"Trial: {told}" for told in verdict.trial)]
+    if verdict.headroom:
+        sentences.append(f"Headroom: {verdict.headroom}.")
+    if verdict.changed:
+        sentences.append(f"Changed since the baseline: {', '.join(verdict.changed)}.")
+    if result.updated:
+        sentences.append(f"Accepted into {result.updated}.")
+    more = _predicted(result) if isinstance(result, PredictedResult) else _measured(result, metrics)
+    return Section(
+        heading=verdict.cell,
+        sentences=sentences,
+        commands=commands(result, prefix),
+        links=[_trace(told, folder) for told in verdict.traces],
+        kind=kind_of(result),
+        tone=status_of(result)[1],
+        card=True,
+        folded=folded,
+        anchor=anchor(verdict.cell),
+        badges=[status_of(result)],
+        **more,
+    )
+
+
+def _trace(told: str, folder: Path) -> Html:
+    """A sentence on a trace, whose file is a link if it is one: text of a stranger leads to no other place."""
+    name, colon, rest = told.partition(": ")
+    if not re.fullmatch(r"[\w.+-][\w./+-]*\.json\.gz", name) or not colon:
+        return join(["Trace: ", told, "."])
+    return join(["Trace: ", tag("a", name, href=quote(os.path.relpath(name, folder))), f": {rest}."])
+
+
+def prefixes(results: Sequence[AnyResult]) -> dict[str, str]:
+    """What collects the tests of each kind of cell in this run: the part before ``-k`` of the commands that accept, if
+    it is the same in all.
+    """
+    found: dict[str, set[str]] = {}
+    for one in results:
+        if one.verdict.accept:
+            found.setdefault(kind_of(one), set()).add(one.verdict.accept.partition(" -k ")[0])
+    return {kind: texts.pop() for kind, texts in found.items() if len(texts) == 1}
+
+
+def change_entry(line: Line) -> Entry:
+    """The change of a line: coloured if it counts, grey if there is none."""
+    change = change_of(line)
+    tone = "muted" if change == 0 else "" if line.status in ("ok", "immaterial") else tone_of(line.status)
+    return Entry(change_text(line), sort=change, tone=tone)
+
+
+def commands(result: AnyResult, prefix: Mapping[str, str]) -> list[Command]:
+    """What runs the cell again, what compares both environments, and what accepts it."""
+    verdict, found = result.verdict, []
+    again, _, consent = verdict.accept.partition(" --perf-update=")
+    predict = [] if isinstance(result, Result) else ["--perf-predict"]
+    usual = prefix.get(kind_of(result)) or shlex.join([*COMMAND.split(), *predict])
+    found.append(Command(what="run it again", text=again or f"{usual} {shlex.join(['-k', verdict.cell])}"))
+    if isinstance(result, Result) and result.baseline and tone_of(verdict.status) in ("red", "yellow"):
+        old = result.baseline.measurement
+        sides = [
+            f"{name}=={before.partition('+')[0]}"
+            for name, before, _ in versions_between(old, result.measurement)
+            if before[:1].isdigit() and name != "python"
+        ]
+        if sides:
+            text = shlex.join(["perfsuite", "ab", "--a", " ".join(sides), "--b", "here", verdict.cell])
+            found.append(Command(what="compare with the old releases, in turn", text=text))
+    if consent and not result.updated:
+        found.append(Command(what=f"accept it, {INTENDED}", text=verdict.accept + REASON * (consent in NEED_A_REASON)))
+    return found
+
+
+def _measured(result: Result, metrics: Mapping[str, Metric]) -> dict[str, Any]:
+    new, old = result.measurement, result.baseline.measurement if result.baseline else None
+    noise = noise_of(result, metrics[STEP]) if STEP in metrics else None
+    charts = evidence.charts(old, new, metrics, SIDES, band=noise.band if noise else None)
+    tables = [_metrics(result, metrics)] if new.readings else []
+    inside = []
+    if PEAK in new.readings and new.readings[PEAK].parts:
+        shown = memory.difference(old.readings.get(PEAK) if old else None, new.readings[PEAK], SIDES)
+        inside.append(Section(heading="Peak memory by category", tables=[shown]))
+    if tone_of(result.verdict.status) in ("red", "yellow"):
+        inside.append(_around(old, new))
+    text = "\n".join(last_lines(new.failure))
+    return {"charts": charts, "tables": tables, "inside": inside, "text": text}
+
+
+def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
+    """The lines of the verdict, then what is measured without a limit."""
+    new, old = result.measurement, result.baseline.measurement if result.baseline else None
+    rows: list[Sequence[str | Entry]] = []
+    for line in sorted(result.verdict.lines, key=lambda line: line.status in ("ok", NOT_HELD)):
+        metric = metrics.get(line.metric)
+        noise = noise_text(metric, noise_of(result, metric)) if metric else ""
+        seen = f"detects +{line.detects}" if line.detects else ""
+        tone = "muted" if line.status == NOT_HELD else tone_of(line.status)
+        rows.append(
+            [
+                line.title,
+                line.old,
+                line.new,
+                change_entry(line),
+                line.allowed,
+                noise,
+                Entry(line.status, tone=tone),
+                Entry("; ".join(filter(None, (line.note, seen))), wide=bool(line.note)),
+            ]
+        )
+    told = {line.metric for line in result.verdict.lines}
+    for name, reading in new.readings.items():
+        if name in told or name not in metrics:
+            continue
+        before = old.readings.get(name) if old else None
+        show = metrics[name].show
+        rows.append(
+            [metrics[name].title, show(before.value) if before else "–", show(reading.value), "", "", "", "", ""]
+        )
+    head = ["metric", BASELINE, NOW, "change", "allowed", "noise", "verdict", "evidence"]
+    caption = "The metrics against the baseline; rows without a verdict have no limit"
+    return Table(head=head, rows=rows, caption=caption, numbers=frozenset((1, 2, 3)))
+
+
+def _around(old: Measurement | None, new: Measurement) -> Section:
+    """The versions of both sides, and the conditions of each launch."""
+    versions = [[name, old.versions.get(name, "–") if old else "–", text] for name, text in new.versions.items()]
+    machines = [
+        [SIDES[index], one.machine.device, one.machine.driver or "–"] for index, one in enumerate((old, new)) if one
+    ]
+    differ = {name for name, _, _ in versions_between(old, new)} if old else set()
+    rows: list[Sequence[str | Entry]] = []
+    for row in versions:
+        rows.append([row[0], row[1], Entry(row[2], tone="yellow" if row[0] in differ else "")])
+    tables = [Table(head=["library", *SIDES], rows=rows)] if rows else []
+    tables.append(Table(head=["machine of", "device", "driver"], rows=machines))
+    names = list(dict.fromkeys(itertools.chain.from_iterable(one.conditions for one in new.launches)))
+    launches = [[one.date, *(f"{one.conditions.get(name, '–')}" for name in names)] for one in new.launches]
+    if launches:
+        tables.append(Table(head=["launch", *(name.replace("_", " ") for name in names)], rows=launches))
+    return Section(heading="Versions and machine", tables=tables, folded=True)
+
+
+def _predicted(result: PredictedResult) -> dict[str, Any]:
+    """The prediction's numbers; there was no run, so there are no steps."""
+    one = result.prediction
+    rows = [[line.title, line.old, line.new, line.change, line.status, line.note] for line in result.verdict.lines]
+    head = ["predicted number", BASELINE, NOW, "change", "verdict", "evidence"]
+    tables = [Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)))] if rows else []
+    if result.time:
+        step = entries(result.time)
+        caption = f"From closed forms; no verdict depends on it. {meaning(result.time.regime)}".strip()
+        tables.append(Table(head=TITLES, rows=[step], caption=caption))
+    charts = [memory.needs([one.cell], [one])] if one.parts else []
+    return {"charts": charts, "tables": tables}

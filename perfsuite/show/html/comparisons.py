@@ -1,0 +1,73 @@
+"""The page of an A/B: each cell's metrics on both sides, with the evidence of what differs."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.compare import Comparison
+from perfsuite.show.html import cell_evidence as evidence
+from perfsuite.show.html import memory_chart as memory
+from perfsuite.show.html.document import Document, Entry, Section, Table, Tone
+from perfsuite.show.html.moved import change_of, names_of
+from perfsuite.show.text.verdict_text import last_lines
+
+SIDES = ("A", "B")
+TONES: dict[str, Tone] = {
+    "failed": "red",
+    "regressed": "red",
+    "undecided": "yellow",
+    "improved": "blue",
+    "differs": "yellow",
+    "same": "green",
+}
+
+
+def comparisons_page(a: str, b: str, found: Sequence[Comparison], metrics: Iterable[Metric]) -> Document:
+    """The page of the cells that have been compared so far."""
+    known = names_of(metrics)
+    counts = Counter(one.verdict.status for one in found)
+    told = ", ".join(f"{count} {status}" for status, count in counts.items())
+    tone: Tone = next((TONES[status] for status in TONES if status in counts), "")
+    order = sorted(found, key=lambda one: list(TONES).index(one.verdict.status))
+    return Document(
+        title="A/B comparison",
+        verdict=f"B against A in {len(found)} {'cell' if len(found) == 1 else 'cells'}: {told}.",
+        facts=[f"A: {a}", f"B: {b}"],
+        tone=tone,
+        sections=[_section(one, known) for one in order],
+    )
+
+
+def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
+    old, new, verdict = found.a, found.b, found.verdict
+    rows: list[Sequence[str | Entry]] = []
+    for line in verdict.lines:
+        status = Entry(line.status, tone=TONES.get(line.status, "muted"))
+        change = Entry(line.change, sort=change_of(line))
+        rows.append(
+            [line.title, line.old, line.new, change, line.allowed, status, Entry(line.note, wide=bool(line.note))]
+        )
+    head = ["metric", *SIDES, "change", "allowed", "verdict", "evidence"]
+    tables = [Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)))] if rows else []
+    inside = []
+    if evidence.PEAK in new.readings and new.readings[evidence.PEAK].parts:
+        before = old.readings.get(evidence.PEAK)
+        shown = memory.difference(before, new.readings[evidence.PEAK], SIDES)
+        inside.append(Section(heading="Peak memory by category", tables=[shown]))
+    sentences = [verdict.headline.removeprefix(f"{verdict.cell}: ")]
+    if verdict.changed:
+        sentences.append(f"Differ: {', '.join(verdict.changed)}.")
+    failures = [line for side in (old, new) for line in last_lines(side.failure)]
+    return Section(
+        heading=verdict.cell,
+        sentences=sentences,
+        charts=evidence.charts(old, new, metrics, SIDES),
+        tables=tables,
+        text="\n".join([*found.explanation, *failures]),
+        kind=evidence.kind_of(new),
+        tone=TONES.get(verdict.status, ""),
+        badges=[(verdict.status, TONES.get(verdict.status, ""))],
+        card=True,
+        folded=False,
+        inside=inside,
+    )

@@ -1,0 +1,125 @@
+"""Memory on a page: one side against another by category and operator, and a prediction's step and sweep."""
+
+import itertools
+from collections.abc import Mapping, Sequence
+
+from perfsuite.compare.explain import moves
+from perfsuite.records.curves import unpack
+from perfsuite.records.prediction import Estimate, Prediction
+from perfsuite.records.sample import Reading
+from perfsuite.records.suspects import part_name
+from perfsuite.show.html.axes import BYTES
+from perfsuite.show.html.charts import MEASURED, Stack, stacked_bars
+from perfsuite.show.html.curve_chart import areas
+from perfsuite.show.html.document import Entry, Section, Table
+from perfsuite.show.html.markup import Html
+from perfsuite.show.text.memory_table import CATEGORIES
+from perfsuite.units import show_bytes, show_change
+
+ESTIMATED = "estimated, of all categories"
+COLORS = [*CATEGORIES, "allocator", "overhead", ESTIMATED]
+MOST = 6  # operators of a category
+EVENTS = "allocations and releases, in order"
+
+
+def anatomy(title: str, old: Reading | None, new: Reading, names: tuple[str, str], kind: str = MEASURED) -> Html:
+    """The peak by category, of the baseline and now; one bar if they are equal."""
+    stacks = [Stack(label=names[1], parts=new.parts, kind=kind)]
+    if old and old.parts and old.parts != new.parts:
+        stacks.insert(0, Stack(label=names[0], parts=old.parts, kind=kind))
+    elif old and old.parts:
+        stacks = [Stack(label=f"{names[1]} = {names[0]}", parts=new.parts, kind=kind)]
+    return stacked_bars(title, stacks, BYTES, colors=COLORS)
+
+
+def over_a_step(
+    title: str, old: Mapping[str, str], new: Mapping[str, str], names: tuple[str, str], kind: str
+) -> Html | None:
+    """Live memory over a step: the new side by category, and the old side's sum as a line. Curves of records/curves.py;
+    None without a new one.
+    """
+    phases, sizes = unpack(new)
+    if not phases:
+        return None
+    points = list(zip(*(sizes.get(name, [0] * len(phases)) for name in CATEGORIES), strict=True))
+    _, before = unpack(old)
+    other = (names[0], [sum(point) for point in zip(*before.values(), strict=True)]) if before else None
+    title = f"{title}, {names[1]}" if other else f"{title}, {names[1]} (no curve of the {names[0]})"
+    most = {name: (max(before.get(name, [0])), max(sizes.get(name, [0]))) for name in CATEGORIES} if before else {}
+    moved = {name: signed(now - then) for name, (then, now) in most.items() if now != then}
+    names_ = list(CATEGORIES)
+    return areas(title, points, names_, BYTES, EVENTS, phases=spans(phases), other=other, moved=moved, kind=kind)
+
+
+def difference(old: Reading | None, new: Reading, names: tuple[str, str]) -> Table:
+    """Categories of both sides, and below each that differs the operators that moved most."""
+    rows: list[Sequence[str | Entry]] = []
+    below: set[int] = set()
+    before = old.parts if old else {}
+    for part in sorted(before | new.parts, key=lambda part: -abs(new.parts.get(part, 0) - before.get(part, 0))):
+        sizes = before.get(part, 0), new.parts.get(part, 0)
+        rows.append([part_name(part), *(show_bytes(size) for size in sizes), signed(sizes[1] - sizes[0])])
+        if old is None or sizes[0] == sizes[1] or not (old.suspects and new.suspects):
+            continue
+        moved = {name: size for name, size in moves(part, new, old).items() if size}
+        for name in sorted(moved, key=lambda name: -abs(moved[name]))[:MOST]:
+            below.add(len(rows))
+            rows.append([name.replace(" @ ", " in "), "", "", signed(moved[name])])
+    before_all, after_all = (old.value if old else 0), new.value
+    change = signed(after_all - before_all)
+    if old and before_all != after_all:
+        change = f"{change} ({show_change(before_all, after_all)})"
+    rows.append(["all", show_bytes(before_all), show_bytes(after_all), change])
+    head = ["category, and operators that moved", *names, "difference"]
+    return Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)), below=frozenset(below))
+
+
+def signed(size: float) -> str:
+    """``+1.94 GiB``; ``=`` for none."""
+    return f"{'-' if size < 0 else '+'}{show_bytes(abs(size))}" if size else "="
+
+
+def timeline(prediction: Prediction) -> Html:
+    """Live memory over the last traced step, by category."""
+    phases = spans([phase for phase, _ in prediction.curve])
+    limit = ("capacity", prediction.capacity_bytes) if prediction.capacity_bytes else None
+    title = f"Predicted live tensors over a step, rank {prediction.rank}"
+    sizes = [sizes for _, sizes in prediction.curve]
+    return areas(title, sizes, prediction.categories, BYTES, EVENTS, phases=phases, limit=limit, kind="predicted")
+
+
+def spans(phases: Sequence[str]) -> list[tuple[str, float, float]]:
+    """(phase, begin, end) of each stretch of equal phases."""
+    found, place = [], 0
+    for phase, some in itertools.groupby(phases):
+        width = len(list(some))
+        found.append((phase, float(place), float(place + width)))
+        place += width
+    return found
+
+
+def needs(names: Sequence[str], predictions: Sequence[Prediction | Estimate]) -> Html:
+    """What each cell needs of its device, stacked. An estimate has no categories."""
+    shown = [(name, one) for name, one in zip(names, predictions, strict=True) if one.outcome != "unsupported"]
+    capacity = next((one.capacity_bytes for _, one in shown if one.capacity_bytes), None)
+    stacks = [Stack(label=name, parts=parts_of(one), kind="predicted") for name, one in shown]
+    limit = ("capacity", capacity) if capacity else None
+    return stacked_bars("Predicted need of a device", stacks, BYTES, colors=COLORS, limit=limit)
+
+
+def parts_of(prediction: Prediction | Estimate) -> Mapping[str, int]:
+    """The live tensors by category, what the allocator loses, and what lies outside of tensors."""
+    if isinstance(prediction, Estimate):
+        return {ESTIMATED: prediction.needed_bytes}
+    lost = max(0, prediction.smallest_bytes - prediction.peak_bytes)
+    return prediction.parts | {"allocator": lost, "overhead": sum(prediction.overhead.values())}
+
+
+def held(prediction: Prediction, most: int = 40) -> Section:
+    """The storages alive at the peak."""
+    rows = [
+        [show_bytes(one.bytes), str(one.count), part_name(one.category), one.operator, one.module]
+        for one in prediction.held[:most]
+    ]
+    table = Table(head=["bytes", "tensors", "category", "made by", "in"], rows=rows, numbers=frozenset((0, 1)))
+    return Section(heading="The largest tensors at the peak", tables=[table], kind="predicted")

@@ -1,0 +1,170 @@
+"""What moved in a run: the lines of verdicts that are not ok, each with the noise of its own series."""
+
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.judge import NOT_HELD, OPEN, RED
+from perfsuite.compare.pool import own_runs, runs_of
+from perfsuite.compare.terms import terms_of
+from perfsuite.compare.timing import RULED_OUT, pool_of
+from perfsuite.records.measurement import Measurement
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import Line, Verdict
+from perfsuite.show.html.curve_chart import Band
+from perfsuite.show.html.document import Kind, Tone
+from perfsuite.units import show_ratio
+
+AnyResult = Result | PredictedResult
+TONES: dict[str, Tone] = {
+    "ok": "green",
+    "immaterial": "green",
+    "improved": "blue",
+    "unsupported": "muted",
+}  # any other: by RED
+EXACT = "exact"
+INTERVAL = re.compile(r"([+-]\S+ % to [+-]\S+ %), \d+ pairs?\b")  # of a trial's note
+
+
+@dataclass(frozen=True)
+class Noise:
+    """What is usual for one time of one cell: the runs of its baseline on this machine, and where one more run lies."""
+
+    runs: int
+    spread: float  # of one more run, as a logarithm
+    band: Band
+
+
+@dataclass(frozen=True)
+class Moved:
+    """One line of a verdict that is neither ok nor left out. ``change`` is relative, None if it is not a number."""
+
+    result: AnyResult
+    line: Line
+    change: float | None
+    noise: Noise | None
+
+    @property
+    def cell(self) -> str:
+        return self.result.verdict.cell
+
+    @property
+    def score(self) -> float:
+        """The effect as a multiple of the series' own noise; infinite for an exact metric, which has none."""
+        if self.noise is None or self.change is None:
+            return math.inf
+        return abs(math.log1p(max(self.change, -0.999))) / self.noise.spread
+
+    @property
+    def told(self) -> str:
+        """``exact``, or the effect over the noise."""
+        return EXACT if self.noise is None else f"{self.score:.1f} × its noise"
+
+
+def kind_of(result: AnyResult) -> Kind:
+    """Whether the numbers are measured, predicted or emulated."""
+    if isinstance(result, PredictedResult):
+        return "predicted"
+    return "emulated" if result.measurement.machine.emulated else "measured"
+
+
+def status_of(result: AnyResult) -> tuple[str, Tone]:
+    """``regressed``, ``improved, accepted`` or ``regressed, quarantined until 2026-12-24``, and its colour."""
+    status = result.verdict.status
+    if result.updated:
+        return f"{status}, accepted", tone_of(status)
+    if result.quarantined:
+        return f"{status}, quarantined until {result.quarantined}", "yellow"
+    return status, tone_of(status)
+
+
+def in_quarantine(result: AnyResult) -> bool:
+    """Whether the cell's verdict fails no run, since a quarantine holds."""
+    return bool(result.quarantined and not result.updated)
+
+
+def tone_of(status: str) -> Tone:
+    """The colour of a status; the word is always there too."""
+    if status in TONES:
+        return TONES[status]
+    return "red" if status in RED else "yellow" if status in OPEN else ""
+
+
+def moved(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> list[Moved]:
+    """Every line that moved, of every cell."""
+    found = []
+    for result in results:
+        quiet = {"ok", "same", "unsupported", NOT_HELD}
+        for line in result.verdict.lines:
+            if line.status in quiet or (line.status == "improved" and result.verdict.status == "ok"):
+                continue
+            metric = metrics.get(line.metric)
+            noise = noise_of(result, metric) if isinstance(result, Result) and metric else None
+            found.append(Moved(result, line, change_of(line), noise))
+    return found
+
+
+def noise_of(result: Result, metric: Metric) -> Noise | None:
+    """The noise of a time in this cell's baseline; None for other metrics, and for times from other machines."""
+    baseline = result.baseline
+    if metric.hold != "time" or baseline is None:
+        return None
+    runs = own_runs(runs_of(baseline, [metric]), result.measurement.machine)
+    values = [run.values[metric.name] for run in runs if run.values.get(metric.name, 0) > 0]
+    if not values:
+        return None
+    pool = pool_of(values, metric.sign, terms_of(result.measurement.cell))
+    reach = pool.reach(RULED_OUT)
+    low, middle, high = sorted(math.exp(metric.sign * (pool.mean + part * reach)) for part in (-1, 0, 1))
+    times = f"{len(values)} run{'s' * (len(values) > 1)}"
+    return Noise(
+        len(values), pool.spread, Band(name=f"usual by {times} of the baseline", low=low, high=high, middle=middle)
+    )
+
+
+def noise_text(metric: Metric | None, noise: Noise | None) -> str:
+    """``exact``, ``±3.1 % (5 runs)``, or that nothing is known."""
+    if metric is None or metric.hold == "shown":
+        return ""
+    if metric.hold != "time":
+        return EXACT if metric.hold == "exact" else ""
+    if noise is None:
+        return "unknown"
+    return f"±{show_ratio(noise.band.high / (noise.band.middle or 1) - 1)} ({noise.runs} run{'s' * (noise.runs > 1)})"
+
+
+def change_of(line: Line) -> float | None:
+    """``+7.1 %`` as 0.071."""
+    found = re.match(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?) %", line.change)
+    return float(found[1]) / 100 if found else None
+
+
+def change_text(line: Line) -> str:
+    """``+0.4 % (trial)`` if a trial's pairs say so, which need not agree with the two numbers beside it. Of one that is
+    open, the interval: ``-4.1 % to +71.2 % (trial)``.
+    """
+    if not re.search(r"\d pairs?\b", line.note):
+        return line.change
+    interval = INTERVAL.match(line.note) if line.status in OPEN else None
+    return f"{interval[1] if interval else line.change} (trial)"
+
+
+def versions_between(old: Measurement | None, new: Measurement) -> list[tuple[str, str, str]]:
+    """Name, release before and release now of the libraries that differ."""
+    if old is None or not new.versions:
+        return []
+    names = dict.fromkeys([*old.versions, *new.versions])
+    pairs = ((name, old.versions.get(name, "none"), new.versions.get(name, "none")) for name in names)
+    return [(name, before, after) for name, before, after in pairs if before != after]
+
+
+def headline_of(verdict: Verdict) -> str:
+    """The verdict's sentence without the cell's name."""
+    return verdict.headline.removeprefix(f"{verdict.cell}: ")
+
+
+def names_of(metrics: Iterable[Metric]) -> dict[str, Metric]:
+    """The metrics by name."""
+    return {metric.name: metric for metric in metrics}

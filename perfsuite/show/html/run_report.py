@@ -1,0 +1,303 @@
+"""The report of a run: the verdict in a sentence, what moved by cause, then every cell with its evidence."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import get_args
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.judge import NEED_A_REASON, OPEN
+from perfsuite.records.prediction import PredictedTime
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import CellStatus
+from perfsuite.show.html import document
+from perfsuite.show.html.causes import Cause, causes
+from perfsuite.show.html.cell_evidence import PEAK, STEP, anatomy, curve, phases, steps
+from perfsuite.show.html.cell_report import (
+    INTENDED,
+    REASON,
+    SIDES,
+    anchor,
+    cell_section,
+    change_entry,
+    commands,
+    prefixes,
+)
+from perfsuite.show.html.document import Command, Document, Entry, Section, Table, Tone
+from perfsuite.show.html.markup import Html
+from perfsuite.show.html.moved import (
+    AnyResult,
+    Moved,
+    change_text,
+    headline_of,
+    kind_of,
+    moved,
+    names_of,
+    noise_of,
+    status_of,
+    tone_of,
+)
+from perfsuite.show.text.markdown import counts, is_red, say_counts, standing
+from perfsuite.show.text.run_summary import asides
+
+SEVERITY = {status: float(place) for place, status in enumerate(get_args(CellStatus))}  # the worst is 0
+OPENED = 3  # causes that are unfolded at first
+
+
+def write_run(path: Path, results: Sequence[AnyResult], metrics: Iterable[Metric]) -> None:
+    """Write the report of a run that has ended. Raises FileError if it cannot be written."""
+    document.write(path, run_document(results, metrics, folder=path.parent))
+
+
+def run_document(
+    results: Sequence[AnyResult], metrics: Iterable[Metric], waiting: int = 0, folder: Path | None = None
+) -> Document:
+    """The page of the cells that have finished; ``waiting`` others have not. ``folder`` is where the page will be."""
+    known = names_of(metrics)
+    found = causes(moved(results, known), results)
+    prefix, base = prefixes(results), folder or Path()
+    bad = [one for one in found if one.is_red]
+    held = [one for one in found if one.quarantined]
+    doubtful = [one for one in found if not one.is_red and one not in held and tone_of(one.status) == "yellow"]
+    slight = [one for one in found if one.is_slight and one not in held]
+    others = [one for one in found if not any(one in some for some in (bad, doubtful, held, slight))]
+    sections = []
+    if bad:
+        inside = [_cause(one, known, prefix, number < OPENED) for number, one in enumerate(bad)]
+        sections.append(Section(heading="What moved", sentences=[_RANKED], inside=inside))
+    if doubtful:
+        inside = [_cause(one, known, prefix, not bad and number < OPENED) for number, one in enumerate(doubtful)]
+        sections.append(Section(heading="Neither green nor red", inside=inside))
+    if held:
+        sections.append(Section(heading="In quarantine", inside=[_cause(one, known, prefix, False) for one in held]))
+    if others:
+        sections.append(
+            Section(
+                heading="Accepted, or better without being red",
+                inside=[_cause(one, known, prefix, False) for one in others],
+            )
+        )
+    if slight:
+        inside = [_cause(one, known, prefix, False) for one in slight]
+        sections.append(Section(heading="Differs by less than matters", folded=True, inside=inside))
+    order = sorted(results, key=lambda one: (not is_red(one), status_of(one)[1] != "yellow"))
+    loud = [one for one in order if is_red(one) or status_of(one)[1] == "yellow"]
+    quiet = [one for one in order if one not in loud] if len(loud) < len(order) else []
+    sections.append(Section(heading="All cells", tables=[_table(order, known)]))
+    if loud:
+        inside = [cell_section(one, known, prefix, base) for one in loud]
+        sections.append(Section(heading="Cells that are not green", inside=inside))
+    if quiet:
+        inside = [cell_section(one, known, prefix, base) for one in quiet]
+        sections.append(Section(heading=_quiet(quiet), folded=True, inside=inside))
+    return Document(
+        title="Training performance",
+        verdict=verdict_of(results, waiting),
+        facts=_facts(results),
+        tone=_tone(results),
+        sections=sections,
+    )
+
+
+def _quiet(cells: Sequence[AnyResult]) -> str:
+    """``47 cells are green``, with how many are unsupported or not measured, if any are."""
+    unsupported = sum(one.verdict.status == "unsupported" for one in cells)
+    green = len(cells) - unsupported
+    counts = [
+        f"{count} {'cell is' if count == 1 else 'cells are'} {word}"
+        for count, word in ((green, "green"), (unsupported, "unsupported"))
+        if count
+    ]
+    kinds = Counter(kind_of(one) for one in cells)
+    told = ", ".join(f"{number} {kind}" for kind, number in kinds.items())
+    return ", ".join(counts) + (f" ({told})" if set(kinds) != {"measured"} else "")
+
+
+_RANKED = "Red first, then by the effect over the noise of its own series. An exact metric has none: any change counts."
+
+
+def verdict_of(results: Sequence[AnyResult], waiting: int = 0) -> str:
+    """``14 of 60 cells are red. 1 undecided, 2 slower without a change, 43 green, 1 of the red has no baseline.``"""
+    found = counts(map(standing, results))
+    red = found["red"]
+    missing = sum(is_red(one) and one.verdict.status == "missing" for one in results)
+    told = say_counts(found, "red")
+    without = [f"{missing} of the red {'has' if missing == 1 else 'have'} no baseline"] if missing else []
+    first = f"{red or 'None'} of {len(results)} cells {'is' if red in (0, 1) else 'are'} red."
+    rest = f" {', '.join([*told, *without])}." if told or without else ""
+    late = f"{waiting} more cell{' has' if waiting == 1 else 's have'} no result yet"
+    running = f" {late}: the run goes on, or it was ended." if waiting > 0 else ""
+    return f"{first}{rest}{running}" if results else f"No cell has a result.{running}"
+
+
+def _tone(results: Sequence[AnyResult]) -> Tone:
+    if any(map(is_red, results)):
+        return "red"
+    return "yellow" if any(one.verdict.status in OPEN for one in results) or not results else "green"
+
+
+def _facts(results: Sequence[AnyResult]) -> list[str]:
+    """When and where the cells ran, with which releases; and what holds for many of them."""
+    measured = [one for one in results if isinstance(one, Result)]
+    facts = []
+    devices = dict.fromkeys(one.measurement.machine.device for one in measured)
+    dates = sorted(launch.date for one in measured for launch in one.measurement.launches)
+    if devices and dates:
+        facts.append(f"Measured on {', '.join(devices)}, {dates[0][:16].replace('T', ' ')} to {dates[-1][11:16]} UTC.")
+    versions: dict[str, dict[str, None]] = {}
+    for one in measured:
+        for name, text in one.measurement.versions.items():
+            versions.setdefault(name, {})[text] = None
+    if versions:
+        facts.append(", ".join(f"{name} {' or '.join(texts)}" for name, texts in versions.items()) + ".")
+    kinds = Counter(kind_of(one) for one in results)
+    if len(kinds) > 1 or "measured" not in kinds:
+        facts.append(", ".join(f"{count} cells {kind}" for kind, count in kinds.items()) + ".")
+    return facts + [f"{told}." for told in asides(measured)]
+
+
+def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str], opened: bool) -> Section:
+    """What moved, what changed, what the cells share, whom to suspect, and each cell's effect."""
+    sentences = [cause.doubt] if cause.doubt else []
+    if cause.changed and cause.doubt:
+        sentences.append(f"Nothing ties it to what changed since the baseline: {', '.join(cause.changed)}.")
+    elif cause.changed:
+        sentences.append(f"Changed since their baselines: {', '.join(cause.changed)}.")
+    elif cause.moved:
+        sentences.append("No version differs from the baselines.")
+    if cause.common:
+        sentences.append(cause.common)
+    sentences += [f"Trials: {told}." for told in cause.blamed]
+    if cause.suspects:
+        sentences.append(f"Suspects: {', '.join(cause.suspects)}.")
+    sentences += cause.others
+    kinds = {kind_of(one) for one in cause.cells}
+    tone = "yellow" if cause.quarantined else tone_of(cause.status)
+    return Section(
+        heading=cause.title,
+        sentences=sentences,
+        charts=_charts(cause, metrics),
+        tables=[_effects(cause, metrics)],
+        commands=_commands(cause, prefix),
+        kind=kinds.pop() if len(kinds) == 1 else "",
+        tone=tone,
+        badges=[(f"{cause.status}, quarantined" if cause.quarantined else cause.status, tone)],
+        card=True,
+        folded=not opened,
+    )
+
+
+def _effects(cause: Cause, metrics: Mapping[str, Metric]) -> Table:
+    """Each cell's effect, the largest first."""
+    rows: list[Sequence[str | Entry]]
+    if not cause.moved:
+        rows = [[_linked(one.verdict.cell), headline_of(one.verdict)] for one in cause.cells]
+        return Table(head=["cell", "why"], rows=rows)
+    exact = all(one.noise is None for one in cause.moved)
+    rows = [
+        [
+            _linked(one.cell),
+            one.line.old,
+            one.line.new,
+            *([_difference(one, metrics)] if exact else []),
+            Entry(change_text(one.line), sort=one.change),
+            *([] if exact else [one.told]),
+            Entry(one.line.note, wide=True),
+        ]
+        for one in cause.moved
+    ]
+    told = ["difference", "change"] if exact else ["change", "effect over noise"]
+    title = cause.moved[0].line.title
+    head = ["cell", *SIDES, *told, "evidence"]
+    caption = f"{title}, exact: any change counts" if exact else title
+    return Table(head=head, rows=rows, caption=caption, numbers=frozenset((1, 2, 3, 4) if exact else (1, 2, 3)))
+
+
+def _difference(one: Moved, metrics: Mapping[str, Metric]) -> str:
+    """``+282.21 KiB``; empty where there are not two numbers, or only a trial's change counts."""
+    metric, result = metrics.get(one.line.metric), one.result
+    if isinstance(result, PredictedResult) or result.baseline is None or metric is None or metric.hold == "time":
+        return ""
+    new, old = (side.readings.get(metric.name) for side in (result.measurement, result.baseline.measurement))
+    if new is None or old is None:
+        return ""
+    size = new.value - old.value
+    return f"{'-' if size < 0 else '+'}{metric.show(abs(size))}"
+
+
+def _charts(cause: Cause, metrics: Mapping[str, Metric]) -> list[Html]:
+    """The evidence of the cell that moved most: its memory, or its steps."""
+    if not cause.moved or isinstance(cause.moved[0].result, PredictedResult):
+        return []
+    first, of = cause.moved[0], cause.moved[0].cell if len(cause.cells) > 1 else ""
+    result = cause.moved[0].result
+    new, old = result.measurement, result.baseline.measurement if result.baseline else None
+    if first.noise:
+        band = noise_of(result, metrics[STEP])
+        found = [steps(old, new, metrics, SIDES, band.band if band else None, of), phases(old, new, SIDES, of)]
+    else:
+        found = [anatomy(old, new, SIDES, of), curve(old, new, SIDES, of)] if first.line.metric == PEAK else []
+    return [chart for chart in found if chart]
+
+
+def _linked(cell: str) -> Entry:
+    return Entry(cell, link=anchor(cell))
+
+
+def _commands(cause: Cause, prefix: Mapping[str, str]) -> list[Command]:
+    """The commands of the cell that moved most; one that accepts all of the cells if it is what makes them red."""
+    first = cause.moved[0].result if cause.moved else cause.cells[0]
+    found = [one for one in commands(first, prefix) if not one.what.startswith("accept")]
+    if len(cause.cells) > 1:
+        found = [Command(what=f"{one.what}: {first.verdict.cell}", text=one.text) for one in found]
+    accepts = [one.verdict for one in cause.cells if cause.is_red and one.verdict.accept and not one.updated]
+    forms = {one.accept.replace(one.cell, "") for one in accepts}
+    if len(forms) == 1 and len(accepts) == len(cause.cells):
+        ids = " or ".join(one.cell for one in accepts)
+        consent = accepts[0].accept.rpartition("=")[2]
+        asked = f"'{ids}'" if len(accepts) > 1 else ids
+        text = accepts[0].accept.replace(f"-k {accepts[0].cell}", f"-k {asked}") + REASON * (consent in NEED_A_REASON)
+        many = f"accept all {len(accepts)}" if len(accepts) > 1 else "accept it"
+        found.append(Command(what=f"{many}, {INTENDED}", text=text))
+    return found
+
+
+def _table(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> Table:
+    """Every cell with its status and the columns that most have."""
+    told = {kind_of(one) for one in results} != {"measured"}  # what is not measured says so in every row
+    columns = [metrics[name] for name in (PEAK, STEP, "tokens_per_second", "mfu") if name in metrics]
+    rows: list[list[str | Entry]] = []
+    for one in results:
+        verdict, (status, tone) = one.verdict, status_of(one)
+        row: list[str | Entry] = [
+            _linked(verdict.cell),
+            Entry(status, sort=SEVERITY.get(verdict.status), tone=tone),
+            *([Entry(kind_of(one), kind=kind_of(one))] if told else []),
+        ]
+        for metric in columns:
+            row.append(_value(one, metric))
+            line = next((line for line in verdict.lines if line.metric == metric.name), None)
+            if metric.name in (PEAK, STEP):
+                row.append(change_entry(line) if line else "")
+        rows.append(row)
+    changes = {PEAK: ["change of memory"], STEP: ["change of time"]}
+    titles = [text for one in columns for text in (one.title, *changes.get(one.name, []))]
+    head = ["cell", "status", *(["kind"] if told else [])]
+    numbers = frozenset(range(len(head), len(head) + len(titles)))
+    return Table(head=[*head, *titles], rows=rows, name="cells", choose=1, numbers=numbers)
+
+
+def _value(one: AnyResult, metric: Metric) -> Entry:
+    if isinstance(one, PredictedResult):
+        time = one.time or PredictedTime(cell=one.verdict.cell)
+        known = {
+            PEAK: one.prediction.peak_bytes,
+            STEP: time.predicted_step_seconds,
+            "tokens_per_second": time.predicted_tokens_per_second,
+            "mfu": time.predicted_mfu,
+        }
+        value = known[metric.name] or None
+    else:
+        reading = one.measurement.readings.get(metric.name)
+        value = reading.value if reading else None
+    return Entry("–") if value is None else Entry(metric.show(value), sort=float(value), kind=kind_of(one))

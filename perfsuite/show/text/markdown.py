@@ -1,0 +1,185 @@
+"""A run as GitHub shows it: Markdown, for a job's summary and for a comment on a pull request.
+
+Every text of a report is formatted as code, which Markdown leaves alone: no link, mention, image or HTML. So text from
+an untrusted branch is shown but has no effect.
+"""
+
+import re
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.judge import OPEN, RED
+from perfsuite.records.result import PredictedResult, Result
+from perfsuite.show.text.predicted_time import TITLES, entries
+from perfsuite.show.text.run_summary import OPEN_MEANS, by_process, rows, unmeasured
+from perfsuite.show.text.verdict_text import render
+from perfsuite.units import show_bytes
+
+ROOM = 60_000  # characters; GitHub refuses a comment above 65,536
+BRIEF_LINES, BRIEF_WIDTH = 20, 200  # of a job's summary; the log and the report have the rest
+# GitHub's words for how a job ended
+SUCCESS = "success"
+ENDS = ("failure", "cancelled", "skipped", "timed_out", "neutral", "stale", "action_required", "startup_failure")
+CONCLUSIONS = (SUCCESS, *ENDS)
+
+
+def is_red(result: Result | PredictedResult) -> bool:
+    """Whether the gate must reject it. An accepted result passes, and one in quarantine."""
+    return standing(result) == "red"
+
+
+def is_compared(result: Result | PredictedResult) -> bool:
+    """Whether the cell tells that something is as good as before, or not: an accepted one was recorded on purpose, and
+    an emulated one has trained without a baseline to compare with. A success needs one such cell.
+    """
+    if result.updated:
+        return True
+    emulated = isinstance(result, Result) and result.measurement.machine.emulated
+    return not result.quarantined and (emulated or result.verdict.status not in ("unsupported", "unheld"))
+
+
+def standing(result: Result | PredictedResult) -> str:
+    """What a run counts the cell as: ``red``, ``quarantined``, ``green``, ``unsupported``, or its open status."""
+    return standing_of(result.verdict.status, bool(result.updated), result.quarantined)
+
+
+def standing_of(status: str, accepted: bool, quarantined: str) -> str:
+    """The same, also for a dashboard."""
+    if status in RED and not accepted:
+        return "quarantined" if quarantined else "red"
+    return status if status in OPEN or status == "unsupported" else "green"
+
+
+def say_counts(found: Mapping[str, int], *left_out: str) -> list[str]:
+    """``2 undecided``, ``1 slower without a change``: those that there are."""
+    words = {"machine": "slower without a change"}
+    return [f"{count} {words.get(word, word)}" for word, count in found.items() if count and word not in left_out]
+
+
+def counts(standings: Iterable[str]) -> dict[str, int]:
+    """How many cells of a run there are of each standing, those that a reader must look at first."""
+    found = Counter(standings)
+    return {word: found[word] for word in ("red", *OPEN_MEANS, "unheld", "quarantined", "green", "unsupported")}
+
+
+def passes(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> bool:
+    """Whether the run ended well, no cell is red and at least one was compared."""
+    cells: list[Result | PredictedResult] = [*measured, *predicted]
+    return conclusion == SUCCESS and any(map(is_compared, cells)) and not any(map(is_red, cells))
+
+
+def render_markdown(
+    measured: Sequence[Result],
+    predicted: Sequence[PredictedResult],
+    metrics: Iterable[Metric],
+    conclusion: str = SUCCESS,
+) -> str:
+    """The verdict in a heading, the text of every red cell, a table of the measured and one of the predicted cells.
+
+    ``conclusion`` is how the run itself ended. Rows that do not fit are counted, never dropped silently.
+    """
+    cells: list[Result | PredictedResult] = [*measured, *predicted]
+    red = [cell for cell in cells if is_red(cell)]
+    parts = [f"## Training performance: {_headline(cells, len(red))}"]
+    if conclusion != SUCCESS and not red:
+        parts.append(f"The run ended with {code(conclusion)}, but no cell of its report is red. See its log.")
+    room = ROOM - len(parts[0])
+    for number, cell in enumerate(red):
+        failure = cell.measurement.failure if isinstance(cell, Result) else None
+        text = fence(render(cell.verdict, failure))
+        if len(text) > room:
+            parts.append(f"… and {len(red) - number} more red cells that do not fit here. The report lists them.")
+            break
+        parts.append(text)
+        room -= len(text)
+    metrics = list(metrics)
+    tables = [(f"measured cells: {len(group)}", rows(group, metrics)) for group in by_process(measured, metrics)]
+    if len(without := unmeasured(measured)) > 1:
+        tables.append((f"cells without a measurement: {len(without) - 1}", without))
+    if predicted:
+        tables.append((f"predicted cells, not measured: {len(predicted)}", _predicted(predicted)))
+    for title, table in tables:
+        parts += _folded(title, table, room // len(tables))
+    return "\n\n".join(parts) + "\n"
+
+
+def render_brief(measured: Sequence[Result], predicted: Sequence[PredictedResult], conclusion: str = SUCCESS) -> str:
+    """The verdict in at most BRIEF_LINES lines: the heading, and each red cell with what is worst in it."""
+    cells: list[Result | PredictedResult] = [*measured, *predicted]
+    red = [cell for cell in cells if is_red(cell)]
+    lines = [f"## Training performance: {_headline(cells, len(red))}", ""]
+    if conclusion != SUCCESS and not red:
+        lines.append(f"The run ended with {code(conclusion)}, but no cell of its report is red. See its log.")
+    shown = red[: BRIEF_LINES - 6]
+    lines += [f"- {code(cell.verdict.cell)} {code(_worst(cell))}" for cell in shown]
+    if len(red) > len(shown):
+        lines.append(f"- … and {len(red) - len(shown)} more")
+    changed = list(dict.fromkeys(change for cell in red for change in cell.verdict.changed))
+    if changed:
+        lines += ["", f"Changed since the baselines: {code(', '.join(changed))}"]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _worst(cell: Result | PredictedResult) -> str:
+    """``peak memory +9.8 %, loss +3 % (regressed)``; the headline of a cell without red lines."""
+    lines = [line for line in cell.verdict.lines if line.status in RED]
+    told = ", ".join(" ".join(filter(None, (line.title, line.change))) for line in lines[:3])
+    text = f"{told} ({cell.verdict.status})" if told else cell.verdict.headline.removeprefix(f"{cell.verdict.cell}: ")
+    return textwrap.shorten(text, BRIEF_WIDTH, placeholder=" …")
+
+
+def code(text: str) -> str:
+    """The text as one line of code for a table cell: Markdown ends code at a backtick, and a table cell at a bar."""
+    flat = " ".join(text.split()).replace("`", "'").replace("|", "¦")
+    return f"`{flat}`" if flat else ""
+
+
+def fence(text: str) -> str:
+    """The text as a block of code, fenced by more backticks than it contains in a row."""
+    longest = max(map(len, re.findall("`+", text)), default=0)
+    marks = "`" * max(3, longest + 1)
+    return f"{marks}text\n{text}\n{marks}"
+
+
+def _headline(cells: Sequence[Result | PredictedResult], red: int) -> str:
+    found = counts(map(standing, cells))
+    told = say_counts(found, "red", "green")
+    beside = f" ({', '.join(told)})" if told else ""
+    if red:
+        return f"{red} of {len(cells)} cells red{beside}"
+    if not any(map(is_compared, cells)):
+        return f"no cell was compared{beside}"
+    new = sum(bool(cell.updated) for cell in cells)
+    recorded = f", {new} recorded now" if new else ""
+    return f"{found['green'] - new} of {len(cells)} cells as good as their baselines{recorded}{beside}"
+
+
+def _predicted(predicted: Sequence[PredictedResult]) -> list[list[str]]:
+    body = []
+    for result in predicted:
+        one, verdict = result.prediction, result.verdict.status
+        told = verdict if one.outcome in ("fits", verdict) else f"{one.outcome}, {verdict}"
+        sizes = [show_bytes(size) if size else "" for size in (one.peak_bytes, one.smallest_bytes)]
+        body.append([one.cell, f"{told}, accepted" if result.updated else told, *sizes, *entries(result.time)])
+    return [["cell", "status", "live tensors", "smallest that fits", *TITLES], *body]
+
+
+def _folded(title: str, table: list[list[str]], room: int) -> list[str]:
+    """A collapsed table with as many rows as fit."""
+    head, *body = table
+    lines = [_row(head), _row(["---"] * len(head), plain=True)]
+    left = room - sum(map(len, lines))
+    for number, cells in enumerate(body):
+        line = _row(cells)
+        if len(line) > left:
+            lines.append(f"\n… and {len(body) - number} more that do not fit here. The report lists them.")
+            break
+        lines.append(line)
+        left -= len(line)
+    return [f"<details><summary>{title}</summary>", "\n".join(lines), "</details>"]
+
+
+def _row(entries: Sequence[str], plain: bool = False) -> str:
+    return f"| {' | '.join(entry if plain else code(entry) for entry in entries)} |"

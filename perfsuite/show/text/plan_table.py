@@ -1,0 +1,94 @@
+"""A plan as text: everything in it is predicted, and says so."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+
+from perfsuite.records.prediction import Plan
+from perfsuite.show.text.tables import bare_table
+from perfsuite.units import show_bytes, show_count, show_ratio, show_seconds, show_whole
+
+SURE = 0.99  # a chance from which on it is not told
+
+
+def summary(plan: Plan) -> list[str]:
+    """What is planned, and the answer: days, device-hours and cost, with the interval of 90 %."""
+    lengths = f"{plan.sequence} + {plan.target}" if plan.target else str(plan.sequence)
+    lines = [
+        f"{plan.model} on {plan.hardware}: predicted, not measured",
+        f"{show_whole(plan.tokens)} tokens in batches of {show_whole(plan.samples)} × {lengths}; "
+        f"{show_whole(plan.tried)} layouts, {show_whole(plan.fitting)} fit",
+        f"in {plan.precision}, with {plan.stack}'s constants; not every software has every layout",
+    ]
+    if not plan.layouts:
+        if not plan.tried:
+            return [*lines, "No layout divides the model, the ranks and the batch evenly: try another --batch."]
+        return [*lines, f"No layout fits: {lacking(plan)}."]
+    best = plan.layouts[0]
+    lines += [
+        "",
+        f"best: {best.layout}",
+        f"  {_range(plan.days)} days, {_range(plan.gpu_hours)} device-hours"
+        + (f", cost {_range(plan.cost)}" if plan.cost else ""),
+        f"  {show_whole(best.predicted_tokens_per_second)} tokens/s, MFU {show_ratio(best.predicted_mfu)}, "
+        f"HFU {show_ratio(best.predicted_hfu)}; interval of 90 %: {best.regime}",
+    ]
+    return lines
+
+
+def lacking(plan: Plan) -> str:
+    """What the layouts of a plan need that nothing has: memory of the devices, or else of the hosts."""
+    if plan.least_host_bytes:
+        there = f"{show_bytes(plan.least_host_bytes)} of a host that has {show_bytes(plan.host_memory_bytes)}"
+        return f"with offload they need {there} (--host-memory)"
+    return f"the smallest needs {show_bytes(plan.least_bytes)} of {show_bytes(plan.capacity_bytes)} per device"
+
+
+def _range(values: Sequence[float]) -> str:
+    """``33.1 (29.8–40.2)``."""
+    low, middle, high = map(show_count, values)
+    return f"{middle} ({low}–{high})"
+
+
+def choices(plan: Plan) -> Table:
+    """The layouts, best first, and why the others lose."""
+    table = bare_table("layout", "predicted step", "tokens/s", "MFU", "HFU", "memory", "loses by")
+    for one in plan.layouts:
+        table.add_row(
+            one.layout,
+            show_seconds(one.predicted_step_seconds),
+            show_whole(one.predicted_tokens_per_second),
+            show_ratio(one.predicted_mfu),
+            show_ratio(one.predicted_hfu),
+            show_bytes(one.predicted_bytes) + _risk(one.predicted_chance_to_fit),
+            one.loses_by,
+        )
+    return table
+
+
+def _risk(chance: float) -> str:
+    """``, 85 % likely to fit``; nothing if it is sure."""
+    return f", {show_ratio(chance)} likely to fit" if chance < SURE else ""
+
+
+def breakdown(plan: Plan) -> Table:
+    """The seconds of the best layout's step by cause, without those that it has none of."""
+    best = plan.layouts[0]
+    table = bare_table("part of the step", "predicted", "share")
+    for name, seconds in best.predicted_parts.items():
+        if seconds:
+            table.add_row(name, show_seconds(seconds), show_ratio(seconds / best.predicted_step_seconds))
+    return table
+
+
+def scaling(plans: Sequence[Plan]) -> Table:
+    """The best layout by the number of devices."""
+    table = bare_table("hardware", "best layout", "tokens/s", "MFU", "days")
+    for one in plans:
+        if one.layouts:
+            best = one.layouts[0]
+            speed, mfu = show_whole(best.predicted_tokens_per_second), show_ratio(best.predicted_mfu)
+            table.add_row(one.hardware, best.layout, speed, mfu, _range(one.days))
+        else:
+            table.add_row(one.hardware, "none fits", "", "", "")
+    return table

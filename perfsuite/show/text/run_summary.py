@@ -1,0 +1,250 @@
+"""The tables at the end of a run: one row per cell, its outcome, and every metric that is a column.
+
+A number is never broken over two lines, even in a narrow terminal. First the columns that follow from others are left
+out; then the changes and the parts of an id move to their own lines, then every metric.
+"""
+
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+
+from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.capacity import headroom_of
+from perfsuite.compare.judge import NOT_HELD
+from perfsuite.compare.machines import why_other_machine
+from perfsuite.compare.timing import NO_TIMES
+from perfsuite.records.measurement import EMULATED
+from perfsuite.records.result import Result
+from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
+from perfsuite.units import show_bytes, show_change
+
+ABSENT = "–"
+HEADROOM = "headroom"
+DETECTS = "detects slow-down"
+WIDTH = 100  # columns; nothing of a summary is wider, in a log or on a wide terminal
+LEAST = 20  # columns for the reason why a cell has no measurement
+KEPT = 4  # the first columns: cell, status, and two metrics that no other column follows from
+COLORS = {
+    "regressed": "red",
+    "failed": "red",
+    "missing": "red",
+    "incomparable": "red",
+    "ok": "green",
+    "immaterial": "green",
+    "improved": "cyan",
+    "unsupported": "dim",
+}  # any other is open: yellow
+
+
+def rows(results: Sequence[Result], metrics: Iterable[Metric]) -> Body:
+    """The head and one row per result: cell, status, then each column as ``value (change since the baseline)``.
+
+    A column that no cell of the run has is left out. The last columns are what is left of the capacity, if any,
+    and the smallest slow-down that the cell's baseline can detect.
+    """
+    measured = {name for result in results for name in result.measurement.readings}
+    columns = [metric for metric in _columns(metrics) if metric.name in measured]
+    body = []
+    for result in results:
+        body.append([result.measurement.cell, status(result), *(_entry(result, metric) for metric in columns)])
+    head = ["cell", "status", *(metric.title for metric in columns)]
+    for title, tell in ((HEADROOM, _headroom), (DETECTS, _detects)):
+        told = [tell(result) for result in results]
+        if any(text != ABSENT for text in told):
+            head, body = [*head, title], [[*row, text] for row, text in zip(body, told, strict=True)]
+    return [head, *body]
+
+
+def status(result: Result) -> str:
+    """``regressed``; ``oom, ok`` if the outcome is not the usual one; ``new``, ``improved, accepted`` if updated."""
+    outcome, verdict = result.measurement.outcome, str(result.verdict.status)
+    if result.measurement.machine.emulated:
+        verdict = f"{EMULATED}{verdict}"
+    if result.updated:
+        verdict = f"{verdict}, accepted" if result.baseline else "new"
+    elif result.quarantined:
+        verdict = f"{verdict}, quarantined"
+    return verdict if outcome in ("fits", verdict) else f"{outcome}, {verdict}"
+
+
+def line(result: Result, metrics: Iterable[Metric], width: int = WIDTH) -> str:
+    """One cell on one line, for a log that has no table yet: as many columns as fit into ``width``."""
+    start = f"{result.measurement.cell}  {status(result)}"
+    if not result.measurement.readings:
+        room = width - len(start) - len(GAP)
+        why = textwrap.shorten(reason(result), room, placeholder=" …") if room >= LEAST else ""
+        return f"{start}{GAP}{why}".rstrip()
+    text = start
+    for title, entry in entries(result, metrics).items():
+        longer = f"{text}{GAP}{title} {entry}"
+        if len(longer) > width:
+            break
+        text = longer
+    return text
+
+
+def entries(result: Result, metrics: Iterable[Metric]) -> dict[str, str]:
+    """A cell's columns by their titles, without those that it did not measure."""
+    readings = result.measurement.readings
+    return {metric.title: _entry(result, metric) for metric in _columns(metrics) if metric.name in readings}
+
+
+def reason(result: Result) -> str:
+    """Why a cell has no measurement, in one line without its name and status."""
+    text = " ".join(result.verdict.headline.split())
+    for start in (f"{result.measurement.cell}: ", f"{result.verdict.status}: "):
+        text = text.removeprefix(start)
+    return text
+
+
+def by_process(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[Result]]:
+    """The measured cells, in groups that have the same metrics: training, inference, messages, rows."""
+    processes = {metric.name: frozenset(metric.processes) for metric in metrics if metric.processes}
+    groups: dict[frozenset[str], list[Result]] = {}
+    for result in results:
+        if result.measurement.readings:
+            known = [processes[name] for name in result.measurement.readings if name in processes]
+            groups.setdefault(frozenset.intersection(*known) if known else frozenset(), []).append(result)
+    return list(groups.values())
+
+
+def unmeasured(results: Sequence[Result], room: int = 0) -> Body:
+    """The head and one row per cell that has no readings: cell, status, and why, in ``room`` columns if it is given.
+    It has no column of any metric.
+    """
+    cells = [result for result in results if not result.measurement.readings]
+    body = [[one.measurement.cell, status(one), reason(one)] for one in cells]
+    if room and body:
+        room -= sum(max(len(row[at]) for row in body) + len(GAP) for at in (0, 1))
+        body = [[cell, state, textwrap.shorten(why, max(room, LEAST), placeholder=" …")] for cell, state, why in body]
+    return [["cell", "status", "why"], *body]
+
+
+def render_summary(results: Sequence[Result], metrics: Iterable[Metric], width: int, color: bool = False) -> str:
+    """The tables as text, one for each kind of process, and one of the cells without a measurement.
+
+    They have at most ``width`` columns, and never more than WIDTH; a table is wider only if a single number is. Columns
+    that do not fit are named below. ``color`` colors each status, for a terminal.
+    """
+    metrics, width, left_out = list(metrics), min(width, WIDTH), dict[str, None]()
+    parts = []
+    for group in by_process(results, metrics):
+        body = rows(group, metrics)
+        fitting, gone = fitted(layouts(body), width)
+        parts.append(text_of(fitting, colors_of(group) if color else ()))
+        left_out |= dict.fromkeys(gone)
+    if failed := [result for result in results if not result.measurement.readings]:
+        body = unmeasured(failed, width)
+        fitting, _ = fitted(
+            [(body, ()), (short := without(body, "why"), ()), (_stacked(short, broken=True), ())], width
+        )
+        parts.append(text_of(fitting, colors_of(failed) if color else ()))
+    if left_out:
+        names = list(left_out)
+        text = f"not shown in {width} columns, but in the report (--perf-report): {', '.join(names)}"
+        parts.append(textwrap.fill(text, width, break_long_words=False, break_on_hyphens=False))
+    return "\n\n".join(parts)
+
+
+def colors_of(results: Sequence[Result]) -> list[tuple[str, str]]:
+    """Each row's status and its color."""
+    return [(status(result), COLORS.get(result.verdict.status, "yellow")) for result in results]
+
+
+def asides(results: Sequence[Result]) -> list[str]:
+    """Notes for the whole run: why times are not compared, and how many cells are open."""
+    told: Counter[str] = Counter()
+    for result in results:
+        told.update(
+            {line.note for line in result.verdict.lines if line.status == NOT_HELD and line.note.startswith(NO_TIMES)}
+        )
+    lines = [f"times are not compared in {_cells(count)}: {why}" for why, count in told.items()]
+    for status, meaning in OPEN_MEANS.items():
+        if count := sum(result.verdict.status == status for result in results):
+            lines.append(f"{status}: {_cells(count)} {meaning}")
+    if slower := [result for result in results if result.verdict.status == "machine"]:
+        lines.append(_how_to_decide(slower[0]))
+    for result in results:
+        if result.quarantined and not result.updated:
+            lines.append(f"{result.verdict.cell}: {result.verdict.status}, but quarantined until {result.quarantined}")
+    return lines
+
+
+OPEN_MEANS = {
+    "alarm": "may be slower and had no trial (--perf-trial)",
+    "undecided": "may be slower, and no trial could decide it: a quieter machine may",
+    "machine": "slower than in the baseline's runs, although nothing changed: a quieter machine may not be",
+}
+
+
+def _how_to_decide(result: Result) -> str:
+    """The command that would decide about a time that is slower without a change, and the option that makes it red."""
+    commit = result.baseline.commit if result.baseline else ""
+    other = commit.removesuffix("-dirty") or "a release or commit that you trust"
+    trial = f"pytest --perf -k {result.verdict.cell} --perf-against={other}"
+    return f"to decide: {trial}; to let such cells fail: --perf-open=fail"
+
+
+def _cells(count: int) -> str:
+    return f"{count} cell{'s' if count > 1 else ''}"
+
+
+def _columns(metrics: Iterable[Metric]) -> list[Metric]:
+    placed = [metric for metric in metrics if metric.column is not None]
+    return sorted(placed, key=lambda metric: metric.column or 0)
+
+
+def _entry(result: Result, metric: Metric) -> str:
+    """A value, and its change if the two machines are comparable: only deterministic metrics always are."""
+    new = result.measurement.readings.get(metric.name)
+    if new is None:
+        return ABSENT
+    old = result.baseline.measurement if result.baseline else None
+    before = old.readings.get(metric.name) if old else None
+    if old is None or before is None:
+        return metric.show(new.value)
+    if metric.hold not in ("exact", "close") and why_other_machine(old.machine, result.measurement.machine):
+        # What a time is compared with may be in this machine's cache folder, and then is in its line alone.
+        own = [line.change for line in result.verdict.lines if line.metric == metric.name and line.status != NOT_HELD]
+        return f"{metric.show(new.value)} ({own[0]})" if own and own[0] else metric.show(new.value)
+    change = "=" if new.value == before.value else show_change(before.value, new.value)
+    return f"{metric.show(new.value)} ({change})"
+
+
+def _detects(result: Result) -> str:
+    """``+12.3 %``, from the first compared time."""
+    return next((f"+{line.detects}" for line in result.verdict.lines if line.detects), ABSENT)
+
+
+def _headroom(result: Result) -> str:
+    """``2.94 GiB``; ``-1.06 GiB`` if at least that much was missing."""
+    left = headroom_of(result.measurement)
+    return ABSENT if left is None else f"{'-' if left < 0 else ''}{show_bytes(abs(left))}"
+
+
+def _stacked(body: Body, broken: bool = False) -> Body:
+    """One column: a cell with its status, then a line per metric; ``broken``: as narrow as possible."""
+    (_, _, *titles), *cells = body
+    gap, stacked = "\n    " if broken else "  ", []
+    for cell, state, *entries in cells:
+        name = [_broken(cell), *state.split(" ")] if broken else [cell, state]
+        told = [f"  {title}{gap}{entry}" for title, entry in zip(titles, entries, strict=True) if entry != ABSENT]
+        stacked.append(["\n".join(["\n  ".join(name), *told])])
+    return [["cell"], *stacked]
+
+
+def _broken(cell: str) -> str:
+    return cell.replace("-", "-\n")
+
+
+def layouts(body: Body) -> Iterator[tuple[Body, Sequence[str]]]:
+    """From wide to narrow: the table, and the titles of the columns that are left out of it."""
+    derived = [title for title in reversed(body[0][KEPT:]) if title not in (DETECTS, HEADROOM)]
+    narrower: list[tuple[Body, Sequence[str]]] = [(body, ())]
+    for title in [*derived, *(title for title in (DETECTS, HEADROOM) if title in body[0])]:
+        fewer, gone = narrower[-1]
+        narrower.append((without(fewer, title), (title, *gone)))
+    yield from narrower
+    yield from ((headed(fewer), gone) for fewer, gone in narrower)
+    yield _stacked(body), ()
+    yield _stacked(body, broken=True), ()

@@ -1,0 +1,80 @@
+"""The text of a verdict: a sentence, a table, the suspects and a command. Terminal and JUnit show exactly this.
+
+t5_base-zero3+bf16-h200_x1: 1 of 4 metrics regressed
+  peak memory    20.00 GiB -> 21.94 GiB   +9.7 %   allowed 0      REGRESSED   (activations +1.94 GiB)
+  step time         412 ms ->    408 ms   -1.0 %   allowed +3 %   ok          detects +5 %
+changed since the baseline: transformers 5.22.0 -> 5.23.0
+accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed --perf-reason="…"
+"""
+
+from collections.abc import Callable, Sequence
+
+from perfsuite.compare.judge import NEED_A_REASON, NOT_HELD, RED
+from perfsuite.records.failure import Failure
+from perfsuite.records.verdict import Line, Verdict
+
+GAP = "   "
+
+
+def render(verdict: Verdict, failure: Failure | None = None) -> str:
+    """Return the whole text. It ends with the last output of the measurement's ``failure``."""
+    lines = [verdict.headline, *table(verdict), *not_held(verdict)]
+    if verdict.headroom:
+        lines.append(f"headroom: {verdict.headroom}")
+    if verdict.changed:
+        lines.append(f"changed since the baseline: {', '.join(verdict.changed)}")
+    lines += [f"trial: {told}" for told in verdict.trial]
+    lines += [f"trace: {told}" for told in verdict.traces]
+    if verdict.accept:
+        reason = ' --perf-reason="…"' if verdict.accept.rpartition("=")[2] in NEED_A_REASON else ""
+        lines.append(f"accept:  {verdict.accept}{reason}")
+    return "\n".join([*lines, *last_lines(failure)])
+
+
+def not_held(verdict: Verdict) -> list[str]:
+    """``not held: step time, iteration time (no times of this machine: …)``, each reason once."""
+    titles: dict[str, list[str]] = {}
+    for line in verdict.lines:
+        if line.status == NOT_HELD:
+            titles.setdefault(line.note, []).append(line.title)
+    return [f"not held: {', '.join(names)} ({why})" for why, names in titles.items()]
+
+
+def last_lines(failure: Failure | None) -> list[str]:
+    """The last output of the rank that failed, if any."""
+    if failure is None or not failure.tail:
+        return []
+    whose = "the rank server" if failure.rank is None else f"rank {failure.rank}"
+    return [f"the last lines of {whose}:", *(f"  | {line}".rstrip() for line in failure.tail.splitlines())]
+
+
+def table(verdict: Verdict) -> list[str]:
+    """One row per line; columns are as wide as their widest text, numbers aligned right, words left."""
+    lines = verdict.lines
+    allowed = [f"allowed {line.allowed}" if line.allowed else "" for line in lines]
+    columns = [
+        _column([line.title for line in lines], str.ljust),
+        _column([line.old for line in lines], str.rjust),
+        _column([line.new for line in lines], str.rjust),
+        _column([line.change for line in lines], str.rjust),
+        _column(allowed, str.ljust),
+        _column([_status(line, verdict) for line in lines], str.ljust),
+        _column([f"detects +{line.detects}" if line.detects else "" for line in lines], str.ljust),
+    ]
+    rows = []
+    for line, (title, old, new, *rest) in zip(lines, zip(*columns, strict=True), strict=True):
+        note = [f"({line.note})"] if line.note and line.status != NOT_HELD else []
+        cells = [f"  {title}", f"{old} -> {new}", *(text for text in rest if text), *note]
+        rows.append(GAP.join(cells).rstrip())
+    return rows
+
+
+def _column(texts: Sequence[str], align: Callable[[str, int], str]) -> list[str]:
+    width = max(map(len, texts), default=0)
+    return [align(text, width) for text in texts]
+
+
+def _status(line: Line, verdict: Verdict) -> str:
+    """A status that makes the cell red is in capitals; an improvement only if nothing is worse."""
+    loud = line.status == verdict.status if line.status == "improved" else line.status in RED
+    return line.status.upper() if loud else line.status

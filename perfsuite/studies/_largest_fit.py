@@ -1,0 +1,132 @@
+"""The largest micro-batch of a model, or the largest model of a family, that fits a capacity, by real runs."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from perfsuite.catalog.cell import Cell, parse_cell
+from perfsuite.catalog.definitions import Model
+from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import Refused
+from perfsuite.launch.machine import why_missing
+from perfsuite.records.measurement import Measurement
+from perfsuite.run.runner import Runner, Watch
+
+Tell = Callable[[Cell, Measurement], None]
+
+
+class Unanswered(Exception):
+    """A probe neither fits nor runs out of memory, so it does not locate the frontier."""
+
+    def __init__(self, measurement: Measurement) -> None:
+        super().__init__(measurement.failure.message if measurement.failure else measurement.outcome)
+        self.measurement = measurement
+
+
+def largest(fits: Callable[[int], bool], most: int) -> int:
+    """The largest number from 1 to ``most`` that fits, 0 if none does: doubled until one does not fit, then bisected.
+
+    Numbers larger than one that does not fit are assumed not to fit.
+    """
+    low, high = 0, most + 1
+    number = 1
+    while number < high:
+        if fits(number):
+            low, number = number, min(2 * number, max(number + 1, most))
+        else:
+            high = number
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle)
+    return low
+
+
+@dataclass(frozen=True, kw_only=True)
+class Question:
+    """Cells in the order of their size: small ones may fit, large ones may not; ``name`` is what they share.
+
+    ``cell`` makes the cell of a number from 1 to ``most``; ``refused`` says why there are none.
+    """
+
+    name: str
+    strategy: str
+    most: int
+    cell: Callable[[int], Cell]
+    refused: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Answer:
+    """The largest cell that fits with its measurement, and the smallest that does not; None if there is none."""
+
+    question: Question
+    fitting: tuple[Cell, Measurement] | None = None
+    failing: tuple[Cell, Measurement] | None = None
+    unanswered: Measurement | None = None
+
+
+def of_micro_batches(
+    models: Iterable[Model], strategies: Sequence[str], hardware: str, suffix: str, most: int, catalog: Catalog
+) -> list[Question]:
+    """One question for each model and strategy, refused ones with the reason. Raises UsageError for an invalid cell."""
+
+    def question(model: Model, strategy: str) -> Question:
+        def cell(number: int) -> Cell:
+            return parse_cell(f"{model.name}-{strategy}-{hardware}-b{number}{suffix}", catalog)
+
+        return Question(name=model.name, strategy=strategy, most=most, cell=cell, refused=_why_refused(cell, 1))
+
+    return [question(model, strategy) for model in models for strategy in strategies]
+
+
+def of_models(
+    models: Iterable[Model], strategies: Sequence[str], hardware: str, suffix: str, catalog: Catalog
+) -> list[Question]:
+    """One question for each family (and task) and strategy: its models from small to large, each with its workload."""
+    families: dict[tuple[str, str], list[Model]] = {}
+    for model in sorted(models, key=lambda model: model.parameters):
+        families.setdefault((model.family, model.task), []).append(model)
+
+    def question(family: str, task: str, sizes: list[Model], strategy: str) -> Question:
+        def make(model: Model) -> Cell:
+            return parse_cell(f"{model.name}-{strategy}-{hardware}{suffix}", catalog)
+
+        def cell(number: int) -> Cell:
+            return make(fitting[number - 1])
+
+        reasons = {model.name: _why_refused(lambda _: make(model), 1) for model in sizes}  # noqa: B023  called at once
+        fitting = [model for model in sizes if not reasons[model.name]]
+        refused = "" if fitting else next(iter(reasons.values()))
+        return Question(name=f"{family} ({task})", strategy=strategy, most=len(fitting), cell=cell, refused=refused)
+
+    return [
+        question(family, task, sizes, strategy) for (family, task), sizes in families.items() for strategy in strategies
+    ]
+
+
+def _why_refused(cell: Callable[[int], Cell], number: int) -> str:
+    try:
+        return why_missing(cell(number).strategy)
+    except Refused as error:
+        return str(error)
+
+
+def answer(question: Question, runner: Runner, tell: Tell, watch: Watch) -> Answer:
+    """Probe until the frontier is found; each probe is reported."""
+    if question.refused:
+        return Answer(question=question)
+    probes: dict[int, Measurement] = {}
+
+    def fits(number: int) -> bool:
+        cell = question.cell(number)
+        measurement = probes[number] = runner.measure(cell, watch)
+        tell(cell, measurement)
+        if measurement.outcome not in ("fits", "oom"):
+            raise Unanswered(measurement)
+        return measurement.outcome == "fits"
+
+    try:
+        found = largest(fits, question.most)
+    except Unanswered as error:
+        return Answer(question=question, unanswered=error.measurement)
+    pairs = [(question.cell(number), probes[number]) if number in probes else None for number in (found, found + 1)]
+    return Answer(question=question, fitting=pairs[0], failing=pairs[1])

@@ -1,0 +1,69 @@
+"""``perfsuite study NAME``: measures the cells that answer a question, and prints the answer in words and numbers."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from perfsuite.cli.shared_options import (
+    add_catalog,
+    add_html,
+    add_settings,
+    catalog_of,
+    check_counts,
+    count,
+    html_of,
+    settings_of,
+)
+from perfsuite.launch.machine import refuse_emulated
+from perfsuite.studies._length_options import add_length, length_of
+from perfsuite.studies._run_study import Order, first_failure, run_study
+from perfsuite.studies._workbench import Workbench
+
+HELP = "Measure the cells that answer a question."
+STARTS_PROCESSES = True
+TRAIN_STEPS = 1000
+ROUNDS = 3
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    """The options."""
+    parser.add_argument("name", metavar="NAME", help="A study of `perfsuite list studies`.")
+    parser.add_argument("--model", nargs="+", metavar="M", help="Models to study (the study's own).")
+    parser.add_argument("--hardware", metavar="H", help="Hardware with the most ranks of a cell, e.g. cpu_x2, h100_x4.")
+    parser.add_argument("--micro-batch", type=count, metavar="N", help="Samples per forward, if the study names none.")
+    parser.add_argument("--sequence-length", type=count, metavar="N", help="Tokens per sample (the model's own).")
+    parser.add_argument("--capacity", metavar="MEMORY", help="Memory that a rank's tensors may occupy, e.g. 24GiB.")
+    add_settings(parser, steps=10, warmup=3)
+    add_length(parser, f" whose duration is reported ({TRAIN_STEPS})")
+    parser.add_argument("--rounds", type=count, default=ROUNDS, metavar="N", help=f"Trainings of each cell ({ROUNDS}).")
+    parser.add_argument("--out", type=Path, metavar="FOLDER", help="Folder for the results (perf-studies/NAME).")
+    parser.add_argument("--fresh", action="store_true", help="Measure everything, even if earlier results are kept.")
+    add_html(parser)
+    add_catalog(parser)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the study. Exit code 1 if a row failed: a fault is not an answer."""
+    refuse_emulated("perfsuite study")
+    catalog = catalog_of(arguments)
+    study = catalog.get("study", arguments.name)
+    check_counts(arguments, "rounds", "micro_batch", "sequence_length")
+    bench = Workbench(
+        models=tuple(dict.fromkeys(arguments.model or [study.model])),
+        hardware=study.hardware if arguments.hardware is None else arguments.hardware,
+        micro_batch=arguments.micro_batch,
+        sequence_length=arguments.sequence_length,
+    )
+    order = Order(
+        bench=bench,
+        settings=settings_of(arguments, arguments.capacity),
+        length=length_of(arguments, TRAIN_STEPS),
+        folder=arguments.out or Path("perf-studies", study.name),
+        rounds=arguments.rounds,
+        fresh=arguments.fresh,
+        html=html_of(arguments),
+    )
+    failure = first_failure(run_study(study, order, catalog))
+    if failure:
+        print(f"perfsuite: {failure}", file=sys.stderr)
+    return 1 if failure else 0

@@ -1,0 +1,56 @@
+"""The page of an upgrade: what gets worse first, by cause, with its cells and the commands that show it."""
+
+from collections.abc import Mapping, Sequence
+
+from perfsuite.show.html.document import Command, Document, Entry, Section, Table, Tone
+from perfsuite.upgrade.effects import OUTCOME, Finding
+from perfsuite.upgrade.upgrade_outcome import UpgradeReport
+
+
+def upgrade_page(report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -> Document:
+    """The page; ``commands`` show the findings of these numbers, from 1 on."""
+    worse = sum(one.worst.bad and not one.worst.small for one in report.findings)
+    better = sum(not one.worst.bad and not one.worst.small for one in report.findings)
+    effects = f"{worse} effect{'s' * (worse != 1)} in {len(report.cells)} cells" if worse else "Nothing that matters"
+    sections = [_finding(number, one, report, commands) for number, one in enumerate(report.findings, 1)]
+    rest = [
+        ("Do not run with the old releases either", [f"{cell}: {why}" for cell, why in report.failed.items()]),
+        ("Times that could not be decided", report.undecided),
+        ("Times that were not compared, by --minutes", report.untimed),
+    ]
+    sections += [Section(heading=heading, text="\n".join(lines), folded=True) for heading, lines in rest if lines]
+    return Document(
+        title=f"Upgrade: {', '.join(report.changes)}",
+        verdict=f"{effects} got worse, {better or 'nothing'} got better.",
+        facts=[f"From {report.base}.", f"{report.launches} new launches, {report.date}."],
+        tone="red" if report.is_worse else "green",
+        kind="measured",
+        sections=sections,
+    )
+
+
+def _finding(number: int, one: Finding, report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -> Section:
+    worst = one.worst
+    tone: Tone = "muted" if worst.small else "red" if worst.bad else "blue"
+    what = "the cell" if worst.metric == OUTCOME else worst.title
+    rows: list[Sequence[str | Entry]] = [
+        [
+            effect.cell,
+            effect.old,
+            effect.new,
+            Entry(effect.change, sort=effect.share),
+            Entry(" ".join(effect.why.split()), wide=True),
+        ]
+        for effect in one.effects
+    ]
+    share = f"{len(one.cells)} of {len(report.cells)} cells"
+    return Section(
+        heading=f"{number}: {what} {worst.change} in {share}",
+        sentences=[f"Caused by {', '.join(one.releases)} ({one.how})."],
+        tables=[Table(head=["cell", "from", "to", "change", "evidence"], rows=rows, numbers=frozenset((1, 2, 3)))],
+        commands=[Command(what="show it", text=text) for text, numbers in commands.items() if number in numbers],
+        badges=[("immaterial", tone) if worst.small else (worst.kind, tone)],
+        tone=tone,
+        card=True,
+        folded=worst.small or not worst.bad,
+    )
