@@ -2,6 +2,7 @@
 
 import math
 import re
+from collections.abc import Iterable
 from decimal import Decimal
 
 from perfsuite.errors import UsageError
@@ -149,6 +150,11 @@ def show_rate(bytes_per_second: float) -> str:
     return f"{_digits(bytes_per_second / 1e9)} GB/s"
 
 
+def show_per_byte(seconds: float) -> str:
+    """``1.25e-10`` → ``0.125 ns/B``."""
+    return f"{seconds * 1e9:.3g} ns/B"
+
+
 def show_ratio(ratio: float) -> str:
     """``0.437`` → ``43.7 %``; never ``-0.0 %``."""
     return f"{ratio * 100:z.1f} %"
@@ -176,6 +182,12 @@ def show_number(number: float) -> str:
     return f"{number:.6g}"
 
 
+def listed(things: Iterable[object]) -> str:
+    """``a, b and c``."""
+    *most, last = map(str, things)
+    return f"{', '.join(most)} and {last}" if most else last
+
+
 def show_several(count: int, noun: str) -> str:
     """``1 night``, ``10,000 nights``."""
     return f"{count:,} {noun}{'s' * (count != 1)}"
@@ -199,3 +211,27 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in _CODES if chr(code) not in "\n\t
 def printable(text: str) -> str:
     """Foreign text that a terminal shows and does not obey: ``\\x1b[2J`` instead of a cleared screen."""
     return text.translate(_CONTROLS)
+
+
+# Units of metrics, and how their numbers read. A unit that is not here is written after a plain number.
+BYTES, SECONDS, WHOLE, COUNT, NUMBER = "bytes", "seconds", "whole", "count", "number"
+RATIO, FLOP, FLOPS, RATE, PER_BYTE, ERROR = "ratio", "FLOP", "FLOP/s", "bytes/s", "s/byte", "error"
+_SHOW = {
+    BYTES: show_bytes,
+    SECONDS: show_seconds,
+    WHOLE: show_whole,
+    COUNT: show_count,
+    NUMBER: show_number,
+    RATIO: show_ratio,
+    FLOP: show_flop,
+    FLOPS: show_flops,
+    RATE: show_rate,
+    PER_BYTE: show_per_byte,
+    ERROR: "{:.2g}".format,
+}
+
+
+def show(number: float, unit: str) -> str:
+    """The number of a metric in its unit: ``3.66 MiB``, ``36.6 ms``, ``412 W``."""
+    known = _SHOW.get(unit)
+    return known(number) if known else f"{show_number(number)} {unit}".rstrip()

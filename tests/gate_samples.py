@@ -10,7 +10,7 @@ from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Launch, Machine, Measurement
 from perfsuite.records.sample import RankSample, Reading
-from perfsuite.units import show_bytes, show_count, show_number, show_seconds
+from perfsuite.units import BYTES, COUNT, NUMBER, SECONDS
 
 CELL = "t5_tiny-zero3-cpu_x2"
 GIB = 2**30
@@ -23,19 +23,19 @@ UNSUPPORTED = Failure(kind="unsupported", rank=0, message="Rank 0: the hardware 
 KILLED = Failure(kind="killed", rank=1, message="Rank 1 was killed by SIGKILL.", tail="step 3\nstep 4")
 
 METRICS = (
-    Metric(name="peak_memory_bytes", title="peak memory", show=show_bytes, hold="exact", column=True),
-    Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, optional=True),
-    Metric(name="step_time_seconds", title="step time", show=show_seconds, hold="time", column=True),
-    Metric(name="tokens", title="tokens/step", show=show_count, fold="sum", hold="exact", worse="different"),
+    Metric(name="peak_memory_bytes", title="peak memory", unit=BYTES, hold="exact", column=True),
+    Metric(name="reserved_memory_bytes", title="reserved", unit=BYTES, optional=True),
+    Metric(name="step_time_seconds", title="step time", unit=SECONDS, hold="time", column=True),
+    Metric(name="tokens", title="tokens/step", unit=COUNT, fold="sum", hold="exact", worse="different"),
     Metric(
         name="tokens_per_second",
         title="tokens/s",
-        show=show_count,
+        unit=COUNT,
         worse="lower",
         column=True,
         derive=lambda readings, world_size: readings["tokens"].value / readings["step_time_seconds"].value,
     ),
-    Metric(name="loss", title="loss", show=show_number, fold="mean", hold="close", worse="different"),
+    Metric(name="loss", title="loss", unit=NUMBER, fold="mean", hold="close", worse="different"),
 )
 PARTS = {"parameters": 12 * GIB, "activations": 8 * GIB}
 

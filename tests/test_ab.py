@@ -31,6 +31,8 @@ from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.run import ab
 from perfsuite.run.runner import Settings
+from perfsuite.show.text.words import headline, note_text
+from perfsuite.units import SECONDS
 
 BADNESS = {"improved": 0, "same": 1, "undecided": 1, "regressed": 2}
 some_differences = st.lists(st.floats(-0.5, 0.5), min_size=LOOKS[0], max_size=MOST_PAIRS)
@@ -167,7 +169,7 @@ def test_what_a_server_makes_of_times_is_noise(monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_users_time_on_one_side_only(monkeypatch: pytest.MonkeyPatch) -> None:
     """An optional time that A lacks is reported, and stops nothing."""
-    mine = Metric(name="mine_seconds", title="mine", show=samples.show_seconds, hold="time", optional=True)
+    mine = Metric(name="mine_seconds", title="mine", unit=SECONDS, hold="time", optional=True)
     opened = itertools.cycle([{}, {"mine_seconds": samples.times(0.1)}])
 
     class Fake:
@@ -208,7 +210,7 @@ def test_the_same_twice_is_the_same() -> None:
     """Equal metrics and equal times are the same, with an interval."""
     found = compared(launched(8), launched(8))
 
-    assert (found.verdict.status, found.verdict.headline) == ("same", f"{samples.CELL}: same")
+    assert (found.verdict.status, headline(found.verdict)) == ("same", f"{samples.CELL}: same")
     assert [(one.ratio, len(one.differences)) for one in found.times] == [(1.0, 8)]
 
 
@@ -277,14 +279,14 @@ def test_outcomes(a: str, b: str, status: str) -> None:
     """Where a side does not fit, the outcome decides."""
     found = compared([samples.measurement(a)], [samples.measurement(b)])
 
-    assert found.verdict.status == status and status in found.verdict.headline
+    assert found.verdict.status == status and status in headline(found.verdict)
 
 
 def test_a_time_that_is_not_decided_says_what_is_known() -> None:
     """Whether a difference is shown at all; pytest has no --pairs to advise."""
     levels = ([0.40, 0.43, 0.38, 0.42, 0.39, 0.41, 0.40, 0.42], [0.41 * 1.02] * 4 + [0.41 * 1.0] * 4)
     sides = ([launched(1, step_time_seconds=samples.times(*[level] * 4))[0] for level in side] for side in levels)
-    notes = [compared(launched(8), side).verdict.lines[1].note for side in sides]
+    notes = [note_text(compared(launched(8), side).verdict.lines[1]) for side in sides]
 
     assert all(note.endswith("not ruled out") for note in notes)
     assert "8 pairs; no difference shown, but 1.0 %" in notes[0]

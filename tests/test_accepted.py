@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 
 from perfsuite.baselines import ledger
 from perfsuite.baselines.accepted import Doubt
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.cli.main import main
 from perfsuite.errors import FileError, PerfsuiteError
 
-CONSENT = Consent(how="--perf-update=new", metrics=samples.METRICS, reason="first")
+CONSENT = Acceptance(how="--perf-update=new", metrics=samples.METRICS, reason="first")
 OLD = samples.baseline()
 NEW = samples.baseline(peak_memory_bytes=samples.memory(19 * samples.GIB))
 COMMITTED = Path(__file__).parents[1] / "baselines"

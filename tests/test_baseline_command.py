@@ -11,7 +11,7 @@ from gate_samples import CELL, ELSEWHERE, GIB, LAUNCH, METRICS, baseline, measur
 from test_formats import FIRST
 
 from perfsuite.baselines import ledger
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.expressions import hint, matcher
@@ -28,7 +28,7 @@ from perfsuite.records.result import Result
 from perfsuite.run.gatekeeper import commit_of
 
 PYTHON = {"python": sys.version.split()[0]}
-CONSENT = Consent(how="a test", metrics=METRICS, reason="the first")
+CONSENT = Acceptance(how="a test", metrics=METRICS, reason="the first")
 
 
 def here(record):
@@ -557,7 +557,7 @@ def accepted(store, *gibs):
     """A baseline that was accepted with these peaks, one after another."""
     some = [here(baseline(peak_memory_bytes=memory(gib * GIB))) for gib in gibs]
     for old, new in zip([None, *some], some, strict=False):
-        store.save(new, old, Consent(how="a test", metrics=METRICS, reason=f"now {new.measurement.readings}"[:4]))
+        store.save(new, old, Acceptance(how="a test", metrics=METRICS, reason=f"now {new.measurement.readings}"[:4]))
 
 
 def test_history_adds_up_what_was_accepted(store, run):

@@ -15,6 +15,7 @@ from perfsuite.records.result import Result
 from perfsuite.run.runner import Runner
 from perfsuite.show.text.run_summary import HEADROOM, rows
 from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.words import headline, note_text
 
 ON_GPUS = "t5_tiny-zero3-h200_x2"
 
@@ -34,13 +35,13 @@ def test_fits_to_oom_names_bytes_and_category():
     verdict = said(oom(parameters=12 * GIB, activations=10 * GIB), baseline())
 
     assert verdict.status == "regressed"
-    assert "fits -> oom, at least 2.00 GiB missing, most of it parameters, 12.00 GiB" in verdict.headline
-    assert verdict.lines[0].note == "activations +2.00 GiB"
+    assert "fits -> oom, at least 2.00 GiB missing, most of it parameters, 12.00 GiB" in headline(verdict)
+    assert note_text(verdict.lines[0]) == "activations +2.00 GiB"
 
 
 def test_oom_without_growth_says_so():
     """Under a smaller capacity nothing has grown; the largest category is named."""
-    note = said(oom(parameters=12 * GIB, activations=1 * GIB), baseline()).lines[0].note
+    note = note_text(said(oom(parameters=12 * GIB, activations=1 * GIB), baseline()).lines[0])
 
     assert note == "no category grew; most of it parameters, 12.00 GiB"
 
@@ -49,8 +50,8 @@ def test_oom_of_unknown_parts_blames_nothing():
     """Before the first step there is no anatomy, so no category is named."""
     verdict = said(oom(), baseline())
 
-    assert verdict.lines[0].note == ""
-    assert "at least 2.00 GiB missing: " in verdict.headline
+    assert note_text(verdict.lines[0]) == ""
+    assert "at least 2.00 GiB missing: " in headline(verdict)
 
 
 def test_oom_to_fits_is_improved():

@@ -7,7 +7,7 @@ from gate_samples import VERSIONS, baseline, measurement, with_measurement
 
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.compare.explain import explain
-from perfsuite.compare.judge import RED, judge
+from perfsuite.compare.judge import judge
 from perfsuite.meters._cuda_runtime import (
     END,
     LAUNCHES,
@@ -27,8 +27,10 @@ from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import block_size, last_kinds
+from perfsuite.records.verdict import RED
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.words import note_text
 
 GPT2 = "gpt2_tiny-single-cpu_x1"
 MODELING = "transformers.models.gpt2.modeling_gpt2"
@@ -49,7 +51,7 @@ def test_one_more_python_call_per_layer_is_shown_and_named(measure, catalog):
     lines = [line for line in verdict.lines if line.status in RED | {"immaterial"}]
 
     assert [(line.metric, line.status) for line in lines] == [("python_calls", "immaterial")], render(verdict, None)
-    assert lines[0].note == f"transformers +2: _checked in {MODELING}"
+    assert note_text(lines[0]) == f"transformers +2: _checked in {MODELING}"
 
 
 def test_python_calls_are_those_of_the_libraries(measure):
@@ -99,7 +101,7 @@ def test_python_calls_are_held_under_one_minor_version_of_python(python, status)
     line = next(line for line in verdict.lines if line.metric == "python_calls")
 
     assert line.status == status
-    assert ("python 3.11 -> 3.12" in line.note) == (status == "not held")
+    assert ("python 3.11 -> 3.12" in note_text(line)) == (status == "not held")
 
 
 def test_every_package_that_moved_is_named():

@@ -19,6 +19,7 @@ from perfsuite.compare.pool import WINDOW, Times, run_of, runs_of
 from perfsuite.compare.terms import terms_of
 from perfsuite.launch import machine
 from perfsuite.records.measurement import Launch
+from perfsuite.show.text.words import note_text
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "drifting_nights.py"
 TERMS = terms_of(samples.CELL)
@@ -85,7 +86,7 @@ def test_a_drift_is_no_green_cell() -> None:
     line = next(line for line in verdict.lines if line.metric == "step_time_seconds")
 
     assert line.status == "machine"
-    assert "slower over the last runs than over the first, since 2026-11-02" in line.note
+    assert "slower over the last runs than over the first, since 2026-11-02" in note_text(line)
 
 
 def test_after_a_change_a_drift_is_an_alarm_from_its_first_environment() -> None:

@@ -11,6 +11,7 @@ from perfsuite.compare.compare import compare
 from perfsuite.compare.terms import terms_of
 from perfsuite.records.sample import Reading
 from perfsuite.run.environment_changes import Change
+from perfsuite.show.text.words import change_text
 from perfsuite.upgrade.effects import ALONE, ROUGHLY, SUM, TOGETHER, Effect, blame, effects_of, findings
 
 A, B, C = (Change(name, "1", "2", "release") for name in "abc")
@@ -146,7 +147,7 @@ def test_more_memory_is_worse():
     """With its share and its evidence."""
     one = of(new=samples.measurement(peak_memory_bytes=samples.memory(22 * samples.GIB)))["peak_memory_bytes"]
 
-    assert (one.kind, one.small, one.share, one.change) == ("worse", False, pytest.approx(0.1), "+10.0 %")
+    assert (one.kind, one.small, one.share, change_text(one)) == ("worse", False, pytest.approx(0.1), "+10.0 %")
     assert one.why
 
 

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from gate_samples import CELL, MACHINE, METRICS, baseline, measurement, rank_sample
 
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_hardware
 from perfsuite.catalog.registry import Catalog
@@ -267,7 +267,7 @@ def test_no_baseline_is_written_from_an_emulated_measurement(tmp_path):
     made = msgspec.structs.replace(baseline(), measurement=measurement(machine=EMULATED))
 
     with pytest.raises(FileError, match="which is no real GPU"):
-        Store(tmp_path).save(made, None, Consent(how="--perf-update=new", metrics=METRICS, reason=""))
+        Store(tmp_path).save(made, None, Acceptance(how="--perf-update=new", metrics=METRICS, reason=""))
     assert not list(tmp_path.rglob("*.json"))
 
 

@@ -6,6 +6,7 @@ from gate_samples import METRICS, baseline, measurement
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.judge import judge
 from perfsuite.records.sample import Reading
+from perfsuite.show.text.words import accept_text, headline, note_text
 
 ERROR = Catalog().all("metric")["update_error"]
 MOST = {"lm_head.weight": 1_500_000, "model.norm.weight": 20_000}
@@ -37,7 +38,7 @@ def test_error_may_double_above_what_rounding_explains(strategy, new, old, statu
 
 def test_red_error_names_the_parameters():
     """Those that differ most, each with its own error."""
-    assert line_of(0.5, 2e-7).note == "most in lm_head.weight (1.5), model.norm.weight (0.02)"
+    assert note_text(line_of(0.5, 2e-7)) == "most in lm_head.weight (1.5), model.norm.weight (0.02)"
 
 
 def test_old_baseline_without_the_error_holds_a_right_one_to_nothing():
@@ -54,8 +55,8 @@ def test_first_baseline_of_a_wrong_update_needs_a_reason():
     """It is no "new" baseline: only the consent that the ledger records a reason for accepts it."""
     said = judge(measurement(update_error=Reading(value=0.5, suspects=MOST)), None, [*METRICS, ERROR], strategy="zero3")
 
-    assert (said.status, said.accept.rpartition("=")[2]) == ("regressed", "regressed")
-    assert "update error is 0.5, and rounding explains 0.1; most in lm_head.weight (1.5)" in said.headline
+    assert (said.status, accept_text(said, reason=False).rpartition("=")[2]) == ("regressed", "regressed")
+    assert "update error is 0.5, and rounding explains 0.1; most in lm_head.weight (1.5)" in headline(said)
 
 
 def test_low_precision_explains_more():

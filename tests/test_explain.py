@@ -17,6 +17,7 @@ from perfsuite.records.measurement import Launch
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, expand, fold, part_name
 from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.words import note_text
 
 MIB = 2**20
 
@@ -166,7 +167,7 @@ def test_a_slow_step_time_carries_its_phase():
     said = judge(slow, old, metrics, strategy="zero3")
     line = next(line for line in said.lines if line.metric == "step_time_seconds")
 
-    assert line.status == "machine" and line.note.endswith("; backward +300 ms")
+    assert line.status == "machine" and note_text(line).endswith("; backward +300 ms")
 
 
 def test_a_wait_for_other_ranks_is_named():

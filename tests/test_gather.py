@@ -14,7 +14,7 @@ from perfsuite.compare.gather import GatherError, failed, gather, is_number, ran
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import RankSample, Reading
-from perfsuite.units import show_number
+from perfsuite.units import NUMBER
 
 
 def fold(*samples: RankSample, metrics: tuple[Metric, ...] = METRICS) -> Measurement:
@@ -27,7 +27,7 @@ def fold_second(metrics: tuple[Metric, ...] = METRICS, **readings: Reading | Non
 
 
 def one_metric(hold: str, fold: str = "max", **fields: object) -> tuple[Metric, ...]:
-    return (Metric(name="it", title="it", show=show_number, hold=hold, fold=fold, **fields),)
+    return (Metric(name="it", title="it", unit=NUMBER, hold=hold, fold=fold, **fields),)
 
 
 def fold_one(metrics: tuple[Metric, ...], *readings: Reading) -> Reading:
@@ -211,12 +211,12 @@ def _raise(readings, world_size):
 def test_a_formula_that_fails_is_named(derive):
     """A derived metric without a finite number is an error, whoever wrote the formula."""
     with pytest.raises(GatherError, match=r"^mine[ ,].*2 ranks"):
-        fold_second((*METRICS, Metric(name="mine", title="mine", show=show_number, derive=derive)))
+        fold_second((*METRICS, Metric(name="mine", title="mine", unit=NUMBER, derive=derive)))
 
 
 def test_an_optional_formula_may_have_no_answer():
     """None from an optional derived metric leaves it out."""
-    mine = Metric(name="mine", title="mine", show=show_number, derive=lambda *_: None, optional=True)
+    mine = Metric(name="mine", title="mine", unit=NUMBER, derive=lambda *_: None, optional=True)
 
     assert "mine" not in fold_second((*METRICS, mine)).readings
 

@@ -11,13 +11,23 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.judge import NOT_HELD, OPEN, ORDER, RED, judge
+from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import Terms
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line, Status, Verdict
-from perfsuite.units import show_count
+from perfsuite.records.verdict import OPEN, ORDER, RED, Line, Status, Verdict
+from perfsuite.show.text.words import (
+    accept_text,
+    change_text,
+    headline,
+    limit_text,
+    new_text,
+    note_text,
+    old_text,
+    text_of_change,
+)
+from perfsuite.units import COUNT
 
 BASELINE = baseline()
 NAN = float("nan")
@@ -48,8 +58,8 @@ def test_what_equals_its_baseline_is_ok():
     said = verdict(measurement())
 
     assert said.status == "ok"
-    assert said.headline == f"{CELL}: 4 of 4 metrics ok"
-    assert (said.changed, said.accept) == ([], "")
+    assert headline(said) == f"{CELL}: 4 of 4 metrics ok"
+    assert (said.changed, accept_text(said, reason=False)) == ([], "")
 
 
 def test_there_is_one_line_per_metric_that_is_there():
@@ -80,7 +90,7 @@ def test_memory_is_held_to_the_byte(extra, status):
 )
 def test_the_metric_says_which_way_is_worse(worse, statuses):
     """Of a count one lower, equal and one higher."""
-    metric = Metric(name="it", title="it", show=show_count, hold="exact", worse=worse)
+    metric = Metric(name="it", title="it", unit=COUNT, hold="exact", worse=worse)
     old = with_measurement(BASELINE, readings={"it": Reading(value=7)})
     said = [
         verdict(msgspec.structs.replace(measurement(), readings={"it": Reading(value=value)}), old, (metric,))
@@ -94,7 +104,11 @@ def test_one_byte_can_be_read():
     """Values that read alike in GiB are shown to the byte."""
     line = held("peak_memory_bytes", memory(20 * GIB + 1), memory(20 * GIB))
 
-    assert (line.old, line.new, line.note) == ("21,474,836,480 B", "21,474,836,481 B", "parameters +1 B")
+    assert (old_text(line), new_text(line), note_text(line)) == (
+        "21,474,836,480 B",
+        "21,474,836,481 B",
+        "parameters +1 B",
+    )
 
 
 def test_the_part_that_grew_most_is_named():
@@ -102,7 +116,7 @@ def test_the_part_that_grew_most_is_named():
     old = Reading(value=10 * GIB, parts={"parameters": 2 * GIB, "activations": 8 * GIB})
     new = Reading(value=11 * GIB, parts={"parameters": 5 * GIB, "activations": 4 * GIB, "temporary": 2 * GIB})
 
-    assert held("peak_memory_bytes", new, old).note == "parameters +3.00 GiB"
+    assert note_text(held("peak_memory_bytes", new, old)) == "parameters +3.00 GiB"
 
 
 def test_the_operator_that_grew_most_is_named():
@@ -112,21 +126,21 @@ def test_the_operator_that_grew_most_is_named():
     old = msgspec.structs.replace(memory(20 * GIB, activations=GIB), suspects=before)
     new = msgspec.structs.replace(memory(21 * GIB, activations=2 * GIB), suspects=after)
 
-    assert held("peak_memory_bytes", new, old).note == "activations +1.00 GiB: aten::softmax"
+    assert note_text(held("peak_memory_bytes", new, old)) == "activations +1.00 GiB: aten::softmax"
 
 
 def test_the_part_that_shrank_most_is_named():
     """An improvement names the part that explains it."""
     new = memory(19 * GIB, activations=7 * GIB)
 
-    assert held("peak_memory_bytes", new, memory(20 * GIB, activations=8 * GIB)).note == "activations -1.00 GiB"
+    assert note_text(held("peak_memory_bytes", new, memory(20 * GIB, activations=8 * GIB))) == "activations -1.00 GiB"
 
 
 def test_parts_that_shift_under_an_equal_value_are_a_regression():
     """What one part saved hides what another one grew by."""
     line = held("peak_memory_bytes", memory(20 * GIB, activations=9 * GIB), Reading(value=20 * GIB, parts=PARTS))
 
-    assert (line.status, line.note, line.change) == ("regressed", "activations +1.00 GiB", "+0.0 %")
+    assert (line.status, note_text(line), change_text(line)) == ("regressed", "activations +1.00 GiB", "+0.0 %")
 
 
 # close
@@ -159,8 +173,8 @@ def test_one_step_of_fifty_is_enough():
     steps = [5.0] * 50
     line = held("loss", losses(*steps[:7], 5.1, *steps[8:]), losses(*steps))
 
-    assert (line.status, line.note) == ("regressed", "differs in step 7 first, in 1 of 50 steps")
-    assert (line.old, line.new, line.change, line.allowed) == ("5", "5.1", "+2.0 %", "±0.01 %")
+    assert (line.status, note_text(line)) == ("regressed", "differs in step 7 first, in 1 of 50 steps")
+    assert (old_text(line), new_text(line), change_text(line), limit_text(line)) == ("5", "5.1", "+2.0 %", "±0.01 %")
 
 
 def test_only_the_steps_of_both_are_compared():
@@ -181,7 +195,7 @@ def test_nothing_in_common_is_missing(new, old):
     """Without one pair of numbers nothing has been compared."""
     line = held("loss", losses(*new), losses(*old))
 
-    assert (line.status, line.note) == ("missing", "no step in common")
+    assert (line.status, note_text(line)) == ("missing", "no step in common")
 
 
 @pytest.mark.parametrize(("new", "status"), [(1.9e-7, "ok"), (2.1e-7, "regressed")])
@@ -210,7 +224,7 @@ def test_a_metric_on_one_side_only_is_missing(name, side):
     said = verdict(new, old)
 
     assert (said.status, line_of(said, name).status) == ("missing", "missing")
-    assert said.headline == f"{CELL}: 1 of {5 if name == 'tokens_per_second' else 4} metrics missing"
+    assert headline(said) == f"{CELL}: 1 of {5 if name == 'tokens_per_second' else 4} metrics missing"
 
 
 def test_an_optional_metric_may_be_new():
@@ -304,15 +318,15 @@ def test_out_of_memory_says_how_much_is_missing():
     """fits -> oom, with the bytes."""
     said = verdict(measurement("oom"))
 
-    assert said.headline == f"{CELL}: fits -> oom, at least 2.00 GiB missing: Rank 1: 2.00 GiB do not fit."
-    assert said.accept.endswith("--perf-update=regressed")
+    assert headline(said) == f"{CELL}: fits -> oom, at least 2.00 GiB missing: Rank 1: 2.00 GiB do not fit."
+    assert accept_text(said, reason=False).endswith("--perf-update=regressed")
 
 
 def test_a_failure_is_its_own_headline():
     """A cell that failed is blamed on its rank; there is nothing to accept."""
     said = verdict(measurement("failed"))
 
-    assert (said.headline, said.accept) == (f"{CELL}: failed: Rank 1 was killed by SIGKILL.", "")
+    assert (headline(said), accept_text(said, reason=False)) == (f"{CELL}: failed: Rank 1 was killed by SIGKILL.", "")
 
 
 @pytest.mark.parametrize("outcome", ["fits", "oom"])
@@ -320,8 +334,8 @@ def test_without_a_baseline_the_command_that_records_one_is_named(outcome):
     """A missing baseline is red, and says how to record it; out of memory is reported too."""
     said = verdict(measurement(outcome), None)
 
-    assert said.accept == f"pytest --perf -k {CELL} --perf-update=new"
-    assert ("ran out of memory" in said.headline) == (outcome == "oom")
+    assert accept_text(said, reason=False) == f"pytest --perf -k {CELL} --perf-update=new"
+    assert ("ran out of memory" in headline(said)) == (outcome == "oom")
 
 
 @pytest.mark.parametrize(
@@ -336,16 +350,16 @@ def test_other_conditions_are_incomparable(change, text):
     said = verdict(measurement(), with_measurement(BASELINE, **change))
 
     assert said.status == "incomparable"
-    assert text in said.headline
-    assert said.accept.endswith("--perf-update=all")
+    assert text in headline(said)
+    assert accept_text(said, reason=False).endswith("--perf-update=all")
 
 
 def test_a_capped_run_is_no_new_baseline():
     """A baseline is of the hardware, not of a cap on it; so there is nothing to accept."""
     said = verdict(msgspec.structs.replace(measurement("oom"), capacity_bytes=GIB))
 
-    assert "fits -> oom, at least 2.00 GiB missing" in said.headline
-    assert (said.status, said.accept) == ("regressed", "")
+    assert "fits -> oom, at least 2.00 GiB missing" in headline(said)
+    assert (said.status, accept_text(said, reason=False)) == ("regressed", "")
 
 
 def test_a_capped_run_that_fits_is_held_in_memory_and_not_in_time():
@@ -353,7 +367,7 @@ def test_a_capped_run_that_fits_is_held_in_memory_and_not_in_time():
     said = verdict(msgspec.structs.replace(measurement(), capacity_bytes=GIB))
 
     assert said.status == "ok"
-    assert [line.note for line in said.lines if line.status == "not held"] == ["memory is capped"]
+    assert [note_text(line) for line in said.lines if line.status == "not held"] == ["memory is capped"]
 
 
 # the whole
@@ -382,8 +396,8 @@ def test_the_worst_line_is_the_verdict(changes, status, headline, consent):
     """The headline counts what is red, worst first, and the command names the consent that it takes."""
     said = verdict(measurement(**changes))
 
-    assert (said.status, said.headline) == (status, f"{CELL}: {headline}")
-    assert said.accept == f"pytest --perf -k {CELL} --perf-update={consent}"
+    assert (said.status, headline(said)) == (status, f"{CELL}: {headline}")
+    assert accept_text(said, reason=False) == f"pytest --perf -k {CELL} --perf-update={consent}"
 
 
 def test_changed_versions_are_suspects():
@@ -391,7 +405,10 @@ def test_changed_versions_are_suspects():
     versions = {"python": "3.11.2", "torch": "2.13.0", "transformers": "5.23.0", "deepspeed": "0.19.8"}
     new = msgspec.structs.replace(measurement(peak_memory_bytes=memory(21 * GIB)), versions=versions)
 
-    assert verdict(new).changed == ["transformers 5.22.0 -> 5.23.0", "deepspeed none -> 0.19.8"]
+    assert [text_of_change(one) for one in verdict(new).changed] == [
+        "transformers 5.22.0 -> 5.23.0",
+        "deepspeed none -> 0.19.8",
+    ]
 
 
 def test_changed_versions_alone_are_no_news():
@@ -400,12 +417,12 @@ def test_changed_versions_alone_are_no_news():
     newer, old = msgspec.structs.replace(exact, versions={"torch": "3"}), baseline(step_time_seconds=None)
     untimed = tuple(metric for metric in METRICS if metric.hold != "time")
 
-    assert verdict(newer, old, untimed).changed == []
+    assert [text_of_change(one) for one in verdict(newer, old, untimed).changed] == []
 
 
 def test_a_cell_without_a_measurement_suspects_no_version():
     """Versions that were not reported have not changed to none."""
-    assert verdict(measurement("oom")).changed == []
+    assert [text_of_change(one) for one in verdict(measurement("oom")).changed] == []
 
 
 def test_every_status_is_red_unless_it_is_known_to_be_green():
@@ -461,7 +478,7 @@ def test_no_reading_breaks_the_judge(value, samples, name):
 
 def test_every_status_has_a_place():
     """What the judge may say is a status that a record may hold."""
-    assert set(ORDER) | {NOT_HELD} <= set(get_args(Status))
+    assert set(ORDER) | {Status.NOT_HELD} <= set(get_args(Status))
 
 
 def test_fewer_steps_are_not_comparable():
@@ -470,7 +487,7 @@ def test_fewer_steps_are_not_comparable():
     found = judge(new, BASELINE, METRICS, strategy="zero3")
 
     assert found.status == "incomparable"
-    assert "give --perf-steps=" in found.headline
+    assert "give --perf-steps=" in headline(found)
 
 
 def test_less_warm_up_is_not_comparable():

@@ -7,17 +7,19 @@ from pathlib import Path
 import pytest
 from gate_samples import CELL, METRICS, baseline, measurement, memory
 
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.catalog import cpu_kernels as kernels
 from perfsuite.catalog.cpu_kernels import NATIVE, PORTABLE, kernel_set, kernels_key, pinned, why_others
-from perfsuite.compare.judge import RED, judge
+from perfsuite.compare.judge import judge
 from perfsuite.errors import UnknownName
+from perfsuite.records.verdict import RED
 from perfsuite.run.runner import Runner, Settings, check_settings
+from perfsuite.show.text.words import accept_text, headline
 
 AVX2 = "fpu fma avx2"
 AVX512 = f"{AVX2} avx512f avx512bw avx512dq avx512vl"
-CONSENT = Consent(how="test", metrics=METRICS)
+CONSENT = Acceptance(how="test", metrics=METRICS)
 
 
 @pytest.fixture
@@ -145,8 +147,8 @@ def test_a_cell_without_a_baseline_for_its_kernels_is_neither_green_nor_red(stor
     )
 
     assert verdict.status == "unheld" and verdict.status not in RED
-    assert "there are no baselines for aarch64 kernels" in verdict.headline
-    assert "--perf-update=new" in verdict.accept
+    assert "there are no baselines for aarch64 kernels" in headline(verdict)
+    assert "--perf-update=new" in accept_text(verdict, reason=False)
 
 
 def test_once_kernels_have_baselines_a_missing_one_is_missing(stores):

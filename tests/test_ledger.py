@@ -11,13 +11,14 @@ from gate_samples import CELL, ELSEWHERE, GIB, MACHINE, METRICS, baseline, memor
 
 from perfsuite.baselines import ledger
 from perfsuite.baselines.drift import drifts
-from perfsuite.baselines.ledger import Consent, magnitudes
+from perfsuite.baselines.ledger import Acceptance, magnitudes
 from perfsuite.baselines.store import Store
 from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.sample import Reading
+from perfsuite.show.text.words import text_of_change
 
-CONSENT = Consent(how="--perf-update=regressed", metrics=METRICS, reason="a new kernel", commit="def")
+CONSENT = Acceptance(how="--perf-update=regressed", metrics=METRICS, reason="a new kernel", commit="def")
 PEAK = "peak_memory_bytes"
 
 
@@ -81,7 +82,7 @@ def test_the_versions_that_changed_stand_in_the_line(store):
     """What may be to blame is named, and nothing else."""
     accept(store, peak(20), versions(peak(21), transformers="5.23.0"))
 
-    assert entries(store)[-1].changed == ["transformers 5.22.0 -> 5.23.0"]
+    assert [text_of_change(one) for one in entries(store)[-1].changed] == ["transformers 5.22.0 -> 5.23.0"]
 
 
 @pytest.mark.parametrize(

@@ -11,17 +11,19 @@ from perfsuite.baselines.project import read_project
 from perfsuite.catalog.definitions import EVERY_DIFFERENCE, OF_A_PEAK, OF_A_STEP, Materiality, Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import compare
-from perfsuite.compare.judge import GREEN, OPEN, RED, judge
+from perfsuite.compare.judge import judge
 from perfsuite.compare.rules.exact import hold
 from perfsuite.compare.terms import terms_of
 from perfsuite.errors import FileError, UnknownName
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
+from perfsuite.records.verdict import GREEN, OPEN, RED
 from perfsuite.show.html.run_report import run_document
 from perfsuite.show.text.markdown import standing
-from perfsuite.units import show_whole
+from perfsuite.show.text.words import accept_text, headline, new_text, old_text, text_of_change
+from perfsuite.units import WHOLE
 
-CALLS = Metric(name="python_calls", title="Python calls/step", show=show_whole, hold="exact", materiality=OF_A_STEP)
+CALLS = Metric(name="python_calls", title="Python calls/step", unit=WHOLE, hold="exact", materiality=OF_A_STEP)
 METRICS = [dataclasses.replace(one, materiality=OF_A_PEAK) if "bytes" in one.name else one for one in samples.METRICS]
 NEVER_DIFFERS = (
     *("collectives", "communication_bytes", "tokens", "new_tokens", "model_flop", "hardware_flop", "leaked_objects"),
@@ -82,9 +84,9 @@ def test_an_immaterial_difference_is_shown_and_accepts_nothing() -> None:
     line = next(line for line in verdict.lines if line.metric == "peak_memory_bytes")
 
     assert verdict.status == line.status == "immaterial"
-    assert (line.old, line.new) == ("21,474,836,480 B", "21,474,836,608 B")
-    assert verdict.accept == ""
-    assert "1 immaterial" in verdict.headline or "1 of" in verdict.headline
+    assert (old_text(line), new_text(line)) == ("21,474,836,480 B", "21,474,836,608 B")
+    assert accept_text(verdict, reason=False) == ""
+    assert "1 immaterial" in headline(verdict) or "1 of" in headline(verdict)
 
 
 def test_it_is_green_and_counted_as_green() -> None:
@@ -106,7 +108,7 @@ def test_an_ab_says_it_in_the_same_word() -> None:
     found = compare(sides[:1], sides[1:], METRICS, strategies=("zero3", "zero3"), terms=terms_of(samples.CELL)).verdict
 
     assert found.status == "immaterial"
-    assert "immaterial: peak memory" in found.headline
+    assert "immaterial: peak memory" in headline(found)
 
 
 @pytest.mark.parametrize("name", NEVER_DIFFERS)
@@ -173,4 +175,4 @@ def test_the_page_folds_it_by_cause() -> None:
 
     assert "What moved" not in sections
     assert sections["Differs by less than matters"].folded
-    assert verdict.changed == ["transformers 5.22.0 -> 5.23.0"]
+    assert [text_of_change(one) for one in verdict.changed] == ["transformers 5.22.0 -> 5.23.0"]

@@ -13,15 +13,16 @@ from pathlib import Path
 import pytest
 from gate_samples import CELL, LAUNCH, METRICS, baseline, measurement, rank_sample, with_measurement
 
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.compare.gather import GatherError, gather
-from perfsuite.compare.judge import RED, judge
+from perfsuite.compare.judge import judge
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records import codec
 from perfsuite.records.sample import RankSample
+from perfsuite.records.verdict import RED
 
-CONSENT = Consent(how="a test", metrics=METRICS)
+CONSENT = Acceptance(how="a test", metrics=METRICS)
 BASELINES, RESULTS, SETTINGS = 5000, 3000, 2000
 JUNK = (
     None,
@@ -121,7 +122,7 @@ def test_no_broken_baseline_passes(tmp_path):
             named += path.name in sentence(error)
             counts["refused"] += 1
             with pytest.raises(PerfsuiteError):
-                store.save(baseline(), replaces=baseline(), consent=Consent(how="all", metrics=METRICS))
+                store.save(baseline(), replaces=baseline(), consent=Acceptance(how="all", metrics=METRICS))
         else:
             verdict = judge(new, loaded, METRICS, strategy="zero3")
             if verdict.status in RED:

@@ -398,7 +398,7 @@ def test_lines_have_titles_with_units_and_a_band():
     """The axes say what they are, the text for screen readers what the chart shows."""
     shown = [Line(name="now", points=[(1, 0.1), (2, 0.2)]), Line(name="before", points=[(1, 0.1)], old=True)]
     drawn = lines(
-        "Steps", shown, Quantity("step time", SECONDS.show), "timed step", band=Band(name="usual", low=0.1, high=0.15)
+        "Steps", shown, Quantity("step time", SECONDS), "timed step", band=Band(name="usual", low=0.1, high=0.15)
     )
 
     assert ">step time, ms<" in drawn and ">timed step<" in drawn and 'class="band"' in drawn

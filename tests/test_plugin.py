@@ -608,7 +608,7 @@ def test_a_mistake_in_a_users_own_file_stops_collection(repository):
     (pytester.path / "perf" / "meters").mkdir(parents=True)
     (pytester.path / "perf" / "meters" / "mine.py").write_text(
         "from perfsuite.catalog.definitions import Metric\n"
-        "METER = object\nMETRICS = (Metric(name='mine', title='mine', show=str, hold='exakt'),)\n"
+        "METER = object\nMETRICS = (Metric(name='mine', title='mine', unit=NUMBER, hold='exakt'),)\n"
     )
     result = perf(pytester)
 

@@ -28,6 +28,7 @@ from perfsuite.records.failure import Failure
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.trace import Trace, TraceMark
+from perfsuite.show.text.words import accept_text, headline, note_text, text_of_change
 
 CELL = "gpt2_tiny-single+bf16-h100_x1"
 PREDICTION = Prediction(
@@ -76,7 +77,7 @@ def test_a_thousandth_is_a_difference(peak, status):
     verdict = judge_prediction(_changed(peak_bytes=peak, parts=parts), BASELINE)
 
     assert verdict.status == status
-    assert verdict.lines[0].note.startswith("activations")
+    assert note_text(verdict.lines[0]).startswith("activations")
 
 
 def test_a_difference_names_the_upgrade():
@@ -85,7 +86,7 @@ def test_a_difference_names_the_upgrade():
         _changed(peak_bytes=4000, versions={"torch": "2.13.0", "transformers": "5.23.0"}), BASELINE
     )
 
-    assert verdict.changed == ["transformers 5.22.0 -> 5.23.0"]
+    assert [text_of_change(one) for one in verdict.changed] == ["transformers 5.22.0 -> 5.23.0"]
 
 
 def test_what_moves_between_categories_is_a_difference():
@@ -100,7 +101,7 @@ def test_no_longer_fitting_is_worse():
     verdict = judge_prediction(_changed(outcome="oom", capacity_bytes=2**20), BASELINE)
 
     assert verdict.status == "regressed"
-    assert verdict.headline == f"{CELL}: fits -> oom, 1.00 MiB missing; 0 of 7 predicted numbers differ"
+    assert headline(verdict) == f"{CELL}: fits -> oom, 1.00 MiB missing; 0 of 7 predicted numbers differ"
 
 
 def test_the_outcome_is_told_beside_the_numbers():
@@ -109,7 +110,7 @@ def test_the_outcome_is_told_beside_the_numbers():
     verdict = judge_prediction(PREDICTION, before)
 
     assert verdict.status == "improved"
-    assert verdict.headline == f"{CELL}: oom -> fits; 1 of 7 predicted numbers differ"
+    assert headline(verdict) == f"{CELL}: oom -> fits; 1 of 7 predicted numbers differ"
 
 
 UNSUPPORTED = Prediction(format=FORMAT, cell=CELL, outcome="unsupported", reason="No operator.", world_size=1)
@@ -119,8 +120,8 @@ def test_what_can_no_longer_be_predicted_is_worse():
     """A baseline with numbers stands for a trace that worked: a refusal is red, and says why and what was."""
     verdict = judge_prediction(UNSUPPORTED, BASELINE)
 
-    assert (verdict.status, verdict.accept.rpartition("=")[2]) == ("regressed", "regressed")
-    assert "cannot be predicted: No operator. Its baseline says fits." in verdict.headline
+    assert (verdict.status, accept_text(verdict, reason=False).rpartition("=")[2]) == ("regressed", "regressed")
+    assert "cannot be predicted: No operator. Its baseline says fits." in headline(verdict)
 
 
 def test_what_can_be_predicted_now_is_compared_with_nothing():
@@ -128,7 +129,7 @@ def test_what_can_be_predicted_now_is_compared_with_nothing():
     verdict = judge_prediction(PREDICTION, msgspec.structs.replace(BASELINE, prediction=UNSUPPORTED))
 
     assert (verdict.status, verdict.lines, verdict.changed) == ("improved", [], [])
-    assert verdict.headline == f"{CELL}: unsupported -> fits; it needs 2.00 MiB"
+    assert headline(verdict) == f"{CELL}: unsupported -> fits; it needs 2.00 MiB"
 
 
 @pytest.mark.parametrize("before", [None, msgspec.structs.replace(BASELINE, prediction=UNSUPPORTED)])
@@ -153,7 +154,7 @@ def test_every_number_is_held(fields, status, note):
     verdict = judge_prediction(_changed(**{"overhead": {"context": 1, "nccl": 1}} | fields), before)
     (line,) = [line for line in verdict.lines if line.status != "ok"]
 
-    assert (verdict.status, line.status, line.note) == (status, status, note)
+    assert (verdict.status, line.status, note_text(line)) == (status, status, note)
 
 
 def test_a_cell_without_baseline_is_missing_one():
@@ -229,8 +230,8 @@ def test_a_package_that_is_gone_is_red(catalog, tmp_path, monkeypatch):
     lost = predict_and_judge(cell, catalog, tmp_path, None, "", "pytest").verdict
 
     assert (never.status, lost.status) == ("unsupported", "regressed")
-    assert f"{CELL} cannot be predicted: {gone}. Its baseline says fits." in lost.headline
-    assert lost.accept == f"pytest -k {CELL} --perf-update=regressed"
+    assert f"{CELL} cannot be predicted: {gone}. Its baseline says fits." in headline(lost)
+    assert accept_text(lost, reason=False) == f"pytest -k {CELL} --perf-update=regressed"
 
 
 def test_what_cannot_be_predicted_is_in_the_report(pytester):
@@ -245,7 +246,7 @@ def test_what_cannot_be_predicted_is_in_the_report(pytester):
 
     assert result.ret == pytest.ExitCode.TESTS_FAILED
     assert (measured, predicted.prediction.cell, predicted.verdict.status) == ([], CELL, "failed")
-    assert "is not a predicted baseline" in predicted.verdict.headline
+    assert "is not a predicted baseline" in headline(predicted.verdict)
 
 
 def test_a_failed_trace_is_no_failed_training(monkeypatch, catalog):
@@ -405,7 +406,7 @@ def verdicts(catalog):
 @pytest.mark.parametrize("cell", FAST)
 def test_the_committed_predictions_hold(verdicts, cell):
     """With the pinned libraries every number is the committed one, on any machine."""
-    assert verdicts[cell].status == "ok", f"{verdicts[cell].headline} {verdicts[cell].lines}"
+    assert verdicts[cell].status == "ok", f"{headline(verdicts[cell])} {verdicts[cell].lines}"
 
 
 def test_every_predicted_cell_is_committed():

@@ -26,6 +26,7 @@ from perfsuite.records.progress import Progress
 from perfsuite.records.result import Result
 from perfsuite.run.imports import hash_of, pack
 from perfsuite.show.text.live import LiveLine
+from perfsuite.show.text.words import headline
 
 CELLS = [
     f"{model}-{strategy}-cpu_x{ranks}"
@@ -51,7 +52,7 @@ def made_up(cell, metrics, number=0):
         measurement("oom"),
     ][number % 4]
     verdict = judge(new, baseline(), metrics, strategy="zero3")
-    headline = verdict.headline.replace(verdict.cell, cell)
+    headline = headline(verdict).replace(verdict.cell, cell)
     verdict = msgspec.structs.replace(verdict, cell=cell, headline=headline)
     return Result(measurement=msgspec.structs.replace(new, cell=cell), baseline=baseline(), verdict=verdict)
 

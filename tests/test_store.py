@@ -14,7 +14,7 @@ from gate_samples import CELL, GIB, MACHINE, METRICS, OOM, baseline, memory, wit
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.errors import FileError
 from perfsuite.records import codec
@@ -23,7 +23,7 @@ from perfsuite.records.formats import FORMAT
 from perfsuite.records.sample import Reading
 
 BASELINE = baseline()
-CONSENT = Consent(how="a test", metrics=METRICS)
+CONSENT = Acceptance(how="a test", metrics=METRICS)
 BETTER = baseline(peak_memory_bytes=memory(GIB))
 
 
@@ -283,9 +283,9 @@ from pathlib import Path
 sys.path[:0] = [sys.argv[3], sys.argv[4]]
 from gate_samples import CELL, GIB, MACHINE, METRICS, baseline, memory
 from perfsuite.errors import FileError
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
-CONSENT = Consent(how='a test', metrics=METRICS)
+CONSENT = Acceptance(how='a test', metrics=METRICS)
 store, mine = Store(Path(sys.argv[1])), baseline(peak_memory_bytes=memory(GIB + int(sys.argv[2])))
 print("ready", flush=True)
 sys.stdin.readline()

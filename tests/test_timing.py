@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.drifting import ANCHOR
-from perfsuite.compare.judge import OPEN, RED, judge
+from perfsuite.compare.judge import judge
 from perfsuite.compare.machines import say_state
 from perfsuite.compare.noise import PRIOR_RUNS, Pool, student
 from perfsuite.compare.pool import WINDOW, run_of, runs_of, with_run
@@ -21,10 +21,11 @@ from perfsuite.compare.scope import Scope
 from perfsuite.compare.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED, TIMED, Terms, terms_of
 from perfsuite.compare.timing import hold_time
 from perfsuite.records.measurement import OWN_CODE, Launch, Measurement
-from perfsuite.records.verdict import Line
-from perfsuite.units import show_number, show_seconds
+from perfsuite.records.verdict import OPEN, RED, Line
+from perfsuite.show.text.words import change_text, detects_text, limit_text, note_text, text_of_change
+from perfsuite.units import NUMBER, SECONDS
 
-TIME = Metric(name="step_time_seconds", title="step time", show=show_seconds, hold="time")
+TIME = Metric(name="step_time_seconds", title="step time", unit=SECONDS, hold="time")
 TERMS = Terms(tolerance=0.03, spread=0.10)
 NEWER = VERSIONS | {"transformers": "5.23.0"}
 
@@ -63,15 +64,15 @@ def test_nothing_changed_and_as_fast_as_before_is_ok():
     """The usual run."""
     line = held(0.4)
 
-    assert (line.status, line.change) == ("ok", "+0.0 %")
-    assert line.detects
+    assert (line.status, change_text(line)) == ("ok", "+0.0 %")
+    assert detects_text(line)
 
 
 def test_nothing_changed_and_slower_is_the_machine():
     """Neither good nor bad: there is no second environment to try."""
     line = held(1.2)
 
-    assert line.status == "machine" and line.note.endswith("; same machine")
+    assert line.status == "machine" and note_text(line).endswith("; same machine")
     assert line.status in OPEN and line.status not in RED
 
 
@@ -124,7 +125,7 @@ def test_an_alarm_alone_is_never_red():
 
     assert said.status == "alarm"
     assert said.status not in RED
-    assert said.changed == ["transformers 5.22.0 -> 5.23.0"]
+    assert [text_of_change(one) for one in said.changed] == ["transformers 5.22.0 -> 5.23.0"]
 
 
 def test_control_and_library_slowed_by_one_flag_are_not_green():
@@ -134,7 +135,7 @@ def test_control_and_library_slowed_by_one_flag_are_not_green():
     said = judge(slow, old, METRICS, strategy="zero3")
 
     assert said.status in OPEN
-    assert said.changed == ["deterministic algorithms off -> on"]
+    assert [text_of_change(one) for one in said.changed] == ["deterministic algorithms off -> on"]
 
 
 def test_a_slower_gpu_step_beside_a_busy_host_is_not_green():
@@ -199,8 +200,11 @@ def test_another_machine_s_time_is_not_held():
     line = next(one for one in said.lines if one.metric == "step_time_seconds")
 
     assert said.status == "ok"
-    assert (line.status, line.change, line.detects) == ("not held", "", "")
-    assert line.note == f"no times from this machine: recorded on another machine (Xeon, 2 cores, {MACHINE.identity})"
+    assert (line.status, change_text(line), detects_text(line)) == ("not held", "", "")
+    assert (
+        note_text(line)
+        == f"no times from this machine: recorded on another machine (Xeon, 2 cores, {MACHINE.identity})"
+    )
 
 
 def test_a_change_on_a_machine_without_times_calls_for_a_trial():
@@ -217,21 +221,21 @@ def test_another_driver_s_time_is_not_held():
     )
     line = next(one for one in said.lines if one.metric == "step_time_seconds")
 
-    assert line.note.endswith("recorded with driver none, here is 570.86")
+    assert note_text(line).endswith("recorded with driver none, here is 570.86")
 
 
 def test_a_capped_time_is_not_held():
     """Another memory regime."""
-    assert held(9.0, capacity_bytes=1).note == "memory is capped"
+    assert note_text(held(9.0, capacity_bytes=1)) == "memory is capped"
 
 
 def test_a_rate_is_worse_when_it_is_lower():
     """The same rule, mirrored."""
-    metric = Metric(name="step_time_seconds", title="it", show=show_number, hold="time", worse="lower")
+    metric = Metric(name="step_time_seconds", title="it", unit=NUMBER, hold="time", worse="lower")
     said = [held(0.4 * factor, metric=metric) for factor in (0.3, 1.0, 3.0)]
 
     assert [line.status for line in said] == ["machine", "ok", "ok"]
-    assert said[0].allowed.startswith("-")
+    assert limit_text(said[0]).startswith("-")
 
 
 @pytest.mark.parametrize("seconds", [0.0, -0.4])

@@ -25,6 +25,7 @@ from perfsuite.run.environment_changes import Change
 from perfsuite.run.runner import Settings
 from perfsuite.run.trial import Trial
 from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.words import accept_text, headline, trial_of
 
 # Packages that are installed wherever these tests run.
 OLD = {"python": "3.11.2", "msgspec": "0.1", "packaging": "1.0"}
@@ -109,8 +110,8 @@ def test_perfsuite_s_own_code_is_not_the_machine(tmp_path: Path) -> None:
     )
 
     assert verdict.status == "regressed"
-    assert verdict.trial[0].startswith(f"not tried: {OWN_CODE} 1a -> 2b: compare its revisions with perfsuite ab")
-    assert not any("nothing that a trial" in told for told in verdict.trial)
+    assert trial_of(verdict)[0].startswith(f"not tried: {OWN_CODE} 1a -> 2b: compare its revisions with perfsuite ab")
+    assert not any("nothing that a trial" in told for told in trial_of(verdict))
 
 
 def test_one_package_alone(tmp_path: Path) -> None:
@@ -118,21 +119,23 @@ def test_one_package_alone(tmp_path: Path) -> None:
     verdict, _ = hold(tmp_path, memory_of("msgspec"))
 
     assert verdict.status == "regressed"
-    assert verdict.trial[1] == "caused by msgspec 0.1 -> 0.2 alone"
+    assert trial_of(verdict)[1] == "caused by msgspec 0.1 -> 0.2 alone"
 
 
 def test_two_packages_each_alone(tmp_path: Path) -> None:
     """Both are named."""
     verdict, _ = hold(tmp_path, memory_of("msgspec", "packaging"))
 
-    assert verdict.trial[1] == "caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0, each alone"
+    assert trial_of(verdict)[1] == "caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0, each alone"
 
 
 def test_an_interaction(tmp_path: Path) -> None:
     """Each is innocent alone, and both together are not."""
     verdict, trial = hold(tmp_path, memory_of("msgspec", "packaging", together=True))
 
-    assert verdict.trial[1] == ("caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone")
+    assert trial_of(verdict)[1] == (
+        "caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone"
+    )
     assert len(trial.asked) == 3  # of two, all but one is the other alone
 
 
@@ -144,7 +147,7 @@ def test_metrics_have_causes_of_their_own(tmp_path: Path) -> None:
 
     verdict, _ = hold(tmp_path, world)
 
-    assert verdict.trial[1] == (
+    assert trial_of(verdict)[1] == (
         "peak memory: caused by msgspec 0.1 -> 0.2 alone; tokens/step: caused by packaging 1.0 -> 2.0 alone"
     )
 
@@ -153,7 +156,7 @@ def test_the_only_change_needs_no_search(tmp_path: Path) -> None:
     """The first comparison has shown everything."""
     verdict, trial = hold(tmp_path, memory_of("msgspec"), OLD | {"msgspec": "0.2"})
 
-    assert verdict.trial[1] == "caused by msgspec 0.1 -> 0.2"
+    assert trial_of(verdict)[1] == "caused by msgspec 0.1 -> 0.2"
     assert len(trial.asked) == 1
 
 
@@ -175,8 +178,10 @@ def test_an_environment_that_cannot_be_built(tmp_path: Path) -> None:
     verdict, _ = hold(tmp_path, world)
 
     assert verdict.status == "regressed"
-    assert verdict.trial[1].startswith("it is not known which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it")
-    assert "with packaging 1.0 -> 2.0: there is no such release." in verdict.trial[1]
+    assert trial_of(verdict)[1].startswith(
+        "it is not known which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it"
+    )
+    assert "with packaging 1.0 -> 2.0: there is no such release." in trial_of(verdict)[1]
 
 
 def test_a_package_without_which_it_is_not_worse(tmp_path: Path) -> None:
@@ -189,7 +194,9 @@ def test_a_package_without_which_it_is_not_worse(tmp_path: Path) -> None:
 
     verdict, _ = hold(tmp_path, world)
 
-    assert "needs msgspec 0.1 -> 0.2; it is not known whether msgspec 0.1 -> 0.2 causes it alone" in verdict.trial[1]
+    assert (
+        "needs msgspec 0.1 -> 0.2; it is not known whether msgspec 0.1 -> 0.2 causes it alone" in trial_of(verdict)[1]
+    )
 
 
 def slower_with(*guilty: str, by: float = 1.2) -> World:
@@ -204,9 +211,9 @@ def test_a_slower_package_is_convicted(tmp_path: Path) -> None:
     verdict, _ = hold(tmp_path, slower_with("packaging"))
 
     assert (verdict.status, status_of(verdict, "step_time_seconds")) == ("regressed", "regressed")
-    assert verdict.trial[0].startswith("against msgspec 0.1 and packaging 1.0: 3 pairs of launches, ")
-    assert verdict.accept == f"pytest --perf -k {samples.CELL} --perf-update=regressed"
-    assert verdict.trial[1] == "caused by packaging 1.0 -> 2.0 alone"
+    assert trial_of(verdict)[0].startswith("against msgspec 0.1 and packaging 1.0: 3 pairs of launches, ")
+    assert accept_text(verdict, reason=False) == f"pytest --perf -k {samples.CELL} --perf-update=regressed"
+    assert trial_of(verdict)[1] == "caused by packaging 1.0 -> 2.0 alone"
 
 
 def test_a_slow_machine_is_acquitted(tmp_path: Path) -> None:
@@ -233,7 +240,7 @@ def test_what_cannot_be_taken_back_may_be_to_blame(tmp_path: Path) -> None:
     verdict, _ = hold(tmp_path, world, PATCHED)
 
     assert verdict.status == "undecided"
-    assert verdict.trial[-1] == (
+    assert trial_of(verdict)[-1] == (
         "not tried: python 3.11 -> 3.12 cannot be reverted here: it is not a package that uv can install"
     )
 
@@ -256,7 +263,7 @@ def test_nothing_but_the_machine(tmp_path: Path) -> None:
     verdict, trial = hold(tmp_path, world, OLD)
 
     assert (verdict.status, trial.asked) == ("regressed", [])
-    assert verdict.trial == ["not tried: nothing that a trial can revert has changed since the baseline"]
+    assert trial_of(verdict) == ["not tried: nothing that a trial can revert has changed since the baseline"]
 
 
 def test_a_slow_machine_alone_is_neither_green_nor_red(tmp_path: Path) -> None:
@@ -283,7 +290,7 @@ def test_the_baselines_environment_fails(tmp_path: Path) -> None:
     verdict, _ = hold(tmp_path, world)
 
     assert verdict.status == "undecided"
-    assert verdict.trial == ["the trial could not run: A failed: Rank 1 was killed by SIGKILL."]
+    assert trial_of(verdict) == ["the trial could not run: A failed: Rank 1 was killed by SIGKILL."]
 
 
 def test_an_exact_metric_that_no_change_explains(tmp_path: Path) -> None:
@@ -297,7 +304,7 @@ def test_an_exact_metric_that_no_change_explains(tmp_path: Path) -> None:
     verdict, _ = hold(tmp_path, world)
 
     assert verdict.status == "regressed"
-    assert verdict.trial[1] == (
+    assert trial_of(verdict)[1] == (
         "peak memory: the same in the baseline's environment here, so the cause is the machine or something "
         "that the baseline does not record"
     )
@@ -336,7 +343,7 @@ def test_a_time_that_cannot_be_decided_alone(tmp_path: Path) -> None:
     verdict, _ = hold(tmp_path, world)
 
     assert verdict.status == "regressed"
-    assert verdict.trial[1] == "it is not known which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it"
+    assert trial_of(verdict)[1] == "it is not known which of msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 caused it"
 
 
 def against(tmp_path: Path, world: World) -> Result:
@@ -350,17 +357,17 @@ def test_against_names_the_package(tmp_path: Path) -> None:
     """Red without a baseline; nothing can be accepted."""
     verdict = against(tmp_path, memory_of("msgspec")).verdict
 
-    assert (verdict.status, verdict.accept) == ("regressed", "")
+    assert (verdict.status, accept_text(verdict, reason=False)) == ("regressed", "")
     assert "since the baseline" not in render(verdict)
-    assert verdict.trial[0].startswith("against msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0: ")
-    assert verdict.trial[1:] == ["caused by msgspec 0.1 -> 0.2 alone"]
+    assert trial_of(verdict)[0].startswith("against msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0: ")
+    assert trial_of(verdict)[1:] == ["caused by msgspec 0.1 -> 0.2 alone"]
 
 
 def test_against_names_an_interaction(tmp_path: Path) -> None:
     """As the trial of a stored baseline does."""
     verdict = against(tmp_path, memory_of("msgspec", "packaging", together=True)).verdict
 
-    assert verdict.trial[1:] == [
+    assert trial_of(verdict)[1:] == [
         "caused by msgspec 0.1 -> 0.2 and packaging 1.0 -> 2.0 together: neither does it alone"
     ]
 
@@ -373,8 +380,8 @@ def test_against_names_what_needs_too_much_memory(tmp_path: Path) -> None:
 
     verdict = against(tmp_path, world).verdict
 
-    assert verdict.status == "regressed" and "fits -> oom" in verdict.headline
-    assert verdict.trial[1:] == ["caused by packaging 1.0 -> 2.0 alone"]
+    assert verdict.status == "regressed" and "fits -> oom" in headline(verdict)
+    assert trial_of(verdict)[1:] == ["caused by packaging 1.0 -> 2.0 alone"]
 
 
 def test_against_less_memory_is_green(tmp_path: Path) -> None:
@@ -388,7 +395,7 @@ def test_against_a_side_that_fails_is_red(tmp_path: Path) -> None:
     """It is said which."""
     verdict = against(tmp_path, lambda new: {} if new else {"dies": Reading(value=1)}).verdict
 
-    assert verdict.status == "failed" and "A failed: Rank 1 was killed" in verdict.headline
+    assert verdict.status == "failed" and "A failed: Rank 1 was killed" in headline(verdict)
 
 
 @pytest.fixture(autouse=True)

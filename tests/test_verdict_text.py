@@ -28,7 +28,7 @@ from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Verdict
 from perfsuite.show.text.run_summary import asides, line, render_summary, rows, status
 from perfsuite.show.text.verdict_text import render
-from perfsuite.units import parse_bytes, show_seconds
+from perfsuite.units import SECONDS, parse_bytes
 
 BASELINE = baseline()
 
@@ -211,7 +211,7 @@ def test_cells_of_two_processes_have_two_tables():
     """No row has a column that its process cannot have."""
     columns = {"step_time_seconds": ("training",), "latency_seconds": ("communication",)}
     metrics = [
-        Metric(name=name, title=name, show=show_seconds, column=1, processes=known) for name, known in columns.items()
+        Metric(name=name, title=name, unit=SECONDS, column=1, processes=known) for name, known in columns.items()
     ]
     cells = [msgspec.structs.replace(measurement(), readings={name: Reading(value=0.5)}) for name in columns]
     heads = [

@@ -53,7 +53,7 @@ def accepted(
         if not changed_since(runs_of(old, metrics)[-1], new.measurement):
             return with_run(old, run, metrics)
         return msgspec.structs.replace(old, times=[run]) if reason else None
-    timed = {metric.name for metric in metrics if metric.hold == "time"}
+    timed = {metric.name for metric in metrics if metric.is_time}
     slower = any(line.metric in timed and line.status == "regressed" for line in verdict.lines)
     if consent == "regressed" and slower:
         return new

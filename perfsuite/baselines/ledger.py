@@ -26,6 +26,7 @@ from perfsuite.errors import FileError
 from perfsuite.paths import runtime_folder
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
+from perfsuite.records.change import Change
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
@@ -37,7 +38,7 @@ LOCK_SECONDS = 60.0
 
 
 @dataclass(frozen=True, kw_only=True)
-class Consent:
+class Acceptance:
     """Why a baseline may change: ``how`` it was accepted, the reason, and the metrics whose values are recorded.
 
     ``commit`` is the tree's when a baseline is removed; a new one has its own.
@@ -71,7 +72,7 @@ class Entry(Record, frozen=True, kw_only=True):
     consent: str
     reason: str
     outcome: str
-    changed: list[str]
+    changed: list[Change | str]  # texts before format 3
     metrics: dict[str, Magnitude]
     commit: str
     digest: str = ""
@@ -84,15 +85,15 @@ def magnitudes(old: Measurement | None, new: Measurement | None, metrics: Iterab
     for metric in metrics:
         before, after = (one.readings.get(metric.name) if one else None for one in (old, new))
         if rule_of(metric).has_limit and (before or after):
-            told = (
-                old is None or new is None or metric.hold != "time" or not why_other_machine(old.machine, new.machine)
-            )
+            told = old is None or new is None or not metric.is_time or not why_other_machine(old.machine, new.machine)
             values = (before.value if before else None, after.value if after else None)
             found[metric.name] = Magnitude(old=values[0], new=values[1], ratio=_ratio(*values) if told else None)
     return found
 
 
-def entry_of(old: Baseline | None, new: Baseline | None, consent: Consent, digest: str = "", before: str = "") -> Entry:
+def entry_of(
+    old: Baseline | None, new: Baseline | None, consent: Acceptance, digest: str = "", before: str = ""
+) -> Entry:
     """The line for a baseline that is written (no ``old``: a new one) or removed (no ``new``)."""
     one = new or old
     assert one is not None
@@ -103,7 +104,7 @@ def entry_of(old: Baseline | None, new: Baseline | None, consent: Consent, diges
         consent=consent.how,
         reason=consent.reason,
         outcome=one.measurement.outcome,
-        changed=what_changed(new.measurement, old.measurement) if new and old else [],
+        changed=[*what_changed(new.measurement, old.measurement)] if new and old else [],
         metrics=magnitudes(old.measurement if old else None, new.measurement if new else None, consent.metrics),
         commit=new.commit if new else consent.commit,
         digest=digest,

@@ -7,10 +7,8 @@ never replaces. It names the libraries' versions, so two of them show the effect
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Final
 
 from perfsuite.catalog.definitions import OF_A_PEAK, Metric
-from perfsuite.compare.judge import GREEN
 from perfsuite.compare.rules.exact import hold as exact
 from perfsuite.compare.scope import changes
 from perfsuite.errors import FileError
@@ -19,8 +17,8 @@ from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.formats import FORMATS
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line, Status, Verdict
-from perfsuite.units import show_bytes
+from perfsuite.records.verdict import GREEN, Because, Consent, Fact, Line, Reason, Status, Verdict, reason
+from perfsuite.units import BYTES
 
 HELD = {  # a number, or numbers by name, which are compared one by one and shown as their sum
     "peak_bytes": "live tensors",
@@ -31,8 +29,7 @@ HELD = {  # a number, or numbers by name, which are compared one by one and show
     "host_bytes": "on the host",
     "overhead": "outside of tensors",
 }
-WORSE: Final = "regressed"
-BETTER: Final = "improved"
+PREDICT = "pytest --perf --perf-predict"  # collects the cells of the default tests
 
 
 def path_of(root: Path, cell_id: str) -> Path:
@@ -60,58 +57,51 @@ def load(root: Path, cell_id: str) -> PredictedBaseline | None:
     return baseline
 
 
-def judge_prediction(
-    prediction: Prediction, baseline: PredictedBaseline | None, command: str = "pytest --perf --perf-predict"
-) -> Verdict:
+def judge_prediction(prediction: Prediction, baseline: PredictedBaseline | None, command: str = PREDICT) -> Verdict:
     """Every number must equal the baseline's; a difference names its part that changed most. Losing a prediction is
     worse, and so is no longer fitting. ``command`` collects the cell's test.
     """
     name, before = prediction.cell, baseline.prediction if baseline else None
-    cannot = f"{name} cannot be predicted: {prediction.reason}" if prediction.outcome == "unsupported" else ""
-    if cannot and (before is None or before.outcome == "unsupported"):
-        return Verdict(cell=name, status="unsupported", headline=cannot)
-    accept = f"{command} -k {name} --perf-update="
+    lost = prediction.outcome == "unsupported"
+    if lost and (before is None or before.outcome == "unsupported"):
+        why = reason(Because.NOT_PREDICTED, message=prediction.reason)
+        return Verdict(cell=name, status=Status.UNSUPPORTED, reason=why)
     if before is None:
-        text = f"{name}: no predicted baseline; {_needs(prediction)}."
-        return Verdict(cell=name, status="missing", headline=text, accept=f"{accept}new")
-    if cannot:
-        text = f"{cannot} Its baseline says {before.outcome}."
-        return Verdict(cell=name, status=WORSE, headline=text, accept=accept + WORSE)
+        why = reason(Because.PREDICTED, needed_bytes=prediction.needed_bytes)
+        return Verdict(cell=name, status=Status.MISSING, reason=why, accept=Consent.NEW, collect=command)
+    if lost:
+        why = reason(Because.NOT_PREDICTED, message=prediction.reason, recorded=before.outcome)
+        return Verdict(cell=name, status=Status.REGRESSED, reason=why, accept=Consent.REGRESSED, collect=command)
     # A cell that was never predicted has no numbers: compared with its zeros, all would have grown.
     compared = HELD if before.outcome != "unsupported" else {}
     lines = [_line(metric, title, before, prediction) for metric, title in compared.items()]
     statuses = {line.status for line in lines}
-    status: Status = next((one for one in (WORSE, BETTER, "immaterial") if one in statuses), "ok")
-    wrong = sum(line.status != "ok" for line in lines)
-    headline = f"{wrong} of {len(lines)} predicted numbers {status}" if status != "ok" else "as predicted"
+    worst = (Status.REGRESSED, Status.IMPROVED, Status.IMMATERIAL)
+    status = next((one for one in worst if one in statuses), Status.OK)
     if before.outcome != prediction.outcome:
-        status = WORSE if prediction.outcome == "oom" else BETTER
-        numbers = f"{wrong} of {len(lines)} predicted numbers differ" if lines else _needs(prediction)
-        headline = f"{before.outcome} -> {prediction.outcome}{_missing(prediction)}; {numbers}"
+        status = Status.REGRESSED if prediction.outcome == "oom" else Status.IMPROVED
     return Verdict(
         cell=name,
         status=status,
-        headline=f"{name}: {headline}",
+        reason=_outcomes(before, prediction),
         lines=lines,
-        changed=sorted(changes(before.versions, prediction.versions)) if lines else [],
-        accept=f"{accept}{status}" if status not in GREEN else "",
+        changed=sorted(changes(before.versions, prediction.versions), key=lambda one: one.name) if lines else [],
+        accept=None if status in GREEN else Consent(status.value),
+        collect=command,
     )
 
 
-def _needs(prediction: Prediction) -> str:
-    return f"it needs {show_bytes(prediction.needed_bytes)}"
-
-
-def _missing(prediction: Prediction) -> str:
-    """``, 1.06 GiB missing`` out of memory; else nothing."""
-    if prediction.outcome != "oom" or prediction.capacity_bytes is None:
-        return ""
-    return f", {show_bytes(prediction.needed_bytes - prediction.capacity_bytes)} missing"
+def _outcomes(before: Prediction, now: Prediction) -> Reason:
+    """Both outcomes, what the cell needs and, out of memory, what is missing."""
+    facts: dict[str, Fact] = {"needed_bytes": now.needed_bytes, "recorded": before.outcome, "outcome": now.outcome}
+    if now.outcome == "oom" and now.capacity_bytes is not None:
+        facts["missing_bytes"] = now.needed_bytes - now.capacity_bytes
+    return reason(Because.PREDICTED, **facts)
 
 
 def _line(name: str, title: str, before: Prediction, now: Prediction) -> Line:
     """The line of one number, by the rule of exact metrics."""
-    metric = Metric(name=name, title=title, show=show_bytes, worse="higher", materiality=OF_A_PEAK)
+    metric = Metric(name=name, title=title, unit=BYTES, worse="higher", materiality=OF_A_PEAK)
     (old, old_parts), (new, new_parts) = _read(name, before), _read(name, now)
     return exact(metric, Reading(value=new, parts=new_parts), Reading(value=old, parts=old_parts))
 

@@ -56,7 +56,7 @@ def standing(
     runs = runs_of(baseline, metrics)
     effects = []
     for metric in metrics:
-        values = [run.values[metric.name] for run in runs if metric.hold == "time" and metric.name in run.values]
+        values = [run.values[metric.name] for run in runs if metric.is_time and metric.name in run.values]
         if values and min(values) > 0:
             effects.append(smallest_effect(metric, pool_of(values, metric.sign, terms), terms))
     return Standing(reasons, len(runs), max(effects, default=None))

@@ -14,7 +14,7 @@ import msgspec
 
 from perfsuite.baselines import ledger
 from perfsuite.baselines.accepted import Doubtful, digest_of, doubtful, recover
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.compare.gather import ranks_of
 from perfsuite.errors import FileError
 from perfsuite.records import codec
@@ -47,13 +47,13 @@ class Store:
         return f"{hardware}@{self.kernels}" if self.kernels and hardware.startswith("cpu_") else hardware
 
     def why_unheld(self, cell_id: str) -> str:
-        """Why a cell without a baseline is not compared: it has a portable one, and none are recorded for these
-        kernels. Empty if a baseline is missing.
+        """The kernels for which a cell without a baseline is not compared: it has a portable one, and none are recorded
+        for these. Empty if a baseline is missing.
         """
         portable = Store(self.root).path(cell_id)
         if self.path(cell_id) == portable or not portable.exists() or any(self.root.glob(f"cpu_*@{self.kernels}/*")):
             return ""
-        return f"there are no baselines for {self.kernels} kernels: record them with --perf-update=new"
+        return self.kernels
 
     def load(self, cell_id: str) -> Baseline | None:
         """The cell's baseline, or None if there is no such file.
@@ -89,7 +89,7 @@ class Store:
     def _ledger_of(self, cell_id: str) -> Path:
         return self.ledger if "@" in self.path(cell_id).parent.name else self.root / ledger.NAME
 
-    def save(self, baseline: Baseline, replaces: Baseline | None, consent: Consent) -> None:
+    def save(self, baseline: Baseline, replaces: Baseline | None, consent: Acceptance) -> None:
         """Write a baseline in place of ``replaces``, the one that the verdict used (None: there was none), and its line
         in the ledger.
 
@@ -109,7 +109,7 @@ class Store:
             except OSError as error:
                 raise FileError(f"{path} cannot be written: {error.strerror}.") from error
 
-    def remove(self, baseline: Baseline, consent: Consent) -> None:
+    def remove(self, baseline: Baseline, consent: Acceptance) -> None:
         """Remove the baseline that was read, with a line in the ledger. Raises FileError if it has changed since."""
         path = self.path(baseline.cell)
         entry = ledger.entry_of(baseline, None, consent, "", digest_of(path))
@@ -128,7 +128,7 @@ class Store:
                 "It was left unchanged: run the cell again."
             )
 
-    def adopt(self, path: Path, consent: Consent) -> None:
+    def adopt(self, path: Path, consent: Acceptance) -> None:
         """Let the ledger accept a baseline's file as it is. Raises FileError for one that is not sound."""
         baseline = self.load(path.stem)
         entry = ledger.entry_of(None, baseline, consent, digest_of(path), "")

@@ -4,6 +4,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from perfsuite.units import show
+
 DEDICATED_TIME_TOLERANCE = 0.02  # an accelerator without other users, its clocks locked
 CPU_TIME_TOLERANCE = 0.03  # a CPU's clocks cannot be locked, and other processes share its caches
 
@@ -312,7 +314,7 @@ class Metric:
 
     name: str
     title: str
-    show: Callable[[float], str]
+    unit: str  # of units.py; another one is written after a plain number
     fold: Literal["max", "min", "sum", "mean"] = "max"
     hold: str = "shown"
     worse: Literal["higher", "lower", "different"] = "higher"
@@ -331,6 +333,15 @@ class Metric:
     def sign(self) -> int:
         """Times this sign, a larger number is worse: -1 for a rate."""
         return -1 if self.worse == "lower" else 1
+
+    @property
+    def is_time(self) -> bool:
+        """Whether it is compared as a time, or a rate."""
+        return self.hold == "time"
+
+    def show(self, number: float) -> str:
+        """A number of it as text."""
+        return show(number, self.unit)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,8 +1,9 @@
 """How much of its capacity a cell leaves free, and what grew if it leaves nothing."""
 
+from collections.abc import Mapping
+
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.suspects import part_name
-from perfsuite.units import show_bytes
+from perfsuite.records.verdict import Because, Headroom, Move, Reason, reason
 
 PEAK, RESERVED, FREE = "peak_memory_bytes", "reserved_memory_bytes", "free_memory_bytes"
 
@@ -43,30 +44,31 @@ def headroom_of(measurement: Measurement) -> int | None:
     return min(free, capacity - int(readings[RESERVED].value))
 
 
-def say_headroom(measurement: Measurement) -> str:
-    """``2.94 GiB of 24.00 GiB are left``; empty if unknown, and after out of memory, which has a message of its own."""
+def headroom(measurement: Measurement) -> Headroom | None:
+    """What is left of the capacity; None if unknown, and after out of memory, which has a failure of its own."""
     capacity, left = capacity_of(measurement), headroom_of(measurement)
     if capacity is None or left is None or measurement.outcome == "oom":
-        return ""
-    return f"{show_bytes(left)} of {show_bytes(capacity)} are left"
+        return None
+    return Headroom(left_bytes=left, capacity_bytes=capacity)
 
 
-def most_of(parts: dict[str, int]) -> str:
-    """``activations, 1.94 GiB``: the largest category."""
+def largest(parts: Mapping[str, int]) -> Move:
+    """The largest category."""
     name = max(parts, key=lambda name: parts[name])
-    return f"{part_name(name)}, {show_bytes(parts[name])}"
+    return Move(part=name, by=parts[name])
 
 
-def what_grew(new: Measurement, old: Measurement) -> str:
+def what_grew(new: Measurement, old: Measurement) -> tuple[list[Move], Reason | None]:
     """If only the baseline fits: the category that grew most beyond the baseline's peak, from what was alive and
-    requested when memory ran out; empty if unknown.
+    requested when memory ran out. A reason with the largest one if none grew; neither if unknown.
     """
     parts = new.failure.parts if new.failure else {}
     before = old.readings[PEAK].parts if PEAK in old.readings else {}
     if not parts or not before:
-        return ""
+        return [], None
     moves = {name: parts.get(name, 0) - before.get(name, 0) for name in sorted(parts | before)}
     name = max(moves, key=lambda name: moves[name])
     if moves[name] <= 0:
-        return f"no category grew; most of it {most_of(parts)}"
-    return f"{part_name(name)} +{show_bytes(moves[name])}"
+        most = largest(parts)
+        return [], reason(Because.NOTHING_GREW, part=most.part, bytes=most.by)
+    return [Move(part=name, by=moves[name])], None

@@ -15,7 +15,7 @@ without one being worse.
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -23,19 +23,26 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.judge import OUTCOMES
 from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.noise import level_of
-from perfsuite.compare.paired import LOOKS, Interval, interval
+from perfsuite.compare.paired import LOOKS, interval
 from perfsuite.compare.rules import hold
-from perfsuite.compare.scope import Scope, changes, say
+from perfsuite.compare.scope import Scope, changes, line_of
 from perfsuite.compare.terms import Terms
+from perfsuite.records.change import ChangeKind
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
-from perfsuite.records.suspects import part_name
-from perfsuite.records.verdict import Line, Status, Verdict
-from perfsuite.units import show_change, show_ratio
+from perfsuite.records.verdict import Because, Bound, Interval, Limit, Line, Reason, Status, Verdict, reason
 
-ORDER: tuple[Status, ...] = ("failed", "regressed", "undecided", "improved", "immaterial", "same")
-_STATUS: dict[Status, Status] = {"ok": "same", "missing": "failed"}  # the judge's statuses that have another name here
+ORDER = (
+    Status.FAILED,
+    Status.REGRESSED,
+    Status.UNDECIDED,
+    Status.IMPROVED,
+    Status.IMMATERIAL,
+    Status.SAME,
+)  # worst first
+_MOVED = (Status.REGRESSED, Status.IMPROVED, Status.IMMATERIAL)
+_STATUS = {Status.OK: Status.SAME, Status.MISSING: Status.FAILED}  # the judge's that have another name here
 
 
 class Paired(Record, frozen=True, kw_only=True):
@@ -49,6 +56,32 @@ class Paired(Record, frozen=True, kw_only=True):
     differences: list[float]
 
 
+class Piece(Record, frozen=True, kw_only=True):
+    """A part of a metric, or an operator in it, on both sides; None if a side does not name it. ``by`` is how much it
+    moved ``at_least``, since a side names its largest operators only.
+    """
+
+    part: str
+    operator: str = ""
+    old: int | None
+    new: int | None
+    by: int
+
+    @property
+    def at_least(self) -> bool:
+        """Whether it may have moved more."""
+        return self.by not in (0, (self.new or 0) - (self.old or 0))
+
+
+class Explanation(Record, frozen=True, kw_only=True):
+    """What moved in a metric, the largest first: each part, and after it its operators."""
+
+    metric: str
+    title: str
+    unit: str
+    pieces: list[Piece]
+
+
 class Comparison(Record, frozen=True, kw_only=True):
     """One cell of an A/B; ``a`` and ``b`` keep every raw sample."""
 
@@ -56,7 +89,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     b: Measurement
     verdict: Verdict
     times: list[Paired]
-    explanation: list[str]
+    explanations: list[Explanation]
 
 
 def compare(
@@ -78,19 +111,21 @@ def compare(
     cell = new.cell if old.cell == new.cell else f"{old.cell} -> {new.cell}"
     told = (old.versions, new.versions) if old.versions and new.versions else ({}, {})
     ours, theirs = (one | more for one, more in zip(told, installed, strict=True))
-    changed = changes(ours, theirs) + (changes(old.flags, new.flags) if old.flags and new.flags else [])
+    changed = changes(ours, theirs)
+    if old.flags and new.flags:
+        changed += changes(old.flags, new.flags, ChangeKind.VARIABLE)
     if old.outcome != "fits" or new.outcome != "fits":
-        status, headline = _outcomes(old, new)
-        verdict = Verdict(cell=cell, status=status, headline=f"{cell}: {headline}", changed=changed)
-        return Comparison(a=old, b=new, verdict=verdict, times=[], explanation=[])
+        status, why = _outcomes(old, new)
+        verdict = Verdict(cell=cell, status=status, reason=why, changed=changed)
+        return Comparison(a=old, b=new, verdict=verdict, times=[], explanations=[])
     # The losses use the wider precision bound of the two: the rules look for it among all the techniques.
     scope = Scope(new, old, "+".join(strategies))
-    lines, times, explanation = [], [], []
+    lines, times, explanations = [], [], []
     for metric in metrics:
         before, after = old.readings.get(metric.name), new.readings.get(metric.name)
         if before is None and after is None and metric.optional:
             continue
-        if metric.hold == "time" and before and after:
+        if metric.is_time and before and after:
             line, paired = _time(metric, old, new, terms)
             times += [paired] if paired else []
         else:
@@ -99,11 +134,12 @@ def compare(
                 continue
             line = _ours(found, metric, rivals=strategies[0] != strategies[1])
         lines.append(line)
-        if line.status in ("regressed", "improved", "immaterial") and before and after and after.parts:
-            explanation += [f"{metric.title}:", *_explain(metric, before, after)]
-    status = min((line.status for line in lines if line.status in ORDER), key=ORDER.index, default="failed")
-    verdict = Verdict(cell=cell, status=status, headline=f"{cell}: {_headline(lines)}", lines=lines, changed=changed)
-    return Comparison(a=old, b=new, verdict=verdict, times=times, explanation=explanation)
+        if line.status in _MOVED and before and after and after.parts:
+            pieces = list(_pieces(before, after))
+            explanations.append(Explanation(metric=metric.name, title=metric.title, unit=metric.unit, pieces=pieces))
+    status = min((line.status for line in lines if line.status in ORDER), key=ORDER.index, default=Status.FAILED)
+    verdict = Verdict(cell=cell, status=status, lines=lines, changed=changed)
+    return Comparison(a=old, b=new, verdict=verdict, times=times, explanations=explanations)
 
 
 def differences(a: Sequence[Measurement], b: Sequence[Measurement], metric: str) -> list[float]:
@@ -120,71 +156,66 @@ def _difference(before: Sequence[float], after: Sequence[float]) -> float:
     return statistics.median(math.log(new / old) for old, new in zip(before, after, strict=True))
 
 
-def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, str]:
+def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, Reason]:
     """If a side did not fit, only the outcomes are compared."""
-    reasons = [one.failure.message if one.failure else "" for one in (old, new)]
-    for side, one, reason in zip("AB", (old, new), reasons, strict=True):
+    messages = [one.failure.message if one.failure else "" for one in (old, new)]
+    for side, one, message in zip("AB", (old, new), messages, strict=True):
         if one.outcome not in OUTCOMES:
-            return "failed", f"{side} failed: {reason}"
+            return Status.FAILED, reason(Because.SIDE_FAILED, side=side, message=message)
+    message = messages[1] or messages[0]
     if old.outcome == new.outcome == "unsupported":
-        return "failed", f"failed: nothing was compared, since neither side can run it: {reasons[1] or reasons[0]}"
+        return Status.FAILED, reason(Because.NEITHER_SIDE, message=message)
     by = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
-    status: Status = "same" if by == 0 else "improved" if by > 0 else "regressed"
-    return status, f"{status}: {old.outcome} -> {new.outcome}: {reasons[1] or reasons[0]}"
+    status = Status.SAME if by == 0 else Status.IMPROVED if by > 0 else Status.REGRESSED
+    return status, reason(Because.OUTCOMES, recorded=old.outcome, outcome=new.outcome, message=message)
 
 
 def _ours(line: Line, metric: Metric, rivals: bool) -> Line:
     status = _STATUS.get(line.status, line.status)
-    if rivals and (line.status == "missing" or (line.status == "regressed" and metric.worse == "different")):
-        status = "differs"
-    return msgspec.structs.replace(line, status=status, detects="")
+    if rivals and (line.status == Status.MISSING or (line.status == Status.REGRESSED and metric.worse == "different")):
+        status = Status.DIFFERS
+    return msgspec.structs.replace(line, status=status, detects=None)
 
 
 def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> tuple[Line, Paired | None]:
     """The ratio's line. For a rate, more is better, so its reciprocal is compared and the rate is shown."""
     sign, tolerance = metric.sign, terms.tolerance_of(metric)
     found = differences([old], [new], metric.name)
-    before, after = (metric.show(one.readings[metric.name].value) for one in (old, new))
+    before, after = (one.readings[metric.name] for one in (old, new))
     here = interval([sign * one for one in found], terms.red_rate)
     if here is None:
-        note = f"{len(found)} pairs, but an interval needs {LOOKS[0]}"
-        return say(metric, "not held", before, after, "", "", note), None
+        few = reason(Because.FEW_PAIRS, pairs=len(found), least=LOOKS[0])
+        return line_of(metric, Status.NOT_HELD, before, after, reason=few), None
     low, high = sorted(math.exp(sign * end) for end in (here.low, here.high))
     ratio = math.exp(sign * here.estimate)
-    status = here.conclude(tolerance)
-    note = f"{show_change(1, low)} to {show_change(1, high)}, {len(found)} pairs"
-    if status == "undecided":
-        note += f"; {_undecided(here, tolerance)}"
-    line = say(metric, status, before, after, show_change(1, ratio), f"±{show_ratio(tolerance)}", note)
+    status = Status(here.conclude(tolerance))
+    why: Reason | None = None
+    if status == Status.UNDECIDED:
+        if here.low <= 0 <= here.high:
+            why = reason(Because.NOTHING_SHOWN, change=tolerance)
+        else:
+            why = reason(Because.PERHAPS_TOO_LITTLE, worse=here.low > 0)
+    line = line_of(
+        metric,
+        status,
+        before,
+        after,
+        compared=True,
+        ratio=ratio,
+        interval=Interval(low=low, high=high, pairs=len(found)),
+        limit=Limit(bound=Bound.PAIRS, value=tolerance),
+        reason=why,
+    )
     paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=here.error, differences=found)
     return line, paired
 
 
-def _undecided(found: Interval, tolerance: float) -> str:
-    """What the pairs do show."""
-    if found.low <= 0 <= found.high:
-        return f"no difference shown, but {show_ratio(tolerance)} is not ruled out"
-    return f"{'worse' if found.low > 0 else 'better'}, but perhaps too little to matter"
-
-
-def _headline(lines: Sequence[Line]) -> str:
-    """``regressed: step time; improved: peak memory``."""
-    told = [*ORDER[:-1], "differs"]
-    parts = [
-        f"{status}: {', '.join(titles)}"
-        for status in told
-        if (titles := [line.title for line in lines if line.status == status])
-    ]
-    return "; ".join(parts) or "same"
-
-
-def _explain(metric: Metric, old: Reading, new: Reading) -> list[str]:
-    """The parts that differ, and below each part the operators that differ, the largest difference first.
+def _pieces(old: Reading, new: Reading) -> Iterator[Piece]:
+    """The parts that differ, and after each part the operators that differ, the largest difference first.
 
     A reading names only its largest operators. An operator that a side does not name is at most as large as the
     smallest named one, and as the rest of the part. So a difference is reported only as far as it is certain.
     """
-    rows = []
     parts = {part: new.parts.get(part, 0) - old.parts.get(part, 0) for part in sorted(old.parts | new.parts)}
     for part, by in sorted(parts.items(), key=lambda item: -abs(item[1])):
         most_old, most_new = _most_unnamed(old, part), _most_unnamed(new, part)
@@ -197,23 +228,13 @@ def _explain(metric: Metric, old: Reading, new: Reading) -> list[str]:
                 moved[name] = min(0, most_new - before) if after is None else after - before
         moved = {name: size for name, size in moved.items() if size}
         if moved or by:
-            title = f"  {part_name(part)}"
-            rows.append(_row(metric, title, old.parts.get(part, 0), new.parts.get(part, 0), by))
+            yield Piece(part=part, old=old.parts.get(part, 0), new=new.parts.get(part, 0), by=by)
         for name in sorted(moved, key=lambda name: -abs(moved[name])):
-            sizes = old.suspects.get(name), new.suspects.get(name)
-            rows.append(_row(metric, f"    {name.removeprefix(f'{part}: ')}", *sizes, moved[name]))
-    return rows
+            sides = {"old": old.suspects.get(name), "new": new.suspects.get(name)}
+            yield Piece(part=part, operator=name.removeprefix(f"{part}: "), by=moved[name], **sides)
 
 
 def _most_unnamed(reading: Reading, part: str) -> int:
     """The largest size in the part of an operator that the reading does not name."""
     named = [size for name, size in reading.suspects.items() if name.startswith(f"{part}: ")]
     return max(0, min(reading.parts.get(part, 0) - sum(named), *reading.suspects.values(), 2**63))
-
-
-def _row(metric: Metric, title: str, before: int | None, after: int | None, by: int) -> str:
-    sizes = ["–" if size is None else metric.show(size) for size in (before, after)]
-    change = f"{'-' if by < 0 else '+'}{metric.show(abs(by))}" if by else "0"
-    if by not in (0, (after or 0) - (before or 0)):
-        change += " at least"
-    return f"{title:<40} {sizes[0]:>12} -> {sizes[1]:>12}   {change}"

@@ -8,47 +8,50 @@ from collections.abc import Mapping
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
-from perfsuite.records.suspects import AT, EXPOSED, PHASES, expand, layer_of, part_name, with_layers, without_module
-from perfsuite.units import show_seconds
+from perfsuite.records.suspects import AT, EXPOSED, PHASES, expand, layer_of, with_layers, without_module
+from perfsuite.records.verdict import Move
 
 NAMED = 3  # at most so many operators
 SMALL = 0.1  # of the largest move: smaller moves are not named
 
 
-def explain(metric: Metric, new: Reading, old: Reading) -> str:
-    """``activations +1.94 GiB: aten::softmax in transformer.h.0-11.attn``; empty if the metric has no parts.
+def explain(metric: Metric, new: Reading, old: Reading) -> list[Move]:
+    """The part that moved most, and the operators that moved most in it; none if the metric has no parts.
 
     The part moved most in the direction of the value, or grew most if the value is equal. The same holds for its
     operators, of which the evidence names the largest. Layers that moved alike are one entry.
     """
     moves = {name: new.parts.get(name, 0) - old.parts.get(name, 0) for name in sorted(old.parts | new.parts)}
     if not moves:
-        return ""
+        return []
     sign = -1 if new.value < old.value else 1
     parts = sorted(moves, key=lambda name: -sign * moves[name])
     shown = [part for part in parts if sign * moves[part] > 0][: None if metric.every_part else 1] or parts[:1]
-    return "; ".join(_explain_part(metric, part, sign, moves[part], new, old) for part in shown)
+    return [move for part in shown for move in _explain_part(part, sign, moves[part], new, old)]
 
 
-def _explain_part(metric: Metric, part: str, sign: int, move: int, new: Reading, old: Reading) -> str:
-    note = f"{part_name(part)} {_signed(metric, move)}"
+def _explain_part(part: str, sign: int, by: int, new: Reading, old: Reading) -> list[Move]:
+    whole = Move(part=part, by=by)
     if not new.suspects or not old.suspects:
-        return note
+        return [whole]
     moved = [(suspect, sign * size) for suspect, size in moves(part, new, old).items()]
     moved.sort(key=lambda item: (-item[1], item[0]))
     if not moved or moved[0][1] <= 0:
-        return note
+        return [whole]
     enough = SMALL * moved[0][1]
     named = [(suspect, size) for suspect, size in moved[:NAMED] if size >= enough]
     named += [(suspect, size) for suspect, size in moved[-1:] if size <= -enough]  # replaced by what grew
-    if len(named) == 1:
-        return f"{note}: {_where(named[0][0])}"
-    return f"{note}: {', '.join(f'{_where(suspect)} {_signed(metric, sign * size)}' for suspect, size in named)}"
+    return [whole, *(_move(part, suspect, sign * size) for suspect, size in named)]
 
 
-def explain_time(new: Measurement, old: Measurement) -> str:
-    """``backward +12.0 ms``: the phase of a step that grew most, and the exposed communication if it is half of that;
-    empty if no phase is known on both sides, or none grew.
+def _move(part: str, suspect: str, by: int) -> Move:
+    operator, _, module = suspect.partition(AT)
+    return Move(part=part, operator=operator, module=module, by=by)
+
+
+def explain_time(new: Measurement, old: Measurement) -> list[Move]:
+    """The phase of a step that grew most, in seconds, and the exposed communication if it is half of that; none if no
+    phase is known on both sides, or none grew.
     """
     grown = {}
     for name in (*(f"{phase}_seconds" for phase in PHASES), EXPOSED):
@@ -58,9 +61,9 @@ def explain_time(new: Measurement, old: Measurement) -> str:
     waited = grown.pop(EXPOSED, 0)
     name = max(grown, key=lambda name: grown[name], default="")
     if not name or grown[name] <= 0:
-        return ""
-    note = f"{name.removesuffix('_seconds')} +{show_seconds(grown[name])}"
-    return note + (f", exposed communication +{show_seconds(waited)}" if waited > grown[name] / 2 else "")
+        return []
+    found = [Move(part=name.removesuffix("_seconds"), by=grown[name])]
+    return [*found, Move(part=EXPOSED.removesuffix("_seconds"), by=waited)] if waited > grown[name] / 2 else found
 
 
 def moves(part: str, new: Reading, old: Reading) -> dict[str, int]:
@@ -102,11 +105,3 @@ def _by_operator(suspects: Mapping[str, int]) -> dict[str, int]:
     for suspect, size in suspects.items():
         summed[without_module(suspect)] += size
     return dict(summed)
-
-
-def _where(suspect: str) -> str:
-    return suspect.replace(AT, " in ", 1)
-
-
-def _signed(metric: Metric, size: int) -> str:
-    return f"{'-' if size < 0 else '+'}{metric.show(abs(size))}"

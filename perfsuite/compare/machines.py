@@ -5,23 +5,32 @@ from collections.abc import Iterable
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.measurement import Machine, Measurement
+from perfsuite.records.verdict import Because, Fact, Reason, reason
 
 BUSY = 1.0  # processes that more run, or wait to run, than while the baseline was recorded
 
 
-def why_other_machine(recorded: Machine, here: Machine) -> str:
-    """How the machine differs from the recorded one; empty if it is the same. A driver counts, since its kernels are
+def why_other_machine(recorded: Machine, here: Machine) -> Reason | None:
+    """How the machine differs from the recorded one; None if it is the same. A driver counts, since its kernels are
     another library; a CPU has none.
     """
     if recorded.device == here.device and recorded.gpus and here.gpus and recorded.identity != here.identity:
-        return f"recorded on other GPUs ({_gpus(recorded)}), here: {_gpus(here)}"
+        return reason(
+            Because.OTHER_MACHINE,
+            what="gpus",
+            recorded=recorded.gpus,
+            here=here.gpus,
+            recorded_links=_links(recorded),
+            here_links=_links(here),
+        )
     if not here.identity:
-        return "this machine has no identity: its cache folder cannot be written"
+        return reason(Because.OTHER_MACHINE, what="no identity")
     if recorded.identity != here.identity or recorded.device != here.device:
-        return f"recorded on another machine ({recorded.device}, {recorded.cores} cores, {recorded.identity})"
+        facts: dict[str, Fact] = {"device": recorded.device, "cores": recorded.cores, "identity": recorded.identity}
+        return reason(Because.OTHER_MACHINE, what="machine", **facts)
     if recorded.driver != here.driver:
-        return f"recorded with driver {recorded.driver or 'none'}, here is {here.driver or 'none'}"
-    return ""
+        return reason(Because.OTHER_MACHINE, what="driver", recorded=recorded.driver, here=here.driver)
+    return None
 
 
 BUSY_SHARE = 0.25  # of the machine's processor time: if others take more while a cell runs, its times are spoiled
@@ -37,27 +46,25 @@ def others_share(measurement: Measurement) -> float:
 
 def fewer_steps(new: Measurement, old: Measurement, metrics: Iterable[Metric]) -> bool:
     """Whether a launch of the new one has fewer samples of a time than one of the old."""
-    timed = [metric.name for metric in metrics if metric.hold == "time"]
+    timed = [metric.name for metric in metrics if metric.is_time]
     counts = [[len(one.by_launch(name)[0]) if one.by_launch(name) else 0 for name in timed] for one in (new, old)]
     return any(here < there for here, there in zip(*counts, strict=True))
 
 
-def say_state(recorded: Measurement, here: Measurement) -> str:
-    """``same machine, but busy: load 7.2 against 0.4``: what a slower time of the same machine may come from. The loads
-    are left out if a side has none, or if the record is from another machine.
+def loads(recorded: Measurement, here: Measurement) -> dict[str, Fact]:
+    """``{"load": 7.2, "recorded_load": 0.4, "busy": True}``: what a slower time of the same machine may come from.
+    Empty if a side has no loads, or if the record is from another machine.
     """
     sides = [
         [load for launch in one.launches if isinstance(load := launch.conditions.get("load_1min"), int | float)]
         for one in (here, recorded)
     ]
     if not all(sides) or why_other_machine(recorded.machine, here.machine):
-        return "same machine"
+        return {}
     now, then = map(statistics.median, sides)
-    busy = "but busy: " if now > then + BUSY else ""
-    return f"same machine, {busy}load {now:.1f} against {then:.1f}"
+    return {"load": now, "recorded_load": then, "busy": now > then + BUSY}
 
 
-def _gpus(machine: Machine) -> str:
-    """``GPU-8932f937 and GPU-01aa77c3 by NV18``."""
-    links = "/".join(dict.fromkeys(machine.links.values()))
-    return " and ".join(machine.gpus) + (f" by {links}" if links else "")
+def _links(machine: Machine) -> str:
+    """``NV18``: how its GPUs are connected."""
+    return "/".join(dict.fromkeys(machine.links.values()))

@@ -26,9 +26,9 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     wall_seconds = sum(one.wall_seconds for one in measurements)
     launches = [launch for one in measurements for launch in one.launches]
     for number, one in enumerate(measurements[1:], 2):
-        problem = _differs(first, one, metrics)
+        problem = _differs(first, one, metrics, number)
         if problem:
-            failure = Failure(kind="result", rank=None, message=problem.format(number=number), versions=first.versions)
+            failure = Failure(kind="result", rank=None, message=problem, versions=first.versions)
             return msgspec.structs.replace(
                 first, outcome="failed", readings={}, failure=failure, launches=launches, wall_seconds=wall_seconds
             )
@@ -36,7 +36,7 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     for metric in metrics:
         if metric.name not in readings:
             continue
-        if metric.hold == "time":
+        if metric.is_time:
             readings[metric.name] = _pool([one.readings[metric.name] for one in measurements])
         elif metric.hold == "shown" and metric.name.endswith("_seconds"):  # the phases of a step
             values = [one.readings[metric.name].value for one in measurements if metric.name in one.readings]
@@ -49,15 +49,18 @@ def merge(measurements: Sequence[Measurement], metrics: Iterable[Metric]) -> Mea
     return msgspec.structs.replace(first, readings=readings, launches=launches, wall_seconds=wall_seconds)
 
 
-def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric]) -> str:
-    """The first number that should repeat itself and did not, as a sentence; empty if all did."""
+def _differs(first: Measurement, other: Measurement, metrics: Iterable[Metric], number: int) -> str:
+    """The first number that should repeat itself and did not in launch ``number``, as an error; empty if all did."""
     for metric in metrics:
         old, new = first.readings.get(metric.name), other.readings.get(metric.name)
         if (old is None) != (new is None):
-            return f"{metric.title} has other samples in launch {{number}} than in the first."
-        reason = rule_of(metric).differs(metric, old, new, first.cell.split("-")[1]) if old and new else ""
-        if reason:
-            return reason
+            return f"{metric.title} was measured in launch {number} or in the first, but not in both."
+        if old and new and rule_of(metric).differs(metric, old, new, first.cell.split("-")[1]):
+            values = f"{metric.show(old.value)} ({old.value:,}) in the first launch and {metric.show(new.value)}"
+            return (
+                f"{metric.title} is {values} ({new.value:,}) in launch {number}. It does not repeat itself, so it "
+                "cannot be compared."
+            )
     return ""
 
 

@@ -12,6 +12,7 @@ from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.scope import changes
 from perfsuite.compare.terms import Terms
 from perfsuite.records.baseline import Baseline, TimedRun
+from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import OWN_CODE, Machine, Measurement, releases
 
@@ -30,7 +31,7 @@ def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = ""
         values={
             metric.name: float(measurement.readings[metric.name].value)
             for metric in metrics
-            if metric.hold == "time" and metric.name in measurement.readings
+            if metric.is_time and metric.name in measurement.readings
         },
     )
 
@@ -79,7 +80,7 @@ class Times:
         runs = runs_of(baseline, metrics)
         own = own_runs([*runs, *kept], measurement.machine)
         drifted = {}
-        for metric in (metric for metric in metrics if metric.hold == "time"):
+        for metric in (metric for metric in metrics if metric.is_time):
             now = measurement.readings.get(metric.name)
             values = [run.values.get(metric.name, 0.0) for run in own] + ([float(now.value)] if now else [])
             levels = [metric.sign * math.log(value) for value in values if value > 0]
@@ -89,29 +90,24 @@ class Times:
         return cls(own, reference, drifted)
 
 
-def changed_since(run: TimedRun, measurement: Measurement) -> list[str]:
-    """``torch 2.12 -> 2.13``: what differs, apart from the machine."""
+def changed_since(run: TimedRun | Measurement, measurement: Measurement) -> list[Change]:
+    """What differs, apart from the machine and the user's code: releases, and variables if both sides have them."""
     if not measurement.versions:
         return []  # a cell without a measurement has none
-    return [text for _, old, new in compared(run, measurement) for text in changes(old, new)]
-
-
-def compared(run: TimedRun, measurement: Measurement) -> list[tuple[str, Mapping[str, str], Mapping[str, str]]]:
-    """Kind of change, names before and names after: of releases, and of variables if both sides have them."""
-    found: list[tuple[str, Mapping[str, str], Mapping[str, str]]]
-    found = [("release", releases(run.versions), releases(measurement.versions))]
+    found = changes(releases(run.versions), releases(measurement.versions))
     if run.flags and measurement.flags:  # older runs have none
         old, new = ({name: text for name, text in one.flags.items() if name != OWN_CODE} for one in (run, measurement))
-        found.append(("variable", old, new))
+        found += changes(old, new, ChangeKind.VARIABLE)
     return found
 
 
-def own_code_since(run: TimedRun | Measurement, measurement: Measurement) -> str:
-    """``perfsuite's code 1a2b3c4d -> 5e6f7a8b`` if it differs and both sides know theirs. It is a suspect if a time is
-    slower, but it alone starts no trial: every commit of perfsuite would.
+def own_code_since(run: TimedRun | Measurement, measurement: Measurement) -> Change | None:
+    """The change of perfsuite's own code if it differs and both sides know theirs. It is a suspect if a time is slower,
+    but it alone starts no trial: every commit of perfsuite would.
     """
     before, after = (one.flags.get(OWN_CODE, "") for one in (run, measurement))
-    return f"{OWN_CODE} {before} -> {after}" if before and after and before != after else ""
+    changed = before and after and before != after
+    return Change(OWN_CODE, before, after, ChangeKind.OWN_CODE) if changed else None
 
 
 def with_run(baseline: Baseline, run: TimedRun, metrics: Iterable[Metric]) -> Baseline:

@@ -1,16 +1,17 @@
-"""Lines of a verdict: what every rule reads, and how it reports the result."""
+"""What every rule reads, and the line that it returns."""
 
 import itertools
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.terms import Terms, terms_of
 from perfsuite.records.baseline import TimedRun
+from perfsuite.records.change import NONE, Change, ChangeKind
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Line, Status
-from perfsuite.units import show_bytes
 
 # Relative bound of "close" numbers in low precision; in fp32 it is the metric's own. Two orders of summation differ by
 # some units in the last place: fp32 has 1.2e-7, bf16 7.8e-3, and a loss averages them. fp16 (9.8e-4) skips different
@@ -20,7 +21,6 @@ LOW_PRECISION = frozenset({"fp16", "bf16", "pure_bf16"})
 # Smaller numbers count as this large: a gradient norm near zero is a difference of terms around 1, and consists only of
 # their rounding errors, 1e-7.
 FLOOR = 1e-3
-NONE = "none"  # the text of a name that one side lacks
 
 
 class Scope:
@@ -39,8 +39,8 @@ class Scope:
         strategy: str,
         terms: Terms | None = None,
         runs: Sequence[TimedRun] = (),
-        changed: Sequence[str] = (),
-        own_code: str = "",
+        changed: Sequence[Change] = (),
+        own_code: Change | None = None,
         drifted: Mapping[str, float] | None = None,
         since: str = "",
     ) -> None:
@@ -57,15 +57,10 @@ class Scope:
             self.finite = False
 
 
-def changes(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
-    """``torch 2.12 -> 2.13`` for each name that differs."""
-    return [f"{name} {before} -> {after}" for name, before, after in differing(old, new)]
-
-
-def differing(old: Mapping[str, str], new: Mapping[str, str]) -> list[tuple[str, str, str]]:
-    """Name, text before and text after of each name whose texts differ; NONE for a side that lacks the name."""
+def changes(old: Mapping[str, str], new: Mapping[str, str], kind: ChangeKind = ChangeKind.RELEASE) -> list[Change]:
+    """A change for each name that differs; NONE for a side that lacks the name."""
     pairs = [(name, old.get(name, NONE), new.get(name, NONE)) for name in {**old, **new}]
-    return [(name, before, after) for name, before, after in pairs if before != after]
+    return [Change(name, before, after, kind) for name, before, after in pairs if before != after]
 
 
 def low_precision(strategy: str) -> bool:
@@ -85,35 +80,7 @@ def agree(before: float | None, after: float | None, bound: float) -> bool:
     return abs(after - before) <= bound * max(abs(before), FLOOR)
 
 
-def text(
-    metric: Metric,
-    status: Status,
-    old: Reading | None,
-    new: Reading | None,
-    change: str = "",
-    allowed: str = "",
-    note: str = "",
-) -> Line:
-    """A line of two readings' values. If they differ but read alike, all digits are shown."""
-    before = metric.show(old.value) if old else "none"
-    after = before if old and new and old.value == new.value else metric.show(new.value) if new else "none"
-    if old and new and old.value != new.value and before == after:
-        unit = " B" if metric.show is show_bytes else ""
-        before, after = (f"{reading.value:,}{unit}" for reading in (old, new))
-    return say(metric, status, before, after, change, allowed, note)
-
-
-def say(
-    metric: Metric, status: Status, old: str, new: str, change: str, allowed: str, note: str = "", detects: str = ""
-) -> Line:
-    return Line(
-        metric=metric.name,
-        title=metric.title,
-        status=status,
-        old=old,
-        new=new,
-        change=change,
-        allowed=allowed,
-        note=note,
-        detects=detects,
-    )
+def line_of(metric: Metric, status: Status, before: Reading | None, after: Reading | None, **more: Any) -> Line:
+    """A line of two readings' values; ``more`` are other fields of Line."""
+    values: dict[str, Any] = {"old": before.value if before else None, "new": after.value if after else None}
+    return Line(metric=metric.name, title=metric.title, unit=metric.unit, status=status, **(values | more))

@@ -17,32 +17,30 @@ import statistics
 from collections.abc import Sequence
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.machines import say_state, why_other_machine
+from perfsuite.compare.machines import loads, why_other_machine
 from perfsuite.compare.noise import Pool, relative
-from perfsuite.compare.scope import Scope, say, text
+from perfsuite.compare.scope import Scope, line_of
 from perfsuite.compare.terms import Terms
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line, Status
-from perfsuite.units import show_change, show_ratio
+from perfsuite.records.verdict import Because, Bound, Limit, Line, Reason, Status, reason
 
-NO_TIMES = "no times from this machine: "
 RULED_OUT = 0.95  # how sure a stored time must be to be ok without a trial
 
 
 def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """The line of a time, or of a rate, which is worse if it is lower."""
     if scope.new.capacity_bytes is not None:
-        return text(metric, "not held", old, new, note="memory is capped")
-    problem = _unsound([*new.samples, new.value] if new.samples else [])
-    if problem:
-        return text(metric, "failed" if new.samples else "missing", old, new, note=f"the measurement {problem}")
+        return line_of(metric, Status.NOT_HELD, old, new, reason=reason(Because.CAPPED))
+    if problem := _unsound([*new.samples, new.value] if new.samples else []):
+        status = Status.FAILED if new.samples else Status.MISSING
+        return line_of(metric, status, old, new, reason=problem)
     values = [run.values[metric.name] for run in scope.runs if metric.name in run.values]
     if not values:
-        status: Status = "alarm" if scope.changed else "not held"
-        why = why_other_machine(scope.old.machine, scope.new.machine) or "the baseline has none"
-        return text(metric, status, old, new, note=f"{NO_TIMES}{why}")
+        status = Status.ALARM if scope.changed else Status.NOT_HELD
+        why = why_other_machine(scope.old.machine, scope.new.machine) or reason(Because.NO_TIMES)
+        return line_of(metric, status, old, new, reason=why)
     if not min(values) > 0:
-        return text(metric, "failed", old, new, note="the baseline has a time that is not positive")
+        return line_of(metric, Status.FAILED, old, new, reason=reason(Because.NOT_POSITIVE, measured=False))
     sign = metric.sign
     pool = pool_of(values, sign, scope.terms)
     slower = sign * math.log(new.value) - pool.mean
@@ -50,27 +48,27 @@ def hold_time(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     sure = pool.reach(1 - scope.terms.alarm_rate)
     tolerance = scope.terms.tolerance_of(metric)
 
-    def line(status: Status, allowed: float, note: str = "", detects: float | None = None) -> Line:
-        shown, change = metric.show(usual), show_change(usual, new.value)
-        limit = ("-" if sign < 0 else "+") + show_ratio(allowed)
-        seen = "" if detects is None else show_ratio(detects)
-        return say(metric, status, shown, metric.show(new.value), change, limit, note, seen)
+    def line(status: Status, allowed: float, why: Reason | None = None, detects: float | None = None) -> Line:
+        limit = Limit(bound=Bound.BEYOND, value=sign * allowed)
+        return line_of(metric, status, old, new, old=usual, compared=True, limit=limit, reason=why, detects=detects)
 
     if by := scope.drifted.get(metric.name):
-        note = f"{show_ratio(relative(by))} slower over the last runs than over the first, since {scope.since[:10]}"
-        return line("alarm" if scope.changed else "machine", tolerance, note)
+        why = reason(Because.DRIFTED, by=relative(by), since=scope.since)
+        return line(Status.ALARM if scope.changed else Status.MACHINE, tolerance, why)
     if scope.changed:
         faster = slower < -math.log1p(tolerance)  # which suggests nothing slower, whatever the spread
         if not (slower + unlucky <= math.log1p(tolerance) or faster):
-            note = f"{_of(values)} cannot rule out {show_ratio(tolerance)}"
-            return line("alarm", tolerance, note)
-        return line("improved" if slower < -sure else "ok", tolerance, detects=tolerance)
+            return line(Status.ALARM, tolerance, reason(Because.NOT_RULED_OUT, runs=len(values), change=tolerance))
+        return line(Status.IMPROVED if slower < -sure else Status.OK, tolerance, detects=tolerance)
     allowed = limit_of(metric, pool, scope.terms)
     if not slower <= allowed:
-        if scope.own_code:
-            return line("undecided", relative(allowed), f"slower than {_of(values)}, and {scope.own_code}")
-        return line("machine", relative(allowed), f"slower than {_of(values)}; {say_state(scope.old, scope.new)}")
-    return line("ok", relative(allowed), detects=smallest_effect(metric, pool, scope.terms))
+        if own := scope.own_code:
+            why = reason(Because.SLOWER_OWN_CODE, runs=len(values), before=own.before, after=own.after)
+            return line(Status.UNDECIDED, relative(allowed), why)
+        return line(
+            Status.MACHINE, relative(allowed), reason(Because.SLOWER, runs=len(values), **loads(scope.old, scope.new))
+        )
+    return line(Status.OK, relative(allowed), detects=smallest_effect(metric, pool, scope.terms))
 
 
 def pool_of(values: Sequence[float], sign: int, terms: Terms) -> Pool:
@@ -88,11 +86,8 @@ def smallest_effect(metric: Metric, pool: Pool, terms: Terms) -> float:
     return relative(limit_of(metric, pool, terms) + pool.reach(RULED_OUT))
 
 
-def _of(values: Sequence[float]) -> str:
-    return "the one run of the baseline" if len(values) == 1 else f"the baseline's {len(values)} runs"
-
-
-def _unsound(samples: Sequence[float | None]) -> str:
+def _unsound(samples: Sequence[float | None]) -> Reason | None:
     if not samples:
-        return "has no timed steps"
-    return "" if all(sample is not None and sample > 0 for sample in samples) else "has a time that is not positive"
+        return reason(Because.NO_TIMED_STEP)
+    positive = all(sample is not None and sample > 0 for sample in samples)
+    return None if positive else reason(Because.NOT_POSITIVE, measured=True)

@@ -19,6 +19,7 @@ from perfsuite.compare.explain import explain
 from perfsuite.errors import FileError
 from perfsuite.records.codec import write_bytes
 from perfsuite.records.sample import Reading
+from perfsuite.show.text.words import moves_text
 
 Evidence = dict[str, dict[str, Any]]
 NAMED = 4  # entries of an object of numbers: those that moved most
@@ -82,7 +83,8 @@ def _explained(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
     ]
     if any(sum(reading.parts.values()) != reading.value for reading in readings):
         return ""  # an old rung without parts: all parts of the other would seem to be new or gone
-    return explain(metrics[new["metric"]], *readings)
+    metric = metrics[new["metric"]]
+    return moves_text(explain(metric, *readings), metric.unit)
 
 
 def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from perfsuite.rank.memory.anatomy import Mark
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, fold
-from perfsuite.units import show_whole
+from perfsuite.units import WHOLE
 
 PHASES = {"forward": "forward", "backward": "backward", "optimizer": "optimizer", "end": "optimizer"}  # by their marks
 
@@ -57,7 +57,7 @@ METRICS = (
     Metric(
         name="allocations",
         title="allocations/step",
-        show=show_whole,
+        unit=WHOLE,
         hold="exact",
         optional=True,
         materiality=OF_A_STEP,

@@ -13,7 +13,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Metric
@@ -22,7 +22,7 @@ from perfsuite.rank.message_sizes import SIZES, label
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
-from perfsuite.units import show_number, show_rate, show_ratio, show_seconds
+from perfsuite.units import NUMBER, PER_BYTE, RATE, RATIO, SECONDS
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -84,13 +84,8 @@ def fitted(readings: Mapping[str, Reading], world_size: int, *, part: int) -> fl
     return fit({size: readings[_time(size)].value for size in SIZES})[part]
 
 
-def show_per_byte(seconds: float) -> str:
-    """``1.25e-10`` → ``0.125 ns/B``."""
-    return f"{seconds * 1e9:.3g} ns/B"
-
-
-def _metric(name: str, title: str, show: Callable[[float], str], derive: Any, column: int | None = None) -> Metric:
-    return Metric(name=name, title=title, show=show, column=column, derive=derive)
+def _metric(name: str, title: str, unit: str, derive: Any, column: int | None = None) -> Metric:
+    return Metric(name=name, title=title, unit=unit, column=column, derive=derive)
 
 
 def _metrics_of(size: int) -> tuple[Metric, ...]:
@@ -98,23 +93,23 @@ def _metrics_of(size: int) -> tuple[Metric, ...]:
     bus = functools.partial(bandwidth, size=size, bus=True)
     name, largest = label(size), size == SIZES[-1]
     return (
-        Metric(name=_time(size), title=f"{name} message", show=show_seconds, hold="time"),
+        Metric(name=_time(size), title=f"{name} message", unit=SECONDS, hold="time"),
         _metric(
             f"algorithm_bandwidth_{name.lower()}",
             f"{name} alg. bandwidth",
-            show_rate,
+            RATE,
             algorithm,
             13 if largest else None,
         ),
-        _metric(f"bus_bandwidth_{name.lower()}", f"{name} bus bandwidth", show_rate, bus, 14 if largest else None),
+        _metric(f"bus_bandwidth_{name.lower()}", f"{name} bus bandwidth", RATE, bus, 14 if largest else None),
     )
 
 
 METER = Bandwidth
 METRICS = (
     *(metric for size in SIZES for metric in _metrics_of(size)),
-    Metric(name="bus_factor", title="bus factor", show=show_number, hold="exact", worse="different"),
-    _metric("latency_seconds", "latency α", show_seconds, functools.partial(fitted, part=0), column=11),
-    _metric("seconds_per_byte", "cost β", show_per_byte, functools.partial(fitted, part=1), column=12),
-    _metric("fit_residual", "fit residual", show_ratio, functools.partial(fitted, part=2), column=15),
+    Metric(name="bus_factor", title="bus factor", unit=NUMBER, hold="exact", worse="different"),
+    _metric("latency_seconds", "latency α", SECONDS, functools.partial(fitted, part=0), column=11),
+    _metric("seconds_per_byte", "cost β", PER_BYTE, functools.partial(fitted, part=1), column=12),
+    _metric("fit_residual", "fit residual", RATIO, functools.partial(fitted, part=2), column=15),
 )

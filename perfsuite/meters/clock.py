@@ -19,7 +19,7 @@ from perfsuite.rank.batches import positions
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import block_size
-from perfsuite.units import show_count, show_seconds
+from perfsuite.units import COUNT, SECONDS
 
 
 class Clock(Meter):
@@ -77,13 +77,13 @@ def tokens_per_second(readings: Mapping[str, Reading], world_size: int) -> float
 
 METER = Clock
 METRICS = (
-    Metric(name="step_time_seconds", title="step time", show=show_seconds, hold="time", column=2),
-    Metric(name="iteration_time_seconds", title="iteration time", show=show_seconds, hold="time", optional=True),
+    Metric(name="step_time_seconds", title="step time", unit=SECONDS, hold="time", column=2),
+    Metric(name="iteration_time_seconds", title="iteration time", unit=SECONDS, hold="time", optional=True),
     # A cell under a capacity does not have it.
     Metric(
         name="unfenced_step_time_seconds",
         title="unfenced step",
-        show=show_seconds,
+        unit=SECONDS,
         hold="time",
         optional=True,
         coarse=True,
@@ -91,7 +91,7 @@ METRICS = (
     Metric(
         name="tokens",
         title="tokens/step",
-        show=show_count,
+        unit=COUNT,
         fold="sum",
         hold="exact",
         worse="different",
@@ -100,7 +100,7 @@ METRICS = (
     Metric(
         name="tokens_per_second",
         title="tokens/s",
-        show=show_count,
+        unit=COUNT,
         worse="lower",
         column=5,
         derive=tokens_per_second,

@@ -17,7 +17,7 @@ from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part, on_dtensors
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import locate
-from perfsuite.units import show_bytes, show_whole
+from perfsuite.units import BYTES, WHOLE
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -136,7 +136,7 @@ def _size(value: Any) -> int:
 
 METER = Communication
 METRICS = (
-    Metric(name="communication_theory_bytes", title="communication volume in theory", show=show_bytes, optional=True),
-    Metric(name="communication_bytes", title="communication volume", show=show_bytes, hold="exact"),
-    Metric(name="collectives", title="collectives/step", show=show_whole, hold="exact", optional=True),
+    Metric(name="communication_theory_bytes", title="communication volume in theory", unit=BYTES, optional=True),
+    Metric(name="communication_bytes", title="communication volume", unit=BYTES, hold="exact"),
+    Metric(name="collectives", title="collectives/step", unit=WHOLE, hold="exact", optional=True),
 )

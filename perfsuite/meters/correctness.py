@@ -14,7 +14,7 @@ from perfsuite.rank.norms import local
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import READS_NORM
-from perfsuite.units import show_number
+from perfsuite.units import NUMBER
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -88,14 +88,14 @@ class Correctness(Meter):
 
 METER = Correctness
 METRICS = (
-    Metric(name="loss", title="loss", show=show_number, fold="mean", hold="close", worse="different"),
+    Metric(name="loss", title="loss", unit=NUMBER, fold="mean", hold="close", worse="different"),
     # AVX2's and AVX-512's kernels differ by 3e-4 if a ReLU's input is nearly zero.
     Metric(
         name="gradient_norm",
         processes=("training",),
         bound=1e-3,
         title="gradient norm",
-        show=show_number,
+        unit=NUMBER,
         fold="mean",
         hold="close",
         worse="different",

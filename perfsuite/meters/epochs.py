@@ -14,7 +14,7 @@ from perfsuite.errors import RankError
 from perfsuite.meters.memory import live_bytes, open_source
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
-from perfsuite.units import show_bytes, show_number
+from perfsuite.units import BYTES, NUMBER
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -78,16 +78,16 @@ METRICS = (
     Metric(
         name="epoch_live_bytes",
         title="alive after an epoch",
-        show=show_bytes,
+        unit=BYTES,
         hold="exact",
         optional=True,
         materiality=OF_A_PEAK,
     ),
-    Metric(name="epoch_reserved_bytes", title="reserved after an epoch", show=show_bytes, optional=True),
+    Metric(name="epoch_reserved_bytes", title="reserved after an epoch", unit=BYTES, optional=True),
     Metric(
         name="evaluation_loss",
         title="evaluation loss",
-        show=show_number,
+        unit=NUMBER,
         fold="mean",
         hold="close",
         worse="different",

@@ -25,7 +25,7 @@ from perfsuite.rank.build_model import build_for_counting
 from perfsuite.rank.meter import Meter, on_dtensors
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading
-from perfsuite.units import show_flop, show_flops, show_ratio
+from perfsuite.units import FLOP, FLOPS, RATIO
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -222,10 +222,10 @@ def utilizations(readings: Mapping[str, Reading], world_size: int) -> tuple[floa
 
 METER = Flops
 METRICS = (
-    Metric(name="model_flop", title="model FLOP/step", show=show_flop, fold="sum", hold="exact", worse="different"),
-    Metric(name="hardware_flop", title="hardware FLOP/step", show=show_flop, fold="sum", hold="exact"),
-    Metric(name="peak_flops", title="peak FLOP/s/rank", show=show_flops, fold="mean", worse="lower"),
-    Metric(name="flops_per_rank", title="FLOP/s/rank", show=show_flops, worse="lower", column=3, derive=flops_per_rank),
-    Metric(name="mfu", title="MFU", show=show_ratio, worse="lower", column=4, optional=True, derive=mfu),
-    Metric(name="hfu", title="HFU", show=show_ratio, worse="lower", optional=True, derive=hfu),
+    Metric(name="model_flop", title="model FLOP/step", unit=FLOP, fold="sum", hold="exact", worse="different"),
+    Metric(name="hardware_flop", title="hardware FLOP/step", unit=FLOP, fold="sum", hold="exact"),
+    Metric(name="peak_flops", title="peak FLOP/s/rank", unit=FLOPS, fold="mean", worse="lower"),
+    Metric(name="flops_per_rank", title="FLOP/s/rank", unit=FLOPS, worse="lower", column=3, derive=flops_per_rank),
+    Metric(name="mfu", title="MFU", unit=RATIO, worse="lower", column=4, optional=True, derive=mfu),
+    Metric(name="hfu", title="HFU", unit=RATIO, worse="lower", optional=True, derive=hfu),
 )

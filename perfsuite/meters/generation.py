@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
-from perfsuite.units import show_count
+from perfsuite.units import COUNT
 
 
 class Generation(Meter):
@@ -33,7 +33,7 @@ METRICS = (
     Metric(
         name="new_tokens",
         title="new tokens/step",
-        show=show_count,
+        unit=COUNT,
         fold="sum",
         hold="exact",
         worse="different",
@@ -42,7 +42,7 @@ METRICS = (
     Metric(
         name="new_tokens_per_second",
         title="new tokens/s",
-        show=show_count,
+        unit=COUNT,
         worse="lower",
         column=6,
         optional=True,

@@ -8,7 +8,7 @@ from pathlib import Path
 from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
-from perfsuite.units import show_bytes
+from perfsuite.units import BYTES
 
 
 class Host(Meter):
@@ -33,4 +33,4 @@ def _high_water_mark() -> int:
 
 
 METER = Host
-METRICS = (Metric(name="host_peak_bytes", title="host RSS", show=show_bytes),)
+METRICS = (Metric(name="host_peak_bytes", title="host RSS", unit=BYTES),)

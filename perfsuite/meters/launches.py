@@ -5,7 +5,7 @@ A graph of kernels is one launch. Copies and memsets do not count. On a CPU ther
 
 from perfsuite.catalog.definitions import OF_A_STEP, Metric
 from perfsuite.meters._cuda_runtime import LAUNCHES, CudaRuntime
-from perfsuite.units import show_whole
+from perfsuite.units import WHOLE
 
 
 class Launches(CudaRuntime):
@@ -20,7 +20,7 @@ METRICS = (
     Metric(
         name="kernel_launches",
         title="kernel launches/step",
-        show=show_whole,
+        unit=WHOLE,
         hold="exact",
         optional=True,
         materiality=OF_A_STEP,

@@ -25,7 +25,7 @@ from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading
 from perfsuite.records.step_kinds import TRACED_STEPS
 from perfsuite.records.suspects import fold
-from perfsuite.units import show_bytes
+from perfsuite.units import BYTES
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -231,22 +231,20 @@ METRICS = (
     Metric(
         name="peak_memory_bytes",
         title="peak memory",
-        show=show_bytes,
+        unit=BYTES,
         hold="exact",
         column=1,
         materiality=OF_A_PEAK,
     ),
     # Building and preparing can need more than a step. Not compared: libraries free it at arbitrary times.
-    Metric(name="setup_memory_bytes", title="setup memory", show=show_bytes),
-    Metric(name="reserved_memory_bytes", title="reserved", show=show_bytes, optional=True),
-    Metric(
-        name="free_memory_bytes", title="left on the device", show=show_bytes, optional=True, fold="min", worse="lower"
-    ),
+    Metric(name="setup_memory_bytes", title="setup memory", unit=BYTES),
+    Metric(name="reserved_memory_bytes", title="reserved", unit=BYTES, optional=True),
+    Metric(name="free_memory_bytes", title="left on the device", unit=BYTES, optional=True, fold="min", worse="lower"),
     *(
         Metric(
             name=f"{category}_bytes",
             title=category.replace("_", " "),
-            show=show_bytes,
+            unit=BYTES,
             hold="exact",
             materiality=EVERY_DIFFERENCE if category == "parameters" else OF_A_PEAK,  # one more is another model
             processes=processes,

@@ -17,7 +17,7 @@ from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
-from perfsuite.units import show_whole
+from perfsuite.units import WHOLE
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -78,7 +78,7 @@ METRICS = (
     Metric(
         name="leaked_objects",
         title="objects left/step",
-        show=show_whole,
+        unit=WHOLE,
         hold="exact",
         optional=True,
         depends_on=("python",),

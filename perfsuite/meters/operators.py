@@ -16,7 +16,7 @@ from perfsuite.rank.memory.whereabouts import Whereabouts
 from perfsuite.rank.meter import Meter, by_part
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, locate
-from perfsuite.units import show_whole
+from perfsuite.units import WHOLE
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -65,7 +65,7 @@ METRICS = (
     Metric(
         name="operators",
         title="operators/step",
-        show=show_whole,
+        unit=WHOLE,
         hold="exact",
         optional=True,
         materiality=OF_A_STEP,

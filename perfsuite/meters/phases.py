@@ -19,7 +19,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import PHASES
-from perfsuite.units import show_seconds
+from perfsuite.units import SECONDS
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -81,6 +81,6 @@ class Phases(Meter):
 
 METER = Phases
 METRICS = tuple(
-    Metric(name=f"{phase}_seconds", title=phase, show=show_seconds, optional=True, processes=processes)
+    Metric(name=f"{phase}_seconds", title=phase, unit=SECONDS, optional=True, processes=processes)
     for phase, processes in PHASES.items()
 )

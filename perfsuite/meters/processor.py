@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from perfsuite.catalog.definitions import OF_STEPS, Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.records.sample import Reading
-from perfsuite.units import show_seconds
+from perfsuite.units import SECONDS
 
 
 class Processor(Meter):
@@ -45,7 +45,5 @@ class Processor(Meter):
 METER = Processor
 METRICS = (
     # Summed, since moving work to another rank is no gain; no accelerator has it.
-    Metric(
-        name="processor_time_seconds", title="processor time", show=show_seconds, fold="sum", hold="time", optional=True
-    ),
+    Metric(name="processor_time_seconds", title="processor time", unit=SECONDS, fold="sum", hold="time", optional=True),
 )

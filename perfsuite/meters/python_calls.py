@@ -27,7 +27,7 @@ from perfsuite.rank.meter import Meter, by_part
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import AT
-from perfsuite.units import show_whole
+from perfsuite.units import WHOLE
 
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed")
 OURS = ("perfsuite", "__main__")  # a rank's main module is the rank server
@@ -149,7 +149,7 @@ METRICS = (
     Metric(
         name="python_calls",
         title="Python calls/step",
-        show=show_whole,
+        unit=WHOLE,
         hold="exact",
         materiality=OF_A_STEP,
         optional=True,

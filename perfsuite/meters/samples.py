@@ -16,7 +16,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.trainer import StepOutcome
 from perfsuite.records.sample import Reading
-from perfsuite.units import show_count, show_whole
+from perfsuite.units import COUNT, WHOLE
 
 if TYPE_CHECKING:
     from perfsuite.rank.session import Session
@@ -85,7 +85,7 @@ def samples_per_second(readings: Mapping[str, Reading], world_size: int) -> floa
 
 
 def _exact(name: str, title: str, worse: Any = "higher", **more: Any) -> Metric:
-    return Metric(name=name, title=title, show=show_whole, hold="exact", worse=worse, **more)
+    return Metric(name=name, title=title, unit=WHOLE, hold="exact", worse=worse, **more)
 
 
 METER = Samples
@@ -100,7 +100,7 @@ METRICS = (
     Metric(
         name="samples_per_second",
         title="samples/s",
-        show=show_count,
+        unit=COUNT,
         worse="lower",
         column=10,
         derive=samples_per_second,

@@ -6,7 +6,7 @@ new ``.item()`` is one more ``aten::_local_scalar_dense`` among operators.py's o
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.meters._cuda_runtime import SYNCHRONISATIONS, CudaRuntime
-from perfsuite.units import show_whole
+from perfsuite.units import WHOLE
 
 
 class Synchronisations(CudaRuntime):
@@ -18,5 +18,5 @@ class Synchronisations(CudaRuntime):
 METER = Synchronisations
 METRICS = (
     # CUDA only.
-    Metric(name="synchronisations", title="synchronizations/step", show=show_whole, hold="exact", optional=True),
+    Metric(name="synchronisations", title="synchronizations/step", unit=WHOLE, hold="exact", optional=True),
 )

@@ -9,7 +9,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.reference_update import compare_update
 from perfsuite.records.sample import Reading
-from perfsuite.units import show_number
+from perfsuite.units import ERROR, NUMBER
 
 
 class Update(Meter):
@@ -31,13 +31,13 @@ class Update(Meter):
 METER = Update
 METRICS = (
     # Some cells have nothing to compare.
-    Metric(name="update_error", title="update error", show=lambda error: f"{error:.2g}", hold="error", optional=True),
+    Metric(name="update_error", title="update error", unit=ERROR, hold="error", optional=True),
     # Its bound is the gradient norm's.
     Metric(
         name="update_norm",
         title="update norm",
         bound=1e-3,
-        show=show_number,
+        unit=NUMBER,
         fold="mean",
         hold="close",
         worse="different",

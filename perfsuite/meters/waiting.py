@@ -18,7 +18,7 @@ from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import EXPOSED
-from perfsuite.units import show_seconds
+from perfsuite.units import SECONDS
 
 _ACCOUNTS = Path("/proc/thread-self/schedstat")  # nanoseconds on a core, nanoseconds in the queue, turns
 
@@ -53,4 +53,4 @@ def _asleep() -> int:
 
 
 METER = Waiting
-METRICS = (Metric(name=EXPOSED, title="exposed communication", show=show_seconds, optional=True),)
+METRICS = (Metric(name=EXPOSED, title="exposed communication", unit=SECONDS, optional=True),)

@@ -4,15 +4,15 @@ import bisect
 import datetime
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.judge import RED
 from perfsuite.nights.night_steps import MAD, Step, exact_steps, noisy_steps
 from perfsuite.nights.series import Series
-from perfsuite.units import show_bytes
+from perfsuite.records.verdict import RED
+from perfsuite.units import BYTES
 
 WEEK, BEFORE = datetime.timedelta(days=7), datetime.timedelta(days=28)
 MOVED = 0.01  # relative; a smaller move of a time is left out
@@ -22,7 +22,7 @@ CONFIRMS = 7  # nights after a step within which a trial confirms it
 HELD = ("exact", "close", "time")  # rules whose metrics are searched for steps
 OURS = {  # of predictions
     "predicted_smallest_bytes": Metric(
-        name="predicted_smallest_bytes", title="smallest memory that fits", show=show_bytes, hold="exact"
+        name="predicted_smallest_bytes", title="smallest memory that fits", unit=BYTES, hold="exact"
     ),
 }
 
@@ -69,9 +69,9 @@ class Mover:
         return self.now / self.before - 1 if self.before else math.inf
 
 
-def metric_of(name: str, known: Mapping[str, Metric], show: Callable[[float], str]) -> Metric:
+def metric_of(name: str, known: Mapping[str, Metric], unit: str) -> Metric:
     """The catalog's metric; one that it does not know has its name as title, and is only shown."""
-    return known.get(name) or OURS.get(name) or Metric(name=name, title=name, show=show)
+    return known.get(name) or OURS.get(name) or Metric(name=name, title=name, unit=unit)
 
 
 def changes(series: Series, metrics: Sequence[Metric]) -> list[Change]:
@@ -134,7 +134,7 @@ def _weeks(series: Series, until: datetime.datetime) -> tuple[int, int]:
 def _steps(metric: Metric, numbers: Any) -> list[Step]:
     if not len(numbers):
         return []
-    if metric.hold == "time":
+    if metric.is_time:
         return noisy_steps(numbers.tolist()) if numbers.min() > 0 else []
     steps = exact_steps(numbers)
     if metric.hold == "close":
@@ -145,7 +145,7 @@ def _steps(metric: Metric, numbers: Any) -> list[Step]:
 def _mover(series: Series, metric: Metric, past: Sequence[float], now: Sequence[float]) -> Mover | None:
     before, after = statistics.median(past), statistics.median(now)
     usual = MAD * statistics.median(abs(number - before) for number in past)
-    bound = metric.bound if metric.hold == "close" else MOVED if metric.hold == "time" else 0.0
+    bound = metric.bound if metric.hold == "close" else MOVED if metric.is_time else 0.0
     if abs(after - before) <= bound * abs(before) or abs(after - before) <= 2 * usual:
         return None
     return Mover(

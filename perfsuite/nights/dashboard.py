@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 from perfsuite.baselines.project import Project
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.judge import OPEN, RED
 from perfsuite.nights.change_points import Change, Mover, metric_of
 from perfsuite.nights.row import Row
 from perfsuite.nights.series import Series
+from perfsuite.records.verdict import OPEN, RED
 from perfsuite.show.html.document import Tone
 from perfsuite.show.text.markdown import standing_of
-from perfsuite.units import show_number, show_seconds
+from perfsuite.units import NUMBER, SECONDS
 
 DAY = datetime.timedelta(hours=20)  # of a machine: results have no name of their run, and a night may take so long
 CELLS = "cells"  # folder of the cells' pages
@@ -34,7 +34,7 @@ class Dashboard:
 
     def metric(self, name: str) -> Metric:
         """Its definition; one that the catalog does not know is only shown."""
-        return metric_of(name, self.metrics, show_seconds if name.endswith("_seconds") else show_number)
+        return metric_of(name, self.metrics, SECONDS if name.endswith("_seconds") else NUMBER)
 
     def of(self, series: Series) -> list[Metric]:
         """The metrics of a series that are not empty: those that are red now first, then those of the summary table."""
@@ -42,7 +42,7 @@ class Dashboard:
         red = series.last.red if series.last else ()
 
         def place(one: Metric) -> tuple[object, ...]:
-            return one.name not in red, one.column is None, one.column or 0, one.hold != "time", one.title
+            return one.name not in red, one.column is None, one.column or 0, not one.is_time, one.title
 
         return sorted(metrics, key=place)
 

@@ -4,12 +4,12 @@ import datetime
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from perfsuite.compare.judge import OPEN, RED
 from perfsuite.nights.cell_page import CONFIRMED, SPARK, TIME, change_entries, tone_of
 from perfsuite.nights.change_points import LEAST as NIGHTS_BEFORE
 from perfsuite.nights.change_points import Change, Mover
 from perfsuite.nights.dashboard import CELLS, Dashboard, Summary, machine_name, page_of
 from perfsuite.nights.night_steps import LEAST as NIGHTS_OF_A_SIDE
+from perfsuite.records.verdict import OPEN, RED
 from perfsuite.show.html.curve_chart import sparkline
 from perfsuite.show.html.document import Document, Entry, Section, Table
 from perfsuite.show.html.markup import Html, tag
@@ -154,7 +154,7 @@ def _groups(found: Sequence[Move], dashboard: Dashboard) -> list[list[Move]]:
     """Times of one cell and night are one row, as are its other metrics: the main metric first, then the larger."""
     groups: dict[tuple[str, str, str, bool], list[Move]] = {}
     for one in found:
-        timed = dashboard.metric(one.metric).hold == "time"
+        timed = dashboard.metric(one.metric).is_time
         groups.setdefault((one.cell, one.machine, getattr(one, "date", ""), timed), []).append(one)
 
     def place(one: Move) -> tuple[bool, bool, float]:

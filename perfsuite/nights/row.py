@@ -11,13 +11,13 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from perfsuite.compare.judge import RED
 from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.sample import is_number
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import RED, Status, Verdict
+from perfsuite.show.text.words import cause_text, change_text, changes_text, summary, trial_of
 
 MONTH = re.compile(r"\d{4}-\d{2}\.jsonl")
 FORMAT = 1  # of a row
@@ -74,7 +74,7 @@ class RawRow(Head, frozen=True, kw_only=True, forbid_unknown_fields=True, gc=Fal
 R = TypeVar("R", bound=Head)
 _ROWS, _RAW = msgspec.json.Decoder(Row), msgspec.json.Decoder(RawRow)
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_QUIET = ("ok", "immaterial", "improved", "unheld")  # verdicts whose headline says nothing more
+_QUIET = (Status.OK, Status.IMMATERIAL, Status.IMPROVED, Status.UNHELD)  # verdicts whose headline says nothing more
 
 
 def read_month(path: Path) -> list[Row]:
@@ -166,7 +166,7 @@ def _row(result: Result | PredictedResult, earliest: str) -> Row:
     emulated = measured is not None and measured.machine.device.startswith(EMULATED)
     note = predicted.reason if predicted else ""
     if verdict.status not in _QUIET:
-        note = _why(verdict) or verdict.headline.removeprefix(f"{one.cell}: ")
+        note = _why(verdict) or summary(verdict)
     return Row(
         date=_date(result) or earliest,
         cell=one.cell,
@@ -179,7 +179,7 @@ def _row(result: Result | PredictedResult, earliest: str) -> Row:
         accepted=bool(result.updated),
         note=note,
         red=red,
-        trial=tuple(verdict.trial),
+        trial=tuple(trial_of(verdict)),
         quarantined=result.quarantined,
         versions=one.versions,
         metrics=metrics,
@@ -188,9 +188,9 @@ def _row(result: Result | PredictedResult, earliest: str) -> Row:
 
 def _why(verdict: Verdict) -> str:
     """``peak memory +9.8 %, loss +3 % (caused by transformers 5.22.0 -> 5.23.0 alone)``; empty without a red line."""
-    moved = [f"{line.title} {line.change}".strip() for line in verdict.lines if line.status in RED]
-    blamed = [told for told in verdict.trial if told.startswith("caused by")]
-    since = ", ".join(blamed or verdict.changed)
+    moved = [f"{line.title} {change_text(line)}".strip() for line in verdict.lines if line.status in RED]
+    causes = verdict.trial.causes if verdict.trial else []
+    since = ", ".join(map(cause_text, causes)) or changes_text(verdict.changed)
     return ", ".join(moved) + (f" ({since})" if moved and since else "")
 
 

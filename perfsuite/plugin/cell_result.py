@@ -14,9 +14,10 @@ from perfsuite.launch.machine import describe
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import Because, Status, Verdict, reason
 from perfsuite.show.text.predicted_time import entry_of
 from perfsuite.show.text.run_summary import entries, status
+from perfsuite.show.text.words import accept_text
 
 _LEFT = pytest.StashKey[Result | PredictedResult]()
 _MEASURED, _PREDICTED = "perfsuite_measured", "perfsuite_predicted"  # attributes of a report, which xdist sends as text
@@ -54,7 +55,7 @@ def properties(result: Result | PredictedResult, metrics: Iterable[Metric]) -> l
         found = entry_of(result)
     else:
         found = {"status": status(result), **entries(result, metrics)}
-    if accept := result.verdict.accept:
+    if accept := accept_text(result.verdict):
         found["accept"] = accept
     return [(f"perfsuite {name}", text) for name, text in found.items() if text]
 
@@ -63,5 +64,5 @@ def without_measurement(cell: Cell, catalog: Catalog, sentence: str) -> Result:
     """The red result of a cell without a measurement that could be compared."""
     failure = Failure(kind="result", rank=None, message=sentence)
     measurement = failed(cell.id, failure, machine=describe(cell.hardware, catalog))
-    verdict = Verdict(cell=cell.id, status="failed", headline=sentence)
+    verdict = Verdict(cell=cell.id, status=Status.FAILED, reason=reason(Because.MESSAGE, message=sentence))
     return Result(measurement=measurement, baseline=None, verdict=verdict)

@@ -13,7 +13,6 @@ from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.expressions import hint
-from perfsuite.compare.judge import OPEN
 from perfsuite.compare.machines import others_share
 from perfsuite.plugin.cell_result import measured, predicted
 from perfsuite.plugin.options import Options
@@ -22,12 +21,13 @@ from perfsuite.plugin.report_files import Reports
 from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.terminal import Pace, width_of, write, write_summary
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.run.environment_changes import lacks_code, listed
+from perfsuite.records.verdict import OPEN
+from perfsuite.run.environment_changes import lacks_code
 from perfsuite.run.imports import own_files, repository_of
 from perfsuite.show.text.markdown import is_compared
 from perfsuite.show.text.predicted_time import line as predicted_line
 from perfsuite.show.text.run_summary import line
-from perfsuite.units import show_ratio, show_several
+from perfsuite.units import listed, show_ratio, show_several
 
 UNCOMMITTED = (
     "The code of {} is not committed, so no trial can attribute a later slow-down to it. Commit it, then record again."

@@ -20,10 +20,10 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.cpu_kernels import kernels_key
 from perfsuite.catalog.definitions import PROCESSES
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.judge import OPEN, RED
 from perfsuite.errors import PerfsuiteError, UsageError
 from perfsuite.launch.machine import MACHINE, refuse_emulated, why_missing
 from perfsuite.launch.places import place_of
+from perfsuite.plugin.announcements import announcement_text
 from perfsuite.plugin.benchmark_clock import leave_out_table, replay
 from perfsuite.plugin.cell_result import attach, leave, measured, predicted, without_measurement
 from perfsuite.plugin.options import Options
@@ -34,20 +34,31 @@ from perfsuite.plugin.settings import FIXTURE
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import OPEN, RED
 from perfsuite.run.against import Against, changes_to
 from perfsuite.run.gatekeeper import Gatekeeper, NotAccepted, commit_of
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
-from perfsuite.run.trial import Trial
+from perfsuite.run.trial import Announcement, Trial
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.words import headline, summary
 from perfsuite.units import printable, show_rough
 
 Marked = TypeVar("Marked", Result, PredictedResult)
 
 
 class PerfVerdict(Exception):
-    """A red verdict; its text is exactly the report's."""
+    """A red verdict; its text is exactly the report's. ``message`` is that of a cell without one."""
+
+    def __init__(self, text: str, message: str = "") -> None:
+        super().__init__(text)
+        self.message = message
+
+    @classmethod
+    def without(cls, cell: Cell, message: str) -> PerfVerdict:
+        """Of a cell that has no result."""
+        return cls(f"{cell.id}: {message}", message)
 
 
 @dataclass(frozen=True)
@@ -81,9 +92,9 @@ class PerfCell:
         if self.session.fails(result) and not result.updated and not result.quarantined:
             raise PerfVerdict(render(verdict, measurement.failure))
         if verdict.status == "unsupported":
-            pytest.skip(verdict.headline)
+            pytest.skip(headline(verdict))
         if verdict.status == "unheld" and not result.updated:
-            pytest.skip(verdict.headline.removeprefix(f"{self.id}: "))  # the same for all cells: reported once
+            pytest.skip(summary(verdict))  # the same for all cells: reported once
         return measurement
 
 
@@ -131,7 +142,7 @@ class PerfRun:
     def gatekeeper(self) -> Gatekeeper | Against:
         """Starts its rank servers when the first cell needs them."""
         options, root, cells = self.options, self.config.rootpath, self.selection.cells
-        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, cells, self.say)
+        trial = Trial(self.catalog, options.settings, root, self.live.show, options.tolerance, cells, self.announce)
         red = RED | (OPEN if options.fail_open else frozenset())
         tracer = Tracer(options.traces, self.live.show, red if options.trace == "red" else None)
         traced = None if options.trace == "never" else tracer
@@ -152,6 +163,10 @@ class PerfRun:
             most_busy=options.most_busy,
         )
 
+    def announce(self, announcement: Announcement) -> None:
+        """Say that a trial begins or goes on."""
+        self.say(announcement_text(announcement))
+
     def say(self, text: str) -> None:
         """Write a line at once, although pytest captures the output of a test. A worker of pytest-xdist cannot."""
         manager = self.config.pluginmanager
@@ -171,11 +186,11 @@ class PerfRun:
         try:
             reason = absent = self.place.why_absent(cell.hardware, self.catalog)
         except PerfsuiteError as error:
-            raise PerfVerdict(f"{cell.id}: {error}") from None
+            raise PerfVerdict.without(cell, str(error)) from None
         if absent and self.config.getoption("--perf-predict"):
             return PerfCell(cell, self, request, absent)
         if absent and (asked := self.config.getoption("--perf-hardware")):
-            raise PerfVerdict(f"{cell.id}: {absent} --perf-hardware={asked} needs it; or use --perf-predict.")
+            raise PerfVerdict.without(cell, f"{absent} --perf-hardware={asked} needs it; or use --perf-predict.")
         if not os.path.lexists(self.store.path(cell.id)):  # a cell with a baseline did run, so it must run again
             reason = reason or why_missing(cell.strategy)
         if self.options.settings.capacity_bytes is not None and not PROCESSES[cell.strategy.engine.process].whole:
@@ -201,13 +216,13 @@ class PerfRun:
         try:
             result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
         except PerfsuiteError as error:
-            result = without_prediction(cell, f"{cell.id}: {error}")
+            result = without_prediction(cell, str(error))
         result = self.marked(result)
         leave(request.node, result)
         if self.fails(result) and not result.updated and not result.quarantined:
             raise PerfVerdict(render(result.verdict, None))
         if result.verdict.status == "unsupported":
-            pytest.skip(result.verdict.headline)
+            pytest.skip(headline(result.verdict))
 
     def fails(self, result: Result | PredictedResult) -> bool:
         """Whether its verdict fails a test, unless it is accepted or the cell is in quarantine."""
@@ -222,8 +237,7 @@ class PerfRun:
             if entry.holds(today()):
                 until = str(entry.until)
             else:
-                headline = f"{verdict.headline}; its quarantine ended on {entry.until}"
-                verdict = msgspec.structs.replace(verdict, headline=headline)
+                verdict = msgspec.structs.replace(verdict, quarantine_ended=str(entry.until))
         date, commit = timestamp(), commit_of(self.store.root)
         return msgspec.structs.replace(result, verdict=verdict, date=date, commit=commit, quarantined=until)
 
@@ -249,7 +263,7 @@ class PerfRun:
         except NotAccepted as error:
             return error.result
         except PerfsuiteError as error:
-            return without_measurement(cell, self.catalog, f"{cell.id}: {error}")
+            return without_measurement(cell, self.catalog, str(error))
         finally:
             self.live.clear()
         if not result.updated:
@@ -287,8 +301,8 @@ class PerfRun:
         cell = None if told else cell_of(item)
         if cell is not None and error is not None:
             crash = error.exconly(tryshort=True).partition("\n")[0]
-            sentence = report.longrepr if verdict else f"{cell.id}: {printable(crash)}"
-            result = without_measurement(cell, self.catalog, sentence)
+            message = error.value.message if isinstance(error.value, PerfVerdict) else crash
+            result = without_measurement(cell, self.catalog, printable(message))
             leave(item, msgspec.structs.replace(result, date=timestamp()))
             attach(item, report)
         return report
@@ -303,7 +317,7 @@ class PerfRun:
             return f"{cell.id}: the test requests {FIXTURE} and never calls {FIXTURE}.check(), so nothing was compared."
         if result is None or not self.fails(result) or result.updated or result.quarantined:
             return ""
-        return f"{cell.id}: the cell is red, and the test caught its verdict: {result.verdict.headline}"
+        return f"{cell.id}: the cell is red, and the test caught its verdict: {headline(result.verdict)}"
 
     def pytest_sessionfinish(self) -> None:
         """End the rank servers."""

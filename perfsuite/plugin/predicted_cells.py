@@ -9,7 +9,6 @@ import msgspec
 from perfsuite.baselines.predicted import judge_prediction, load, path_of
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.judge import RED
 from perfsuite.launch.machine import why_missing
 from perfsuite.predict.time.cell_steps import time_of
 from perfsuite.predict.traced_memory import predict, unsupported
@@ -18,7 +17,7 @@ from perfsuite.records.baseline import PredictedBaseline
 from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.result import PredictedResult
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import RED, Because, Status, Verdict, reason
 from perfsuite.run.gatekeeper import commit_of
 
 
@@ -57,5 +56,5 @@ def lasting(prediction: Prediction) -> Prediction:
 
 def without_prediction(cell: Cell, sentence: str) -> PredictedResult:
     """The red result of a cell that was not predicted, or whose baseline cannot be read."""
-    verdict = Verdict(cell=cell.id, status="failed", headline=sentence)
+    verdict = Verdict(cell=cell.id, status=Status.FAILED, reason=reason(Because.MESSAGE, message=sentence))
     return PredictedResult(prediction=unsupported(cell, sentence), verdict=verdict)

@@ -1,56 +1,229 @@
-"""The verdict on one cell."""
+"""The verdict on one cell, as data: show/text/words.py makes sentences of it, and nothing reads those back."""
 
-from typing import Literal
+from enum import StrEnum
 
+from perfsuite.records.change import Change, Trial
 from perfsuite.records.record import Record
 
-# Of a cell, worst first; compare/judge.py explains each.
-CellStatus = Literal[
-    "failed",
-    "incomparable",
-    "missing",
-    "regressed",
-    "improved",
-    "alarm",
-    "undecided",
-    "machine",
-    "unheld",
-    "immaterial",
-    "ok",
-    "unsupported",
-]
-# "same" and "differs" are those of an A/B, "not held" is only for lines. The last three are in reports of format 2 and
-# older, which can still be read.
-Status = Literal[CellStatus, "not held", "same", "differs", "suspected", "unstable", "excused"]
+Number = int | float
+
+
+class Status(StrEnum):
+    """Of a cell, worst first; compare/judge.py explains each. Those of lines alone come last."""
+
+    FAILED = "failed"
+    INCOMPARABLE = "incomparable"
+    MISSING = "missing"
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    ALARM = "alarm"
+    UNDECIDED = "undecided"
+    MACHINE = "machine"
+    UNHELD = "unheld"
+    IMMATERIAL = "immaterial"
+    OK = "ok"
+    UNSUPPORTED = "unsupported"
+    SAME = "same"  # of an A/B, as is the next one
+    DIFFERS = "differs"
+    NOT_HELD = "not held"
+
+
+ORDER = tuple(Status)[: tuple(Status).index(Status.SAME)]  # of a cell, worst first
+OPEN = frozenset({Status.ALARM, Status.UNDECIDED, Status.MACHINE, Status.UNHELD})  # neither green nor red
+GREEN = frozenset({Status.OK, Status.IMMATERIAL})
+RED = frozenset(ORDER) - OPEN - GREEN - {Status.UNSUPPORTED}  # statuses that fail a test
+EQUAL = frozenset({Status.OK, Status.UNSUPPORTED})  # nothing differs that could have a cause
+
+
+class Consent(StrEnum):
+    """What ``--perf-update`` may accept."""
+
+    NEW = "new"
+    REGRESSED = "regressed"
+    IMPROVED = "improved"
+    TIMES = "times"
+    ALL = "all"
+
+
+NEED_A_REASON = frozenset({Consent.REGRESSED, Consent.ALL})  # they may lower the bar: the ledger records why
+
+
+class Bound(StrEnum):
+    """What a limit's value means."""
+
+    EQUAL = "equal"  # no difference is allowed
+    BELOW = "below"  # a difference smaller than this share does not matter
+    CLOSE = "close"  # at most this share, in either direction, in every step
+    UP_TO = "up to"  # at most this number
+    BEYOND = "beyond"  # worse by at most this share
+    PAIRS = "pairs"  # at most this share, in either direction, by the interval of pairs
+
+
+class Limit(Record, frozen=True, kw_only=True, gc=False):
+    """What a metric is allowed. ``value`` is a share of the old number, or a number if the bound is UP_TO."""
+
+    bound: Bound
+    value: float = 0.0
+
+
+class Interval(Record, frozen=True, kw_only=True, gc=False):
+    """Of new over old, by so many ``pairs`` of launches: the ratio lies from ``low`` to ``high``."""
+
+    low: float
+    high: float
+    pairs: int
+
+
+class Move(Record, frozen=True, kw_only=True, gc=False):
+    """One piece of evidence: by how much a part grew, or an operator in a module within it. In the unit of the line,
+    except for the phases of a step, which are seconds. A part as a whole has no operator.
+    """
+
+    part: str = ""
+    operator: str = ""
+    module: str = ""
+    by: Number
+
+
+class Because(StrEnum):
+    """Why a line or a verdict is what it is. show/text/reasons.py has the words of each."""
+
+    # of a metric's line
+    WRONG = "wrong"  # by itself, whatever the baseline has
+    OTHER_RELEASE = "other release"
+    NOT_FINITE = "not finite"
+    ABSENT = "absent"
+    NO_METRIC = "no metric"
+    FEWER_SAMPLES = "fewer samples"
+    STEP_DIFFERS = "step differs"
+    NO_COMMON_STEP = "no common step"
+    CAPPED = "capped"
+    NO_TIMED_STEP = "no timed step"
+    NOT_POSITIVE = "not positive"
+    OTHER_MACHINE = "other machine"
+    NO_TIMES = "no times"
+    DRIFTED = "drifted"
+    NOT_RULED_OUT = "not ruled out"
+    SLOWER = "slower"
+    SLOWER_OWN_CODE = "slower own code"
+    FEW_PAIRS = "few pairs"
+    NOTHING_SHOWN = "nothing shown"
+    PERHAPS_TOO_LITTLE = "perhaps too little"
+    NOTHING_GREW = "nothing grew"
+    OWN = "own"  # of a user's own rule
+    # of a whole verdict
+    MESSAGE = "message"  # of an error
+    ENDED = "ended"  # without a measurement
+    NO_BASELINE = "no baseline"
+    NO_REAL_GPU = "no real gpu"
+    OTHER_KERNELS = "other kernels"
+    OTHER_CELL = "other cell"
+    UNKNOWN_OUTCOME = "unknown outcome"
+    OTHER_RANKS = "other ranks"
+    FEWER_STEPS = "fewer steps"
+    LESS_WARMUP = "less warmup"
+    NO_METRIC_DEFINED = "no metric defined"
+    OUTCOMES = "outcomes"
+    SIDE_FAILED = "side failed"
+    NEITHER_SIDE = "neither side"
+    PREDICTED = "predicted"
+    NOT_PREDICTED = "not predicted"
+
+
+Fact = str | int | float | bool | None | list[str] | dict[str, int | float]
+
+
+class Reason(Record, frozen=True, kw_only=True, gc=False):
+    """A kind of reason, and what its words need."""
+
+    because: Because
+    facts: dict[str, Fact] = {}
+
+
+def reason(because: Because, **facts: Fact) -> Reason:
+    """A reason with its facts."""
+    return Reason(because=because, facts=facts)
 
 
 class Line(Record, frozen=True, kw_only=True, gc=False):
-    """One metric of a verdict, ready to print: ``old`` and ``new`` are texts in human units, ``detects`` is the
-    smallest detectable effect.
+    """One metric of a verdict. ``old`` and ``new`` are numbers in its ``unit``, texts for an outcome, and None if a
+    side has none. A line that is ``compared`` has a change: ``ratio`` is new over old by pairs of launches, otherwise
+    it follows from the two numbers. ``detects`` is the smallest slow-down that the line can show, a share.
     """
 
     metric: str
     title: str
     status: Status
-    old: str
-    new: str
-    change: str
-    allowed: str
-    note: str = ""
-    detects: str = ""
+    unit: str = ""
+    old: Number | str | None = None
+    new: Number | str | None = None
+    compared: bool = False
+    ratio: float | None = None
+    interval: Interval | None = None
+    limit: Limit | None = None
+    detects: float | None = None
+    moves: list[Move] = []
+    phases: list[Move] = []
+    reason: Reason | None = None
+
+    @property
+    def change(self) -> float | None:
+        """By which share new differs from old; None if nothing was compared, and from nothing to something."""
+        if not self.compared:
+            return None
+        if self.ratio is not None:
+            return self.ratio - 1
+        if isinstance(self.old, str) or isinstance(self.new, str) or self.old is None or self.new is None:
+            return None
+        if self.old == 0:
+            return 0.0 if self.new == 0 else None
+        return (self.new - self.old) / abs(self.old)
+
+
+class Headroom(Record, frozen=True, kw_only=True, gc=False):
+    """The bytes that a cell leaves of its capacity."""
+
+    left_bytes: int
+    capacity_bytes: int
+
+
+class TraceKind(StrEnum):
+    """What a trace's entry is about."""
+
+    PERFETTO = "perfetto"
+    SNAPSHOTS = "snapshots"
+    OTHER_PEAK = "other peak"
+    FAILED = "failed"
+    BASELINE_FAILED = "baseline failed"
+    NOT_WRITTEN = "not written"
+
+
+class Trace(Record, frozen=True, kw_only=True, gc=False):
+    """A trace at ``path``, or what is wrong with it: a ``message``, or a peak in bytes other than the measured one."""
+
+    kind: TraceKind
+    path: str = ""
+    message: str = ""
+    peak_bytes: Number | None = None
+    measured_bytes: Number | None = None
 
 
 class Verdict(Record, frozen=True, kw_only=True, gc=False):
-    """The judge's verdict on one cell: ``status`` is the worst of its lines, ``headroom`` the memory that is left.
-    ``trial`` says what was tried, and which change caused it; ``traces`` names the cell's traces and snapshots.
+    """The judge's verdict on one cell: ``status`` is the worst of its lines. ``reason`` says more, and all if there are
+    no lines. ``changed`` are the possible causes, ``trial`` what was tried. ``accept`` is the consent that accepts it,
+    and ``collect`` the command that collects the cell's test. ``quarantine_ended`` is the last
+    day of a quarantine that does not hold any more.
     """
 
     cell: str
     status: Status
-    headline: str
     lines: list[Line] = []
-    changed: list[str] = []
-    trial: list[str] = []
-    traces: list[str] = []
-    accept: str = ""
-    headroom: str = ""
+    reason: Reason | None = None
+    changed: list[Change] = []
+    trial: Trial | None = None
+    traces: list[Trace] = []
+    accept: Consent | None = None
+    collect: str = ""
+    headroom: Headroom | None = None
+    emulated: bool = False
+    quarantine_ended: str = ""

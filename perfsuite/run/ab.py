@@ -157,7 +157,7 @@ class Experiment:
         measurement is not launched again.
         """
         metrics = self.sides[1].catalog.metrics(cells[1].strategy.engine.process)
-        timed = [metric for metric in metrics if metric.hold == "time"]
+        timed = [metric for metric in metrics if metric.is_time]
         terms = terms_of(cells[1].id, self.tolerance or cells[1].hardware.time_tolerance).of_run(self.run_size)
         launches: tuple[list[Measurement], list[Measurement]] = ([], [])
         known = _first_launch(known[0], timed), _first_launch(known[1], timed)

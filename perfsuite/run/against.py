@@ -14,18 +14,25 @@ from packaging.requirements import Requirement
 
 from perfsuite.baselines.accept import baseline_of
 from perfsuite.catalog.cell import Cell
-from perfsuite.compare.judge import verdict_of
+from perfsuite.compare.judge import OUTCOME, verdict_of
 from perfsuite.environments.environments import pinned, with_releases
 from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import version_of
+from perfsuite.records.change import CODE, Change, ChangeKind
+from perfsuite.records.change import Trial as TrialReport
 from perfsuite.records.result import Result
+from perfsuite.records.verdict import Status
 from perfsuite.run.ab import REVISION
-from perfsuite.run.environment_changes import CODE, Change, listed, revision
+from perfsuite.run.environment_changes import revision
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner
-from perfsuite.run.trial import OUTCOME, Trial, pairs_of, requirements
+from perfsuite.run.trial import Trial, requirements
 
-GREEN = ("same", "improved", "immaterial")  # every run compares anew, so an improvement makes nothing stale
+FINE = (
+    Status.SAME,
+    Status.IMPROVED,
+    Status.IMMATERIAL,
+)  # every run compares anew, so an improvement makes nothing stale
 
 
 @dataclass(frozen=True)
@@ -38,26 +45,27 @@ class Against:
 
     def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
         """Launch both sides in pairs and judge this one by the other. Raises UsageError if a side cannot be built."""
-        against = listed(f"{one.name} {one.before}" for one in self.changes)
-        self.trial.begin(cell, "all metrics", against, None, None)
+        self.trial.begin(cell, (), self.changes, None)
         comparison = self.trial.compare(cell, self.changes, [], None, None, faults)
         metrics = self.trial.catalog.metrics(cell.strategy.engine.process)
         baseline = baseline_of(comparison.a, "", metrics)
         verdict = comparison.verdict
-        worse = {line.metric: line.title for line in verdict.lines if line.status == "regressed"}
+        worse = [line.metric for line in verdict.lines if line.status == Status.REGRESSED]
         if verdict.lines:
             lines = [
-                msgspec.structs.replace(line, status="ok" if line.status == "same" else line.status)
+                msgspec.structs.replace(line, status=Status.OK if line.status == Status.SAME else line.status)
                 for line in verdict.lines
             ]
             verdict = verdict_of(comparison.b, baseline, lines, metrics, stale=False)
-        elif verdict.status in GREEN:
-            verdict = msgspec.structs.replace(verdict, status="ok")
-        elif verdict.status == "regressed":
-            worse = {OUTCOME: OUTCOME}
-        told = [f"against {listed(self.changes)}: {pairs_of(comparison)}"]
-        told += [self.trial.blame(cell, self.changes, worse, comparison, faults)] if worse else []
-        verdict = msgspec.structs.replace(verdict, changed=[], trial=told, accept="")
+        elif verdict.status in FINE:
+            verdict = msgspec.structs.replace(verdict, status=Status.OK)
+        elif verdict.status == Status.REGRESSED:
+            worse = [OUTCOME]
+        causes, problems = self.trial.blame(cell, self.changes, worse, comparison, faults) if worse else ([], [])
+        report = TrialReport(
+            against=list(self.changes), pairs=len(comparison.a.launches), causes=causes, problems=problems, whole=True
+        )
+        verdict = msgspec.structs.replace(verdict, changed=[], trial=report, accept=None)
         if self.tracer:
             with closing(Runner(self.trial.catalog, self.trial.settings)) as runner:
                 verdict = self.tracer.attach(verdict, cell, runner, comparison.b, faults, self.trial, self.changes)
@@ -82,7 +90,7 @@ def changes_to(reference: str, repository: Path) -> list[Change]:
         texts = [reference] if " @ " in reference else reference.split()
         found = list(_releases((pinned(text) for text in texts), all_here=True))
     else:
-        return [Change(CODE, revision(reference, repository), "here", "code")]
+        return [Change(CODE, revision(reference, repository), "here", ChangeKind.CODE)]
     if not found:
         raise UsageError(f"--perf-against={reference}: every release that it names is already installed here.")
     return found
@@ -96,10 +104,10 @@ def _releases(requirements: Iterable[Requirement], all_here: bool = False) -> It
             if all_here:
                 raise UsageError(f"--perf-against={requirement}: {requirement.name} is not installed here.")
         elif requirement.url:
-            yield Change(requirement.name, requirement.url, here, "release")
+            yield Change(requirement.name, requirement.url, here)
         elif not requirement.specifier.contains(here, prereleases=True):  # 2.13.0+cpu is 2.13.0
             version = next(part.version for part in requirement.specifier if part.operator == "==")
-            yield Change(requirement.name, version, here, "release")
+            yield Change(requirement.name, version, here)
 
 
 def constraints(path: Path) -> Iterator[Requirement]:

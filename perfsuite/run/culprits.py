@@ -1,27 +1,21 @@
 """Finds which of several changes made a metric worse: each is tried alone; if none suffices, all but one are tried."""
 
-import re
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
-from perfsuite.run.environment_changes import Change, listed
+import msgspec
+
+from perfsuite.records.change import Cause, Change, How
 
 Found = Mapping[str, bool | None]  # by metric: whether it is worse; None if unknown
 Attempt = Callable[[Sequence[Change]], Found]  # with these changes alone
-_CAUSED = re.compile(
-    r"(?:^|; )(?:([^:;]+): )?caused by (.+?)"
-    r"(?: alone|, each alone| together: (?:neither|none) does it alone)?(?=$|; | \()"
-)
-_CHANGE = re.compile(r"([\w.-]+(?: [\w.-]+)?) (\S+) -> (\S+)")
-_AND = re.compile(r", | and ")
 
 
-def culprits(changed: Sequence[Change], worse: Sequence[str], attempt: Attempt) -> str:
-    """The sentence that names them, for all metrics at once if they have the same. All changes together made each of
-    the metrics in ``worse`` worse.
+def culprits(changed: Sequence[Change], worse: Sequence[str], attempt: Attempt) -> list[Cause]:
+    """The cause of each of the metrics in ``worse``, which all changes together made worse. Metrics with the same cause
+    share one.
     """
     if len(changed) == 1:
-        return f"caused by {changed[0]}"
+        return [Cause(metrics=list(worse), changes=list(changed), how=How.ONLY)]
     known: dict[tuple[Change, ...], Found] = {}
 
     def found(kept: Sequence[Change], metric: str) -> bool | None:
@@ -29,34 +23,26 @@ def culprits(changed: Sequence[Change], worse: Sequence[str], attempt: Attempt) 
             known[tuple(kept)] = attempt(kept)
         return known[tuple(kept)].get(metric)
 
-    sentences: dict[str, list[str]] = defaultdict(list)
+    causes: list[Cause] = []
     for metric in worse:
-        sentences[_culprits(changed, lambda kept, metric=metric: found(kept, metric))].append(metric)  # type: ignore[misc]
-    if len(sentences) == 1:
-        return next(iter(sentences))
-    return "; ".join(f"{listed(metrics)}: {sentence}" for sentence, metrics in sentences.items())
+        made = _cause(changed, lambda kept, metric=metric: found(kept, metric))  # type: ignore[misc]
+        alike = next((one for one in causes if msgspec.structs.replace(one, metrics=[]) == made), None)
+        if alike:
+            alike.metrics.append(metric)
+        else:
+            causes.append(msgspec.structs.replace(made, metrics=[metric]))
+    return causes
 
 
-def _culprits(changed: Sequence[Change], worse: Callable[[Sequence[Change]], bool | None]) -> str:
-    """The sentence for one metric."""
+def _cause(changed: Sequence[Change], worse: Callable[[Sequence[Change]], bool | None]) -> Cause:
+    """The cause of one metric."""
     alone = {one: worse([one]) for one in changed}
     if guilty := [one for one in changed if alone[one]]:
-        return f"caused by {listed(guilty)}" + (", each alone" if len(guilty) > 1 else " alone")
+        return Cause(changes=guilty, how=How.ALONE)
     needed = [one for one in changed if worse([other for other in changed if other != one]) is False]
     unknown = [one for one in needed if alone[one] is None]
     if len(needed) > 1 and not unknown:
-        return f"caused by {listed(needed)} together: {'neither' if len(needed) == 2 else 'none'} does it alone"
+        return Cause(changes=needed, how=How.TOGETHER)
     if needed:
-        return f"needs {listed(needed)}; it is not known whether {listed(unknown or needed)} causes it alone"
-    return f"it is not known which of {listed(changed)} caused it"
-
-
-def named_by(sentence: str, metric: str) -> list[tuple[str, str]]:
-    """The changes that a sentence of `culprits` names as the cause of a metric, given by its title: ``("transformers",
-    "transformers 5.22.0 -> 5.23.0")``. Empty if it names none, or text that is no change.
-    """
-    for metrics, causes in _CAUSED.findall(sentence):
-        if not metrics or metric in (metrics, *_AND.split(metrics)):
-            found = [_CHANGE.fullmatch(text) for text in _AND.split(causes)]
-            return [(one[1], one[0]) for one in found if one] if all(found) else []
-    return []
+        return Cause(changes=needed, how=How.NEEDED, unknown=unknown or needed)
+    return Cause(changes=list(changed), how=How.UNKNOWN)

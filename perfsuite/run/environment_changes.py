@@ -2,52 +2,23 @@
 
 import subprocess
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 
+import msgspec
+
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.pool import compared
-from perfsuite.compare.scope import NONE, differing
+from perfsuite.compare.pool import changed_since
+from perfsuite.compare.scope import changes
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.records.baseline import TimedRun
+from perfsuite.records.change import CODE, NONE, Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
 
-CODE = "your code"
-MOST_FILES = 3  # of the user's code that a change names
 UNCOMMITTED = "-dirty"  # after the commit of a tree with uncommitted changes
 COMPILED = ":(exclude,glob)**/__pycache__/**"
-
-
-@dataclass(frozen=True)
-class Change:
-    """One difference. ``fixed`` says why it cannot be reverted here; empty if it can. ``files`` are those of the user's
-    own code that differ.
-    """
-
-    name: str
-    before: str
-    after: str
-    kind: str  # "release", "code" or "variable"
-    fixed: str = ""
-    files: tuple[str, ...] = ()
-
-    def __str__(self) -> str:
-        return f"{self.name} {self.before} -> {self.after}"
-
-    @property
-    def with_files(self) -> str:
-        """``your code 1f0c93ab -> here (helper.py, models/net.py and 2 more)``."""
-        more = f" and {len(self.files) - MOST_FILES} more" if len(self.files) > MOST_FILES else ""
-        return f"{self} ({', '.join(self.files[:MOST_FILES])}{more})" if self.files else str(self)
-
-
-def listed(things: Iterable[object]) -> str:
-    """``a, b and c``."""
-    *most, last = map(str, things)
-    return f"{', '.join(most)} and {last}" if most else last
 
 
 def requirement_of(name: str, release: str) -> str:
@@ -57,24 +28,17 @@ def requirement_of(name: str, release: str) -> str:
 
 def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) -> list[Change]:
     """Every difference between the environments of a baseline's run and of a measurement."""
-    found = [code] if code else []
-    for kind, old, new in compared(run, measurement):
-        for name, before, after in differing(old, new):
-            found.append(Change(name, before, after, kind, WHY_FIXED[kind](name, before)))
-    return found
+    others = [msgspec.structs.replace(one, fixed=_fixed(one)) for one in changed_since(run, measurement)]
+    return [*([code] if code else []), *others]
 
 
-def _why_no_release(name: str, before: str) -> str:
-    if before == NONE:
-        return "the baseline was recorded without it"
-    return "" if version_of(name) else "it is not a package that uv can install"
-
-
-def _why_no_variable(name: str, before: str) -> str:
-    return "" if name.isupper() and "_" in name else "your code or a library sets it"
-
-
-WHY_FIXED = {"release": _why_no_release, "variable": _why_no_variable}
+def _fixed(change: Change) -> Fixed | None:
+    """Why a release or a variable cannot be reverted; None if it can."""
+    if change.kind == ChangeKind.VARIABLE:
+        return None if change.name.isupper() and "_" in change.name else Fixed.SET_BY_CODE
+    if change.before == NONE:
+        return Fixed.NOT_RECORDED
+    return None if version_of(change.name) else Fixed.NOT_A_PACKAGE
 
 
 Hashes = Mapping[str, str]  # of files, by their paths in the repository
@@ -91,9 +55,8 @@ def code_change(
     before, now = before or {}, now or {}
     root = git(repository, "rev-parse", "--show-toplevel")
     if not (commit and root):
-        files = tuple(name for name, *_ in differing(before, now)) if before else ()
-        why = "the baseline has no commit that has the older code"
-        return Change(CODE, "recorded", "here", "code", why, files) if files else None
+        files = tuple(one.name for one in changes(before, now)) if before else ()
+        return Change(CODE, "recorded", "here", ChangeKind.CODE, Fixed.NO_COMMIT, files) if files else None
     top = Path(root).resolve()
     imported = [str(top / path) for path in sorted({*before, *now})]
     paths = [*code_of(cell, catalog, top), *imported]
@@ -101,7 +64,7 @@ def code_change(
         return None
     clean = commit.removesuffix(UNCOMMITTED)
     if not git(repository, "rev-parse", "--verify", "--quiet", f"{clean}^{{commit}}"):
-        return Change(CODE, clean, "here", "code", "this clone does not have that commit")
+        return Change(CODE, clean, "here", ChangeKind.CODE, Fixed.UNKNOWN_COMMIT)
     where = ["--", *paths, COMPILED]
     after = "here"
     edited = git(repository, "status", "--porcelain", *where)
@@ -110,9 +73,9 @@ def code_change(
         if clean == commit and not committed:
             return None
         after = git(repository, "rev-parse", "--short=12", "HEAD")
-    fixed = "" if clean == commit else "the baseline was recorded with uncommitted changes"
+    fixed = None if clean == commit else Fixed.UNCOMMITTED
     names = {*committed.splitlines(), *(line.split(maxsplit=1)[-1] for line in edited.splitlines())}
-    return Change(CODE, clean, after, "code", fixed, tuple(sorted(names)))
+    return Change(CODE, clean, after, ChangeKind.CODE, fixed, tuple(sorted(names)))
 
 
 def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[str] = ()) -> bool:

@@ -8,11 +8,11 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.baselines.accept import accepted, baseline_of
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.own_times import TimesOfMachine
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell
-from perfsuite.compare.judge import COMMAND, GREEN, judge
+from perfsuite.compare.judge import COMMAND, judge
 from perfsuite.compare.machines import BUSY_SHARE, fewer_steps, others_share
 from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.noise import LAUNCHES
@@ -23,15 +23,15 @@ from perfsuite.launch.machine import why_missing
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import GREEN, Because, Consent, Status, Verdict, reason
 from perfsuite.run.environment_changes import COMPILED, UNCOMMITTED, git, own_code
 from perfsuite.run.imports import code_since, own_files, repository_of
 from perfsuite.run.red_traces import Tracer
 from perfsuite.run.runner import Runner, Watch
 from perfsuite.run.trial import Trial
 
-NO_NEWS = {"ok", "unsupported", "times"}  # the consent "all" accepts nothing of these
-CALLS_FOR_A_TRIAL = ("alarm", "regressed")
+NO_NEWS = {Status.OK, Status.UNSUPPORTED, Consent.TIMES}  # the consent "all" accepts nothing of these
+CALLS_FOR_A_TRIAL = (Status.ALARM, Status.REGRESSED)
 
 
 def unwatched(cell: Cell, progress: object, seconds: float) -> None:
@@ -43,7 +43,8 @@ class NotAccepted(FileError):
 
     def __init__(self, text: str, measurement: Measurement, baseline: Baseline | None) -> None:
         super().__init__(text)
-        verdict = Verdict(cell=measurement.cell, status="failed", headline=f"{measurement.cell}: {text}")
+        why = reason(Because.MESSAGE, message=text)
+        verdict = Verdict(cell=measurement.cell, status=Status.FAILED, reason=why)
         self.result = Result(measurement=measurement, baseline=baseline, verdict=verdict)
 
 
@@ -160,24 +161,24 @@ class Gatekeeper:
             metrics,
             strategy=cell.strategy.name,
             terms=terms,
-            code=code.with_files if code else "",
+            code=code,
             command=self.command,
             unheld="" if baseline else self.store.why_unheld(cell.id),
             kept=kept,
         )
         if why_missing(cell.strategy):  # the verdict says how to install the package, so there is nothing to accept
-            verdict = msgspec.structs.replace(verdict, accept="")
+            verdict = msgspec.structs.replace(verdict, accept=None)
         return merged, verdict
 
     def _consent(self, baseline: Baseline | None, verdict: Verdict) -> str:
         """The consent that applies to the verdict; empty if none does."""
         given = (self.consent or "").split(",")
-        if verdict.status == "failed":
+        if verdict.status == Status.FAILED:
             return ""
         # Without a baseline, a number that is wrong by itself needs a reason: it is no "new" one.
-        kinds = {"new"} if baseline is None and verdict.status != "regressed" else {verdict.status}
+        kinds = {"new"} if baseline is None and verdict.status != Status.REGRESSED else {verdict.status}
         if verdict.status in GREEN and baseline is not None:  # a time that is not good must not move the others'
-            kinds |= {"times"} | {line.status for line in verdict.lines if line.status == "not held"}
+            kinds |= {"times"} | {line.status for line in verdict.lines if line.status == Status.NOT_HELD}
         if "all" in given and not kinds <= NO_NEWS:
             return "all"
         return next((kind for kind in given if kind in kinds), "")
@@ -197,7 +198,7 @@ class Gatekeeper:
         made = accepted(new, baseline, metrics, verdict, consent, self.reason)
         if made is None:
             return ""
-        how = Consent(how=f"--perf-update={consent}", metrics=metrics, reason=self.reason)
+        how = Acceptance(how=f"--perf-update={consent}", metrics=metrics, reason=self.reason)
         self.store.save(made, baseline, how)
         return str(self.store.path(measurement.cell))
 

@@ -15,8 +15,9 @@ from pathlib import Path, PurePosixPath
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.records.baseline import TimedRun
+from perfsuite.records.change import Change
 from perfsuite.records.measurement import Measurement
-from perfsuite.run.environment_changes import Change, code_change, git
+from perfsuite.run.environment_changes import code_change, git
 
 DIGITS = 8
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own

@@ -11,10 +11,10 @@ from pathlib import Path
 
 from perfsuite.baselines import ledger
 from perfsuite.baselines.store import Store
-from perfsuite.compare.judge import RED
 from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import RED
 from perfsuite.units import show_several
 
 BASELINES = "baselines"

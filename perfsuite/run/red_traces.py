@@ -17,16 +17,15 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.launch.launcher import CellFailed
 from perfsuite.records import chrome
+from perfsuite.records.change import Change
 from perfsuite.records.job import TRACE
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Verdict
-from perfsuite.run.environment_changes import Change, listed
+from perfsuite.records.verdict import Trace, TraceKind, Verdict
 from perfsuite.run.runner import Runner, Watch
 from perfsuite.run.trial import Trial
-from perfsuite.units import show_bytes
+from perfsuite.units import listed
 
 BASELINE = "baseline-"
-PERFETTO, MEMORY_VIZ = "https://ui.perfetto.dev", "https://docs.pytorch.org/memory_viz"
 PEAK = "peak_memory_bytes"
 RUN = ("fits", "oom")  # the outcomes of launches whose ranks began to step
 
@@ -60,41 +59,42 @@ class Tracer:
         problems = [self._launch(cell, runner, measured, faults)]
         if trial and reverted:
             problems.append(self._launch_baseline(cell, trial, reverted))
-        told = [problem for problem in problems if problem]
+        traces = [problem for problem in problems if problem]
         try:
             sides = [
                 [(name, chrome.read(part)) for name, part in side] for side in self._sides(cell, measured, reverted)
             ]
             if any(sides):
                 chrome.write(path, chrome.merge(sides))
-                told.insert(0, f"{os.path.relpath(path)}: open it in {PERFETTO}")
+                traces.insert(0, Trace(kind=TraceKind.PERFETTO, path=os.path.relpath(path)))
         except PerfsuiteError as error:
-            told.append(str(error))
+            traces.append(Trace(kind=TraceKind.NOT_WRITTEN, message=str(error)))
         if any((self.folder / cell.id).glob("*.pickle")):
-            told.append(f"{os.path.relpath(self.folder / cell.id)}/*.pickle: open them in {MEMORY_VIZ}")
-        return msgspec.structs.replace(verdict, traces=told)
+            snapshots = f"{os.path.relpath(self.folder / cell.id)}/*.pickle"
+            traces.append(Trace(kind=TraceKind.SNAPSHOTS, path=snapshots))
+        return msgspec.structs.replace(verdict, traces=traces)
 
-    def _launch(self, cell: Cell, runner: Runner, measured: Measurement, faults: Sequence[str]) -> str:
-        """Trace the side of the measurement; returns a sentence if something is wrong with the trace."""
+    def _launch(self, cell: Cell, runner: Runner, measured: Measurement, faults: Sequence[str]) -> Trace | None:
+        """Trace the side of the measurement; returns what is wrong with the trace, if anything is."""
         try:
             samples = runner.trace(cell, self._prefix(cell), self.watch, faults)
         except (PerfsuiteError, OSError) as error:
             again = isinstance(error, CellFailed) and error.failure.kind == measured.outcome == "oom"
-            return "" if again else f"the traced launch failed: {error}"
+            return None if again else Trace(kind=TraceKind.FAILED, message=str(error))
         found = [sample.readings[PEAK].value for sample in samples if PEAK in sample.readings]
         expected = measured.readings[PEAK].ranks if PEAK in measured.readings else []
         if not found or not expected or found == expected:
-            return ""
-        return f"the traced launch peaked at {show_bytes(max(found))}, not as measured: {show_bytes(max(expected))}"
+            return None
+        return Trace(kind=TraceKind.OTHER_PEAK, peak_bytes=max(found), measured_bytes=max(expected))
 
-    def _launch_baseline(self, cell: Cell, trial: Trial, reverted: Sequence[Change]) -> str:
+    def _launch_baseline(self, cell: Cell, trial: Trial, reverted: Sequence[Change]) -> Trace | None:
         try:
             side = trial.side(cell, reverted)
             with closing(Runner(side.catalog, trial.settings, side.environment)) as runner:
                 runner.trace(side.cell(cell.id), self._prefix(cell, BASELINE), self.watch)
         except (PerfsuiteError, OSError) as error:
-            return f"the baseline's side could not be traced: {error}"
-        return ""
+            return Trace(kind=TraceKind.BASELINE_FAILED, message=str(error))
+        return None
 
     def _prefix(self, cell: Cell, side: str = "") -> str:
         """How the names of a side's files begin, from the root on: ranks have a working folder of their own."""

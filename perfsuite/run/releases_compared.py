@@ -9,35 +9,21 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
 from perfsuite.errors import UsageError
 from perfsuite.records import codec
+from perfsuite.records.change import Change
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.record import Record
-from perfsuite.records.verdict import Line
+from perfsuite.records.verdict import Line, Status
 from perfsuite.run.ab import Experiment, sides
 from perfsuite.run.runner import Settings, Watch
 
 Pair = tuple[str, str]  # two releases, as `perfsuite ab` takes its sides
 SETTINGS = Settings(steps=3, warmup=1)  # the fewest that every exact metric needs
-FORMAT = 1
-
-
-class Moved(Record, frozen=True, kw_only=True):
-    """One metric that differs: its texts, by which share of A it did, and ``better`` where B needs less. It is not
-    ``material`` if it differs by less than matters.
-    """
-
-    metric: str
-    title: str
-    old: str
-    new: str
-    change: str
-    share: float | None = None
-    better: bool = False
-    material: bool = True
+FORMAT = 2
 
 
 class Seen(Record, frozen=True, kw_only=True):
-    """What a comparison of one cell found. Format 1: 2026-11, first.
+    """What a comparison of one cell found. Format 2: 2026-11, ``moved`` are lines of a verdict; 1: 2026-11, first.
 
     ``status`` is that of `perfsuite ab`, ``outcomes`` those of A and B with the reason of each that did not fit.
     ``seconds`` is what it took once the environments were there. A side that an earlier comparison measured takes none.
@@ -47,11 +33,11 @@ class Seen(Record, frozen=True, kw_only=True):
     cell: str
     a: str
     b: str
-    status: str
+    status: Status
     outcomes: tuple[str, str]
     reasons: tuple[str, str] = ("", "")
-    moved: list[Moved] = []
-    changed: list[str] = []
+    moved: list[Line] = []
+    changed: list[Change] = []
     seconds: float
     date: str
 
@@ -59,9 +45,17 @@ class Seen(Record, frozen=True, kw_only=True):
         """Whether it is what these would find."""
         return (self.cell, self.a, self.b) == (cell, *pair)
 
-    def worse(self) -> list[Moved]:
+    def worse(self) -> list[Line]:
         """The metrics that are worse in B, or different, by more than does not matter."""
-        return [] if self.status == "failed" else [one for one in self.moved if one.material and not one.better]
+        quiet = (Status.IMMATERIAL, Status.IMPROVED)
+        return [] if self.status == Status.FAILED else [one for one in self.moved if one.status not in quiet]
+
+
+def is_better(line: Line) -> bool:
+    """Whether B needs less. Of an immaterial difference, fewer is better, as in all metrics that have a materiality."""
+    if line.status != Status.IMMATERIAL:
+        return line.status == Status.IMPROVED
+    return (line.change or 0) < 0
 
 
 def compare_releases(
@@ -79,7 +73,7 @@ def compare_releases(
             cell=cell,
             a=a,
             b=b,
-            status="failed",
+            status=Status.FAILED,
             outcomes=("failed", "failed"),
             reasons=(sentence(str(error)), ""),
             seconds=0.0,
@@ -97,20 +91,8 @@ def compare_releases(
 
 def of_comparison(found: Comparison, cell: str, pair: Pair, seconds: float) -> Seen:
     """The record of a comparison."""
-    moved = [
-        Moved(
-            metric=line.metric,
-            title=line.title,
-            old=line.old,
-            new=line.new,
-            change=line.change,
-            share=_share(found, line.metric),
-            better=_is_better(found, line),
-            material=line.status != "immaterial",
-        )
-        for line in found.verdict.lines
-        if line.status in ("regressed", "improved", "immaterial", "failed")
-    ]
+    kinds = (Status.REGRESSED, Status.IMPROVED, Status.IMMATERIAL, Status.FAILED)
+    moved = [line for line in found.verdict.lines if line.status in kinds]
     a, b = pair
     return Seen(
         cell=cell,
@@ -126,20 +108,8 @@ def of_comparison(found: Comparison, cell: str, pair: Pair, seconds: float) -> S
     )
 
 
-def _is_better(found: Comparison, line: Line) -> bool:
-    """Of an immaterial difference too: fewer is better, as in all metrics that have a materiality."""
-    if line.status != "immaterial":
-        return line.status == "improved"
-    return found.b.readings[line.metric].value < found.a.readings[line.metric].value
-
-
 def _reason(measurement: Measurement) -> str:
     return sentence(measurement.failure.message) if measurement.failure else ""
-
-
-def _share(found: Comparison, metric: str) -> float | None:
-    old, new = (one.readings[metric].value if metric in one.readings else None for one in (found.a, found.b))
-    return None if not old or new is None else round(new / old - 1, 6)
 
 
 def sentence(text: str) -> str:

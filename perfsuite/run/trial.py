@@ -19,35 +19,48 @@ from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.compare import Comparison
-from perfsuite.compare.judge import COMMAND, verdict_of, with_command
-from perfsuite.compare.paired import LOOKS, MOST_PAIRS
+from perfsuite.compare.judge import COMMAND, OUTCOME, verdict_of
 from perfsuite.compare.pool import own_code_since, runs_of
-from perfsuite.compare.scope import NONE
 from perfsuite.environments.environments import HERE, at_revision, with_releases
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.baseline import Baseline, TimedRun
+from perfsuite.records.change import NONE, Cause, Change, ChangeKind, Problem
+from perfsuite.records.change import Trial as TrialReport
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import Line, Status, Verdict
 from perfsuite.run.ab import PAIR_SECONDS, RUNNING, Experiment, Side, catalog_at
 from perfsuite.run.culprits import Found, culprits
-from perfsuite.run.environment_changes import CODE, Change, changes_since, code_of, listed, requirement_of
+from perfsuite.run.environment_changes import changes_since, code_of, requirement_of
 from perfsuite.run.imports import code_since
 from perfsuite.run.runner import Settings, Watch
 
 ONE_LAUNCH = 0  # pairs: one launch of each side suffices for metrics that repeat themselves exactly
-SUSPECTED = ("alarm", "machine", "not held")  # times that a trial decides
-INNOCENT = ("same", "improved", "immaterial")
-OUTCOME = "outcome"  # one side did not fit, so only the outcomes are compared
+SUSPECTED = (Status.ALARM, Status.MACHINE, Status.NOT_HELD)  # times that a trial decides
+INNOCENT = (Status.SAME, Status.IMPROVED, Status.IMMATERIAL)
 
 
-def unheard(sentence: str) -> None:
+@dataclass(frozen=True)
+class Announcement:
+    """A trial that begins, or goes on with only the ``kept`` changes: it may take minutes. ``titles`` are the metrics
+    that it is about, all if there are none. ``pair_seconds`` is what a pair of launches takes at least; None: each side
+    is launched once.
+    """
+
+    cell: str
+    against: Sequence[Change] = ()
+    titles: Sequence[str] = ()
+    pair_seconds: float | None = None
+    kept: Sequence[Change] = ()
+
+
+def unheard(announcement: Announcement) -> None:
     """A no-op announcement."""
 
 
 @dataclass(frozen=True)
 class Trial:
     """Runs the trials of cells. ``repository`` has the user's code, ``cells`` is the number of cells in the run.
-    ``tell`` gets a sentence when a trial begins, since it may take minutes.
+    ``tell`` is called when a trial begins.
     """
 
     catalog: Catalog
@@ -56,14 +69,14 @@ class Trial:
     watch: Watch
     tolerance: float | None = None
     cells: int = 1
-    tell: Callable[[str], None] = unheard
+    tell: Callable[[Announcement], None] = unheard
 
-    def begin(self, cell: Cell, what: str, against: str, pairs: int | None, measured: Measurement | None) -> None:
-        """Announce a trial: of what, against what, and how long it takes."""
-        amount, seconds = "one launch of each side", PAIR_SECONDS + (measured.wall_seconds if measured else 0.0)
-        if pairs is None:
-            amount = f"{LOOKS[0]} to {MOST_PAIRS} pairs of launches, each of {seconds:.0f} s or more"
-        self.tell(f"{cell.id}: a trial of {what} against {against} begins: {amount}")
+    def begin(
+        self, cell: Cell, titles: Sequence[str], against: Sequence[Change], pairs: int | None, measured: float = 0.0
+    ) -> None:
+        """Announce a trial of these metrics, and how long it takes: ``measured`` are the seconds of a launch."""
+        seconds = PAIR_SECONDS + measured if pairs is None else None
+        self.tell(Announcement(cell.id, against, titles, seconds))
 
     def hold(
         self,
@@ -86,40 +99,37 @@ class Trial:
         tried = [one for one in changed if not one.fixed]
         if not tried:
             return answer.untried(own_code_since(since, measurement))
-        worse = [line.metric for line in verdict.lines if line.status == "regressed"]
-        forced = not worse and all(line.status != "alarm" for line in verdict.lines)
+        worse = [line.metric for line in verdict.lines if line.status == Status.REGRESSED]
+        forced = not worse and all(line.status != Status.ALARM for line in verdict.lines)
         suspected = [
             line.metric
             for line in verdict.lines
             if line.metric in answer.timed and (forced or line.status in SUSPECTED)
         ]
         pairs = None if suspected else ONE_LAUNCH
-        against = listed(f"{one.name} {one.before}" for one in tried)
         titles = {line.metric: line.title for line in verdict.lines}
         what = [titles[name] for name in dict.fromkeys([*suspected, *worse])]
-        self.begin(cell, listed(what or ["all metrics"]), against, pairs, measurement)
+        self.begin(cell, what, tried, pairs, measurement.wall_seconds)
         begin = time.monotonic()
         try:
             comparison = self.compare(cell, tried, [], pairs, measurement, faults)
         except PerfsuiteError as error:
-            return answer.not_held(str(error))
+            return answer.not_held(Problem(message=str(error)))
         if not comparison.verdict.lines:
-            return answer.not_held(comparison.verdict.headline.partition(": ")[2])
+            return answer.not_held(_problem(comparison.verdict))
         lines = {line.metric: line for line in comparison.verdict.lines}
-        launches = pairs_of(comparison) if suspected else "one launch"
-        answer.told.append(f"against {against}: {launches}, {time.monotonic() - begin:.0f} s")
-        convicted = [name for name in [*suspected, *worse] if name in lines and lines[name].status == "regressed"]
-        if convicted:
-            titles = {name: lines[name].title for name in convicted}
-            answer.told.append(self.blame(cell, tried, titles, comparison, faults))
-        if innocent := [
-            lines[name].title for name in worse if name in lines and lines[name].status in ("same", "immaterial")
-        ]:
-            answer.told.append(
-                f"{listed(innocent)}: the same in the baseline's environment here, so the cause is "
-                + ("a change that was not tried, " if answer.fixed else "")
-                + "the machine or something that the baseline does not record"
-            )
+        convicted = [name for name in [*suspected, *worse] if name in lines and lines[name].status == Status.REGRESSED]
+        causes, problems = self.blame(cell, tried, convicted, comparison, faults) if convicted else ([], [])
+        answer.report = TrialReport(
+            against=tried,
+            pairs=len(comparison.a.launches) if suspected else 0,
+            seconds=time.monotonic() - begin,
+            causes=causes,
+            problems=problems,
+            unmoved=[
+                name for name in worse if name in lines and lines[name].status in (Status.SAME, Status.IMMATERIAL)
+            ],
+        )
         return answer.with_lines({name: lines[name] for name in suspected if name in lines})
 
     def changed(self, cell: Cell, measurement: Measurement, since: TimedRun) -> list[Change]:
@@ -161,14 +171,16 @@ class Trial:
         releases = requirements(reverted)
         environment = with_releases(releases) if releases else HERE
         overrides = [
-            (one.name, None if one.before == NONE else one.before) for one in reverted if one.kind == "variable"
+            (one.name, None if one.before == NONE else one.before)
+            for one in reverted
+            if one.kind == ChangeKind.VARIABLE
         ]
         environment = replace(environment, overrides=tuple(overrides))
-        commit = next((one.before for one in reverted if one.kind == "code"), "")
+        commit = next((one.before for one in reverted if one.kind == ChangeKind.CODE), "")
         if not commit:
             return Side(name, self.catalog, environment)
         older, root, copy = at_revision(commit, self.repository)
-        catalog = catalog_at(self.catalog, root, copy, f"{CODE} {commit}")
+        catalog = catalog_at(self.catalog, root, copy, f"{commit}")
         # A cell without code of the user's own takes nothing from there, which is no error.
         own = any(one.files for one in reverted) or code_of(cell, self.catalog, root)
         theirs = copy if own else None
@@ -178,60 +190,63 @@ class Trial:
         self,
         cell: Cell,
         changed: Sequence[Change],
-        convicted: Mapping[str, str],
+        convicted: Sequence[str],
         comparison: Comparison,
         faults: Sequence[str] = (),
-    ) -> str:
-        """Which change made those metrics worse that the comparison found worse, given with their titles."""
-        timed = {one.name for one in self.catalog.metrics(cell.strategy.engine.process) if one.hold == "time"}
+    ) -> tuple[list[Cause], list[Problem]]:
+        """Which change made those metrics worse that the comparison found worse, and what could not be tried."""
+        timed = {one.name for one in self.catalog.metrics(cell.strategy.engine.process) if one.is_time}
         times = [name for name in convicted if name in timed]
-        titles = {title: [name] for name, title in convicted.items() if name not in timed}
-        if times:  # they have one cause: a comparison ends with the first time that it finds worse
-            titles[listed(convicted[name] for name in times)] = times
-        problems: list[str] = []
+        # Times have one cause: a comparison ends with the first time that it finds worse.
+        groups = {name: [name] for name in convicted if name not in timed} | ({times[0]: times} if times else {})
+        problems: list[Problem] = []
 
         def attempt(kept: Sequence[Change]) -> Found:
-            self.tell(f"{cell.id}: the trial goes on: only {listed(kept)}")
+            self.tell(Announcement(cell.id, kept=kept))
             try:
                 pairs = None if times else ONE_LAUNCH
                 found = self.compare(cell, changed, kept, pairs, comparison.b, faults, comparison.a).verdict
             except PerfsuiteError as error:
-                problems.append(f"with {listed(kept)}: {error}")
+                problems.append(Problem(message=str(error), kept=list(kept)))
                 return {}
             if not found.lines and OUTCOME not in convicted:
-                problems.append(f"with {listed(kept)}: {found.headline.partition(': ')[2]}")
-            slower = any(line.metric in timed and line.status == "regressed" for line in found.lines)
-            return {title: (slower and names == times) or _is_worse(found, names) for title, names in titles.items()}
+                problems.append(msgspec.structs.replace(_problem(found), kept=list(kept)))
+            slower = any(line.metric in timed and line.status == Status.REGRESSED for line in found.lines)
+            return {name: (slower and names == times) or _is_worse(found, names) for name, names in groups.items()}
 
-        sentence = culprits(changed, list(titles), attempt)
-        return f"{sentence} ({'; '.join(problems)})" if problems else sentence
+        causes = [
+            msgspec.structs.replace(one, metrics=[name for first in one.metrics for name in groups[first]])
+            for one in culprits(changed, list(groups), attempt)
+        ]
+        return causes, problems
 
 
-def pairs_of(comparison: Comparison) -> str:
-    """``3 pairs of launches``."""
-    count = len(comparison.a.launches)
-    return f"{count} {'pair' if count == 1 else 'pairs'} of launches"
+def _problem(verdict: Verdict) -> Problem:
+    """Why the two sides of a trial could not be compared."""
+    facts = verdict.reason.facts if verdict.reason else {}
+    return Problem(message=str(facts.get("message") or verdict.status))
 
 
 def _is_worse(verdict: Verdict, metrics: Sequence[str]) -> bool | None:
     """Whether one of the metrics is worse; None if unknown."""
     if OUTCOME in metrics:
-        return {"regressed": True, "failed": None}.get(verdict.status, False) if not verdict.lines else False
+        known: dict[Status, bool | None] = {Status.REGRESSED: True, Status.FAILED: None}
+        return known.get(verdict.status, False) if not verdict.lines else False
     statuses = {line.metric: line.status for line in verdict.lines}
-    found = [statuses.get(name, "") for name in metrics]
-    if "regressed" in found:
+    found = [statuses.get(name) for name in metrics]
+    if Status.REGRESSED in found:
         return True
     return False if all(status in INNOCENT for status in found) else None
 
 
 def requirements(changes: Iterable[Change]) -> list[str]:
     """The releases to install to revert these changes."""
-    return [requirement_of(one.name, one.before) for one in changes if one.kind == "release"]
+    return [requirement_of(one.name, one.before) for one in changes if one.kind == ChangeKind.RELEASE]
 
 
 @dataclass
 class _Answer:
-    """A verdict during its trial. ``told`` are the trial's reports, ``fixed`` the changes that it cannot try."""
+    """A verdict during its trial. ``report`` is what the trial found, ``fixed`` the changes that it cannot try."""
 
     measurement: Measurement
     baseline: Baseline
@@ -239,41 +254,36 @@ class _Answer:
     metrics: Sequence[Metric]
     command: str
     fixed: Sequence[Change]
-    told: list[str] = field(default_factory=list)
+    report: TrialReport = field(default_factory=TrialReport)
 
     @property
     def timed(self) -> set[str]:
-        return {metric.name for metric in self.metrics if metric.hold == "time"}
+        return {metric.name for metric in self.metrics if metric.is_time}
 
-    def untried(self, own_code: str) -> Verdict:
+    def untried(self, own_code: Change | None) -> Verdict:
         """No difference can be reverted, that of perfsuite's own code included."""
-        if own_code:
-            self.told.append(f"not tried: {own_code}: compare its revisions with perfsuite ab --a git:REV --b here")
-        if self.fixed or own_code:
-            return self.with_lines({})
-        self.told.append("not tried: nothing that a trial can revert has changed since the baseline")
-        return self.with_lines({}, "machine")
+        self.report = TrialReport(own_code=own_code)
+        return self.with_lines({}, Status.UNDECIDED if self.fixed or own_code else Status.MACHINE)
 
-    def not_held(self, why: str) -> Verdict:
+    def not_held(self, problem: Problem) -> Verdict:
         """The sides could not be compared."""
-        self.told.append(f"the trial could not run: {why}")
+        self.report = TrialReport(problems=[problem])
         return self.with_lines({})
 
-    def with_lines(self, tried: Mapping[str, Line], unanswered: str = "undecided") -> Verdict:
+    def with_lines(self, tried: Mapping[str, Line], unanswered: Status = Status.UNDECIDED) -> Verdict:
         """The verdict with the lines from the trial. An alarm stays open if the trial did not decide it, or if a change
         that was not tried may have caused it.
         """
-        told = [*self.told, *(f"not tried: {one} cannot be reverted here: {one.fixed}" for one in self.fixed)]
-        acquitted = "undecided" if self.fixed else "ok"
+        acquitted = Status.UNDECIDED if self.fixed else Status.OK
         lines = []
         for line in self.verdict.lines:
             new = tried.get(line.metric)
-            if new is not None and new.status != "not held":
-                status = acquitted if new.status in INNOCENT and line.status == "alarm" else new.status
-                line = msgspec.structs.replace(new, status="ok" if status == "same" else status)
-            elif line.status == "alarm":
+            if new is not None and new.status != Status.NOT_HELD:
+                status = acquitted if new.status in INNOCENT and line.status == Status.ALARM else new.status
+                line = msgspec.structs.replace(new, status=Status.OK if status == Status.SAME else status)
+            elif line.status == Status.ALARM:
                 line = msgspec.structs.replace(line, status=unanswered)
             lines.append(line)
         made = verdict_of(self.measurement, self.baseline, lines, self.metrics)
-        made = with_command(made, self.command)
-        return msgspec.structs.replace(made, changed=self.verdict.changed, trial=told)
+        report = msgspec.structs.replace(self.report, fixed=list(self.fixed))
+        return msgspec.structs.replace(made, collect=self.command, changed=self.verdict.changed, trial=report)

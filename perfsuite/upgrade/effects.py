@@ -9,35 +9,48 @@ from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.compare import Comparison
+from perfsuite.compare.judge import OUTCOME
+from perfsuite.records.change import Change
 from perfsuite.records.record import Record
-from perfsuite.run.environment_changes import Change
-from perfsuite.run.releases_compared import of_comparison
+from perfsuite.records.verdict import Line, Status
+from perfsuite.run.releases_compared import is_better, of_comparison
 
 # Worst first. "differs": the cell computes something else. "runs": it runs now, and did not before.
 KINDS = ("fails", "differs", "worse", "better", "runs")
 BAD = KINDS[:3]
 ALONE, TOGETHER, SUM = "alone", "together only", "adds up"
-OUTCOME = "outcome"
 ROUGHLY = 0.01  # relative: several effects need not add up more exactly
 TIME = "time"  # the key of all timed metrics: one cause slows several
 Kept = tuple[Change, ...]
 
 
 class Effect(Record, frozen=True, kw_only=True):
-    """One metric of a cell, before and after. ``share`` is the relative difference, None from nothing to something;
-    ``why`` is the evidence, or the reason of a failure. ``small``: it differs by less than matters.
+    """One metric of a cell, before and after: a ``line`` of a verdict, with the cell's own kind of effect. ``message``
+    is the reason of a failure.
     """
 
     cell: str
-    metric: str
-    title: str
     kind: str
-    old: str
-    new: str
-    change: str
-    share: float | None
-    why: str = ""
-    small: bool = False
+    line: Line
+    message: str = ""
+
+    @property
+    def metric(self) -> str:
+        return self.line.metric
+
+    @property
+    def title(self) -> str:
+        return self.line.title
+
+    @property
+    def share(self) -> float | None:
+        """The relative difference; None from nothing to something."""
+        return self.line.change
+
+    @property
+    def small(self) -> bool:
+        """Whether it differs by less than matters."""
+        return self.line.status == Status.IMMATERIAL
 
     @property
     def bad(self) -> bool:
@@ -58,12 +71,16 @@ class Blamed:
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """The effects of one cause on one metric, the largest first. ``releases`` are ``name old -> new``."""
+    """The effects of one cause on one metric, the largest first."""
 
-    libraries: list[str]
-    releases: list[str]
+    changes: list[Change]
     how: str
     effects: list[Effect]
+
+    @property
+    def libraries(self) -> list[str]:
+        """The names of its changes."""
+        return [change.name for change in self.changes]
 
     @property
     def worst(self) -> Effect:
@@ -80,33 +97,15 @@ def effects_of(found: Comparison, metrics: Iterable[Metric]) -> list[Effect]:
     seen = of_comparison(found, cell, ("", ""), 0.0)
     old, new = seen.outcomes
     if (old == "fits") != (new == "fits"):
-        kind, why = ("fails", seen.reasons[1]) if old == "fits" else ("runs", seen.reasons[0])
-        return [
-            Effect(
-                cell=cell, metric=OUTCOME, title=OUTCOME, kind=kind, old=old, new=new, change="", share=None, why=why
-            )
-        ]
-    times = {one.metric: one.ratio - 1 for one in found.times}
-    lines = {line.metric: line for line in found.verdict.lines}
+        kind, message = ("fails", seen.reasons[1]) if old == "fits" else ("runs", seen.reasons[0])
+        status = Status.REGRESSED if old == "fits" else Status.IMPROVED
+        line = Line(metric=OUTCOME, title=OUTCOME, status=status, old=old, new=new)
+        return [Effect(cell=cell, kind=kind, line=line, message=message)]
     effects = []
-    for one in seen.moved:
-        metric, share = known[one.metric], times.get(one.metric, one.share)
-        differs = metric.worse == "different" or one.metric not in found.a.readings.keys() & found.b.readings.keys()
-        kind = "better" if one.better else "differs" if differs else "worse"
-        effects.append(
-            Effect(
-                cell=cell,
-                metric=one.metric,
-                title=one.title,
-                kind=kind,
-                old=one.old,
-                new=one.new,
-                change=one.change,
-                share=share,
-                why=lines[one.metric].note,
-                small=lines[one.metric].status == "immaterial",
-            )
-        )
+    for line in seen.moved:
+        differs = known[line.metric].worse == "different" or None in (line.old, line.new)
+        kind = "better" if is_better(line) else "differs" if differs else "worse"
+        effects.append(Effect(cell=cell, kind=kind, line=line))
     return effects
 
 
@@ -160,7 +159,7 @@ def findings(blamed: Iterable[Blamed], timed: Iterable[str]) -> list[Finding]:
     times = set(timed)
     for one in blamed:
         effect = one.effect
-        metric = effect.why if effect.metric == OUTCOME else TIME if effect.metric in times else effect.metric
+        metric = effect.message if effect.metric == OUTCOME else TIME if effect.metric in times else effect.metric
         groups.setdefault((one.by, one.how, effect.kind, effect.small, metric), []).append(one)
     made = [_finding(group) for group in groups.values()]
     return sorted(made, key=lambda one: (one.worst.small, KINDS.index(one.worst.kind), -one.worst.size))
@@ -168,8 +167,7 @@ def findings(blamed: Iterable[Blamed], timed: Iterable[str]) -> list[Finding]:
 
 def _finding(group: Sequence[Blamed]) -> Finding:
     return Finding(
-        libraries=[change.name for change in group[0].by],
-        releases=[str(change) for change in group[0].by],
+        changes=list(group[0].by),
         how=group[0].how,
         effects=sorted((one.effect for one in group), key=lambda effect: -effect.size),
     )

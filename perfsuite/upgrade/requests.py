@@ -14,8 +14,8 @@ from perfsuite.environments.environments import pinned
 from perfsuite.errors import UnknownName, UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.prove.compatibility.proofs import LIBRARIES
+from perfsuite.records.change import Change
 from perfsuite.run.against import constraints
-from perfsuite.run.environment_changes import Change
 
 TORCH = "torch"  # its default build needs gigabytes of CUDA, so it is tried only if it is named
 Pins = Mapping[str, str]  # a version or an address, by name
@@ -50,7 +50,7 @@ def changes_of(
     sides = {name: (before, after or here[name]) for name, (before, after) in sides.items()}
     for name in new.keys() - old.keys() if since else ():
         _refuse_older(name, *sides[name])
-    changes = [Change(name, *both, "release") for name, both in sides.items() if not _equal(*both)]
+    changes = [Change(name, *both) for name, both in sides.items() if not _equal(*both)]
     same = {name: before for name, (before, after) in sides.items() if _equal(before, after)}
     held = {name: release for name, release in same.items() if not _equal(release, here[name])}
     if not changes and (words or since):

@@ -26,10 +26,11 @@ from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import describe, version_of
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
+from perfsuite.records.change import Change
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.ab import RUNNING, Experiment, Side
-from perfsuite.run.environment_changes import Change, own_code, requirement_of
+from perfsuite.run.environment_changes import own_code, requirement_of
 from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.upgrade.effects import Effect, Kept, effects_of
 
@@ -126,7 +127,7 @@ class Bench:
         if any(isinstance(self.side(one), str) for one in ((), kept)):
             return self.effects(kept, cell)
         metrics = self.catalog.metrics(cell.strategy.engine.process)
-        timed = {metric.name for metric in metrics if metric.hold == "time"}
+        timed = {metric.name for metric in metrics if metric.is_time}
         found = self.pairs(kept, cell)
         return [one for one in effects_of(found, metrics) if one.metric in timed]
 

@@ -4,19 +4,19 @@ import time
 from collections.abc import Callable, Sequence
 
 from perfsuite.catalog.cell import Cell
+from perfsuite.records.change import Change
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
-from perfsuite.run.environment_changes import Change
 from perfsuite.run.releases_compared import sentence
 from perfsuite.upgrade.effects import Blamed, Effect, Finding, Kept, blame, findings, same
 from perfsuite.upgrade.trying import Bench
 
-FORMAT = 1
+FORMAT = 2
 Effects = Callable[[Kept, Cell], list[Effect]]
 
 
 class UpgradeReport(Record, frozen=True, kw_only=True):
-    """The content of ``--json``. Format 1: 2026-11, first.
+    """The content of ``--json``. Format 2: 2026-11, changes and effects as data; 1: 2026-11, first.
 
     ``failed`` are the cells that cannot run before the upgrade either, with the reasons. ``undecided`` and ``untimed``
     are cells whose times are not known. ``launches`` counts what was not known before.
@@ -25,7 +25,7 @@ class UpgradeReport(Record, frozen=True, kw_only=True):
     format: int = FORMAT
     date: str
     base: str
-    changes: list[str]
+    changes: list[Change]
     cells: list[str]
     floor: float = 0.0  # of older files: now each metric has its materiality
     findings: list[Finding]
@@ -53,12 +53,12 @@ def judge(bench: Bench, cells: Sequence[Cell], seconds: float) -> UpgradeReport:
         if cell.id not in failed and not any(one.effect.bad and not one.effect.small for one in found):
             silent.append(cell)
     slower, undecided, untimed = blame_times(bench, silent, seconds)
-    timed = {metric.name for metric in bench.catalog.all("metric").values() if metric.hold == "time"}
+    timed = {metric.name for metric in bench.catalog.all("metric").values() if metric.is_time}
     again = {one.effect.cell for one in blamed if one.effect.kind == "runs"}
     return UpgradeReport(
         date=timestamp(),
         base=bench.text(()),
-        changes=list(map(str, bench.changes)),
+        changes=list(bench.changes),
         cells=[cell.id for cell in cells],
         findings=findings([*blamed, *slower], timed),
         failed={cell: reason for cell, reason in failed.items() if cell not in again},

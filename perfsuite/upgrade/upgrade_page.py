@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 
+from perfsuite.compare.judge import OUTCOME
 from perfsuite.show.html.document import Command, Document, Entry, Section, Table, Tone
-from perfsuite.upgrade.effects import OUTCOME, Finding
+from perfsuite.show.text.words import change_text, changes_text, new_text, note_text, old_text
+from perfsuite.upgrade.effects import Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
 
@@ -20,7 +22,7 @@ def upgrade_page(report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -
     ]
     sections += [Section(heading=heading, text="\n".join(lines), folded=True) for heading, lines in rest if lines]
     return Document(
-        title=f"Upgrade: {', '.join(report.changes)}",
+        title=f"Upgrade: {changes_text(report.changes)}",
         verdict=f"{effects} got worse, {better or 'nothing'} got better.",
         facts=[f"From {report.base}.", f"{report.launches} new launches, {report.date}."],
         tone="red" if report.is_worse else "green",
@@ -36,17 +38,17 @@ def _finding(number: int, one: Finding, report: UpgradeReport, commands: Mapping
     rows: list[Sequence[str | Entry]] = [
         [
             effect.cell,
-            effect.old,
-            effect.new,
-            Entry(effect.change, sort=effect.share),
-            Entry(" ".join(effect.why.split()), wide=True),
+            old_text(effect.line),
+            new_text(effect.line),
+            Entry(change_text(effect.line), sort=effect.share),
+            Entry(" ".join((effect.message or note_text(effect.line)).split()), wide=True),
         ]
         for effect in one.effects
     ]
     share = f"{len(one.cells)} of {len(report.cells)} cells"
     return Section(
-        heading=f"{number}: {what} {worst.change} in {share}",
-        sentences=[f"Caused by {', '.join(one.releases)} ({one.how})."],
+        heading=f"{number}: {what} {change_text(worst.line)} in {share}",
+        sentences=[f"Caused by {changes_text(one.changes)} ({one.how})."],
         tables=[Table(head=["cell", "from", "to", "change", "evidence"], rows=rows, numbers=frozenset((1, 2, 3)))],
         commands=[Command(what="show it", text=text) for text, numbers in commands.items() if number in numbers],
         badges=[("immaterial", tone) if worst.small else (worst.kind, tone)],

@@ -5,12 +5,14 @@ One file per ``Metric.hold``, with the same name and a ``RULE``. The catalog fin
 
 import importlib
 import pkgutil
+from collections.abc import Mapping
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules._rule import Rule, Summary
-from perfsuite.compare.scope import Scope, changes, text
+from perfsuite.compare.scope import Scope, changes, line_of
+from perfsuite.records.change import Change
 from perfsuite.records.sample import Reading, is_number
-from perfsuite.records.verdict import Line
+from perfsuite.records.verdict import Because, Line, Reason, Status, reason
 
 __all__ = ["RULES", "Rule", "Summary", "hold", "rule_of", "why_wrong"]
 RULES: dict[str, Rule] = {
@@ -30,36 +32,37 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
     """Compare one metric, which both sides must have as a finite number; None if its rule asks for no more."""
     new, old = scope.new.readings.get(metric.name), scope.old.readings.get(metric.name)
     rule = rule_of(metric).hold
-    if new and old is None and (reason := why_wrong(metric, new, scope.strategy)):
-        return text(metric, "regressed", old, new, note=reason)
+    if new and old is None and (why := why_wrong(metric, new, scope.strategy)):
+        return line_of(metric, Status.REGRESSED, old, new, reason=why)
     if new and old and (other := _another(metric, scope)):
-        return text(metric, "not held", old, new, note=f"counts depend on the release: {other}")
+        why = reason(Because.OTHER_RELEASE, name=other.name, before=other.before, after=other.after)
+        return line_of(metric, Status.NOT_HELD, old, new, reason=why)
     if new and old and scope.finite:
         return None if metric.hold == "shown" else rule(metric, new, old, scope)
     if new is None and old is None and metric.optional:
         return None
     if not (_is_finite(new) and _is_finite(old)):
-        whose = "the baseline" if _is_finite(new) else "the measurement"
-        return text(metric, "failed", old, new, note=f"{whose} has a number that is not finite")
+        why = reason(Because.NOT_FINITE, measured=not _is_finite(new))
+        return line_of(metric, Status.FAILED, old, new, reason=why, **_finite(old, new))
     if new is None or old is None:
         needless = metric.optional and old is None
         if metric.hold == "shown" and (needless or (metric.optional and metric.derive)):
             return None  # its formula may leave it out, such as an MFU above 100 %
-        side = "the baseline lacks it" if new else "not measured"
-        return text(metric, "not held" if needless else "missing", old, new, note=side)
+        status = Status.NOT_HELD if needless else Status.MISSING
+        return line_of(metric, status, old, new, reason=reason(Because.ABSENT, measured=new is not None))
     return rule(metric, new, old, scope)
 
 
-def why_wrong(metric: Metric, reading: Reading, strategy: str) -> str:
-    """Why the reading is wrong, whatever the baseline has; empty if it is not."""
-    return rule_of(metric).wrong(metric, reading, strategy) if is_number(reading.value) else ""
+def why_wrong(metric: Metric, reading: Reading, strategy: str) -> Reason | None:
+    """Why the reading is wrong, whatever the baseline has; None if it is not."""
+    return rule_of(metric).wrong(metric, reading, strategy) if is_number(reading.value) else None
 
 
-def _another(metric: Metric, scope: Scope) -> str:
-    """``python 3.11 -> 3.12``: the metric depends on it, and its minor release differs on the other side."""
+def _another(metric: Metric, scope: Scope) -> Change | None:
+    """The release on which the metric depends, if its minor release differs on the other side."""
     sides = scope.old.versions, scope.new.versions
     old, new = ({name: _minor(side.get(name, "")) for name in metric.depends_on} for side in sides)
-    return ", ".join(changes(old, new))
+    return next(iter(changes(old, new)), None)
 
 
 def _minor(version: str) -> str:
@@ -70,3 +73,9 @@ def _is_finite(reading: Reading | None) -> bool:
     if reading is None:
         return True
     return all(is_number(number) for number in (reading.value, *reading.samples) if number is not None)
+
+
+def _finite(old: Reading | None, new: Reading | None) -> Mapping[str, str]:
+    """Values that JSON has no number for, as texts."""
+    sides = {"old": old, "new": new}
+    return {name: str(one.value) for name, one in sides.items() if one and not is_number(one.value)}

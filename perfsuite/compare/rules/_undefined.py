@@ -2,14 +2,14 @@
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules._rule import Rule
-from perfsuite.compare.scope import Scope, text
+from perfsuite.compare.scope import Scope, line_of
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line
+from perfsuite.records.verdict import Because, Line, Status, reason
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """Always missing: there is no rule for it."""
-    return text(metric, "missing", old, new, note="no Metric defines it")
+    return line_of(metric, Status.MISSING, old, new, reason=reason(Because.NO_METRIC))
 
 
 RULE = Rule(hold=hold, has_limit=False)

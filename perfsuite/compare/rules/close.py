@@ -2,42 +2,35 @@
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules._rule import Rule
-from perfsuite.compare.scope import Scope, agree, bound_of, low_precision, say, text
+from perfsuite.compare.scope import Scope, agree, bound_of, line_of, low_precision
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line
-from perfsuite.units import show_change
+from perfsuite.records.verdict import Because, Bound, Limit, Line, Status, reason
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """Every common step: within the bound of the precision, and overflowed on both sides or on neither."""
     bound = bound_of(metric, scope.low_precision)
     pairs = list(zip(old.samples, new.samples, strict=False))
-    allowed = f"±{bound * 100:g} %"
+    limit = Limit(bound=Bound.CLOSE, value=bound)
     if len(new.samples) < len(old.samples):
-        note = f"only {len(new.samples)} of the baseline's {len(old.samples)} steps were measured"
-        return text(metric, "missing", old, new, note=note)
+        why = reason(Because.FEWER_SAMPLES, measured=len(new.samples), recorded=len(old.samples))
+        return line_of(metric, Status.MISSING, old, new, reason=why)
     if old.samples != new.samples and not all(agree(before, after, bound) for before, after in pairs):
         differing = [step for step, (before, after) in enumerate(pairs) if not agree(before, after, bound)]
         before, after = pairs[differing[0]]
-        note = f"differs in step {differing[0]} first, in {len(differing)} of {len(pairs)} steps"
-        change = "" if before is None or after is None else show_change(before, after)
-        return say(metric, "regressed", _step(metric, before), _step(metric, after), change, allowed, note)
+        why = reason(Because.STEP_DIFFERS, first=differing[0], differing=len(differing), steps=len(pairs))
+        more = {"limit": limit, "reason": why, "compared": before is not None and after is not None}
+        return line_of(metric, Status.REGRESSED, old, new, old=before, new=after, **more)
     for before, after in reversed(pairs):
         if before is not None and after is not None:
-            return say(metric, "ok", metric.show(before), metric.show(after), show_change(before, after), allowed)
-    return text(metric, "missing", old, new, note="no step in common")
+            return line_of(metric, Status.OK, old, new, old=before, new=after, compared=True, limit=limit)
+    return line_of(metric, Status.MISSING, old, new, reason=reason(Because.NO_COMMON_STEP))
 
 
-def _step(metric: Metric, sample: float | None) -> str:
-    return "overflow" if sample is None else metric.show(sample)
-
-
-def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> str:
-    """Why two launches did not train the same way."""
+def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bool:
+    """Whether two launches did not train the same way."""
     bound = bound_of(metric, low_precision(strategy))
-    if all(agree(*pair, bound) for pair in zip(first.samples, other.samples, strict=False)):
-        return ""
-    return f"{metric.title} develops differently in launch {{number}} than in the first."
+    return not all(agree(*pair, bound) for pair in zip(first.samples, other.samples, strict=False))
 
 
 RULE = Rule(hold=hold, summary=lambda numbers: numbers[-1], differs=differs)

@@ -4,42 +4,46 @@ releases and machines, so it changes a little. A wrong number multiplies it.
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules._rule import Rule
-from perfsuite.compare.scope import Scope, low_precision, say
+from perfsuite.compare.scope import Scope, line_of, low_precision
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line, Status
-from perfsuite.units import show_change
+from perfsuite.records.verdict import Because, Bound, Limit, Line, Move, Reason, Status, reason
 
 GROWTH = 2.0
 # A smaller error is rounding, by precision: fp32, then bf16 and fp16.
 FLOORS = (1e-3, 2e-2)
 # A larger one is a wrong computation: to record it as a first baseline needs a reason.
 CEILINGS = (1e-1, 3e-1)
+MILLION = 1e6  # suspects are whole numbers: millionths
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """At most twice the baseline's, or the floor of the precision; a baseline that exceeds this in turn is stale."""
     limit, least = (max(GROWTH * side.value, FLOORS[scope.low_precision]) for side in (old, new))
     good = new.value <= limit
-    status: Status = "regressed" if not good else "ok" if old.value <= least else "improved"
-    # A share of what is only rounding says nothing: +247043457 % of 1e-9.
-    change = show_change(old.value, new.value) if old.value > least else ""
-    allowed = f"up to {metric.show(limit)}"
-    return say(
-        metric, status, metric.show(old.value), metric.show(new.value), change, allowed, "" if good else _most(new)
+    status = Status.REGRESSED if not good else Status.OK if old.value <= least else Status.IMPROVED
+    return line_of(
+        metric,
+        status,
+        old,
+        new,
+        compared=old.value > least,  # a share of what is only rounding says nothing: +247043457 % of 1e-9
+        limit=Limit(bound=Bound.UP_TO, value=limit),
+        moves=[] if good else [Move(operator=name, by=share) for name, share in _most(new).items()],
     )
 
 
-def wrong(metric: Metric, reading: Reading, strategy: str) -> str:
+def wrong(metric: Metric, reading: Reading, strategy: str) -> Reason | None:
     """Why no precision explains the error."""
     ceiling = CEILINGS[low_precision(strategy)]
     if reading.value <= ceiling:
-        return ""
-    return f"{metric.title} is {metric.show(reading.value)}, and rounding explains {ceiling:g}; {_most(reading)}"
+        return None
+    return reason(
+        Because.WRONG, title=metric.title, unit=metric.unit, value=reading.value, most=ceiling, parts=_most(reading)
+    )
 
 
-def _most(reading: Reading) -> str:
-    told = [f"{name} ({size / 1e6:.2g})" for name, size in reading.suspects.items()]
-    return f"most in {', '.join(told)}"
+def _most(reading: Reading) -> dict[str, int | float]:
+    return {name: size / MILLION for name, size in reading.suspects.items()}
 
 
 RULE = Rule(hold=hold, wrong=wrong)

@@ -5,10 +5,9 @@ import math
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.explain import explain
 from perfsuite.compare.rules._rule import Rule
-from perfsuite.compare.scope import Scope, say, text
+from perfsuite.compare.scope import Scope, line_of
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line, Status
-from perfsuite.units import show_change, show_ratio
+from perfsuite.records.verdict import Bound, Limit, Line, Status
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope | None = None) -> Line:
@@ -18,15 +17,15 @@ def hold(metric: Metric, new: Reading, old: Reading, scope: Scope | None = None)
     The old side is the accepted baseline, which an immaterial difference does not move. So many small differences add
     up, and are red as soon as their sum is material.
     """
-    allowed = f"below {show_ratio(metric.materiality.share)}" if metric.materiality.share else "0"
+    share = metric.materiality.share
+    limit = Limit(bound=Bound.BELOW, value=share) if share else Limit(bound=Bound.EQUAL)
     if new.value == old.value and new.parts == old.parts:
-        value, change = metric.show(old.value), "+0.0 %" if old.value else "0 %"
-        return say(metric, "ok", value, value, change, allowed)
+        return line_of(metric, Status.OK, old, new, compared=True, limit=limit)
     better = (new.value < old.value and metric.worse == "higher") or (new.value > old.value and metric.worse == "lower")
-    status: Status = "improved" if better else "regressed"
-    if moved_share(new, old) < metric.materiality.share:
-        status = "immaterial"
-    return text(metric, status, old, new, show_change(old.value, new.value), allowed, explain(metric, new, old))
+    status = Status.IMPROVED if better else Status.REGRESSED
+    if moved_share(new, old) < share:
+        status = Status.IMMATERIAL
+    return line_of(metric, status, old, new, compared=True, limit=limit, moves=explain(metric, new, old))
 
 
 def moved_share(new: Reading, old: Reading) -> float:
@@ -38,15 +37,9 @@ def moved_share(new: Reading, old: Reading) -> float:
     return max(abs(new.value - old.value), grown, shrunk) / abs(old.value) if old.value else math.inf
 
 
-def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> str:
-    """Why a number that does not repeat itself cannot be compared."""
-    if (first.value, first.parts) == (other.value, other.parts):
-        return ""
-    return (
-        f"{metric.title} is {metric.show(first.value)} ({first.value:,}) in the first launch and "
-        f"{metric.show(other.value)} ({other.value:,}) in launch {{number}}. It does not repeat itself, so "
-        "it cannot be compared."
-    )
+def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bool:
+    """Whether it does not repeat itself, so that it cannot be compared."""
+    return (first.value, first.parts) != (other.value, other.parts)
 
 
 RULE = Rule(hold=hold, differs=differs)

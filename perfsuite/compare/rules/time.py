@@ -10,20 +10,20 @@ from perfsuite.compare.rules._rule import Rule
 from perfsuite.compare.scope import Scope
 from perfsuite.compare.timing import hold_time
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line
+from perfsuite.records.verdict import Line, Status
 
 
 def hold(metric: Metric, new: Reading, old: Reading, scope: Scope) -> Line:
     """The line of compare/timing.py, with the phases that explain a slow-down."""
     line = hold_time(metric, new, old, scope)
-    explained = explain_time(scope.new, scope.old) if line.status in ("alarm", "machine") and line.change else ""
-    return msgspec.structs.replace(line, note="; ".join(filter(None, (line.note, explained))))
+    if line.status in (Status.ALARM, Status.MACHINE) and line.compared:
+        return msgspec.structs.replace(line, phases=explain_time(scope.new, scope.old))
+    return line
 
 
-def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> str:
-    """Why launches cannot be pooled; times themselves differ."""
-    same = len(first.samples) == len(other.samples)
-    return "" if same else f"{metric.title} has other samples in launch {{number}} than in the first."
+def differs(metric: Metric, first: Reading, other: Reading, strategy: str) -> bool:
+    """Whether launches cannot be pooled; times themselves differ."""
+    return len(first.samples) != len(other.samples)
 
 
 RULE = Rule(hold=hold, summary=statistics.median, differs=differs)

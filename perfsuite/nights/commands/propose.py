@@ -14,8 +14,9 @@ from perfsuite.errors import UsageError
 from perfsuite.nights.forge_options import add_github, address_of_run, api_of, token_of
 from perfsuite.nights.news import proposal
 from perfsuite.nights.news.forge import opened
-from perfsuite.run.environment_changes import git, listed
+from perfsuite.run.environment_changes import git
 from perfsuite.run.gatekeeper import commit_of
+from perfsuite.units import listed
 
 HELP = "Propose the baselines of new and improved cells as one pull request."
 

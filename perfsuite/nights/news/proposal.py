@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from perfsuite.baselines.accept import baseline_of
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.definitions import Metric
 from perfsuite.records.baseline import Baseline
@@ -79,11 +79,11 @@ class Proposal:
                 shutil.copytree(store.root, copy.root)
             before = _contents(copy.root)
             for cell, baseline in self.kept.items():
-                consent = Consent(how="propose", metrics=metrics_of(cell), reason=reason)
+                consent = Acceptance(how="propose", metrics=metrics_of(cell), reason=reason)
                 copy.save(baseline, copy.load(cell), consent)
             for cell, result in self.accepted.items():
                 metrics = metrics_of(cell)
-                consent = Consent(how="propose", metrics=metrics, reason=reason)
+                consent = Acceptance(how="propose", metrics=metrics, reason=reason)
                 copy.save(baseline_of(result.measurement, commit, metrics), copy.load(cell), consent)
             return {name: text for name, text in _contents(copy.root).items() if before.get(name) != text}
 

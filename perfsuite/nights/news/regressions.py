@@ -8,21 +8,22 @@ gone: it may not have been measured. If no trial names its cause tonight, it sta
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from perfsuite.compare.judge import RED
+from perfsuite.compare.judge import OUTCOME
+from perfsuite.records.change import Change, Trial
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.run.culprits import named_by
-from perfsuite.show.html.causes import MAIN, spread
-from perfsuite.show.html.moved import Moved, change_of
+from perfsuite.records.verdict import RED, Line, Status
+from perfsuite.show.html.causes import KNOWN, MAIN, spread
+from perfsuite.show.html.moved import Moved
 from perfsuite.show.text.markdown import ROOM, code, fence
 from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.words import change_text, changes_text, new_text, note_text, old_text, release_text
 from perfsuite.units import show_several
-from perfsuite.upgrade.effects import OUTCOME, Finding
+from perfsuite.upgrade.effects import Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
 UPGRADE, CAUSE = "upgrade", "cause"
-GOOD = ("ok", "immaterial", "improved")
-BAD = RED - {"improved"}  # what got better is proposed as a baseline, and needs no issue
-SAME = ": the same in the baseline's environment here"  # a trial's sentence, after the metrics that nothing tried moved
+GOOD = (Status.OK, Status.IMMATERIAL, Status.IMPROVED)
+BAD = RED - {Status.IMPROVED}  # what got better is proposed as a baseline, and needs no issue
 MOST_ROWS = 50  # of an issue
 Known = Mapping[str, Collection[str]]  # the members of each regression that was reported before, by its key
 
@@ -40,14 +41,14 @@ class Regression:
 
 @dataclass(frozen=True)
 class _Red:
-    """A red line of a cell, or a red cell without one. ``causes`` are names of changes with their texts."""
+    """A red line of a cell, or a red cell without one. ``causes`` are what a trial blames."""
 
     key: str
     cell: str
     title: str
     text: str
     moved: Moved | None = None
-    causes: Sequence[tuple[str, str]] = ()
+    causes: Sequence[Change] = ()
 
 
 @dataclass
@@ -66,7 +67,7 @@ class News:
 
     def add_upgrade(self, report: UpgradeReport) -> None:
         """The findings that are worse by the floor or more."""
-        self.tried |= {change.split()[0] for change in report.changes}
+        self.tried |= {change.name for change in report.changes}
         for finding in report.findings:
             if finding.worst.bad and not finding.worst.small:
                 self.findings.setdefault(f"{UPGRADE} {'+'.join(sorted(finding.libraries))}", []).append(finding)
@@ -77,7 +78,7 @@ class News:
         homes = {member: key for key, members in known.items() if key.startswith(f"{CAUSE} ") for member in members}
         groups: dict[str, list[_Red]] = {}
         for one in self.found:
-            blamed = f"{CAUSE} {'+'.join(sorted({name for name, _ in one.causes}))}" if one.causes else ""
+            blamed = f"{CAUSE} {'+'.join(sorted({change.name for change in one.causes}))}" if one.causes else ""
             groups.setdefault(blamed or homes.get(one.key, one.key), []).append(one)
         seen = self._seen()
         made = [_of_upgrade(key, findings) for key, findings in sorted(self.findings.items())]
@@ -112,8 +113,8 @@ class News:
             self.good.add(outcome)
         text = fence(render(verdict, result.measurement.failure if isinstance(result, Result) else None))
         for line in lines:
-            what = " ".join(filter(None, (line.title, line.change)))
-            moved, causes = Moved(result, line, change_of(line), None), _causes(verdict.trial, line.title)
+            what = f"{line.title} {change_text(line)}".rstrip()
+            moved, causes = Moved(result, line, None), _causes(verdict.trial, line.metric)
             self.found.append(
                 _Red(f"{cell} {line.metric}", cell, f"{cell}: {what} ({line.status})", text, moved, causes)
             )
@@ -126,11 +127,12 @@ def home_of(members: Collection[str], red: Mapping[str, Regression]) -> str:
     return next((one.key for one in red.values() if not set(members).isdisjoint(one.members)), "")
 
 
-def _causes(trial: Sequence[str], title: str) -> list[tuple[str, str]]:
+def _causes(trial: Trial | None, metric: str) -> list[Change]:
     """What the trial of a cell blames for a metric; nothing if it found the metric the same."""
-    if any(SAME in told and title in told.partition(SAME)[0].replace(" and ", ", ").split(", ") for told in trial):
+    if trial is None or metric in trial.unmoved:
         return []
-    return next((found for told in trial if (found := named_by(told, title))), [])
+    sure = [cause for cause in trial.causes if cause.how in KNOWN]
+    return next((cause.changes for cause in sure if not cause.metrics or metric in cause.metrics), [])
 
 
 def _of_metric(key: str, group: Sequence[_Red]) -> Regression:
@@ -146,10 +148,10 @@ def _of_cause(key: str, group: Sequence[_Red], absent: Sequence[str]) -> Regress
             metrics.setdefault(one.moved.line.title, []).append(one.moved)
     ranked = sorted(metrics.values(), key=_rank)
     below = [_metric(moved) for moved in ranked]
-    changes = list(dict.fromkeys(text for one in group for _, text in one.causes))
+    changes = list(dict.fromkeys(release_text(change) for one in group for change in one.causes))
     title = _title(", ".join(changes) or key.partition(" ")[2], below or [group[0].title])
     lines = [(one.cell, one.line) for moved in ranked for one in moved]
-    rows = [(cell, line.title, f"{line.old} -> {line.new}", line.change) for cell, line in lines]
+    rows = [_row(cell, line) for cell, line in lines]
     waiting = "Red before, and not measured in these reports: " + ", ".join(map(code, absent[:MOST_ROWS])) + "."
     more = f" … and {len(absent) - MOST_ROWS} more." if len(absent) > MOST_ROWS else ""
     parts = [
@@ -179,12 +181,12 @@ def _of_upgrade(key: str, findings: Sequence[Finding]) -> Regression:
     below, parts = [], []
     for finding in findings:
         worst = finding.worst
-        what = " ".join(filter(None, (worst.title, worst.change)))
+        what = f"{worst.title} {change_text(worst.line)}".rstrip()
         below.append(f"{what} in {show_several(len(finding.cells), 'cell')} ({worst.kind})")
-        rows = [(one.cell, one.title, f"{one.old} -> {one.new}", one.change) for one in finding.effects]
-        parts += [_table(rows), *([fence(worst.why)] if worst.why else [])]
+        rows = [_row(one.cell, one.line) for one in finding.effects]
+        parts += [_table(rows), *([fence(why)] if (why := worst.message or note_text(worst.line)) else [])]
     below = list(dict.fromkeys(below))
-    return Regression(key, _title(", ".join(findings[0].releases), below), _joined(parts), (key,), _several(below))
+    return Regression(key, _title(changes_text(findings[0].changes), below), _joined(parts), (key,), _several(below))
 
 
 def _metric(moved: Sequence[Moved]) -> str:
@@ -203,6 +205,10 @@ def _title(cause: str, below: Sequence[str]) -> str:
     """``deepspeed 0.19.8 -> 0.20.0: peak memory +7.0 % in 14 cells (regressed), and 1 more metric``."""
     more = f", and {show_several(len(below) - 1, 'more metric')}" if len(below) > 1 else ""
     return " ".join(f"{cause}: {below[0]}{more}".split())
+
+
+def _row(cell: str, line: Line) -> Sequence[str]:
+    return cell, line.title, f"{old_text(line)} -> {new_text(line)}", change_text(line)
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:

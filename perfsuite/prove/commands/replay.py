@@ -26,6 +26,7 @@ from perfsuite.run.runner import Watch
 from perfsuite.show.html.document import Command, Document, Section, Table, Tone
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.show.text.words import change_text, line_text
 
 HELP = "Run real regressions of past releases again, and show that each is caught."
 STARTS_PROCESSES = True
@@ -94,7 +95,7 @@ def replay_page(chosen: list[Regression], outcomes: dict[str, Outcome]) -> Docum
         outcome = outcomes[one.name]
         tone: Tone = "red" if outcome.state in BAD else "green" if outcome.state == "caught" else "muted"
         moved = outcome.moved
-        told = [f"{moved.title} {moved.old} → {moved.new} ({moved.change})."] if moved else []
+        told = [f"{line_text(moved)}."] if moved else []
         told += [outcome.reason] if outcome.reason else []
         sections.append(
             Section(
@@ -127,6 +128,6 @@ def _table(chosen: list[Regression], outcomes: dict[str, Outcome]) -> TextTable:
     for one in chosen:
         outcome = outcomes[one.name]
         moved = outcome.moved
-        by = f"{moved.title} {moved.change}" if moved else outcome.reason
+        by = f"{moved.title} {change_text(moved)}" if moved else outcome.reason
         shown.add_row(*map(Text, (one.name, one.good, one.bad, SYMBOLS[outcome.state], by, QUIET[outcome.quiet])))
     return shown

@@ -30,7 +30,7 @@ from perfsuite.show.html.document import Document, Section
 from perfsuite.show.html.document import Table as PageTable
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
-from perfsuite.units import show_ratio
+from perfsuite.units import RATIO
 
 HELP = "Inject faults, and show that the gate detects them."
 STARTS_PROCESSES = True
@@ -115,7 +115,7 @@ def selftest_page(rows: list[Row]) -> Document:
     ]
     sections = [Section(heading="Not as expected", tables=[PageTable.of(table(wrong))])] if wrong else []
     if trials:
-        chart = bars("Trials that found a slow-down, and the interval of 95 %", trials, Quantity("share", show_ratio))
+        chart = bars("Trials that found a slow-down, and the interval of 95 %", trials, Quantity("share", RATIO))
         sections.append(Section(heading="Faults in time", charts=[chart]))
     sections.append(
         Section(heading="Every fault", tables=[dataclasses.replace(PageTable.of(table(rows)), name="faults")])

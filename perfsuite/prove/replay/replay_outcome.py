@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfsuite.prove.replay.regression import Regression
-from perfsuite.run.releases_compared import Moved, Seen, find
+from perfsuite.records.verdict import Line
+from perfsuite.run.releases_compared import Seen, find
 
 
 @dataclass(frozen=True)
@@ -15,7 +16,7 @@ class Outcome:
 
     state: str
     reason: str = ""
-    moved: Moved | None = None
+    moved: Line | None = None
     also: tuple[str, ...] = ()
     quiet: bool | None = None  # the metric did not move between the neighbours; None: there are none yet
     neighbours_also: tuple[str, ...] = ()
@@ -44,8 +45,8 @@ def outcome_of(regression: Regression, records: Sequence[Seen]) -> Outcome:
     return Outcome(state, "", moved, also, quiet, tuple(one.title for one in noise), seconds)
 
 
-def _counts(moved: Moved, regression: Regression) -> bool:
-    return moved.metric == regression.moves and (not regression.least or abs(moved.share or 0) >= regression.least)
+def _counts(moved: Line, regression: Regression) -> bool:
+    return moved.metric == regression.moves and (not regression.least or abs(moved.change or 0) >= regression.least)
 
 
 def _ends(shown: Seen, neighbours: Seen | None, seconds: float) -> Outcome:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from perfsuite.prove.replay.regression import Regression
 from perfsuite.prove.replay.replay_outcome import Outcome, outcome_of
 from perfsuite.run.releases_compared import Seen
+from perfsuite.show.text.words import line_text
 
 SYMBOLS = {
     "caught": "✓",
@@ -44,7 +45,7 @@ def summary(outcomes: Sequence[Outcome]) -> str:
 
 def _row(one: Regression, outcome: Outcome) -> str:
     moved = outcome.moved
-    by = f"{moved.title} {moved.old} → {moved.new} ({moved.change})" if moved else ""
+    by = f"{line_text(moved)}" if moved else ""
     by = by or ("the cell ends" if outcome.state == "caught" else "")
     quiet = QUIET[outcome.quiet]
     if outcome.quiet is not None and outcome.neighbours_also:

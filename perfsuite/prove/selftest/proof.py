@@ -15,15 +15,16 @@ from typing import Any
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
-from perfsuite.compare.judge import RED
 from perfsuite.errors import PerfsuiteError
 from perfsuite.prove.selftest.cases import NOT_RED, REFUSED, Case, control
 from perfsuite.prove.selftest.fault_rows import Row
 from perfsuite.prove.selftest.trials import TimeFault, try_fault
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.verdict import RED
 from perfsuite.run.gatekeeper import Gatekeeper, unwatched
 from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.words import headline
 from perfsuite.units import show_bytes, show_ratio
 
 SETTINGS = Settings(steps=10, warmup=1)
@@ -75,7 +76,7 @@ class Bench:
         store = Store(Path(tempfile.mkdtemp(dir=self.folder)) / "baselines")
         accepted = self._gatekeeper(store, self.runner, "new").hold(parse_cell(cell, self.runner.catalog))
         if not accepted.updated:
-            raise PerfsuiteError(f"The selftest cannot record a baseline: {accepted.verdict.headline}")
+            raise PerfsuiteError(f"The selftest cannot record a baseline: {headline(accepted.verdict)}")
         result = self._gatekeeper(store, self.runner).hold(parse_cell(cell, self.runner.catalog))
         row = _row(control(cell), "", result.verdict.status, render(result.verdict, result.measurement.failure))
         return Recorded(store, accepted.measurement, row)

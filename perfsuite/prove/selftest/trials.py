@@ -17,6 +17,7 @@ from perfsuite.errors import PerfsuiteError
 from perfsuite.prove.selftest.fault_rows import CONFIDENCE, Row, interval_of
 from perfsuite.run.ab import RUNNING, Experiment, Side
 from perfsuite.run.runner import Settings, Watch
+from perfsuite.show.text.words import comparison_summary
 from perfsuite.units import show_ratio
 
 SETTINGS = Settings(steps=60, warmup=5)  # half of what a run takes, or the quick faults would last over 3 minutes
@@ -74,7 +75,7 @@ def try_fault(fault: TimeFault, catalog: Catalog, watch: Watch) -> Row:
         except PerfsuiteError as error:
             return _broken(fault, done, "refused", str(error))
         if verdict.status == "failed":
-            return _broken(fault, done, "failed", verdict.headline)
+            return _broken(fault, done, "failed", comparison_summary(verdict))
         convicted = {line.metric for line in verdict.lines if line.status == "regressed"}
         exact = sorted(convicted - _timed(fault, catalog))
         if exact and not fault.delay:
@@ -112,7 +113,7 @@ def _counted(fault: TimeFault, red: int) -> Row:
 
 def _timed(fault: TimeFault, catalog: Catalog) -> set[str]:
     engine = Side(RUNNING, catalog).cell(fault.cell).strategy.engine
-    return {metric.name for metric in catalog.metrics(engine.process) if metric.hold == "time"}
+    return {metric.name for metric in catalog.metrics(engine.process) if metric.is_time}
 
 
 def _broken(fault: TimeFault, done: int, status: str, said: str) -> Row:

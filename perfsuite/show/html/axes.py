@@ -1,36 +1,39 @@
 """Axes: the unit of a quantity, and round numbers for its ticks."""
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
+from perfsuite import units
 from perfsuite.catalog.definitions import Metric
-from perfsuite.units import show_bytes, show_count, show_flops, show_number, show_ratio, show_seconds, show_whole
 
-_UNITS: dict[Callable[[float], str], tuple[tuple[str, float], ...]] = {  # largest first
-    show_bytes: (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)),
-    show_seconds: (("s", 10.0), ("ms", 1e-3), ("µs", 1e-6)),
-    show_ratio: (("%", 0.01),),
-    show_flops: (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6)),
+_UNITS: dict[str, tuple[tuple[str, float], ...]] = {  # largest first
+    units.BYTES: (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10), ("B", 1)),
+    units.SECONDS: (("s", 10.0), ("ms", 1e-3), ("µs", 1e-6)),
+    units.RATIO: (("%", 0.01),),
+    units.FLOPS: (("TFLOP/s", 1e12), ("GFLOP/s", 1e9), ("MFLOP/s", 1e6)),
 }
 _SIZE = {"s": 1.0}  # units that begin above their own size
 
 
 @dataclass(frozen=True)
 class Quantity:
-    """What an axis shows: ``title`` with its unit below or beside it, ``show`` is the text of one value."""
+    """What an axis shows: ``title``, and numbers in the ``unit`` of a metric."""
 
     title: str
-    show: Callable[[float], str] = show_count
+    of_unit: str = units.COUNT
+
+    def show(self, number: float) -> str:
+        """The text of one value."""
+        return units.show(number, self.of_unit)
 
     @classmethod
     def of(cls, metric: Metric) -> "Quantity":
         """The quantity that a metric measures."""
-        return cls(metric.title, metric.show)
+        return cls(metric.title, metric.unit)
 
     def unit(self, most: float) -> tuple[str, float]:
         """The largest unit of which ``most`` is at least one, and its size; no unit for counts."""
-        units = _UNITS.get(self.show, (("", 1.0),))
+        units = _UNITS.get(self.of_unit, (("", 1.0),))
         name, size = next(((name, size) for name, size in units if abs(most) >= size), units[-1])
         return name, _SIZE.get(name, size)
 
@@ -40,8 +43,8 @@ class Quantity:
         return f"{self.title}, {unit}" if unit else self.title
 
 
-BYTES, SECONDS, COUNT = Quantity("memory", show_bytes), Quantity("time", show_seconds), Quantity("", show_whole)
-NUMBER = Quantity("", show_number)
+BYTES, SECONDS = Quantity("memory", units.BYTES), Quantity("time", units.SECONDS)
+COUNT, NUMBER = Quantity("", units.WHOLE), Quantity("", units.NUMBER)
 
 
 def ticks(low: float, high: float, most: int = 5) -> list[float]:

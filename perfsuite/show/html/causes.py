@@ -5,15 +5,25 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from perfsuite.compare.judge import OPEN
-from perfsuite.records.result import PredictedResult
+from perfsuite.records.change import Change, How
 from perfsuite.records.suspects import part_name
-from perfsuite.records.verdict import Status
-from perfsuite.show.html.memory_chart import signed
-from perfsuite.show.html.moved import AnyResult, Moved, headline_of, in_quarantine, tone_of
+from perfsuite.records.verdict import OPEN, Line, Move, Status
+from perfsuite.show.html.moved import AnyResult, Moved, in_quarantine, tone_of
 from perfsuite.show.text.markdown import is_red
+from perfsuite.show.text.words import (
+    cause_text,
+    change_text,
+    new_text,
+    note_text,
+    old_text,
+    range_text,
+    signed,
+    summary,
+)
+from perfsuite.units import BYTES, show_several
 
-NUMBERS = re.compile(r"\d[\d,.]*")
+NUMBERS = re.compile(r"\d[\d,.]*")  # in what ranks and Python say: the same in many cells, but for its numbers
+KNOWN = (How.ONLY, How.ALONE, How.TOGETHER)
 MAIN = ("peak_memory_bytes", "step_time_seconds")  # of metrics that moved in as many cells, they are first
 _SHARED = 0.75  # of the cells of a cause must have an operator that is named as suspect
 
@@ -26,7 +36,7 @@ class Cause:
 
     cells: Sequence[AnyResult]
     status: Status
-    changed: tuple[str, ...]
+    changed: tuple[Change, ...]
     moved: Sequence[Moved] = ()
     also: Sequence[Sequence[Moved]] = ()
     reason: str = ""
@@ -69,12 +79,13 @@ class Cause:
             return ""
         line = self.moved[0].line
         whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
-        if line.status == "machine":
-            return f"A change of {spread(self.moved)}{whose}: {line.note}. There is nothing to try."
-        found = re.match(r"(-\S+ % to \+\S+ %), (\d+ pairs?)", line.note)
-        if found:
-            told = f"No difference was shown: the interval of {found[2]}{whose} is {found[1]}, which includes 0."
-            return f"{told} Such a change is not ruled out either. The two sides: {line.old} → {line.new}."
+        if line.status == Status.MACHINE:
+            return f"A change of {spread(self.moved)}{whose}: {note_text(line)}. There is nothing to try."
+        found = line.interval
+        if found and found.low <= 1 <= found.high:
+            pairs = show_several(found.pairs, "pair")
+            told = f"No difference was shown: the interval of {pairs}{whose} is {range_text(found)}, which includes 0."
+            return f"{told} Such a change is not ruled out either. The two sides: {old_text(line)} → {new_text(line)}."
         return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."
 
     @property
@@ -96,7 +107,8 @@ class Cause:
     @property
     def blamed(self) -> list[str]:
         """What the trials of its cells say about the cause, each sentence once."""
-        told = [text for one in self.cells for text in one.verdict.trial if text.startswith("caused by")]
+        trials = [one.verdict.trial for one in self.cells if one.verdict.trial]
+        told = [cause_text(cause) for trial in trials for cause in trial.causes if cause.how in KNOWN]
         return [f"{text} ({count} trial{'s' * (count > 1)})" for text, count in Counter(told).most_common()]
 
     @property
@@ -104,13 +116,13 @@ class Cause:
         """The operators that the evidence of most of its cells names, by how many do, with the part that moved and by
         how much: ``aten::empty_like in (backward), communication buffers +177.00 KiB to +133.89 MiB``.
         """
-        notes = [one.line.note for one in self.moved]
-        counts = Counter(name for note in notes for name in operators(note))
-        names = [name for name, count in counts.most_common(3) if count >= _SHARED * len(notes)]
-        places = {name: {place_of(note, name) for note in notes} - {""} for name in names}
+        lines = [one.line for one in self.moved]
+        counts = Counter(name for line in lines for name in operators(line))
+        names = [name for name, count in counts.most_common(3) if count >= _SHARED * len(lines)]
+        places = {name: {place_of(line, name) for line in lines} - {""} for name in names}
         found = [f"{name} in {places[name].pop()}" if len(places[name]) == 1 else name for name in names]
         sizes = sizes_of(self.moved) if found else ""
-        return [*found[:-1], f"{found[-1]}; {part_of(notes[0])} {sizes}"] if sizes else found
+        return [*found[:-1], f"{found[-1]}; {part_name(part_of(lines[0]))} {sizes}"] if sizes else found
 
     @property
     def rank(self) -> tuple[bool, bool, float, float, int]:
@@ -126,7 +138,7 @@ def causes(moved: Sequence[Moved], results: Sequence[AnyResult]) -> list[Cause]:
     for one in moved:
         changed = tuple(one.result.verdict.changed)
         key = (
-            *(one.line.metric, one.line.status, (one.change or 0) > 0, part_of(one.line.note), changed),
+            *(one.line.metric, one.line.status, (one.change or 0) > 0, part_of(one.line), changed),
             in_quarantine(one.result),
         )
         groups[key].append(one)
@@ -153,44 +165,37 @@ def _order(group: Sequence[Moved]) -> tuple[bool, int, bool, float, float]:
 def spread(moved: Sequence[Moved]) -> str:
     """``+7.0 %``, or ``+6.9 % to +7.1 %`` if the cells differ."""
     known = sorted((one for one in moved if one.change is not None), key=lambda one: abs(one.change or 0))
-    texts = list(dict.fromkeys(one.line.change for one in (known[:1] + known[-1:])))
-    return " to ".join(texts) or moved[0].line.change
+    texts = list(dict.fromkeys(change_text(one.line) for one in (known[:1] + known[-1:])))
+    return " to ".join(texts) or change_text(moved[0].line)
 
 
-def part_of(note: str) -> str:
-    """``activations`` in ``activations +1.94 GiB: aten::softmax in …``; empty for a note of another form."""
-    found = re.match(r"([a-z][a-z_ ]*) [+-]\d", note)
-    return found[1] if found else ""
+def part_of(line: Line) -> str:
+    """The part that moved most; empty if it is unknown."""
+    return line.moves[0].part if line.moves else ""
 
 
-def place_of(note: str, operator: str) -> str:
-    """``(backward)``, where the note says that the operator is; empty if it does not."""
-    found = re.search(rf"{re.escape(operator)} in ([^\s,;]+)", note)
-    return found[1] if found else ""
+def place_of(line: Line, operator: str) -> str:
+    """The module or phase in which the operator moved; empty if it is unknown."""
+    return next((move.module for move in line.moves if _name(move) == operator), "")
 
 
 def sizes_of(moved: Sequence[Moved]) -> str:
-    """``+177.00 KiB to +133.89 MiB``: by how much the part of the first note moved, over the cells."""
-    part = part_of(moved[0].line.note)
-    found = []
-    for one in moved:
-        if isinstance(one.result, PredictedResult) or one.result.baseline is None:
-            continue
-        new, old = one.result.measurement.readings, one.result.baseline.measurement.readings
-        sides = [side[one.line.metric].parts for side in (old, new) if one.line.metric in side]
-        names = [name for parts in sides for name in parts if part_name(name) == part]
-        if names and len(sides) == 2:
-            found.append(sides[1].get(names[0], 0) - sides[0].get(names[0], 0))
+    """``+177.00 KiB to +133.89 MiB``: by how much the part of the first line moved, over the cells."""
+    part = part_of(moved[0].line)
+    found = [one.line.moves[0].by for one in moved if part and part_of(one.line) == part]
     if not found or moved[0].line.metric != "peak_memory_bytes":
         return ""
-    return " to ".join(dict.fromkeys(map(signed, (min(found), max(found)))))
+    return " to ".join(dict.fromkeys(signed(size, BYTES) for size in (min(found), max(found))))
 
 
-def operators(note: str) -> list[str]:
-    """The operators that a note names, without their modules and sizes."""
-    _, _, told = note.partition(": ")
-    names = [piece.partition(" in ")[0] for piece in told.split(", ") if " in " in piece or "::" in piece]
-    return list(dict.fromkeys(NUMBERS.sub("#", name) if "::" not in name else name for name in names))
+def operators(line: Line) -> list[str]:
+    """The operators that the evidence names, without their modules and sizes."""
+    return list(dict.fromkeys(_name(move) for move in line.moves if move.operator))
+
+
+def _name(move: Move) -> str:
+    """An operator of torch, or a line of Python without its number."""
+    return move.operator if "::" in move.operator else NUMBERS.sub("#", move.operator)
 
 
 def _inside(group: Sequence[Moved], other: Sequence[Moved]) -> bool:
@@ -215,20 +220,22 @@ def _cause(groups: Sequence[Sequence[Moved]], results: Sequence[AnyResult]) -> C
 
 def _without_numbers(results: Sequence[AnyResult]) -> list[Cause]:
     """Cells that are not green and have no line that moved: failed, missing, undecided; alike if their reason is."""
-    groups: dict[tuple[str, str, bool], list[AnyResult]] = defaultdict(list)
+    groups: dict[tuple[str, str, str, bool], list[AnyResult]] = defaultdict(list)
     for one in results:
         verdict = one.verdict
         if verdict.status in ("ok", "immaterial", "unsupported") or any(
             tone_of(line.status) for line in verdict.lines if line.status not in ("ok", "immaterial", "not held")
         ):
             continue
-        groups[verdict.status, NUMBERS.sub("#", headline_of(verdict)), in_quarantine(one)].append(one)
+        because = verdict.reason.because if verdict.reason else ""
+        message = str(verdict.reason.facts.get("message", "")) if verdict.reason else ""
+        groups[verdict.status, because, NUMBERS.sub("#", message), in_quarantine(one)].append(one)
     return [
         Cause(
             cells=group,
             status=group[0].verdict.status,
             changed=tuple(group[0].verdict.changed),
-            reason=headline_of(group[0].verdict),
+            reason=summary(group[0].verdict),
             common=common(group, results),
         )
         for group in groups.values()

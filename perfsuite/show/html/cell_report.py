@@ -10,34 +10,46 @@ from typing import Any
 from urllib.parse import quote
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.judge import COMMAND, NEED_A_REASON, NOT_HELD
+from perfsuite.compare.judge import COMMAND
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import Line
+from perfsuite.records.verdict import GREEN, Line, Status, Trace, TraceKind
 from perfsuite.show.html import cell_evidence as evidence
 from perfsuite.show.html import memory_chart as memory
 from perfsuite.show.html.cell_evidence import PEAK, STEP
-from perfsuite.show.html.document import Command, Entry, Section, Table
+from perfsuite.show.html.document import Command, Entry, Section, Table, Tone
 from perfsuite.show.html.markup import Html, join, tag
 from perfsuite.show.html.moved import (
     AnyResult,
-    change_of,
-    change_text,
-    headline_of,
     kind_of,
     noise_of,
     noise_text,
+    shown_change,
     status_of,
     tone_of,
     versions_between,
 )
 from perfsuite.show.text.predicted_time import TITLES, entries, meaning
 from perfsuite.show.text.verdict_text import last_lines
+from perfsuite.show.text.words import (
+    accept_text,
+    change_text,
+    changes_text,
+    detects_text,
+    headroom_text,
+    limit_text,
+    new_text,
+    note_text,
+    old_text,
+    summary,
+    trace_text,
+    trial_of,
+)
 
 BASELINE, NOW = "baseline", "now"
 SIDES = (BASELINE, NOW)
 INTENDED = "only if the change is intended"
-REASON = ' --perf-reason="…"'
+PATH = re.compile(r"[\w.+-][\w./+-]*\.json\.gz")  # of a trace; a report may be a stranger's
 
 
 def anchor(cell: str) -> str:
@@ -52,11 +64,11 @@ def cell_section(
     prefixes(), ``folder`` has the page.
     """
     verdict = result.verdict
-    sentences = [headline_of(verdict), *(f"Trial: {told}" for told in verdict.trial)]
+    sentences = [summary(verdict), *(f"Trial: {sentence}" for sentence in trial_of(verdict))]
     if verdict.headroom:
-        sentences.append(f"Headroom: {verdict.headroom}.")
+        sentences.append(f"Headroom: {headroom_text(verdict)}.")
     if verdict.changed:
-        sentences.append(f"Changed since the baseline: {', '.join(verdict.changed)}.")
+        sentences.append(f"Changed since the baseline: {changes_text(verdict.changed)}.")
     if result.updated:
         sentences.append(f"Accepted into {result.updated}.")
     more = _predicted(result) if isinstance(result, PredictedResult) else _measured(result, metrics)
@@ -64,7 +76,7 @@ def cell_section(
         heading=verdict.cell,
         sentences=sentences,
         commands=commands(result, prefix),
-        links=[_trace(told, folder) for told in verdict.traces],
+        links=[_trace(trace, folder) for trace in verdict.traces],
         kind=kind_of(result),
         tone=status_of(result)[1],
         card=True,
@@ -75,12 +87,13 @@ def cell_section(
     )
 
 
-def _trace(told: str, folder: Path) -> Html:
+def _trace(trace: Trace, folder: Path) -> Html:
     """A sentence on a trace, whose file is a link if it is one: text of a stranger leads to no other place."""
-    name, colon, rest = told.partition(": ")
-    if not re.fullmatch(r"[\w.+-][\w./+-]*\.json\.gz", name) or not colon:
-        return join(["Trace: ", told, "."])
-    return join(["Trace: ", tag("a", name, href=quote(os.path.relpath(name, folder))), f": {rest}."])
+    said = trace_text(trace)
+    if trace.kind != TraceKind.PERFETTO or not PATH.fullmatch(trace.path):
+        return join(["Trace: ", said, "."])
+    link = tag("a", trace.path, href=quote(os.path.relpath(trace.path, folder)))
+    return join(["Trace: ", link, f"{said.removeprefix(trace.path)}."])
 
 
 def prefixes(results: Sequence[AnyResult]) -> dict[str, str]:
@@ -90,24 +103,24 @@ def prefixes(results: Sequence[AnyResult]) -> dict[str, str]:
     found: dict[str, set[str]] = {}
     for one in results:
         if one.verdict.accept:
-            found.setdefault(kind_of(one), set()).add(one.verdict.accept.partition(" -k ")[0])
+            found.setdefault(kind_of(one), set()).add(one.verdict.collect)
     return {kind: texts.pop() for kind, texts in found.items() if len(texts) == 1}
 
 
 def change_entry(line: Line) -> Entry:
     """The change of a line: coloured if it counts, grey if there is none."""
-    change = change_of(line)
-    tone = "muted" if change == 0 else "" if line.status in ("ok", "immaterial") else tone_of(line.status)
-    return Entry(change_text(line), sort=change, tone=tone)
+    change = line.change
+    tone: Tone = "muted" if change == 0 else "" if line.status in GREEN else tone_of(line.status)
+    return Entry(shown_change(line), sort=change, tone=tone)
 
 
 def commands(result: AnyResult, prefix: Mapping[str, str]) -> list[Command]:
     """What runs the cell again, what compares both environments, and what accepts it."""
     verdict, found = result.verdict, []
-    again, _, consent = verdict.accept.partition(" --perf-update=")
     predict = [] if isinstance(result, Result) else ["--perf-predict"]
     usual = prefix.get(kind_of(result)) or shlex.join([*COMMAND.split(), *predict])
-    found.append(Command(what="run it again", text=again or f"{usual} {shlex.join(['-k', verdict.cell])}"))
+    collect = verdict.collect if verdict.accept else usual
+    found.append(Command(what="run it again", text=f"{collect} {shlex.join(['-k', verdict.cell])}"))
     if isinstance(result, Result) and result.baseline and tone_of(verdict.status) in ("red", "yellow"):
         old = result.baseline.measurement
         sides = [
@@ -118,8 +131,8 @@ def commands(result: AnyResult, prefix: Mapping[str, str]) -> list[Command]:
         if sides:
             text = shlex.join(["perfsuite", "ab", "--a", " ".join(sides), "--b", "here", verdict.cell])
             found.append(Command(what="compare with the old releases, in turn", text=text))
-    if consent and not result.updated:
-        found.append(Command(what=f"accept it, {INTENDED}", text=verdict.accept + REASON * (consent in NEED_A_REASON)))
+    if verdict.accept and not result.updated:
+        found.append(Command(what=f"accept it, {INTENDED}", text=accept_text(verdict)))
     return found
 
 
@@ -142,21 +155,21 @@ def _metrics(result: Result, metrics: Mapping[str, Metric]) -> Table:
     """The lines of the verdict, then what is measured without a limit."""
     new, old = result.measurement, result.baseline.measurement if result.baseline else None
     rows: list[Sequence[str | Entry]] = []
-    for line in sorted(result.verdict.lines, key=lambda line: line.status in ("ok", NOT_HELD)):
+    for line in sorted(result.verdict.lines, key=lambda line: line.status in (Status.OK, Status.NOT_HELD)):
         metric = metrics.get(line.metric)
         noise = noise_text(metric, noise_of(result, metric)) if metric else ""
-        seen = f"detects +{line.detects}" if line.detects else ""
-        tone = "muted" if line.status == NOT_HELD else tone_of(line.status)
+        note = note_text(line)
+        tone = "muted" if line.status == Status.NOT_HELD else tone_of(line.status)
         rows.append(
             [
                 line.title,
-                line.old,
-                line.new,
+                old_text(line),
+                new_text(line),
                 change_entry(line),
-                line.allowed,
+                limit_text(line),
                 noise,
                 Entry(line.status, tone=tone),
-                Entry("; ".join(filter(None, (line.note, seen))), wide=bool(line.note)),
+                Entry("; ".join(filter(None, (note, detects_text(line)))), wide=bool(note)),
             ]
         )
     told = {line.metric for line in result.verdict.lines}
@@ -195,7 +208,10 @@ def _around(old: Measurement | None, new: Measurement) -> Section:
 def _predicted(result: PredictedResult) -> dict[str, Any]:
     """The prediction's numbers; there was no run, so there are no steps."""
     one = result.prediction
-    rows = [[line.title, line.old, line.new, line.change, line.status, line.note] for line in result.verdict.lines]
+    rows = [
+        [line.title, old_text(line), new_text(line), change_text(line), line.status, note_text(line)]
+        for line in result.verdict.lines
+    ]
     head = ["predicted number", BASELINE, NOW, "change", "verdict", "evidence"]
     tables = [Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)))] if rows else []
     if result.time:

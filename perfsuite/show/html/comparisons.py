@@ -8,8 +8,18 @@ from perfsuite.compare.compare import Comparison
 from perfsuite.show.html import cell_evidence as evidence
 from perfsuite.show.html import memory_chart as memory
 from perfsuite.show.html.document import Document, Entry, Section, Table, Tone
-from perfsuite.show.html.moved import change_of, names_of
+from perfsuite.show.html.moved import names_of
+from perfsuite.show.text.comparison import explanation_lines
 from perfsuite.show.text.verdict_text import last_lines
+from perfsuite.show.text.words import (
+    change_text,
+    changes_text,
+    comparison_summary,
+    limit_text,
+    new_text,
+    note_text,
+    old_text,
+)
 
 SIDES = ("A", "B")
 TONES: dict[str, Tone] = {
@@ -42,10 +52,11 @@ def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
     old, new, verdict = found.a, found.b, found.verdict
     rows: list[Sequence[str | Entry]] = []
     for line in verdict.lines:
+        note = note_text(line)
         status = Entry(line.status, tone=TONES.get(line.status, "muted"))
-        change = Entry(line.change, sort=change_of(line))
+        change = Entry(change_text(line), sort=line.change)
         rows.append(
-            [line.title, line.old, line.new, change, line.allowed, status, Entry(line.note, wide=bool(line.note))]
+            [line.title, old_text(line), new_text(line), change, limit_text(line), status, Entry(note, wide=bool(note))]
         )
     head = ["metric", *SIDES, "change", "allowed", "verdict", "evidence"]
     tables = [Table(head=head, rows=rows, numbers=frozenset((1, 2, 3)))] if rows else []
@@ -54,16 +65,16 @@ def _section(found: Comparison, metrics: Mapping[str, Metric]) -> Section:
         before = old.readings.get(evidence.PEAK)
         shown = memory.difference(before, new.readings[evidence.PEAK], SIDES)
         inside.append(Section(heading="Peak memory by category", tables=[shown]))
-    sentences = [verdict.headline.removeprefix(f"{verdict.cell}: ")]
+    sentences = [comparison_summary(verdict)]
     if verdict.changed:
-        sentences.append(f"Differ: {', '.join(verdict.changed)}.")
+        sentences.append(f"Differ: {changes_text(verdict.changed)}.")
     failures = [line for side in (old, new) for line in last_lines(side.failure)]
     return Section(
         heading=verdict.cell,
         sentences=sentences,
         charts=evidence.charts(old, new, metrics, SIDES),
         tables=tables,
-        text="\n".join([*found.explanation, *failures]),
+        text="\n".join([*explanation_lines(found.explanations), *failures]),
         kind=evidence.kind_of(new),
         tone=TONES.get(verdict.status, ""),
         badges=[(verdict.status, TONES.get(verdict.status, ""))],

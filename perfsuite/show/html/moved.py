@@ -1,20 +1,19 @@
 """What moved in a run: the lines of verdicts that are not ok, each with the noise of its own series."""
 
 import math
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.judge import NOT_HELD, OPEN, RED
 from perfsuite.compare.pool import own_runs, runs_of
 from perfsuite.compare.terms import terms_of
 from perfsuite.compare.timing import RULED_OUT, pool_of
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import OPEN, RED, Line, Status
 from perfsuite.show.html.curve_chart import Band
 from perfsuite.show.html.document import Kind, Tone
+from perfsuite.show.text.words import change_text, range_text
 from perfsuite.units import show_ratio
 
 AnyResult = Result | PredictedResult
@@ -25,7 +24,6 @@ TONES: dict[str, Tone] = {
     "unsupported": "muted",
 }  # any other: by RED
 EXACT = "exact"
-INTERVAL = re.compile(r"([+-]\S+ % to [+-]\S+ %), \d+ pairs?\b")  # of a trial's note
 
 
 @dataclass(frozen=True)
@@ -39,12 +37,16 @@ class Noise:
 
 @dataclass(frozen=True)
 class Moved:
-    """One line of a verdict that is neither ok nor left out. ``change`` is relative, None if it is not a number."""
+    """One line of a verdict that is neither ok nor left out."""
 
     result: AnyResult
     line: Line
-    change: float | None
     noise: Noise | None
+
+    @property
+    def change(self) -> float | None:
+        """The line's, relative; None if it has none."""
+        return self.line.change
 
     @property
     def cell(self) -> str:
@@ -96,20 +98,20 @@ def moved(results: Sequence[AnyResult], metrics: Mapping[str, Metric]) -> list[M
     """Every line that moved, of every cell."""
     found = []
     for result in results:
-        quiet = {"ok", "same", "unsupported", NOT_HELD}
+        quiet = {Status.OK, Status.SAME, Status.UNSUPPORTED, Status.NOT_HELD}
         for line in result.verdict.lines:
-            if line.status in quiet or (line.status == "improved" and result.verdict.status == "ok"):
+            if line.status in quiet or (line.status == Status.IMPROVED and result.verdict.status == Status.OK):
                 continue
             metric = metrics.get(line.metric)
             noise = noise_of(result, metric) if isinstance(result, Result) and metric else None
-            found.append(Moved(result, line, change_of(line), noise))
+            found.append(Moved(result, line, noise))
     return found
 
 
 def noise_of(result: Result, metric: Metric) -> Noise | None:
     """The noise of a time in this cell's baseline; None for other metrics, and for times from other machines."""
     baseline = result.baseline
-    if metric.hold != "time" or baseline is None:
+    if not metric.is_time or baseline is None:
         return None
     runs = own_runs(runs_of(baseline, [metric]), result.measurement.machine)
     values = [run.values[metric.name] for run in runs if run.values.get(metric.name, 0) > 0]
@@ -128,27 +130,20 @@ def noise_text(metric: Metric | None, noise: Noise | None) -> str:
     """``exact``, ``±3.1 % (5 runs)``, or that nothing is known."""
     if metric is None or metric.hold == "shown":
         return ""
-    if metric.hold != "time":
+    if not metric.is_time:
         return EXACT if metric.hold == "exact" else ""
     if noise is None:
         return "unknown"
     return f"±{show_ratio(noise.band.high / (noise.band.middle or 1) - 1)} ({noise.runs} run{'s' * (noise.runs > 1)})"
 
 
-def change_of(line: Line) -> float | None:
-    """``+7.1 %`` as 0.071."""
-    found = re.match(r"([+-]?\d+(?:\.\d+)?(?:e[+-]?\d{1,2})?) %", line.change)
-    return float(found[1]) / 100 if found else None
-
-
-def change_text(line: Line) -> str:
+def shown_change(line: Line) -> str:
     """``+0.4 % (trial)`` if a trial's pairs say so, which need not agree with the two numbers beside it. Of one that is
     open, the interval: ``-4.1 % to +71.2 % (trial)``.
     """
-    if not re.search(r"\d pairs?\b", line.note):
-        return line.change
-    interval = INTERVAL.match(line.note) if line.status in OPEN else None
-    return f"{interval[1] if interval else line.change} (trial)"
+    if line.interval is None:
+        return change_text(line)
+    return f"{range_text(line.interval) if line.status in OPEN else change_text(line)} (trial)"
 
 
 def versions_between(old: Measurement | None, new: Measurement) -> list[tuple[str, str, str]]:
@@ -158,11 +153,6 @@ def versions_between(old: Measurement | None, new: Measurement) -> list[tuple[st
     names = dict.fromkeys([*old.versions, *new.versions])
     pairs = ((name, old.versions.get(name, "none"), new.versions.get(name, "none")) for name in names)
     return [(name, before, after) for name, before, after in pairs if before != after]
-
-
-def headline_of(verdict: Verdict) -> str:
-    """The verdict's sentence without the cell's name."""
-    return verdict.headline.removeprefix(f"{verdict.cell}: ")
 
 
 def names_of(metrics: Iterable[Metric]) -> dict[str, Metric]:

@@ -5,6 +5,7 @@ from typing import Final
 
 from rich.table import Table as TextTable
 
+from perfsuite import units
 from perfsuite.records.prediction import Estimate, Plan, Prediction
 from perfsuite.show.html import memory_chart as memory
 from perfsuite.show.html.axes import SECONDS, Quantity
@@ -14,7 +15,6 @@ from perfsuite.show.html.markup import Html
 from perfsuite.show.text import plan_table as texts
 from perfsuite.show.text.memory_table import bar, headroom, largest, parts
 from perfsuite.show.text.predicted_time import meaning
-from perfsuite.units import show_seconds, show_whole
 
 PREDICTED: Final = "predicted"
 
@@ -101,7 +101,7 @@ def plan_page(chosen: Plan, plans: Sequence[Plan]) -> Document:
                     "Bars are predicted steps. Lines hold 90 % of the measurements of their regime.",
                     meaning(first.regime),
                 ],
-                charts=[bars("Predicted step of each layout", layouts, Quantity("step", show_seconds))],
+                charts=[bars("Predicted step of each layout", layouts, Quantity("step", units.SECONDS))],
                 tables=[Table.of(texts.choices(chosen))],
             ),
             Section(
@@ -137,7 +137,7 @@ def _scaling(plans: Sequence[Plan]) -> Html:
         )
         for one in plans
     ]
-    return bars("Predicted tokens per second", shown, Quantity("tokens/s", show_whole))
+    return bars("Predicted tokens per second", shown, Quantity("tokens/s", units.WHOLE))
 
 
 def _versions(prediction: Prediction) -> str:

@@ -3,19 +3,16 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import get_args
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.judge import NEED_A_REASON, OPEN
 from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import CellStatus
+from perfsuite.records.verdict import OPEN, ORDER
 from perfsuite.show.html import document
 from perfsuite.show.html.causes import Cause, causes
 from perfsuite.show.html.cell_evidence import PEAK, STEP, anatomy, curve, phases, steps
 from perfsuite.show.html.cell_report import (
     INTENDED,
-    REASON,
     SIDES,
     anchor,
     cell_section,
@@ -28,19 +25,19 @@ from perfsuite.show.html.markup import Html
 from perfsuite.show.html.moved import (
     AnyResult,
     Moved,
-    change_text,
-    headline_of,
     kind_of,
     moved,
     names_of,
     noise_of,
+    shown_change,
     status_of,
     tone_of,
 )
 from perfsuite.show.text.markdown import counts, is_red, say_counts, standing
 from perfsuite.show.text.run_summary import asides
+from perfsuite.show.text.words import accept_text, changes_text, new_text, note_text, old_text, summary
 
-SEVERITY = {status: float(place) for place, status in enumerate(get_args(CellStatus))}  # the worst is 0
+SEVERITY = {status: float(place) for place, status in enumerate(ORDER)}  # the worst is 0
 OPENED = 3  # causes that are unfolded at first
 
 
@@ -160,9 +157,9 @@ def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str
     """What moved, what changed, what the cells share, whom to suspect, and each cell's effect."""
     sentences = [cause.doubt] if cause.doubt else []
     if cause.changed and cause.doubt:
-        sentences.append(f"Nothing ties it to what changed since the baseline: {', '.join(cause.changed)}.")
+        sentences.append(f"Nothing ties it to what changed since the baseline: {changes_text(cause.changed)}.")
     elif cause.changed:
-        sentences.append(f"Changed since their baselines: {', '.join(cause.changed)}.")
+        sentences.append(f"Changed since their baselines: {changes_text(cause.changed)}.")
     elif cause.moved:
         sentences.append("No version differs from the baselines.")
     if cause.common:
@@ -191,18 +188,18 @@ def _effects(cause: Cause, metrics: Mapping[str, Metric]) -> Table:
     """Each cell's effect, the largest first."""
     rows: list[Sequence[str | Entry]]
     if not cause.moved:
-        rows = [[_linked(one.verdict.cell), headline_of(one.verdict)] for one in cause.cells]
+        rows = [[_linked(one.verdict.cell), summary(one.verdict)] for one in cause.cells]
         return Table(head=["cell", "why"], rows=rows)
     exact = all(one.noise is None for one in cause.moved)
     rows = [
         [
             _linked(one.cell),
-            one.line.old,
-            one.line.new,
+            old_text(one.line),
+            new_text(one.line),
             *([_difference(one, metrics)] if exact else []),
-            Entry(change_text(one.line), sort=one.change),
+            Entry(shown_change(one.line), sort=one.change),
             *([] if exact else [one.told]),
-            Entry(one.line.note, wide=True),
+            Entry(note_text(one.line), wide=True),
         ]
         for one in cause.moved
     ]
@@ -216,7 +213,7 @@ def _effects(cause: Cause, metrics: Mapping[str, Metric]) -> Table:
 def _difference(one: Moved, metrics: Mapping[str, Metric]) -> str:
     """``+282.21 KiB``; empty where there are not two numbers, or only a trial's change counts."""
     metric, result = metrics.get(one.line.metric), one.result
-    if isinstance(result, PredictedResult) or result.baseline is None or metric is None or metric.hold == "time":
+    if isinstance(result, PredictedResult) or result.baseline is None or metric is None or metric.is_time:
         return ""
     new, old = (side.readings.get(metric.name) for side in (result.measurement, result.baseline.measurement))
     if new is None or old is None:
@@ -251,12 +248,10 @@ def _commands(cause: Cause, prefix: Mapping[str, str]) -> list[Command]:
     if len(cause.cells) > 1:
         found = [Command(what=f"{one.what}: {first.verdict.cell}", text=one.text) for one in found]
     accepts = [one.verdict for one in cause.cells if cause.is_red and one.verdict.accept and not one.updated]
-    forms = {one.accept.replace(one.cell, "") for one in accepts}
+    forms = {(one.collect, one.accept) for one in accepts}
     if len(forms) == 1 and len(accepts) == len(cause.cells):
         ids = " or ".join(one.cell for one in accepts)
-        consent = accepts[0].accept.rpartition("=")[2]
-        asked = f"'{ids}'" if len(accepts) > 1 else ids
-        text = accepts[0].accept.replace(f"-k {accepts[0].cell}", f"-k {asked}") + REASON * (consent in NEED_A_REASON)
+        text = accept_text(accepts[0], f"'{ids}'" if len(accepts) > 1 else ids)
         many = f"accept all {len(accepts)}" if len(accepts) > 1 else "accept it"
         found.append(Command(what=f"{many}, {INTENDED}", text=text))
     return found

@@ -9,18 +9,35 @@ peak memory:
 differ: transformers 4.48.3 -> 5.23.0
 """
 
-from perfsuite.compare.compare import Comparison
+from collections.abc import Iterable, Iterator
+
+from perfsuite.compare.compare import Comparison, Explanation
 from perfsuite.records.failure import Failure
+from perfsuite.records.suspects import part_name
 from perfsuite.show.text.verdict_text import last_lines, table
+from perfsuite.show.text.words import changes_text, comparison_summary, signed
+from perfsuite.units import show
 
 
 def render_ab(comparison: Comparison) -> str:
     """Return the whole text."""
     verdict = comparison.verdict
-    lines = [verdict.headline, *table(verdict), *comparison.explanation]
-    if any("–" in line for line in comparison.explanation):
+    lines = [f"{verdict.cell}: {comparison_summary(verdict)}", *table(verdict)]
+    lines += explanation_lines(comparison.explanations)
+    if any(None in (piece.old, piece.new) for one in comparison.explanations for piece in one.pieces):
         lines.append("–: not among the largest operators of that side")
     if verdict.changed:
-        lines.append(f"differ: {', '.join(verdict.changed)}")
+        lines.append(f"differ: {changes_text(verdict.changed)}")
     failures: list[Failure | None] = [comparison.a.failure, comparison.b.failure]
     return "\n".join([*lines, *(line for failure in failures for line in last_lines(failure))])
+
+
+def explanation_lines(explanations: Iterable[Explanation]) -> Iterator[str]:
+    """A line for each part that moved, and after it one for each of its operators."""
+    for one in explanations:
+        yield f"{one.title}:"
+        for piece in one.pieces:
+            title = f"    {piece.operator}" if piece.operator else f"  {part_name(piece.part)}"
+            old, new = ("–" if size is None else show(size, one.unit) for size in (piece.old, piece.new))
+            change = (signed(piece.by, one.unit) if piece.by else "0") + (" at least" if piece.at_least else "")
+            yield f"{title:<40} {old:>12} -> {new:>12}   {change}"

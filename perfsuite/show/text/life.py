@@ -26,7 +26,7 @@ def moved(old: Measurement | None, new: Measurement, metrics: Iterable[Metric]) 
                 unit = " B" if show is show_bytes else ""
                 before, after = (f"{value:,}{unit}" for value in (magnitude.old, magnitude.new))
             change = show_change(magnitude.old, magnitude.new)
-            note = "  (another machine or driver)" if known[name].hold == "time" and magnitude.ratio is None else ""
+            note = "  (another machine or driver)" if known[name].is_time and magnitude.ratio is None else ""
             lines.append(f"{known[name].title}  {before} -> {after}  {change}{note}")
         elif old.readings[name].parts != new.readings[name].parts:
             lines.append(f"{known[name].title}  {before}, in other parts")

@@ -10,11 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
-from perfsuite.compare.judge import OPEN, RED
 from perfsuite.records.result import PredictedResult, Result
+from perfsuite.records.verdict import OPEN, RED
 from perfsuite.show.text.predicted_time import TITLES, entries
 from perfsuite.show.text.run_summary import OPEN_MEANS, by_process, rows, unmeasured
 from perfsuite.show.text.verdict_text import render
+from perfsuite.show.text.words import change_text, summary, text_of_change
 from perfsuite.units import show_bytes
 
 ROOM = 60_000  # characters; GitHub refuses a comment above 65,536
@@ -116,7 +117,7 @@ def render_brief(measured: Sequence[Result], predicted: Sequence[PredictedResult
     lines += [f"- {code(cell.verdict.cell)} {code(_worst(cell))}" for cell in shown]
     if len(red) > len(shown):
         lines.append(f"- … and {len(red) - len(shown)} more")
-    changed = list(dict.fromkeys(change for cell in red for change in cell.verdict.changed))
+    changed = list(dict.fromkeys(text_of_change(change) for cell in red for change in cell.verdict.changed))
     if changed:
         lines += ["", f"Changed since the baselines: {code(', '.join(changed))}"]
     return "\n".join(lines).rstrip() + "\n"
@@ -125,8 +126,8 @@ def render_brief(measured: Sequence[Result], predicted: Sequence[PredictedResult
 def _worst(cell: Result | PredictedResult) -> str:
     """``peak memory +9.8 %, loss +3 % (regressed)``; the headline of a cell without red lines."""
     lines = [line for line in cell.verdict.lines if line.status in RED]
-    told = ", ".join(" ".join(filter(None, (line.title, line.change))) for line in lines[:3])
-    text = f"{told} ({cell.verdict.status})" if told else cell.verdict.headline.removeprefix(f"{cell.verdict.cell}: ")
+    told = ", ".join(f"{line.title} {change_text(line)}".rstrip() for line in lines[:3])
+    text = f"{told} ({cell.verdict.status})" if told else summary(cell.verdict)
     return textwrap.shorten(text, BRIEF_WIDTH, placeholder=" …")
 
 

@@ -10,13 +10,13 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom_of
-from perfsuite.compare.judge import NOT_HELD
 from perfsuite.compare.machines import why_other_machine
-from perfsuite.compare.timing import NO_TIMES
 from perfsuite.records.measurement import EMULATED
 from perfsuite.records.result import Result
+from perfsuite.records.verdict import Because, Line, Status
 from perfsuite.show.text.tables import GAP, Body, fitted, headed, text_of, without
-from perfsuite.units import show_bytes, show_change
+from perfsuite.show.text.words import change_text, note_text, summary
+from perfsuite.units import show_bytes, show_change, show_ratio
 
 ABSENT = "–"
 HEADROOM = "headroom"
@@ -91,10 +91,7 @@ def entries(result: Result, metrics: Iterable[Metric]) -> dict[str, str]:
 
 def reason(result: Result) -> str:
     """Why a cell has no measurement, in one line without its name and status."""
-    text = " ".join(result.verdict.headline.split())
-    for start in (f"{result.measurement.cell}: ", f"{result.verdict.status}: "):
-        text = text.removeprefix(start)
-    return text
+    return " ".join(summary(result.verdict).split()).removeprefix(f"{result.verdict.status}: ")
 
 
 def by_process(results: Sequence[Result], metrics: Iterable[Metric]) -> list[list[Result]]:
@@ -155,9 +152,7 @@ def asides(results: Sequence[Result]) -> list[str]:
     """Notes for the whole run: why times are not compared, and how many cells are open."""
     told: Counter[str] = Counter()
     for result in results:
-        told.update(
-            {line.note for line in result.verdict.lines if line.status == NOT_HELD and line.note.startswith(NO_TIMES)}
-        )
+        told.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
     lines = [f"times are not compared in {_cells(count)}: {why}" for why, count in told.items()]
     for status, meaning in OPEN_MEANS.items():
         if count := sum(result.verdict.status == status for result in results):
@@ -168,6 +163,12 @@ def asides(results: Sequence[Result]) -> list[str]:
         if result.quarantined and not result.updated:
             lines.append(f"{result.verdict.cell}: {result.verdict.status}, but quarantined until {result.quarantined}")
     return lines
+
+
+def _lacks_times(line: Line) -> bool:
+    """Whether a time is not held since there are none of this machine."""
+    why = line.reason.because if line.reason else None
+    return line.status == Status.NOT_HELD and why in (Because.OTHER_MACHINE, Because.NO_TIMES)
 
 
 OPEN_MEANS = {
@@ -205,7 +206,8 @@ def _entry(result: Result, metric: Metric) -> str:
         return metric.show(new.value)
     if metric.hold not in ("exact", "close") and why_other_machine(old.machine, result.measurement.machine):
         # What a time is compared with may be in this machine's cache folder, and then is in its line alone.
-        own = [line.change for line in result.verdict.lines if line.metric == metric.name and line.status != NOT_HELD]
+        mine = [line for line in result.verdict.lines if line.metric == metric.name]
+        own = [change_text(line) for line in mine if line.status != Status.NOT_HELD]
         return f"{metric.show(new.value)} ({own[0]})" if own and own[0] else metric.show(new.value)
     change = "=" if new.value == before.value else show_change(before.value, new.value)
     return f"{metric.show(new.value)} ({change})"
@@ -213,7 +215,8 @@ def _entry(result: Result, metric: Metric) -> str:
 
 def _detects(result: Result) -> str:
     """``+12.3 %``, from the first compared time."""
-    return next((f"+{line.detects}" for line in result.verdict.lines if line.detects), ABSENT)
+    found = (line.detects for line in result.verdict.lines if line.detects is not None)
+    return next((f"+{show_ratio(share)}" for share in found), ABSENT)
 
 
 def _headroom(result: Result) -> str:

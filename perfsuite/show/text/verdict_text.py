@@ -9,25 +9,37 @@ accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed --p
 
 from collections.abc import Callable, Sequence
 
-from perfsuite.compare.judge import NEED_A_REASON, NOT_HELD, RED
 from perfsuite.records.failure import Failure
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import RED, Line, Status, Verdict
+from perfsuite.show.text.words import (
+    accept_text,
+    change_text,
+    changes_text,
+    detects_text,
+    headline,
+    headroom_text,
+    limit_text,
+    new_text,
+    note_text,
+    old_text,
+    trace_text,
+    trial_of,
+)
 
 GAP = "   "
 
 
 def render(verdict: Verdict, failure: Failure | None = None) -> str:
     """Return the whole text. It ends with the last output of the measurement's ``failure``."""
-    lines = [verdict.headline, *table(verdict), *not_held(verdict)]
-    if verdict.headroom:
-        lines.append(f"headroom: {verdict.headroom}")
+    lines = [headline(verdict), *table(verdict), *not_held(verdict)]
+    if headroom := headroom_text(verdict):
+        lines.append(f"headroom: {headroom}")
     if verdict.changed:
-        lines.append(f"changed since the baseline: {', '.join(verdict.changed)}")
-    lines += [f"trial: {told}" for told in verdict.trial]
-    lines += [f"trace: {told}" for told in verdict.traces]
-    if verdict.accept:
-        reason = ' --perf-reason="…"' if verdict.accept.rpartition("=")[2] in NEED_A_REASON else ""
-        lines.append(f"accept:  {verdict.accept}{reason}")
+        lines.append(f"changed since the baseline: {changes_text(verdict.changed)}")
+    lines += [f"trial: {sentence}" for sentence in trial_of(verdict)]
+    lines += [f"trace: {trace_text(trace)}" for trace in verdict.traces]
+    if accept := accept_text(verdict):
+        lines.append(f"accept:  {accept}")
     return "\n".join([*lines, *last_lines(failure)])
 
 
@@ -35,8 +47,8 @@ def not_held(verdict: Verdict) -> list[str]:
     """``not held: step time, iteration time (no times of this machine: …)``, each reason once."""
     titles: dict[str, list[str]] = {}
     for line in verdict.lines:
-        if line.status == NOT_HELD:
-            titles.setdefault(line.note, []).append(line.title)
+        if line.status == Status.NOT_HELD:
+            titles.setdefault(note_text(line), []).append(line.title)
     return [f"not held: {', '.join(names)} ({why})" for why, names in titles.items()]
 
 
@@ -51,19 +63,20 @@ def last_lines(failure: Failure | None) -> list[str]:
 def table(verdict: Verdict) -> list[str]:
     """One row per line; columns are as wide as their widest text, numbers aligned right, words left."""
     lines = verdict.lines
-    allowed = [f"allowed {line.allowed}" if line.allowed else "" for line in lines]
+    allowed = [f"allowed {limit}" if (limit := limit_text(line)) else "" for line in lines]
     columns = [
         _column([line.title for line in lines], str.ljust),
-        _column([line.old for line in lines], str.rjust),
-        _column([line.new for line in lines], str.rjust),
-        _column([line.change for line in lines], str.rjust),
+        _column([old_text(line) for line in lines], str.rjust),
+        _column([new_text(line) for line in lines], str.rjust),
+        _column([change_text(line) for line in lines], str.rjust),
         _column(allowed, str.ljust),
         _column([_status(line, verdict) for line in lines], str.ljust),
-        _column([f"detects +{line.detects}" if line.detects else "" for line in lines], str.ljust),
+        _column([detects_text(line) for line in lines], str.ljust),
     ]
     rows = []
     for line, (title, old, new, *rest) in zip(lines, zip(*columns, strict=True), strict=True):
-        note = [f"({line.note})"] if line.note and line.status != NOT_HELD else []
+        said = note_text(line)
+        note = [f"({said})"] if said and line.status != Status.NOT_HELD else []
         cells = [f"  {title}", f"{old} -> {new}", *(text for text in rest if text), *note]
         rows.append(GAP.join(cells).rstrip())
     return rows
@@ -76,5 +89,5 @@ def _column(texts: Sequence[str], align: Callable[[str, int], str]) -> list[str]
 
 def _status(line: Line, verdict: Verdict) -> str:
     """A status that makes the cell red is in capitals; an improvement only if nothing is worse."""
-    loud = line.status == verdict.status if line.status == "improved" else line.status in RED
+    loud = line.status == verdict.status if line.status == Status.IMPROVED else line.status in RED
     return line.status.upper() if loud else line.status

@@ -18,10 +18,11 @@ from perfsuite.cli.shared_options import (
     count,
     settings_of,
 )
-from perfsuite.compare.capacity import capacity_of, headroom_of, most_of
+from perfsuite.compare.capacity import capacity_of, headroom_of, largest
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import why_absent
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.suspects import part_name
 from perfsuite.run.runner import Runner
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
@@ -126,4 +127,7 @@ def _told(measurement: Measurement) -> str:
     if measurement.outcome != "oom" or failure is None:
         return f"{measurement.outcome}: {failure.message if failure else 'no reason was recorded'}"
     missing = "oom" if failure.missing_bytes is None else f"oom, at least {show_bytes(failure.missing_bytes)} missing"
-    return missing + (f" (most of it {most_of(failure.parts)})" if failure.parts else "")
+    if not failure.parts:
+        return missing
+    most = largest(failure.parts)
+    return f"{missing} (most of it {part_name(most.part)}, {show_bytes(most.by)})"

@@ -30,6 +30,7 @@ from perfsuite.cli.shared_options import (
     tolerance_of,
     write_html,
 )
+from perfsuite.compare.judge import OUTCOME
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import refuse_emulated
 from perfsuite.paths import check_output
@@ -39,8 +40,9 @@ from perfsuite.run.releases_compared import SETTINGS
 from perfsuite.run.runner import Settings
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
+from perfsuite.show.text.words import change_text, new_text, note_text, old_text
 from perfsuite.units import show_cost
-from perfsuite.upgrade.effects import ALONE, OUTCOME, Finding, Kept
+from perfsuite.upgrade.effects import ALONE, Finding, Kept
 from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
 from perfsuite.upgrade.trying import Bench
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport, attempts, judge
@@ -196,15 +198,15 @@ def _table(shown: Sequence[Finding], cells: int) -> Table:
         worst = one.worst
         colour = "red" if worst.bad else "green"
         verdict = Text(f"{number} {SMALL}", "dim") if worst.small else Text(f"{number} {SHOWN[worst.kind]}", colour)
-        releases = [text.partition(" ")[2].replace("->", "→") for text in one.releases]
+        releases = [f"{change.before} → {change.after}" for change in one.changes]
         what = "the cell" if worst.metric == OUTCOME else worst.title
         table.add_row(
             verdict,
             "\n".join(one.libraries),
             "\n".join(releases),
             what,
-            worst.change,
-            f"{worst.old} → {worst.new}",
+            change_text(worst.line),
+            f"{old_text(worst.line)} → {new_text(worst.line)}",
             f"{len(one.cells)} of {cells}",
             "alone" if one.how == ALONE else one.how,
         )
@@ -214,7 +216,7 @@ def _table(shown: Sequence[Finding], cells: int) -> Table:
 def _print_details(number: int, one: Finding, every: bool) -> None:
     """The cells of a line, the largest effect first, and its evidence."""
     print(f"{number}: {_some(one.cells, every)}")
-    if why := " ".join(one.worst.why.split()):
+    if why := " ".join((one.worst.message or note_text(one.worst.line)).split()):
         print(f"   {why if every or len(why) <= WHY else why[: WHY - 2] + ' …'}")
 
 

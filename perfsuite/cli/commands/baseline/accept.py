@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from perfsuite.baselines.accept import baseline_of
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import OUTCOMES, Store
 from perfsuite.catalog.cell import cells_meant
 from perfsuite.catalog.definitions import Metric
@@ -77,7 +77,7 @@ def accept(arguments: argparse.Namespace) -> int:
         if _is_there(result, old):
             print(f"baseline kept, since it already is this measurement: {store.path(measurement.cell)}")
             continue
-        consent = Consent(how="baseline accept", metrics=metrics, reason=reason)
+        consent = Acceptance(how="baseline accept", metrics=metrics, reason=reason)
         try:
             store.save(baseline_of(measurement, "", metrics), old, consent)
         except FileError as error:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from perfsuite.baselines import ledger
 from perfsuite.baselines.accepted import Doubt
 from perfsuite.baselines.drift import Drift, drifts
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import cells_meant
 from perfsuite.catalog.definitions import Metric
@@ -81,7 +81,7 @@ def adopt(arguments: argparse.Namespace) -> int:
     wanted = cells_meant(arguments.expression, {path.stem for path in paths}, catalog)
     chosen = [path for path in paths if wanted(path.stem)]
     for path in chosen:
-        store.adopt(path, Consent(how="baseline adopt", metrics=(), reason=arguments.reason))
+        store.adopt(path, Acceptance(how="baseline adopt", metrics=(), reason=arguments.reason))
     print(f"{len(chosen)} baselines adopted into {store.ledger}.")
     return 0
 

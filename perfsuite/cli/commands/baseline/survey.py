@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.standing import ORDER, Standing, standing
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import cells_meant, parse_cell, parse_hardware
@@ -29,6 +29,7 @@ from perfsuite.errors import FileError, UsageError
 from perfsuite.launch.machine import describe, local_hardware, other_versions, why_absent
 from perfsuite.records.baseline import Baseline
 from perfsuite.run.gatekeeper import commit_of
+from perfsuite.show.text.reasons import why_other_machine_words
 from perfsuite.show.text.run_summary import DETECTS
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.units import show_bytes, show_ratio, show_seconds
@@ -186,7 +187,7 @@ def prune(arguments: argparse.Namespace) -> int:
         )
         return 0
     metrics = list(catalog.all("metric").values())
-    consent = Consent(how="baseline prune", metrics=metrics, reason=reason, commit=commit_of(store.root))
+    consent = Acceptance(how="baseline prune", metrics=metrics, reason=reason, commit=commit_of(store.root))
     for stored in orphans:
         assert stored.baseline is not None
         store.remove(stored.baseline, consent)
@@ -220,7 +221,8 @@ def _elsewhere(baseline: Baseline, catalog: Catalog, metrics: Sequence[Metric]) 
     if absent or not runs:
         return absent.rstrip(".")
     here = describe(hardware, catalog)
-    return "" if own_runs(runs, here) else why_other_machine(runs[-1].machine, here)
+    other = None if own_runs(runs, here) else why_other_machine(runs[-1].machine, here)
+    return why_other_machine_words(other) if other else ""
 
 
 def _facts(stored: Stored) -> list[str]:

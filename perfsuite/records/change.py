@@ -1,0 +1,89 @@
+"""How two environments differ, and which differences a trial found to be the cause."""
+
+from enum import StrEnum
+
+from perfsuite.records.record import Record
+
+CODE = "your code"  # the name of a change of it
+NONE = "none"  # the text of a name that one side lacks
+
+
+class ChangeKind(StrEnum):
+    """What differs."""
+
+    RELEASE = "release"
+    VARIABLE = "variable"
+    CODE = "code"
+    MACHINE = "machine"  # its driver or its device
+    OWN_CODE = "own code"  # perfsuite's, which measures
+
+
+class Fixed(StrEnum):
+    """Why a change cannot be reverted here."""
+
+    NOT_RECORDED = "not recorded"
+    NOT_A_PACKAGE = "not a package"
+    SET_BY_CODE = "set by code"
+    NO_COMMIT = "no commit"
+    UNKNOWN_COMMIT = "unknown commit"
+    UNCOMMITTED = "uncommitted"
+
+
+class Change(Record, frozen=True, kw_only=False, gc=False):
+    """One difference. ``fixed`` says why it cannot be reverted here, if it cannot. ``files`` are those of the user's
+    own code that differ.
+    """
+
+    name: str
+    before: str
+    after: str
+    kind: ChangeKind = ChangeKind.RELEASE
+    fixed: Fixed | None = None
+    files: tuple[str, ...] = ()
+
+
+class How(StrEnum):
+    """How sure a cause is, and from which runs."""
+
+    ONLY = "only"  # nothing else has changed
+    ALONE = "alone"  # each of the changes suffices
+    TOGETHER = "together"  # none does it alone
+    NEEDED = "needed"  # without them it does not appear; whether one suffices is not known
+    UNKNOWN = "unknown"  # one of these
+
+
+class Cause(Record, frozen=True, kw_only=True, gc=False):
+    """What made ``metrics`` worse, all of them if there are none. ``unknown`` are those of the needed ``changes`` of
+    which it is not known whether they suffice alone.
+    """
+
+    changes: list[Change]
+    how: How
+    metrics: list[str] = []
+    unknown: list[Change] = []
+
+
+class Problem(Record, frozen=True, kw_only=True, gc=False):
+    """Why a part of a trial says nothing: the one in which only the ``kept`` changes were made, or all of it."""
+
+    message: str
+    kept: list[Change] = []
+
+
+class Trial(Record, frozen=True, kw_only=True, gc=False):
+    """What a trial did and found. ``against`` are the changes that the other side has not, ``pairs`` those of launches,
+    0 if each side was launched once. ``unmoved`` are metrics that were the same in the baseline's environment.
+    ``fixed`` changes were not tried. Without ``against`` nothing was tried; ``own_code`` is then a change of
+    perfsuite's code. ``said`` are the sentences of a report before format 5.
+    """
+
+    against: list[Change] = []
+    pairs: int = 0
+    seconds: float | None = None
+    causes: list[Cause] = []
+    unmoved: list[str] = []
+    fixed: list[Change] = []
+    problems: list[Problem] = []
+    own_code: Change | None = None
+    whole: bool = False  # every metric was compared, without a baseline
+    said: list[str] = []

@@ -1,0 +1,173 @@
+"""The words of every reason: one entry for each member of Because, of the facts that it comes with."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from perfsuite.records.suspects import part_name
+from perfsuite.records.verdict import Because, Reason
+from perfsuite.units import show, show_bytes, show_number, show_ratio
+
+Facts = Mapping[str, Any]
+
+
+def words_of(reason: Reason) -> str:
+    """The reason as the end of a sentence, or as a sentence."""
+    said = _WORDS[reason.because]
+    return said.format_map(reason.facts) if isinstance(said, str) else said(reason.facts)
+
+
+def _wrong(facts: Facts) -> str:
+    said = f"{facts['title']} is {show(facts['value'], facts['unit'])}, and rounding explains {facts['most']:g}"
+    return f"{said}; {most_in(facts['parts'])}"
+
+
+def most_in(shares: Mapping[str, float]) -> str:
+    """``most in lm_head.weight (0.5)``."""
+    return f"most in {', '.join(f'{name} ({share:.2g})' for name, share in shares.items())}"
+
+
+def _absent(facts: Facts) -> str:
+    return "the baseline lacks it" if facts["measured"] else "not measured"
+
+
+def _whose(facts: Facts) -> str:
+    return "the measurement" if facts["measured"] else "the baseline"
+
+
+def _runs(facts: Facts) -> str:
+    return "the one run of the baseline" if facts["runs"] == 1 else f"the baseline's {facts['runs']} runs"
+
+
+def _other_machine(facts: Facts) -> str:
+    if facts["what"] == "gpus":
+        sides = (_gpus(facts[side], facts[f"{side}_links"]) for side in ("recorded", "here"))
+        return "recorded on other GPUs ({}), here: {}".format(*sides)
+    if facts["what"] == "no identity":
+        return "this machine has no identity: its cache folder cannot be written"
+    if facts["what"] == "driver":
+        return f"recorded with driver {facts['recorded'] or 'none'}, here is {facts['here'] or 'none'}"
+    return f"recorded on another machine ({facts['device']}, {facts['cores']} cores, {facts['identity']})"
+
+
+def _gpus(names: list[str], links: str) -> str:
+    """``GPU-8932f937 and GPU-01aa77c3 by NV18``."""
+    return " and ".join(names) + (f" by {links}" if links else "")
+
+
+def _slower(facts: Facts) -> str:
+    said = f"slower than {_runs(facts)}; same machine"
+    if "load" not in facts:
+        return said
+    busy = "but busy: " if facts["busy"] else ""
+    return f"{said}, {busy}load {facts['load']:.1f} against {facts['recorded_load']:.1f}"
+
+
+def _drifted(facts: Facts) -> str:
+    return f"{show_ratio(facts['by'])} slower over the last runs than over the first, since {facts['since'][:10]}"
+
+
+def _perhaps(facts: Facts) -> str:
+    return f"{'worse' if facts['worse'] else 'better'}, but perhaps too little to matter"
+
+
+def _nothing_grew(facts: Facts) -> str:
+    return f"no category grew; most of it {part_name(facts['part'])}, {show_bytes(facts['bytes'])}"
+
+
+def _ending(facts: Facts) -> str:
+    """``oom, at least 1.06 GiB missing, most of it activations, 900.00 MiB``."""
+    if "missing_bytes" not in facts:
+        return str(facts["outcome"])
+    where = f", most of it {part_name(facts['part'])}, {show_bytes(facts['part_bytes'])}" if "part" in facts else ""
+    return f"oom, at least {show_bytes(facts['missing_bytes'])} missing{where}"
+
+
+def _message(facts: Facts) -> str:
+    return str(facts["message"] or "no reason was recorded.")
+
+
+def _no_baseline(facts: Facts) -> str:
+    if facts["outcome"] != "oom":
+        return "there is no baseline"
+    return f"there is no baseline, and it ran out of memory ({_ending(facts)}: {_message(facts)})"
+
+
+def _outcomes(facts: Facts) -> str:
+    if facts["recorded"] == facts["outcome"]:
+        return f"{_ending(facts)}, like its baseline: {_message(facts)}"
+    return f"{facts['recorded']} -> {_ending(facts)}" + (f": {facts['message']}" if facts.get("message") else "")
+
+
+def _predicted(facts: Facts) -> str:
+    """Of a prediction: what it needs, or how its outcome differs from the recorded one; empty if it does not."""
+    needs = f"it needs {show_bytes(facts['needed_bytes'])}"
+    if "recorded" not in facts:
+        return f"no predicted baseline; {needs}."
+    if facts["recorded"] == facts["outcome"]:
+        return ""
+    missing = f", {show_bytes(facts['missing_bytes'])} missing" if "missing_bytes" in facts else ""
+    return f"{facts['recorded']} -> {facts['outcome']}{missing}; {needs}"
+
+
+def _not_predicted(facts: Facts) -> str:
+    said = f"cannot be predicted: {facts['message']}"
+    return f"{said} Its baseline says {facts['recorded']}." if "recorded" in facts else said
+
+
+def _own(facts: Facts) -> str:
+    """A user's own rule names its facts as it likes."""
+    numbers = {name: show_number(fact) if isinstance(fact, float) else fact for name, fact in facts.items()}
+    return ", ".join(f"{name.replace('_', ' ')} {fact}" for name, fact in numbers.items())
+
+
+_WORDS: dict[Because, str | Callable[[Facts], str]] = {
+    Because.WRONG: _wrong,
+    Because.OTHER_RELEASE: "counts depend on the release: {name} {before} -> {after}",
+    Because.NOT_FINITE: lambda facts: f"{_whose(facts)} has a number that is not finite",
+    Because.ABSENT: _absent,
+    Because.NO_METRIC: "no Metric defines it",
+    Because.FEWER_SAMPLES: "only {measured} of the baseline's {recorded} steps were measured",
+    Because.STEP_DIFFERS: "differs in step {first} first, in {differing} of {steps} steps",
+    Because.NO_COMMON_STEP: "no step in common",
+    Because.CAPPED: "memory is capped",
+    Because.NO_TIMED_STEP: "the measurement has no timed steps",
+    Because.NOT_POSITIVE: lambda facts: f"{_whose(facts)} has a time that is not positive",
+    Because.OTHER_MACHINE: lambda facts: f"no times from this machine: {_other_machine(facts)}",
+    Because.NO_TIMES: "no times from this machine: the baseline has none",
+    Because.DRIFTED: _drifted,
+    Because.NOT_RULED_OUT: lambda facts: f"{_runs(facts)} cannot rule out {show_ratio(facts['change'])}",
+    Because.SLOWER: _slower,
+    Because.SLOWER_OWN_CODE: lambda facts: (
+        f"slower than {_runs(facts)}, and perfsuite's code {facts['before']} -> {facts['after']}"
+    ),
+    Because.FEW_PAIRS: "{pairs} pairs, but an interval needs {least}",
+    Because.NOTHING_SHOWN: lambda facts: f"no difference shown, but {show_ratio(facts['change'])} is not ruled out",
+    Because.PERHAPS_TOO_LITTLE: _perhaps,
+    Because.NOTHING_GREW: _nothing_grew,
+    Because.OWN: _own,
+    Because.MESSAGE: "{message}",
+    Because.ENDED: lambda facts: f"{facts['outcome']}: {_message(facts)}",
+    Because.NO_BASELINE: _no_baseline,
+    Because.NO_REAL_GPU: "fits, and there is no baseline of a real GPU",
+    Because.OTHER_KERNELS: "there are no baselines for {kernels} kernels: record them with --perf-update=new",
+    Because.OTHER_CELL: "the baseline is that of {cell}.",
+    Because.UNKNOWN_OUTCOME: "the baseline has an outcome {outcome!r}: delete it.",
+    Because.OTHER_RANKS: "{here} ranks against the baseline's {recorded}.",
+    Because.FEWER_STEPS: (
+        "{here} timed steps against the baseline's {recorded}: give --perf-steps={recorded} or more (perf_steps)."
+    ),
+    Because.LESS_WARMUP: (
+        "{here} warm-up steps against the baseline's {recorded}: give --perf-warmup={recorded} or more."
+    ),
+    Because.NO_METRIC_DEFINED: "no metric is defined, so nothing was compared",
+    Because.OUTCOMES: _outcomes,
+    Because.SIDE_FAILED: "{side} failed: {message}",
+    Because.NEITHER_SIDE: "nothing was compared, since neither side can run it: {message}",
+    Because.PREDICTED: _predicted,
+    Because.NOT_PREDICTED: _not_predicted,
+}
+
+
+def why_other_machine_words(reason: Reason) -> str:
+    """How a machine differs, alone."""
+    return _other_machine(reason.facts)

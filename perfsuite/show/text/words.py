@@ -1,0 +1,351 @@
+"""Verdicts, lines, changes and causes as text: the only place where their sentences are made."""
+
+from collections.abc import Mapping, Sequence
+
+from perfsuite.records.change import Cause, Change, Fixed, How, Trial
+from perfsuite.records.suspects import part_name
+from perfsuite.records.verdict import (
+    NEED_A_REASON,
+    ORDER,
+    Because,
+    Bound,
+    Interval,
+    Line,
+    Move,
+    Number,
+    Status,
+    Trace,
+    TraceKind,
+    Verdict,
+)
+from perfsuite.show.text.reasons import most_in, words_of
+from perfsuite.units import BYTES, ERROR, SECONDS, listed, show, show_bytes, show_change, show_ratio, show_several
+
+REASON = ' --perf-reason="…"'
+MOST_FILES = 3  # of the user's code that a change names
+PERFETTO, MEMORY_VIZ = "https://ui.perfetto.dev", "https://docs.pytorch.org/memory_viz"
+
+
+def old_text(line: Line) -> str:
+    """The old side's number: ``3.66 MiB``."""
+    return _sides(line)[0]
+
+
+def new_text(line: Line) -> str:
+    """The new side's number."""
+    return _sides(line)[1]
+
+
+def _sides(line: Line) -> tuple[str, str]:
+    """Both numbers. If they differ but read alike, all digits are shown."""
+    steps = line.reason is not None and line.reason.because == Because.STEP_DIFFERS
+    nothing = "overflow" if steps else "none"
+    before, after = (_number(one, line.unit, nothing) for one in (line.old, line.new))
+    if before == after and line.old != line.new and not isinstance(line.old, str) and not isinstance(line.new, str):
+        unit = " B" if line.unit == BYTES else ""
+        before, after = (nothing if one is None else f"{one:,}{unit}" for one in (line.old, line.new))
+    return before, after
+
+
+def _number(value: Number | str | None, unit: str, nothing: str) -> str:
+    if value is None:
+        return nothing
+    return value if isinstance(value, str) else show(value, unit)
+
+
+def change_text(line: Line) -> str:
+    """``+9.8 %``; empty if nothing was compared."""
+    if not line.compared:
+        return ""
+    if line.ratio is not None:
+        return show_change(1, line.ratio)
+    if isinstance(line.old, int | float) and isinstance(line.new, int | float):
+        return show_change(line.old, line.new)
+    return ""
+
+
+def line_text(line: Line) -> str:
+    """``peak memory 3.66 MiB → 4.02 MiB (+9.8 %)``."""
+    return f"{line.title} {old_text(line)} → {new_text(line)} ({change_text(line)})"
+
+
+def limit_text(line: Line) -> str:
+    """What is allowed: ``0``, ``±2 %``, ``+3.0 %``; empty without a limit."""
+    if line.limit is None:
+        return ""
+    value = line.limit.value
+    texts = {
+        Bound.EQUAL: "0",
+        Bound.BELOW: f"below {show_ratio(value)}",
+        Bound.CLOSE: f"±{value * 100:g} %",
+        Bound.UP_TO: f"up to {show(value, line.unit)}",
+        Bound.BEYOND: ("-" if value < 0 else "+") + show_ratio(abs(value)),
+        Bound.PAIRS: f"±{show_ratio(value)}",
+    }
+    return texts[line.limit.bound]
+
+
+def detects_text(line: Line) -> str:
+    """``detects +5.0 %``: the smallest slow-down that the line can show."""
+    return "" if line.detects is None else f"detects +{show_ratio(line.detects)}"
+
+
+def note_text(line: Line) -> str:
+    """What explains the line: the interval of a trial, the reason, the evidence."""
+    found = [interval_text(line.interval) if line.interval else "", words_of(line.reason) if line.reason else ""]
+    return "; ".join(filter(None, [*found, evidence_text(line)]))
+
+
+def interval_text(interval: Interval) -> str:
+    """``-1.1 % to +0.3 %, 3 pairs``."""
+    return f"{range_text(interval)}, {show_several(interval.pairs, 'pair')}"
+
+
+def range_text(interval: Interval) -> str:
+    """``-1.1 % to +0.3 %``."""
+    return f"{show_change(1, interval.low)} to {show_change(1, interval.high)}"
+
+
+def evidence_text(line: Line) -> str:
+    """``activations +1.94 GiB: aten::softmax in transformer.h.0-11.attn``; or the phases of a step."""
+    if line.phases:
+        return ", ".join(_part(move, SECONDS) for move in line.phases)
+    if line.unit == ERROR:
+        return most_in({move.operator: move.by for move in line.moves}) if line.moves else ""
+    return moves_text(line.moves, line.unit)
+
+
+def moves_text(moves: Sequence[Move], unit: str) -> str:
+    """``activations +1.94 GiB: aten::softmax in transformer.h.0-11.attn``."""
+    parts: dict[str, list[Move]] = {}
+    for move in moves:
+        parts.setdefault(move.part, []).append(move)
+    return "; ".join(_evidence(inside, unit) for inside in parts.values())
+
+
+def _evidence(moves: Sequence[Move], unit: str) -> str:
+    whole, *inside = moves
+    if not inside:
+        return _part(whole, unit)
+    if len(inside) == 1:
+        return f"{_part(whole, unit)}: {place_text(inside[0])}"
+    return f"{_part(whole, unit)}: {', '.join(f'{place_text(one)} {signed(one.by, unit)}' for one in inside)}"
+
+
+def _part(move: Move, unit: str) -> str:
+    return f"{part_name(move.part)} {signed(move.by, unit)}"
+
+
+def place_text(move: Move) -> str:
+    """``aten::softmax in transformer.h.0-11.attn``."""
+    return f"{move.operator} in {move.module}" if move.module else move.operator
+
+
+def signed(number: Number, unit: str) -> str:
+    """``+1.94 GiB``."""
+    return f"{'-' if number < 0 else '+'}{show(abs(number), unit)}"
+
+
+def release_text(change: Change) -> str:
+    """``torch 2.12.0 -> 2.13.0``."""
+    return f"{change.name} {change.before} -> {change.after}"
+
+
+def before_text(change: Change) -> str:
+    """``torch 2.12.0``: what the other side has."""
+    return f"{change.name} {change.before}"
+
+
+def text_of_change(change: Change | str) -> str:
+    """The change, with the user's files that differ: ``your code 1f0c93ab -> here (helper.py, net.py and 2 more)``."""
+    if isinstance(change, str):  # of an old ledger
+        return change
+    more = f" and {len(change.files) - MOST_FILES} more" if len(change.files) > MOST_FILES else ""
+    files = f" ({', '.join(change.files[:MOST_FILES])}{more})" if change.files else ""
+    return release_text(change) + files
+
+
+def changes_text(changes: Sequence[Change | str]) -> str:
+    """All of them, separated by commas."""
+    return ", ".join(map(text_of_change, changes))
+
+
+_FIXED = {
+    Fixed.NOT_RECORDED: "the baseline was recorded without it",
+    Fixed.NOT_A_PACKAGE: "it is not a package that uv can install",
+    Fixed.SET_BY_CODE: "your code or a library sets it",
+    Fixed.NO_COMMIT: "the baseline has no commit that has the older code",
+    Fixed.UNKNOWN_COMMIT: "this clone does not have that commit",
+    Fixed.UNCOMMITTED: "the baseline was recorded with uncommitted changes",
+}
+
+
+def cause_text(cause: Cause) -> str:
+    """``caused by transformers 5.22.0 -> 5.23.0 alone``."""
+    named = listed(map(release_text, cause.changes))
+    if cause.how == How.ALONE:
+        return f"caused by {named}" + (", each alone" if len(cause.changes) > 1 else " alone")
+    if cause.how == How.TOGETHER:
+        return f"caused by {named} together: {'neither' if len(cause.changes) == 2 else 'none'} does it alone"
+    if cause.how == How.NEEDED:
+        unknown = listed(map(release_text, cause.unknown))
+        return f"needs {named}; it is not known whether {unknown} causes it alone"
+    if cause.how == How.UNKNOWN:
+        return f"it is not known which of {named} caused it"
+    return f"caused by {named}"
+
+
+def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
+    """What a trial did and found, a sentence each. ``titles`` are the metrics' by name."""
+    if trial is None:
+        return []
+    said = list(trial.said)
+    if trial.against:
+        changes = listed(map(release_text if trial.whole else before_text, trial.against))
+        launches = f"{show_several(trial.pairs, 'pair')} of launches" if trial.pairs else "one launch"
+        seconds = "" if trial.seconds is None else f", {trial.seconds:.0f} s"
+        said.append(f"against {changes}: {launches}{seconds}")
+    problems = [f"with {listed(map(release_text, one.kept))}: {one.message}" for one in trial.problems if one.kept]
+    blamed = [_of_metrics(cause, trial.causes, titles) for cause in trial.causes]
+    if blamed:
+        said.append("; ".join(blamed) + (f" ({'; '.join(problems)})" if problems else ""))
+    said += [f"the trial could not run: {one.message}" for one in trial.problems if not one.kept]
+    if trial.unmoved:
+        other = "a change that was not tried, " if trial.fixed else ""
+        said.append(
+            f"{listed(titles.get(name, name) for name in trial.unmoved)}: the same in the baseline's environment here, "
+            f"so the cause is {other}the machine or something that the baseline does not record"
+        )
+    if trial.own_code:
+        own = release_text(trial.own_code)
+        said.append(f"not tried: {own}: compare its revisions with perfsuite ab --a git:REV --b here")
+    elif not (trial.against or trial.problems or trial.fixed or trial.said):
+        said.append("not tried: nothing that a trial can revert has changed since the baseline")
+    said += [
+        f"not tried: {release_text(one)} cannot be reverted here: {_FIXED[one.fixed]}"
+        for one in trial.fixed
+        if one.fixed
+    ]
+    return said
+
+
+def _of_metrics(cause: Cause, causes: Sequence[Cause], titles: Mapping[str, str]) -> str:
+    """The cause, with its metrics if there are several causes."""
+    if len(causes) == 1:
+        return cause_text(cause)
+    return f"{listed(titles.get(name, name) for name in cause.metrics)}: {cause_text(cause)}"
+
+
+def titles_of(verdict: Verdict) -> dict[str, str]:
+    """The titles of its metrics by name."""
+    return {line.metric: line.title for line in verdict.lines}
+
+
+def trial_of(verdict: Verdict) -> list[str]:
+    """The sentences of its trial."""
+    return trial_texts(verdict.trial, titles_of(verdict))
+
+
+def trace_text(trace: Trace) -> str:
+    """One trace, or what is wrong with it."""
+    if trace.kind == TraceKind.PERFETTO:
+        return f"{trace.path}: open it in {PERFETTO}"
+    if trace.kind == TraceKind.SNAPSHOTS:
+        return f"{trace.path}: open them in {MEMORY_VIZ}"
+    if trace.kind == TraceKind.OTHER_PEAK:
+        peak, measured = (show_bytes(size or 0) for size in (trace.peak_bytes, trace.measured_bytes))
+        return f"the traced launch peaked at {peak}, not as measured: {measured}"
+    if trace.kind == TraceKind.FAILED:
+        return f"the traced launch failed: {trace.message}"
+    if trace.kind == TraceKind.BASELINE_FAILED:
+        return f"the baseline's side could not be traced: {trace.message}"
+    return trace.message
+
+
+def accept_text(verdict: Verdict, cells: str = "", *, reason: bool = True) -> str:
+    """The command that accepts it, or several ``cells``; empty if nothing may be accepted. ``reason``: with the option
+    for it, if one is needed.
+    """
+    if verdict.accept is None:
+        return ""
+    command = f"{verdict.collect} -k {cells or verdict.cell} --perf-update={verdict.accept}"
+    return command + (REASON if reason and verdict.accept in NEED_A_REASON else "")
+
+
+def headroom_text(verdict: Verdict) -> str:
+    """``2.94 GiB of 24.00 GiB are left``; empty if unknown."""
+    if verdict.headroom is None:
+        return ""
+    return f"{show_bytes(verdict.headroom.left_bytes)} of {show_bytes(verdict.headroom.capacity_bytes)} are left"
+
+
+def headline(verdict: Verdict) -> str:
+    """The verdict in a sentence, with the cell's name."""
+    predicted = verdict.reason is not None and verdict.reason.because == Because.NOT_PREDICTED
+    return f"{verdict.cell}{'' if predicted else ':'} {summary(verdict)}"
+
+
+def summary(verdict: Verdict) -> str:
+    """The same without the cell's name."""
+    ended = f"; its quarantine ended on {verdict.quarantine_ended}" if verdict.quarantine_ended else ""
+    return ("emulated " if verdict.emulated else "") + _said(verdict) + ended
+
+
+def _said(verdict: Verdict) -> str:
+    why = verdict.reason
+    said = words_of(why) if why else ""
+    if why and why.because == Because.PREDICTED:
+        return _predicted(verdict, said)
+    if why and why.because == Because.WRONG:
+        return f"there is no baseline, and {said}"
+    if verdict.status == Status.INCOMPARABLE:
+        return f"incomparable, {said}"
+    if why and why.because == Because.NEITHER_SIDE:
+        return f"failed: {said}"
+    if why:
+        return said
+    return _count(verdict)
+
+
+def _count(verdict: Verdict) -> str:
+    """``1 of 4 metrics regressed, 1 improved``; metrics that are not held do not count."""
+    lines = verdict.lines
+    whole = verdict.trial is not None and verdict.trial.whole
+    statuses = [
+        Status.OK if line.status == Status.IMPROVED and (whole or _is_time(line)) else line.status for line in lines
+    ]
+    not_held = [line.title for line in lines if line.status == Status.NOT_HELD]
+    parts = [f"{statuses.count(verdict.status)} of {len(lines) - len(not_held)} metrics {verdict.status}"]
+    quiet = (verdict.status, Status.OK, Status.UNSUPPORTED)
+    others = [other for other in ORDER if other in statuses and other not in quiet]
+    parts += [f"{statuses.count(other)} {other}" for other in others]
+    return ", ".join(parts) + (f" ({', '.join(not_held)} not held)" if not_held else "")
+
+
+def _is_time(line: Line) -> bool:
+    """A faster time is as good as ok."""
+    return line.limit is not None and line.limit.bound in (Bound.BEYOND, Bound.PAIRS)
+
+
+def comparison_summary(verdict: Verdict) -> str:
+    """Of an A/B: ``regressed: step time; improved: peak memory``."""
+    if verdict.reason:
+        said = words_of(verdict.reason)
+        return said if verdict.reason.because == Because.SIDE_FAILED else f"{verdict.status}: {said}"
+    known = (Status.FAILED, Status.REGRESSED, Status.UNDECIDED, Status.IMPROVED, Status.IMMATERIAL, Status.DIFFERS)
+    parts = [
+        f"{status}: {', '.join(titles)}"
+        for status in known
+        if (titles := [line.title for line in verdict.lines if line.status == status])
+    ]
+    return "; ".join(parts) or Status.SAME
+
+
+def _predicted(verdict: Verdict, said: str) -> str:
+    lines, status = verdict.lines, verdict.status
+    wrong = sum(line.status != Status.OK for line in lines)
+    if said and lines:
+        return f"{said.partition('; ')[0]}; {wrong} of {len(lines)} predicted numbers differ"
+    if said:
+        return said
+    return "as predicted" if status == Status.OK else f"{wrong} of {len(lines)} predicted numbers {status}"
