@@ -15,6 +15,7 @@ import msgspec
 
 from perfsuite.errors import FileError
 from perfsuite.records.formats import FORMAT
+from perfsuite.records.older_formats import modern
 from perfsuite.records.record import Record
 from perfsuite.records.result import PredictedResult, Result, RunBegin, RunEnd
 
@@ -162,7 +163,16 @@ def results_of(path: Path) -> Iterator[tuple[str, Result | PredictedResult]]:
 def _records(path: Path) -> Iterator[tuple[str, AnyLine]]:
     lines = list(_lines(path, FORMAT))
     for where, line in lines[: len(lines) - is_cut(path)]:
-        yield where, decode(line, _kind_of(line), where)
+        kind = _kind_of(line)
+        yield where, decode(modern_line(line) if kind in (Result, PredictedResult) else line, kind, where)
+
+
+def modern_line(line: bytes) -> bytes:
+    """The line, with today's verdict if it is of an older format. One that is malformed is left to its decoder."""
+    try:
+        return modern(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, AttributeError, KeyError, TypeError, ValueError):
+        return line
 
 
 def is_cut(path: Path) -> bool:
