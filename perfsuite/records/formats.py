@@ -1,7 +1,7 @@
 """The formats of stored records, and the format of their dates. Raw samples are kept for ever.
 
 Format history of Baseline and of the report's lines
-    5   2026-11   a verdict is data: numbers, reasons, moves, causes (records/older_formats.py reads the texts of 1 to 4);
+    5   2026-11   a verdict is data: numbers, reasons, moves, causes (older_formats.py reads 1 to 4);
                 a report begins with the tests that were selected, and ends with pytest's exit status; a run of times
                 keeps its imports, and a machine its name
     4   2026-11   a measurement keeps the curve of live memory over a step, and what its ranks imported; a result keeps

@@ -1,16 +1,20 @@
-"""What a file of ``regressions/`` defines: a regression that a release really had, and the cell that shows it."""
+"""A regression that a release really had, and the cell that shows it: a table of regressions.toml."""
 
-import importlib
-import pkgutil
-from dataclasses import dataclass
+import functools
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
 
 from perfsuite.errors import UnknownName
-from perfsuite.prove.replay import regressions
+from perfsuite.records.record import Record
 from perfsuite.run.releases_compared import Pair
 
+TABLES = Path(__file__).with_name("regressions.toml")
 
-@dataclass(frozen=True, kw_only=True)
-class Regression:
+
+class Regression(Record, frozen=True, kw_only=True):
     """One regression. Releases are written as `perfsuite ab` takes a side: ``deepspeed==0.15.1``, more after a space.
 
     The ``moves`` metric of the ``cell`` must be worse with ``bad`` than with ``good``, by the share ``least`` or more;
@@ -40,11 +44,11 @@ class Regression:
         return f"perfsuite ab --a '{pair[0]}' --b '{pair[1]}' --pairs 0 {self.cell}"
 
 
-def all_regressions() -> dict[str, Regression]:
-    """Every file's regression, by name."""
-    names = sorted(found.name for found in pkgutil.iter_modules(regressions.__path__))
-    found = [importlib.import_module(f"{regressions.__name__}.{name}").REGRESSION for name in names]
-    return {one.name: one for one in found}
+@functools.cache
+def all_regressions() -> Mapping[str, Regression]:
+    """Every regression, by name."""
+    tables = msgspec.toml.decode(TABLES.read_bytes(), type=dict[str, dict[str, Any]])
+    return {name: msgspec.convert(table | {"name": name}, Regression) for name, table in tables.items()}
 
 
 def named(names: list[str]) -> list[Regression]:
@@ -53,6 +57,6 @@ def named(names: list[str]) -> list[Regression]:
     for name in names:
         if name not in known:
             raise UnknownName(
-                "regression", name, known, "To add one, create perfsuite/prove/replay/regressions/<name>.py."
+                "regression", name, known, "To add one, add a table to perfsuite/prove/replay/regressions.toml."
             )
     return [known[name] for name in names or known]
