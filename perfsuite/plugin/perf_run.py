@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import os
 import shlex
@@ -147,7 +146,7 @@ class PerfRun:
         tracer = Tracer(options.traces, self.live.show, red if options.trace == "red" else None)
         traced = None if options.trace == "never" else tracer
         if options.against:
-            return Against(trial, self.changes, traced)
+            return Against(trial, self.changes, traced, self.place)
         return Gatekeeper(
             runner=Runner(self.catalog, options.settings, place=self.place),
             store=self.store,
@@ -251,15 +250,9 @@ class PerfRun:
     def measure(self, cell: Cell, request: pytest.FixtureRequest) -> Result:
         """Compare a cell with its baseline; accept it if the user has consented. Any obstacle gives a red result."""
         try:
-            gatekeeper = self.gatekeeper
-            turns = self.place.takes_turns(cell.hardware)
-            if isinstance(gatekeeper, Gatekeeper):
-                trial = gatekeeper.trial if turns else None
-                gatekeeper = dataclasses.replace(gatekeeper, command=self._collects(request), trial=trial)
-            elif not turns:
-                raise UsageError("--perf-against takes turns on one machine, not on the nodes of a cluster.")
             begin = time.monotonic()
-            result = msgspec.structs.replace(gatekeeper.hold(cell), seconds=round(time.monotonic() - begin, 3))
+            result = self.gatekeeper.hold(cell, command=self._collects(request))
+            result = msgspec.structs.replace(result, seconds=round(time.monotonic() - begin, 3))
         except NotAccepted as error:
             return error.result
         except PerfsuiteError as error:
@@ -279,9 +272,7 @@ class PerfRun:
         self.begin = time.monotonic()
         if session.items and self.changes and not (session.config.option.collectonly or is_worker(session.config)):
             try:
-                against = self.gatekeeper
-                assert isinstance(against, Against)
-                against.prepare()
+                self.gatekeeper.prepare()
             except PerfsuiteError as error:
                 raise pytest.UsageError(f"--perf-against={self.options.against}: {error}") from error
 

@@ -53,7 +53,7 @@ class Gatekeeper:
     """``consent`` is what may be accepted: "new", "regressed", "improved", "times", "all", several of them separated by
     commas, or nothing. ``reason`` is the ledger's for every accepted baseline. ``tolerance`` is the smallest slow-down
     that must be detected, that of the hardware's class if None. ``launches`` is the number of launches of a new
-    baseline, ``cells`` the number of cells in the run. ``command`` collects the cell's test. ``trial`` runs trials if
+    baseline, ``cells`` the number of cells in the run. ``trial`` runs trials if
     needed, ``always`` for every cell; without one an alarm stays an alarm. ``tracer`` writes the evidence. Times are
     not stored if others use more than the share ``most_busy`` of the machine.
     """
@@ -65,38 +65,39 @@ class Gatekeeper:
     reason: str = ""
     launches: int = LAUNCHES
     watch: Watch = unwatched
-    command: str = COMMAND
     cells: int = 1
     trial: Trial | None = None
     always: bool = False
     tracer: Tracer | None = None
     most_busy: float = BUSY_SHARE
 
-    def hold(self, cell: Cell, faults: Sequence[str] = ()) -> Result:
-        """Measure and judge a cell; accept it into its baseline if the user has asked for that.
+    def hold(self, cell: Cell, faults: Sequence[str] = (), command: str = COMMAND) -> Result:
+        """Measure and judge a cell; accept it into its baseline if the user has asked for that. ``command`` collects
+        the cell's test.
 
         Raises FileError for a baseline that cannot be read or written: NotAccepted if there is already a measurement.
         """
         try:
             baseline = self.store.load(cell.id)
         except FileError as error:
-            again = f"{self.command} -k {cell.id} --perf-update=new"
+            again = f"{command} -k {cell.id} --perf-update=new"
             raise FileError(f"{error} Restore it from git, or remove it and record it again: {again}") from error
         measurements = [self._launch(cell, faults)]
-        measurement, verdict = self._judge(cell, measurements, baseline)
+        measurement, verdict = self._judge(cell, measurements, baseline, command)
         if self._consent(baseline, verdict) not in ("", "times"):
             while measurements[0].outcome == "fits" and len(measurements) < self.launches:
                 measurements.append(self._launch(cell, faults))
-            measurement, verdict = self._judge(cell, measurements, baseline)
+            measurement, verdict = self._judge(cell, measurements, baseline, command)
+        trial = self.trial if self.runner.place.takes_turns(cell.hardware) else None
         timed, reverted = not measurement.machine.emulated, []
-        if timed and self.trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
+        if timed and trial and baseline and measurement.outcome == baseline.measurement.outcome == "fits":
             called = self.always or any(line.status in CALLS_FOR_A_TRIAL for line in verdict.lines)
             if called and self._consent(baseline, verdict) in ("", "times"):
                 metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
                 terms = terms_of(cell.id, self.tolerance or cell.hardware.time_tolerance).of_run(self.cells)
                 since = Times.of(baseline, measurement, metrics, terms, self._own_times(cell, baseline)).reference
-                verdict = self.trial.hold(cell, measurement, baseline, verdict, faults, self.command, since)
-                reverted = [one for one in self.trial.changed(cell, measurement, since) if not one.fixed]
+                verdict = trial.hold(cell, measurement, baseline, verdict, faults, command, since)
+                reverted = [one for one in trial.changed(cell, measurement, since) if not one.fixed]
         updated = ""
         if consent := self._consent(baseline, verdict):
             try:
@@ -106,8 +107,11 @@ class Gatekeeper:
         if baseline and not updated and not faults:
             self._remember(cell, measurement, baseline, verdict)
         if self.tracer and not updated:
-            verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, self.trial, reverted)
+            verdict = self.tracer.attach(verdict, cell, self.runner, measurement, faults, trial, reverted)
         return Result(measurement=measurement, baseline=baseline, verdict=verdict, updated=updated)
+
+    def prepare(self) -> None:
+        """Nothing to do: rank servers start with the first cell."""
 
     def close(self) -> None:
         """End the rank servers."""
@@ -143,7 +147,7 @@ class Gatekeeper:
         return self.runner.measure(cell, self.watch, faults)
 
     def _judge(
-        self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None
+        self, cell: Cell, measurements: Sequence[Measurement], baseline: Baseline | None, command: str
     ) -> tuple[Measurement, Verdict]:
         """All launches as one measurement, with its verdict."""
         metrics = self.runner.catalog.metrics(cell.strategy.engine.process)
@@ -162,7 +166,7 @@ class Gatekeeper:
             strategy=cell.strategy.name,
             terms=terms,
             code=code,
-            command=self.command,
+            command=command,
             unheld="" if baseline else self.store.why_unheld(cell.id),
             kept=kept,
         )
