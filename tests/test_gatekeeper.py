@@ -10,6 +10,7 @@ from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import parse_cell
 from perfsuite.catalog.registry import Catalog
 from perfsuite.run.gatekeeper import Gatekeeper
+from perfsuite.run.runner import Runner
 
 
 class Few(Catalog):
@@ -19,7 +20,7 @@ class Few(Catalog):
         return list(METRICS)
 
 
-class Told:
+class Told(Runner):
     """A runner whose launches take these seconds a step, one after another."""
 
     def __init__(self, *seconds):

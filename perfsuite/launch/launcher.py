@@ -16,8 +16,7 @@ from perfsuite.environments.environments import HERE, Environment
 from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.blame import blame_exit, blame_hang, last_lines
 from perfsuite.launch.cgroup import oom_kills
-from perfsuite.launch.places import HERE as THIS_MACHINE
-from perfsuite.launch.places import Place
+from perfsuite.launch.places import THIS_MACHINE, Place
 from perfsuite.launch.servers import POLL_SECONDS, RankServer, ServerKind
 from perfsuite.records import codec
 from perfsuite.records.failure import Failure

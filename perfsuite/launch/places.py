@@ -80,7 +80,7 @@ class ThisMachine:
         pass
 
 
-HERE = ThisMachine()
+THIS_MACHINE = ThisMachine()
 
 
 def place_of(launcher: str, root: Path, say: Callable[[str], None]) -> Place:
@@ -105,10 +105,10 @@ def place_of(launcher: str, root: Path, say: Callable[[str], None]) -> Place:
     if launcher == "torchrun":
         return speaking(TorchrunNodes())
     if launcher == "local":
-        return HERE
+        return THIS_MACHINE
     if LISTENER in os.environ:
         return ByNodes(lambda: speaking(TorchrunNodes()))
-    return ByNodes(lambda: speaking(SlurmNodes(options))) if has_srun else HERE
+    return ByNodes(lambda: speaking(SlurmNodes(options))) if has_srun else THIS_MACHINE
 
 
 class ByNodes:
@@ -120,7 +120,7 @@ class ByNodes:
 
     def _for(self, nodes: int) -> Place:
         if nodes == 1:
-            return HERE
+            return THIS_MACHINE
         self._several = self._several or self._make()
         return self._several
 

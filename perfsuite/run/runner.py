@@ -20,8 +20,7 @@ from perfsuite.errors import PerfsuiteError, UnknownName
 from perfsuite.launch.jobs import make_job
 from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts, at_node
 from perfsuite.launch.machine import why_missing
-from perfsuite.launch.places import HERE as THIS_MACHINE
-from perfsuite.launch.places import Place
+from perfsuite.launch.places import THIS_MACHINE, Place
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.failure import Failure
 from perfsuite.records.formats import timestamp
@@ -59,6 +58,8 @@ class Settings:
 
 class Runner:
     """Measures cells one after another with warm rank servers in one environment; ``close()`` ends them."""
+
+    place: Place = THIS_MACHINE
 
     def __init__(
         self,
