@@ -437,6 +437,16 @@ def test_every_ladder_has_the_python_of_its_suite():
     assert versions[-1] == "3.11"
 
 
+def test_every_environment_of_tox_exists():
+    """Those that workflows call, by name or by a matrix; tox ends with an error for any other."""
+    known = set(re.findall(r"^\[testenv:(\w+)\]", (ROOT / "tox.ini").read_text(), re.MULTILINE))
+    called = {name for path in WORKFLOWS for name in re.findall(r"tox -e (\w+)", path.read_text())}
+    matrix = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]["static"]["strategy"]["matrix"]
+
+    assert called
+    assert (called | set(matrix["check"])) - known == set()
+
+
 LADDERS = ("The ladder of transformers, traced, without noise", "The ladder of torch under the data loader")
 
 
