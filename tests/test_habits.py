@@ -1,6 +1,7 @@
 """What a contributor's tools do is what CI does."""
 
 import configparser
+import re
 import shutil
 import subprocess
 import sys
@@ -55,3 +56,12 @@ def test_contributing_lists_the_kinds_of_changes():
     kinds = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["towncrier"]["fragment"]
 
     assert ", ".join(f"`{kind}`" for kind in kinds) + "." in (ROOT / "CONTRIBUTING.md").read_text()
+
+
+def test_an_exception_from_a_limit_of_complexity_has_a_reason():
+    """On the line itself: `# noqa: C901  why`."""
+    code = [path for folder in ("perfsuite", "benchmarks", "tests") for path in (ROOT / folder).rglob("*.py")]
+    lines = [line for path in code for line in path.read_text().splitlines() if re.search(r"# noqa: (C901|PLR)", line)]
+
+    assert lines
+    assert [line for line in lines if not re.search(r"# noqa: [A-Z0-9, ]+  \w", line)] == []

@@ -56,7 +56,7 @@ CONSENTS = {
 }
 
 
-def judge(
+def judge(  # noqa: PLR0913  one comparison: both sides, the terms, and what its text names
     measurement: Measurement,
     baseline: Baseline | None,
     metrics: Iterable[Metric],
