@@ -8,9 +8,11 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
+FORMS = sorted({*(ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")} - {ROOT / ".github/ISSUE_TEMPLATE/config.yml"})
 
 
 def test_pre_commit_runs_what_tox_runs():
@@ -65,3 +67,23 @@ def test_an_exception_from_a_limit_of_complexity_has_a_reason():
 
     assert lines
     assert [line for line in lines if not re.search(r"# noqa: [A-Z0-9, ]+  \w", line)] == []
+
+
+@pytest.mark.parametrize("path", FORMS, ids=lambda path: path.stem)
+def test_the_form_of_an_issue_is_one_that_github_shows(path):
+    """GitHub silently leaves out a form with a fault: an unknown kind, a missing label, an id that occurs twice."""
+    form = yaml.safe_load(path.read_text())
+    fields = [one["id"] for one in form["body"]]
+
+    assert {"name", "description", "body"} <= form.keys() <= {"name", "description", "labels", "body"}
+    assert {one["type"] for one in form["body"]} <= {"checkboxes", "dropdown", "input", "textarea"}
+    assert [one["id"] for one in form["body"] if not one["attributes"].get("label")] == []
+    assert len(set(fields)) == len(fields)
+
+
+def test_the_owners_of_files_name_files_that_exist():
+    """A pattern without a file would leave it without a reviewer."""
+    lines = [line.split() for line in (ROOT / ".github" / "CODEOWNERS").read_text().splitlines() if line[0] != "#"]
+
+    assert [pattern for pattern, *_ in lines if pattern != "*" and not (ROOT / pattern.strip("/")).exists()] == []
+    assert {owner for _, *owners in lines for owner in owners} == {"@OWNER"}
