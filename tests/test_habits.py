@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 ROOT = Path(__file__).parents[1]
+DECISIONS = sorted((ROOT / "docs" / "decisions").glob("*.md"))
 FORMS = sorted({*(ROOT / ".github" / "ISSUE_TEMPLATE").glob("*.yml")} - {ROOT / ".github/ISSUE_TEMPLATE/config.yml"})
 
 
@@ -87,3 +88,15 @@ def test_the_owners_of_files_name_files_that_exist():
 
     assert [pattern for pattern, *_ in lines if pattern != "*" and not (ROOT / pattern.strip("/")).exists()] == []
     assert {owner for _, *owners in lines for owner in owners} == {"@OWNER"}
+
+
+@pytest.mark.parametrize("path", DECISIONS, ids=lambda path: path.stem)
+def test_a_decision_is_a_short_record(path):
+    """With its date, what it answers, and what it costs."""
+    text = path.read_text()
+    headings = re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+
+    assert headings[1:] == ["Context", "Decision", "Consequences"]
+    assert re.search(r"^Decided on \d{4}-\d\d-\d\d\b", text, re.MULTILINE)
+    assert 15 <= len(text.splitlines()) <= 30
+    assert f"- {headings[0]}: decisions/{path.name}\n" in (ROOT / "mkdocs.yml").read_text()
