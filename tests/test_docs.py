@@ -44,7 +44,7 @@ LISTS = (
     "support.md",
     "transformers_ladder.md",
 )
-EVERY = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+EVERY = sorted([*ROOT.glob("*.md"), *(ROOT / "changes").glob("*.md"), *DOCS.rglob("*.md")])
 WRITTEN = [path for path in EVERY if path.name not in GENERATED]
 PROSE = [path for path in EVERY if path.name not in LISTS]
 FENCE = re.compile(r"^( *)```(\w*)\n(.*?)^\1```$", re.MULTILINE | re.DOTALL)
@@ -174,6 +174,8 @@ def check(command: str, whole: bool, known: set[str]) -> None:
         "tox": lambda: environment(words),
         ".github/run_job.py": lambda: job(words),
         "asv": lambda: one_of(words[0], ("check", "run", "publish", "preview")),
+        "pre-commit": lambda: one_of(words[0], ("install", "run")),
+        "towncrier": lambda: one_of(words[0], ("build", "create")),
         "git": lambda: None,
         "cd": lambda: None,
         "mkdir": lambda: None,

@@ -2,7 +2,7 @@
 
 import pytest
 
-from perfsuite.environments.environments import kept
+from perfsuite.environments.environments import installed, kept
 from perfsuite.errors import UsageError
 
 
@@ -23,3 +23,11 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path, monkeypatch):
 
     with pytest.raises(UsageError, match=r"cannot be made: .*\. Let XDG_CACHE_HOME name another"):
         kept("things", ["one"], lambda path: path.mkdir())
+
+
+def test_perfsuite_is_none_of_the_packages_that_others_inherit():
+    """Its version names a commit: an environment would be built anew after each installation of another."""
+    names = {text.partition("==")[0] for text in installed()}
+
+    assert "pytest" in names
+    assert "perfsuite" not in names

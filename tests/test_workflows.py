@@ -53,21 +53,30 @@ def faults(text: str) -> list[str]:
     return found
 
 
-def _job_faults(job: dict, triggers: object) -> list[str]:
+def _triggers(on: object) -> set[str]:
+    """By name. A push of nothing but tags is one of its own: nobody outside can push one."""
+    found = set(on)
+    return found - {"push"} | {"tags"} if isinstance(on, dict) and set(on.get("push") or ()) == {"tags"} else found
+
+
+def _job_faults(job: dict, on: object) -> list[str]:
+    triggers = _triggers(on)
     found = [f"no {key}" for key in ("permissions", "timeout-minutes") if key not in job]
     condition = job.get("if", "")
-    fenced = "github.event.repository.fork != true && vars." in condition and set(triggers) <= _OURS
+    fenced = "github.event.repository.fork != true && vars." in condition and triggers <= _OURS
     if "self-hosted" in str(job["runs-on"]) and not fenced:
         found.append("self-hosted, and a fork could ask for it")
     writes = [key for key, how in job.get("permissions", {}).items() if how == "write"]
-    if writes and not set(triggers) <= _OURS | {"workflow_run"}:
+    if writes and not triggers <= _OURS | {"workflow_run"}:
         found.append(f"writes {writes} for a pull request's own run")
+    if "id-token" in writes and ("environment" not in job or any("run" in step for step in job["steps"])):
+        found.append("may publish in our name, without an environment or with a script")
     if "workflow_run" in triggers and any("ref" in step.get("with", {}) for step in job["steps"]):
         found.append("checks out another ref than the default branch")
     return found
 
 
-_OURS = {"schedule", "workflow_dispatch"}  # what nobody outside can start
+_OURS = {"schedule", "tags", "workflow_dispatch"}  # what nobody outside can start
 
 SOUND = """
 on: {schedule: [{cron: "0 0 * * *"}]}
@@ -104,6 +113,11 @@ def test_our_rules(path):
         (" && vars.RUNNERS != ''", "", "one: self-hosted"),
         ('{schedule: [{cron: "0 0 * * *"}]}', "{schedule: [], pull_request: {}}", "one: self-hosted"),
         ('{schedule: [{cron: "0 0 * * *"}]}', "[pull_request]", "one: writes ['contents']"),
+        ('{schedule: [{cron: "0 0 * * *"}]}', "{push: {tags: [v1]}}", None),
+        ('{schedule: [{cron: "0 0 * * *"}]}', "{push: {tags: [v1], branches: [main]}}", "one: writes ['contents']"),
+        ('{schedule: [{cron: "0 0 * * *"}]}', "[push]", "one: writes ['contents']"),
+        ("contents: write", "id-token: write", "one: may publish in our name"),
+        ("contents: write}", "id-token: write}\n    environment: pypi", "one: may publish in our name"),
         ("persist-credentials: false", "persist-credentials: true", "one: a checkout keeps the token"),
         ("echo done", "echo ${{ github.head_ref }}", "one: an expression within a script"),
         ("{persist-credentials: false}", "{persist-credentials: false, ref: x}", None),
@@ -134,7 +148,7 @@ def test_every_permission_is_explained():
         if job["permissions"] != {"contents": "read"}
     ]
 
-    assert len(rows) == 8
+    assert len(rows) == 12
     assert [row for row in rows if row not in documented] == []
 
 
@@ -404,7 +418,7 @@ def test_the_night_is_added_to_the_dashboard(tmp_path):
 
 
 def test_jobs_that_install_torch_take_its_cpu_build_and_keep_it():
-    """Of those on a hosted machine; the index is PyTorch's own."""
+    """Of those on a hosted machine; the index is PyTorch's own. What is released does not come from a kept file."""
     found = {}
     for path in WORKFLOWS:
         workflow = yaml.safe_load(path.read_text())
@@ -417,8 +431,9 @@ def test_jobs_that_install_torch_take_its_cpu_build_and_keep_it():
             index = (workflow.get("env", {}) | job.get("env", {})).get("PIP_EXTRA_INDEX_URL")
             found[f"{path.stem} {name}"] = index, "'cache': 'pip'" in text
 
-    assert len(found) == 7
-    assert set(found.values()) == {("https://download.pytorch.org/whl/cpu", True)}
+    assert len(found) == 8
+    assert {index for index, _ in found.values()} == {"https://download.pytorch.org/whl/cpu"}
+    assert [name for name, (_, kept) in found.items() if not kept] == ["release try"]
 
 
 def test_every_ladder_has_the_python_of_its_suite():
@@ -435,6 +450,38 @@ def test_every_ladder_has_the_python_of_its_suite():
     assert asked
     assert {name: one for name, one in asked.items() if one[0] not in versions or not one[1]} == {}
     assert versions[-1] == "3.11"
+
+
+def test_every_environment_of_tox_exists():
+    """Those that workflows call, by name or by a matrix; tox ends with an error for any other."""
+    known = set(re.findall(r"^\[testenv:(\w+)\]", (ROOT / "tox.ini").read_text(), re.MULTILINE))
+    called = {name for path in WORKFLOWS for name in re.findall(r"tox -e (\w+)", path.read_text())}
+    matrix = yaml.safe_load((ROOT / ".github/workflows/tests.yml").read_text())["jobs"]["static"]["strategy"]["matrix"]
+
+    assert called
+    assert (called | set(matrix["check"])) - known == set()
+
+
+@pytest.mark.parametrize("released", [True, False])
+def test_the_docs_of_each_release_are_part_of_the_site(released, tmp_path):
+    """With a link to them; before the first release there is neither."""
+    for name in (".asv", ".perfsuite/ladders/transformers-cells", ".perfsuite/ladders/torch-data_loading"):
+        (tmp_path / name / "html").mkdir(parents=True)
+    (tmp_path / ".github").mkdir()
+    shutil.copy(ROOT / ".github" / "site.html", tmp_path / ".github")
+    (tmp_path / "index.html").write_text("the docs")
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@localhost"]
+    for words in (["init", "--quiet"], ["add", "index.html"], ["commit", "--quiet", "-m", "x"]):
+        subprocess.run([*git, *words], cwd=tmp_path, check=True)
+    if released:
+        subprocess.run([*git, "update-ref", "refs/remotes/origin/gh-pages", "HEAD"], cwd=tmp_path, check=True)
+    done = bash(script("history", "build", "Lay out the site"), tmp_path, RUNNER_TEMP=tmp_path)
+    front = (tmp_path / "site" / "index.html").read_text()
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "site" / "docs" / "index.html").exists() == released
+    assert ('href="docs/"' in front) == released
+    assert 'href="commits/"' in front
 
 
 LADDERS = ("The ladder of transformers, traced, without noise", "The ladder of torch under the data loader")

@@ -4,6 +4,7 @@ Nothing here imports torch: the parsers of the commands and the catalog do not.
 """
 
 import argparse
+import os
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,6 +17,13 @@ from perfsuite.cli.main import commands
 ROOT = Path(__file__).parents[2]
 PAGES = {"index.md": "README.md", "changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
 MARK = "<!-- generated -->"
+
+
+def on_config(config: Any) -> Any:
+    """With the list of versions, if mike builds one of several: a page in a folder would look for it in vain."""
+    if "MIKE_DOCS_VERSION" in os.environ:
+        config.extra["version"] = {"provider": "mike"}
+    return config
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:

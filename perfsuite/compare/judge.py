@@ -68,7 +68,7 @@ FIRST_CONSENTS = {
 }  # without a baseline
 
 
-def judge(
+def judge(  # noqa: PLR0913  each is one thing that a verdict depends on
     measurement: Measurement,
     baseline: Baseline | None,
     metrics: Iterable[Metric],

@@ -32,7 +32,7 @@ class Scope:
     times that have drifted ``since`` the first of them, by how much. The times are compared on the ``terms``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  a record of what rules may read, which also computes one field
         self,
         new: Measurement,
         old: Measurement,

@@ -108,7 +108,9 @@ def with_releases(texts: Sequence[str]) -> Environment:
 
 
 def installed() -> list[str]:
-    """``name==version`` of every package of the running environment, which those with other releases inherit."""
+    """``name==version`` of every package of the running environment, which those with other releases inherit. Without
+    perfsuite: its version names a commit, and whoever depends on its code has a digest of that.
+    """
     folders = [folder for folder in _all_folders(_site_folders()) if os.path.isdir(folder)]
     return list(_installed(tuple((folder, os.stat(folder).st_mtime_ns) for folder in folders)))
 
@@ -117,7 +119,7 @@ def installed() -> list[str]:
 def _installed(folders: tuple[tuple[str, int], ...]) -> tuple[str, ...]:
     """Of these folders, in their state at that time: an installation or removal changes a folder's time."""
     there = _there([folder for folder, _ in folders])
-    return tuple(sorted(f"{name}=={found.version}" for name, found in there.items()))
+    return tuple(sorted(f"{name}=={found.version}" for name, found in there.items() if name != "perfsuite"))
 
 
 def _there(folders: Sequence[str]) -> dict[str, metadata.Distribution]:

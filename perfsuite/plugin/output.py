@@ -142,9 +142,12 @@ class Output:
         elif exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and keyword and not selection.emptied:
             near = hint(keyword, selection.left_out) if selection.left_out else ""  # none with xdist
             terminalreporter.write_line(f"-k selects no cell.{near}")
-        if not (self.results or self.predicted or self.skipped):
-            return
-        write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
+        if self.results or self.predicted or self.skipped:
+            write_summary(terminalreporter, self.results, self.predicted, self.skipped, self.metrics)
+            self._write_notes(terminalreporter)
+
+    def _write_notes(self, terminalreporter: Any) -> None:
+        """What to know beyond the table: nothing was compared, where traces are, baselines that may be wrong."""
         if self.nothing_compared:
             write(terminalreporter, NOTHING, red=True)
         if traced := [result.verdict.traces for result in self.results if result.verdict.traces]:

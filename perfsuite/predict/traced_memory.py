@@ -68,7 +68,7 @@ def attempt(
     return [found[number] for number in range(len(cells))]
 
 
-def attempt_each(
+def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks are known, traced and still missing
     cells: Sequence[Cell],
     catalog: Catalog,
     *,

@@ -4,6 +4,9 @@ import argparse
 import dataclasses
 import sys
 from collections.abc import Mapping, Sequence
+from typing import NoReturn
+
+from rich.table import Table
 
 from perfsuite.catalog.cell import Cell, Hardware, make_cell, parse_hardware
 from perfsuite.catalog.registry import Catalog
@@ -89,11 +92,7 @@ def run(arguments: argparse.Namespace) -> int:
     if hardware.device is None:
         raise UsageError("A CPU uses the machine's memory; name a device: --hardware rtx3090_x2.")
     if arguments.emulated and not is_here():
-        if arguments.unpadded:
-            raise UsageError("--emulated runs padded batches: leave out --unpadded.")
-        lengths = given(arguments, "--micro-batch", "--sequence-length", "--target-length")
-        named = ["fit", model.name, "--hardware", hardware.name, *lengths, "--strategy", *arguments.strategy]
-        again(hardware, arguments, *named)
+        _again(arguments, model.name, hardware)
     cells, refused = possible(model.name, arguments.strategy, hardware, catalog)
     cells = [dataclasses.replace(one, workload=workload_of(arguments, one.model)) for one in cells]
     times = {cell.id: time_of(cell, not arguments.unpadded) for cell in cells}
@@ -101,15 +100,7 @@ def run(arguments: argparse.Namespace) -> int:
     found, failed = sizes_of(cells, arguments, catalog)
     by_id = {cell.id: cell for cell in cells}
     ranked = rank([one for one in found if one.outcome != "unsupported"], times)
-    table = bare_table("strategy", "ranks", "needs", "left", "", *TITLES[:-1], "costs")
-    for one in ranked:
-        cell = by_id[one.cell]
-        left = headroom(one) or 0
-        sizes = f"{_about(one)}{show_bytes(one.needed_bytes)}", f"{_about(one)}{show_bytes(left)}"
-        step, *speed, _ = entries(times[one.cell])
-        step = f"– ({times[one.cell].untimed})" if times[one.cell].untimed else step
-        fits = "fits" if left >= 0 else "out of memory"
-        table.add_row(cell.strategy.name, str(one.world_size), *sizes, fits, step, *speed, costs(cell, one))
+    table = _table(ranked, by_id, times)
     samples = batches(workload_of(arguments, model), not arguments.unpadded)
     print(f"{model.name} on {hardware.name}: predicted, not measured; {samples}")
     print()
@@ -135,6 +126,14 @@ def run(arguments: argparse.Namespace) -> int:
     return 0 if "fits" in outcomes and not failed else 1
 
 
+def _again(arguments: argparse.Namespace, model: str, hardware: Hardware) -> NoReturn:
+    """Replace this process by the same command on emulated GPUs. Raises UsageError if they cannot run it."""
+    if arguments.unpadded:
+        raise UsageError("--emulated runs padded batches: leave out --unpadded.")
+    lengths = given(arguments, "--micro-batch", "--sequence-length", "--target-length")
+    again(hardware, arguments, "fit", model, "--hardware", hardware.name, *lengths, "--strategy", *arguments.strategy)
+
+
 def sizes_of(cells: Sequence[Cell], arguments: argparse.Namespace, catalog: Catalog) -> tuple[list[Size], bool]:
     """The memory of every cell, and whether a trace failed. ``cells`` are in the order of their speed."""
     options = {"padded": not arguments.unpadded, "fresh": arguments.fresh, "whole": arguments.whole}
@@ -146,6 +145,20 @@ def sizes_of(cells: Sequence[Cell], arguments: argparse.Namespace, catalog: Cata
         found[number] = unsupported(cells[number], reason) if isinstance(one, Failure) else one
         tell(len(found), len(cells), found[number])
     return [found[number] for number in range(len(cells))], failed
+
+
+def _table(ranked: Sequence[Size], cells: Mapping[str, Cell], times: Mapping[str, PredictedTime]) -> Table:
+    """A row for each strategy."""
+    table = bare_table("strategy", "ranks", "needs", "left", "", *TITLES[:-1], "costs")
+    for one in ranked:
+        cell = cells[one.cell]
+        left = headroom(one) or 0
+        sizes = f"{_about(one)}{show_bytes(one.needed_bytes)}", f"{_about(one)}{show_bytes(left)}"
+        step, *speed, _ = entries(times[one.cell])
+        step = f"– ({times[one.cell].untimed})" if times[one.cell].untimed else step
+        fits = "fits" if left >= 0 else "out of memory"
+        table.add_row(cell.strategy.name, str(one.world_size), *sizes, fits, step, *speed, costs(cell, one))
+    return table
 
 
 def _about(one: Size) -> str:

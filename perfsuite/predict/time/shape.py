@@ -97,7 +97,7 @@ class Shape:
         return flops + 6 * self.hidden * self.vocabulary * last
 
 
-def decoder(
+def decoder(  # noqa: PLR0913  the notation of papers
     layers: int,
     hidden: int,
     heads: int,

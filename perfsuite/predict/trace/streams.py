@@ -12,7 +12,7 @@ import torch
 
 
 @contextlib.contextmanager
-def streams_have_pools(recorder: Any) -> Iterator[None]:
+def streams_have_pools(recorder: Any) -> Iterator[None]:  # noqa: C901  two small classes, which share the stream
     """FSDP2 asks the device's module for streams. A CPU's are all one; these are distinct, and a timeline keeps what
     waits for what. A block that another stream also uses is freed at once, as if that stream had passed.
     """

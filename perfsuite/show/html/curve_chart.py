@@ -135,7 +135,7 @@ def lines(
     return figure(title, svg("; ".join([title, *told, *notes]), plane.height, pieces, kind), key(legend), notes)
 
 
-def areas(
+def areas(  # noqa: PLR0913  a chart: what is drawn, and what may be drawn over it
     title: str,
     points: Sequence[Sequence[float]],
     names: Sequence[str],

@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 from pathlib import Path
 
+from rich.table import Table
+
 from perfsuite.baselines.store import Store
 from perfsuite.catalog.cell import Cell, parse_cell
 from perfsuite.catalog.registry import Catalog
@@ -113,15 +115,8 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
     print(f"  {steps:,} steps of {step}, from {source}; nothing was measured")
     print(f"  {batches(workload, not arguments.unpadded)}; interval of 90 %: {kind}")
     print()
-    table = bare_table("part" if len(traces) == 1 else "part of the fullest stage", "seconds", "exposed")
     fullest = slowest(device)
-    exposed = fullest.exposed()
-    for kind, seconds in sorted(fullest.busy().items(), key=lambda item: -item[1]):
-        table.add_row(NAMES.get(kind, kind), show_seconds(seconds), show_seconds(exposed.get(kind, seconds)))
-    if len(traces) > 1:
-        table.add_row("waiting for other stages", "", show_seconds(without - fullest.running))
-    table.add_row("waiting for the host", "", show_seconds(total - without))
-    print_table(table)
+    print_table(_parts(fullest, len(traces), total, without))
     print()
     print("The interval is that of the closed form in `perfsuite fit`. No measurement has judged a replay.")
     if slowed := _contention(fullest, costs):
@@ -132,6 +127,18 @@ def _predict(cell: Cell, length: Length, arguments: argparse.Namespace, catalog:
         write_spans(arguments.trace, f"{cell.id}, predicted", traces, found)
         print(f"{arguments.trace} is written: open it in https://ui.perfetto.dev.")
     return 1 if missing else 0
+
+
+def _parts(fullest: Replayed, stages: int, total: float, without: float) -> Table:
+    """Where the seconds of a step go: ``total``, and ``without`` the host's launches."""
+    table = bare_table("part" if stages == 1 else "part of the fullest stage", "seconds", "exposed")
+    exposed = fullest.exposed()
+    for kind, seconds in sorted(fullest.busy().items(), key=lambda item: -item[1]):
+        table.add_row(NAMES.get(kind, kind), show_seconds(seconds), show_seconds(exposed.get(kind, seconds)))
+    if stages > 1:
+        table.add_row("waiting for other stages", "", show_seconds(without - fullest.running))
+    table.add_row("waiting for the host", "", show_seconds(total - without))
+    return table
 
 
 def _contention(fullest: Replayed, costs: Costs) -> float:
