@@ -2,22 +2,43 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.norms import clip
 from perfsuite.rank.trainer import StepOutcome
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import torch
 
-    from perfsuite.rank.native import LoopTrainer
+    from perfsuite.rank.session import Session
+
+
+class Looped(Protocol):
+    """What a loop asks of its engine. rank/native.py: LoopTrainer answers it, and says what each is."""
+
+    session: Session
+    module: Any
+    optimizer: Any
+    reads_norm: bool
+
+    def wrap(self, model: torch.nn.Module) -> torch.nn.Module: ...
+    def make_optimizer(self, module: torch.nn.Module) -> Any: ...
+    def make_scaler(self) -> Any: ...
+    def accumulating(self) -> Any: ...
+    def forward_backward(self, batch: list[MicroBatch], scale: Callable[[Any], Any]) -> torch.Tensor: ...
+    def reduce_gradients(self) -> None: ...
+    def trainable(self) -> list[torch.nn.Parameter]: ...
+    def gradients(self) -> list[torch.Tensor]: ...
+    def gradient_norm(self) -> torch.Tensor: ...
 
 
 class Loop:
     """Base of all loops. A loop has an engine, which says how the model is wrapped and what its gradients are."""
 
-    def __init__(self, engine: LoopTrainer) -> None:
+    def __init__(self, engine: Looped) -> None:
         self.engine = engine
         self.session = engine.session
 
