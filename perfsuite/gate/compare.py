@@ -24,7 +24,7 @@ from perfsuite.gate.judge import OUTCOMES
 from perfsuite.gate.launches import merge
 from perfsuite.gate.lines import Scope, changes, say
 from perfsuite.gate.noise import level_of
-from perfsuite.gate.paired import LOOKS, Interval, interval
+from perfsuite.gate.paired import LOOKS, Interval, harmless, interval
 from perfsuite.gate.rules import hold
 from perfsuite.gate.terms import Terms
 from perfsuite.records.measurement import Measurement
@@ -39,7 +39,9 @@ _STATUS: dict[Status, Status] = {"ok": "same", "missing": "failed"}  # the judge
 
 
 class Paired(Record, frozen=True, kw_only=True):
-    """A time of B relative to A's, with its interval. ``differences`` are those of pairs, in logarithms."""
+    """A time of B relative to A's, with the interval that decided. ``error`` is the chance that it lies outside on one
+    side. ``differences`` are those of pairs, in logarithms.
+    """
 
     metric: str
     ratio: float
@@ -149,14 +151,16 @@ def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> t
     if here is None:
         note = f"{len(found)} pairs, but an interval needs {LOOKS[0]}"
         return say(metric, "not held", before, after, "", "", note), None
-    low, high = sorted(math.exp(sign * end) for end in (here.low, here.high))
+    status, decided = here.decide(tolerance)
+    low, high = sorted(math.exp(sign * end) for end in (decided.low, decided.high))
     ratio = math.exp(sign * here.estimate)
-    status = here.conclude(tolerance)
     note = f"{show_change(1, low)} to {show_change(1, high)}, {len(found)} pairs"
     if status == "undecided":
         note += f"; {_undecided(here, tolerance)}"
+    elif status != "same" and min(abs(decided.low), abs(decided.high)) < math.log1p(tolerance):  # it is "allowed" too
+        note += f"; all beyond the {show_ratio(harmless(tolerance))} that need not be reported"
     line = say(metric, status, before, after, show_change(1, ratio), f"±{show_ratio(tolerance)}", note)
-    paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=here.error, differences=found)
+    paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=decided.error, differences=found)
     return line, paired
 
 

@@ -36,6 +36,7 @@ from perfsuite.records.verdict import Line, Verdict
 
 ONE_LAUNCH = 0  # pairs: one launch of each side suffices for metrics that repeat themselves exactly
 SUSPECTED = ("alarm", "machine", "not held")  # times that a trial decides
+UNTRIABLE = ("failed", "missing")  # of a time that a side lacks, or that is no number
 INNOCENT = ("same", "improved", "immaterial")
 OUTCOME = "outcome"  # one side did not fit, so only the outcomes are compared
 
@@ -108,7 +109,9 @@ class Trial:
         lines = {line.metric: line for line in comparison.verdict.lines}
         launches = pairs_of(comparison) if suspected else "one launch"
         answer.told.append(f"against {against}: {launches}, {time.monotonic() - begin:.0f} s")
-        convicted = [name for name in [*suspected, *worse] if name in lines and lines[name].status == "regressed"]
+        # Every time that the pairs compared counts, suspected or not: a trial ends with the first that is slower.
+        compared = list(dict.fromkeys([*suspected, *(one.metric for one in comparison.times)]))
+        convicted = [name for name in [*compared, *worse] if name in lines and lines[name].status == "regressed"]
         if convicted:
             titles = {name: lines[name].title for name in convicted}
             answer.told.append(self.blame(cell, tried, titles, comparison, faults))
@@ -120,7 +123,7 @@ class Trial:
                 + ("a change that was not tried, " if answer.fixed else "")
                 + "the machine or something that the baseline does not record"
             )
-        return answer.with_lines({name: lines[name] for name in suspected if name in lines})
+        return answer.with_lines({name: lines[name] for name in compared if name in lines})
 
     def changed(self, cell: Cell, measurement: Measurement, since: TimedRun) -> list[Change]:
         """Every difference between the environment of a baseline's run and that of the measurement."""
@@ -260,20 +263,26 @@ class _Answer:
         return self.with_lines({})
 
     def with_lines(self, tried: Mapping[str, Line], unanswered: str = "undecided") -> Verdict:
-        """The verdict with the lines from the trial. An alarm stays open if the trial did not decide it, or if a change
+        """The verdict with the lines from the trial, whose pairs say more about a time than stored ones do: what they
+        did not decide is undecided, also where the stored times had suggested nothing. An alarm stays open if a change
         that was not tried may have caused it.
         """
         told = [*self.told, *(f"not tried: {one} cannot be reverted here: {one.fixed}" for one in self.fixed)]
-        acquitted = "undecided" if self.fixed else "ok"
         lines = []
         for line in self.verdict.lines:
             new = tried.get(line.metric)
-            if new is not None and new.status != "not held":
-                status = acquitted if new.status in INNOCENT and line.status == "alarm" else new.status
-                line = msgspec.structs.replace(new, status="ok" if status == "same" else status)
+            if new is not None and new.status != "not held" and line.status not in UNTRIABLE:
+                line = self._acquitted(line, new) if new.status in INNOCENT else new
             elif line.status == "alarm":
                 line = msgspec.structs.replace(line, status=unanswered)
             lines.append(line)
         made = verdict_of(self.measurement, self.baseline, lines, self.metrics)
         made = with_command(made, self.command)
         return msgspec.structs.replace(made, changed=self.verdict.changed, trial=told)
+
+    def _acquitted(self, line: Line, new: Line) -> Line:
+        """The trial's line, of a time that it did not find slower."""
+        if self.fixed and line.status == "alarm":
+            note = f"{new.note}; a change that was not tried may be slower"
+            return msgspec.structs.replace(new, status="undecided", note=note)
+        return msgspec.structs.replace(new, status="ok") if new.status == "same" else new
