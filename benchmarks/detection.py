@@ -38,7 +38,9 @@ def page(trials: Sequence[Recorded]) -> str:
         "together. Each count is k of n, with its 95 % interval (Clopper and Pearson 1934).",
         "\n".join(table(trials)),
         "A trial compares four times: the fenced and the unfenced step, the iteration, and the processor time. It ends "
-        "with the first that is slower beyond doubt. How far apart two launches in turns are, without a delay:",
+        "with the first that is slower beyond doubt, and is red for it. It is undecided if none is slower, and the "
+        "pairs did not decide one of them ([how a trial decides](verdicts.md#how-a-trial-decides)). How far apart two "
+        "launches in turns are, without a delay:",
         "\n".join(spreads(trials)),
         "`python benchmarks/error_rates.py` simulates the same rule with normal and with heavy noise, for runs of one "
         "and of 93 cells, and stored times with noise between runs.",

@@ -2,6 +2,7 @@
 
 import io
 import json
+import shutil
 import tarfile
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -62,6 +63,53 @@ def test_a_ladder_is_the_same_without_upload_dates(serve, packages, tmp_path, ca
     assert found[0] == found[1]
     assert found[1][2][0]["pyparsing"] == "3.0.6"  # 3.0.7 is the newest
     assert {rung.dated_by for rung in ladder.rungs} == {"build"}
+
+
+def test_an_index_may_be_a_folder(packages, tmp_path, capsys, monkeypatch):
+    """Pages of HTML beside the files, as pip and uv take it: a ladder is built, with the dates of the files."""
+    served = Index(packages, dates=False)
+    served.address = _folder_index(packages, tmp_path / "mirror").as_uri()
+    served.configure(monkeypatch, tmp_path / "uv")
+    status, ladder = _build(tmp_path, "--from", "21.3", "--hold", "six==1.16.0")
+    said = capsys.readouterr().out
+
+    assert (status, [rung.date[:10] for rung in ladder.rungs]) == (0, ["2021-11-18", "2022-12-07", "2023-01-08"])
+    assert _locks(tmp_path, ladder)[0]["pyparsing"] == "3.0.6"
+    assert "The date of packaging 21.3, 22.0, 23.0 is when its files were built." in said
+
+
+def test_a_folder_without_the_library(tmp_path, monkeypatch):
+    """One sentence with the page that is not there."""
+    monkeypatch.setenv("UV_DEFAULT_INDEX", _folder_index([], tmp_path / "mirror").as_uri())
+
+    with pytest.raises(UsageError, match=r"has no library named 'No_Such': .*simple/no-such/index\.html"):
+        index.releases("No_Such")
+
+
+@pytest.mark.parametrize("dates_", [True, False], ids=["JSON", "HTML"])
+def test_what_uv_leaves_out_is_not_absent(dates_, serve, tmp_path, monkeypatch):
+    """uv's own limit hides what is too new, and every release of an index without dates: no wrong version is blamed."""
+    serve([Upload(wheel(tmp_path, "lib", "1.0"), DAY)], dates=dates_)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("UV_EXCLUDE_NEWER", "2023-01-01")
+
+    with pytest.raises(
+        UsageError, match=r"^uv leaves out lib==1\.0, since exclude-newer is set: .* or none\. Unset UV_"
+    ):
+        environments.with_releases(["lib==1.0"])
+    with pytest.raises(UsageError, match=r"^The package index has no lib==2\.0: check the version\."):
+        environments.with_releases(["lib==2.0"])
+
+
+def _folder_index(uploads, folder):
+    """The pages of the files there, which lie beside them."""
+    for one in uploads:
+        (folder / "simple" / one.name).mkdir(parents=True, exist_ok=True)
+        (folder / "files").mkdir(exist_ok=True)
+        shutil.copy(one.path, folder / "files")
+        with (folder / "simple" / one.name / "index.html").open("a") as page:
+            page.write(f'<a href="../../files/{one.path.name}">{one.path.name}</a>\n')
+    return folder / "simple"
 
 
 def test_the_build_says_where_dates_are_from(serve, packages, tmp_path, capsys):

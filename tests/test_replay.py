@@ -67,9 +67,7 @@ def test_a_file_is_the_whole_story(regression, catalog):
 def test_names_are_those_of_the_files():
     """``perfsuite replay NAME`` finds it, and an unknown name teaches."""
     assert [one.name for one in named([])] == list(EVERY)
-    with pytest.raises(
-        UnknownName, match=r"Did you mean 'deepspeed_7718'.*add a table to perfsuite/prove/replay"
-    ):
+    with pytest.raises(UnknownName, match=r"Did you mean 'deepspeed_7718'.*add a table to perfsuite/prove/replay"):
         named(["deepspeed_7719"])
 
 

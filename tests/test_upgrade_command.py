@@ -1,4 +1,6 @@
-"""`perfsuite upgrade` in a repository with models of its own: real environments and ranks, an index served here."""
+"""`perfsuite upgrade` in a repository with models of its own: real environments and ranks, an index served here, which
+has no dates: it needs none.
+"""
 
 import json
 from collections.abc import Iterator
@@ -50,7 +52,7 @@ def user(tmp_path_factory: pytest.TempPathFactory) -> Iterator[upgrades.User]:
     upgrades.cache(folder / "cache")
     date = datetime(2026, 1, 1, tzinfo=UTC)
     uploads = [Upload(path, date) for path in sorted((folder / "wheels").iterdir())]
-    with Index(uploads).serve() as index, pytest.MonkeyPatch.context() as patch:
+    with Index(uploads, dates=False).serve() as index, pytest.MonkeyPatch.context() as patch:
         index.configure(patch, folder / "uv")
         patch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
         yield upgrades.user(folder / "repository")

@@ -71,13 +71,31 @@ def _job_faults(job: dict, on: object) -> list[str]:
         found.append(f"writes {writes} for a pull request's own run")
     if "id-token" in writes and ("environment" not in job or any("run" in step for step in job["steps"])):
         found.append("may publish in our name, without an environment or with a script")
+    if writes or "workflow_run" in triggers:  # what such a job says is written too, by the job after it
+        found += [f"installs without hashes: {line}" for line in _installs(job) if not HASHED.fullmatch(line)]
     if "workflow_run" in triggers and any("ref" in step.get("with", {}) for step in job["steps"]):
         found.append("checks out another ref than the default branch")
     return found
 
 
+def _installs(job: dict) -> list[str]:
+    """Every line and action of a job that may install something, whoever's tool it is."""
+    lines = [line.strip() for step in job["steps"] for line in step.get("run", "").replace("\\\n", " ").splitlines()]
+    actions = [step["uses"] for step in job["steps"] if step.get("uses", "").startswith("./")]
+    return [line for line in lines if INSTALLERS.search(line)] + actions
+
+
+INSTALLERS = re.compile(  # and what fetches code, or calls a script that may
+    r"\b(pip|pip3|pipx|uv|uvx|easy_install|setup\.py|tox|nox|poetry|pdm|hatch|conda|mamba|npm|npx|yarn|pnpm|apt|apt-get|"
+    r"brew|snap|cargo|go|gem|docker|make|curl|wget|git clone|ensurepip)\b|\.ci/|\.sh\b"
+)
+HASHED = re.compile(
+    r"python -m pip install (--require-hashes --only-binary :all: -r \.github/requirements/\w+\.txt"
+    r"|--no-index --no-deps --no-build-isolation \.)"  # our own code, with the setuptools of that file
+)
 _OURS = {"schedule", "tags", "workflow_dispatch"}  # what nobody outside can start
 
+HASHES = "python -m pip install --require-hashes --only-binary :all: -r .github/requirements/a.txt"
 SOUND = """
 on: {schedule: [{cron: "0 0 * * *"}]}
 permissions: {}
@@ -90,7 +108,8 @@ jobs:
     steps:
       - uses: actions/checkout@de0fac2e4500dabe0009e67214ff5f5447ce83dd # v6.0.2
         with: {persist-credentials: false}
-      - run: echo done
+      - run: |
+          echo done
 """
 
 
@@ -121,6 +140,15 @@ def test_our_rules(path):
         ("persist-credentials: false", "persist-credentials: true", "one: a checkout keeps the token"),
         ("echo done", "echo ${{ github.head_ref }}", "one: an expression within a script"),
         ("{persist-credentials: false}", "{persist-credentials: false, ref: x}", None),
+        ("echo done", "python -m pip install -c constraints.txt .", "one: installs without hashes: python -m pip"),
+        ("echo done", "python -m pip install -r .github/requirements/a.txt", "one: installs without hashes"),
+        ("echo done", "python -m pip install --require-hashes -r .github/requirements/a.txt", "one: installs without"),
+        ("echo done", f"{HASHES} requests", "one: installs without hashes"),
+        ("echo done", f"{HASHES} && pip install requests", "one: installs without hashes"),
+        ("echo done", "tox -e tests", "one: installs without hashes: tox -e tests"),
+        ("run: |\n          echo done", "uses: ./", "one: installs without hashes: ./"),
+        ("echo done", HASHES, None),
+        ("echo done", "python -m pip install --no-index --no-deps --no-build-isolation .", None),
     ],
 )
 def test_our_rules_find_what_they_are_for(old, new, fault):
@@ -128,6 +156,15 @@ def test_our_rules_find_what_they_are_for(old, new, fault):
     found = faults(SOUND.replace(old, new))
 
     assert any(one.startswith(fault) for one in found) if fault else found == []
+
+
+def test_a_job_that_only_reads_installs_as_it_likes():
+    """Nothing of what it says is written with a right that a stranger lacks."""
+    text = SOUND.replace("echo done", "pip install .").replace("contents: write", "contents: read")
+    after_a_run = text.replace('{schedule: [{cron: "0 0 * * *"}]}', "[workflow_run]")
+
+    assert faults(text) == []
+    assert "one: installs without hashes: pip install ." in faults(after_a_run)
 
 
 def test_a_workflow_that_comments_runs_the_default_branch_alone():

@@ -23,7 +23,8 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.judge import OUTCOMES
 from perfsuite.compare.merge_launches import merge
 from perfsuite.compare.noise import level_of
-from perfsuite.compare.paired import LOOKS, interval
+from perfsuite.compare.paired import LOOKS, harmless, interval
+from perfsuite.compare.paired import Interval as PairedInterval
 from perfsuite.compare.rules import hold
 from perfsuite.compare.scope import Scope, changes, line_of
 from perfsuite.compare.terms import Terms
@@ -46,7 +47,9 @@ _STATUS = {Status.OK: Status.SAME, Status.MISSING: Status.FAILED}  # the judge's
 
 
 class Paired(Record, frozen=True, kw_only=True):
-    """A time of B relative to A's, with its interval. ``differences`` are those of pairs, in logarithms."""
+    """A time of B relative to A's, with the interval that decided. ``error`` is the chance that it lies outside on one
+    side. ``differences`` are those of pairs, in logarithms.
+    """
 
     metric: str
     ratio: float
@@ -186,15 +189,14 @@ def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> t
     if here is None:
         few = reason(Because.FEW_PAIRS, pairs=len(found), least=LOOKS[0])
         return line_of(metric, Status.NOT_HELD, before, after, reason=few), None
-    low, high = sorted(math.exp(sign * end) for end in (here.low, here.high))
+    conclusion, decided = here.decide(tolerance)
+    status, why = Status(conclusion), None
+    low, high = sorted(math.exp(sign * end) for end in (decided.low, decided.high))
     ratio = math.exp(sign * here.estimate)
-    status = Status(here.conclude(tolerance))
-    why: Reason | None = None
     if status == Status.UNDECIDED:
-        if here.low <= 0 <= here.high:
-            why = reason(Because.NOTHING_SHOWN, change=tolerance)
-        else:
-            why = reason(Because.PERHAPS_TOO_LITTLE, worse=here.low > 0)
+        why = _undecided(here, tolerance)
+    elif status != Status.SAME and min(abs(decided.low), abs(decided.high)) < math.log1p(tolerance):
+        why = reason(Because.BEYOND_HARMLESS, change=harmless(tolerance))  # it is "allowed" too
     line = line_of(
         metric,
         status,
@@ -206,8 +208,15 @@ def _time(metric: Metric, old: Measurement, new: Measurement, terms: Terms) -> t
         limit=Limit(bound=Bound.PAIRS, value=tolerance),
         reason=why,
     )
-    paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=here.error, differences=found)
+    paired = Paired(metric=metric.name, ratio=ratio, low=low, high=high, error=decided.error, differences=found)
     return line, paired
+
+
+def _undecided(here: PairedInterval, tolerance: float) -> Reason:
+    """What the pairs do show."""
+    if here.low <= 0 <= here.high:
+        return reason(Because.NOTHING_SHOWN, change=tolerance)
+    return reason(Because.PERHAPS_TOO_LITTLE, worse=here.low > 0)
 
 
 def _pieces(old: Reading, new: Reading) -> Iterator[Piece]:

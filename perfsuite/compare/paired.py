@@ -14,9 +14,12 @@ and analysis of clinical trials", says by how little that is too strict). With t
 that must be detected,
 
         regressed   the whole interval is beyond τ · HARMLESS
-    same        a slow-down and a speed-up of τ are both ruled out, with MISSED
+    same        the whole interval is within ±τ; it is narrower, since it may miss with the chance MISSED
         improved    the whole interval is below, by as much
     undecided   none of these, after the last pair
+
+So two intervals are asked. Interval.decide returns the one on which its conclusion rests, and that one is printed. Of a
+time that is undecided, it is the wide one: it is neither beyond τ · HARMLESS nor within ±τ.
 
 `python benchmarks/error_rates.py` simulates how often each is reported without a change and with one.
 """
@@ -24,7 +27,7 @@ that must be detected,
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from perfsuite.compare.noise import student
@@ -37,6 +40,11 @@ HARMLESS = 0.25  # of the tolerance: a change that need not be reported
 MISSED = 0.02  # the chance, at each look, to call a change as large as the tolerance the same
 Conclusion = Literal["regressed", "improved", "same", "undecided"]
 ERROR = 0.01  # the default chance to call an equal side slower, or faster
+
+
+def harmless(tolerance: float) -> float:
+    """The relative change that need not be reported."""
+    return math.expm1(math.log1p(tolerance) * HARMLESS)
 
 
 @dataclass(frozen=True)
@@ -63,13 +71,17 @@ class Interval:
 
     def conclude(self, tolerance: float) -> Conclusion:
         """The conclusion about a change as large as the tolerance."""
-        limit = math.log1p(tolerance)
-        if self.low > limit * HARMLESS:
-            return "regressed"
-        if self.high < -limit * HARMLESS:
-            return "improved"
-        reach = student(1 - MISSED, self.freedom) * self.spread
-        return "same" if abs(self.estimate) + reach < limit else "undecided"
+        return self.decide(tolerance)[0]
+
+    def decide(self, tolerance: float) -> tuple[Conclusion, "Interval"]:
+        """The conclusion, and the interval that implies it."""
+        limit, least = math.log1p(tolerance), math.log1p(harmless(tolerance))
+        if self.low > least:
+            return "regressed", self
+        if self.high < -least:
+            return "improved", self
+        narrow = replace(self, error=max(self.error, MISSED))
+        return ("same", narrow) if -limit < narrow.low and narrow.high < limit else ("undecided", self)
 
 
 def interval(differences: Sequence[float], error: float = ERROR) -> Interval | None:

@@ -14,6 +14,8 @@ from datetime import UTC, datetime, time
 from functools import cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from packaging.utils import canonicalize_name, canonicalize_version
 from packaging.version import InvalidVersion, Version
@@ -77,6 +79,12 @@ def of_files(urls: tuple[str, ...]) -> datetime | None:
     return None
 
 
+def path_of(url: str) -> Path | None:
+    """The path of a ``file:`` address; None for any other."""
+    parts = urlsplit(url)
+    return Path(url2pathname(parts.path)) if parts.scheme == "file" else None
+
+
 def _built(session: Any, url: str) -> datetime | None:
     """The newest time of the members."""
     if not url.endswith(_SUFFIXES):
@@ -101,7 +109,9 @@ def _sound(member: zipfile.ZipInfo) -> bool:
 
 
 def _opened(session: Any, url: str) -> io.BufferedIOBase | None:
-    """The remote file, read in parts; if that is not possible the whole file, and None if it is too large."""
+    """The file, a remote one read in parts; if that is not possible the whole file, and None if it is too large."""
+    if (path := path_of(url)) is not None:
+        return path.open("rb")
     first = session.get(url, headers={"Range": "bytes=0-0", "Accept-Encoding": "identity"}, timeout=60, stream=True)
     with first:
         first.raise_for_status()

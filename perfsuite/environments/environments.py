@@ -233,7 +233,14 @@ def _install(
             with contextlib.suppress(UsageError):
                 output([*install, *unfit], uv_variables())
     except UsageError as error:
-        absent = [str(one) for one in requirements if re.search(_ABSENT.format(re.escape(one.name)), str(error))]
+        said = str(error)
+        hidden = [str(one) for one in requirements if _HIDDEN.format(canonicalize_name(one.name)) in said]
+        if hidden:
+            raise UsageError(
+                f"uv leaves out {' and '.join(hidden)}, since exclude-newer is set: the package index has a later date "
+                "for it, or none. Unset UV_EXCLUDE_NEWER, or exclude-newer in uv's configuration."
+            ) from error
+        absent = [str(one) for one in requirements if re.search(_ABSENT.format(re.escape(one.name)), said)]
         if not absent:
             raise
         raise UsageError(f"The package index has no {' and no '.join(absent)}: check the version.") from error
@@ -352,4 +359,5 @@ def output(command: Sequence[str], variables: dict[str, str] | None = None) -> s
 
 # What uv says if the index lacks a version, or the package; a version may also exist and fit nothing else here.
 _ABSENT = r"(?i)there (?:is|are) no versions? of {0}\b|\b{0} was not found in the package registry"
+_HIDDEN = "`{0}` was filtered by `exclude-newer`"  # uv adds it: without dates it leaves out every release
 FRAMES = str.maketrans("", "", "×╰─▶│├")  # uv draws its reasons as a tree

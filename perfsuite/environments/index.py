@@ -4,8 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from perfsuite.environments import dates
@@ -68,6 +70,8 @@ def _files(address: str, library: str) -> list[Any]:
         raise UsageError(
             "Releases are listed with pypi-simple, which is not installed: pip install pypi-simple."
         ) from error
+    if (folder := dates.path_of(address)) is not None:
+        return _files_of_folder(folder / canonicalize_name(library) / "index.html", library)
     try:
         with PyPISimple(address) if address else PyPISimple() as client:
             return client.get_project_page(library, timeout=60).packages
@@ -77,6 +81,17 @@ def _files(address: str, library: str) -> list[Any]:
         raise UsageError(
             f"The package index does not answer for {library}: {error}. UV_DEFAULT_INDEX sets another one."
         ) from error
+
+
+def _files_of_folder(page: Path, library: str) -> list[Any]:
+    """The same of an index that is a folder, as pip and uv take one too. Such an index has no dates."""
+    from pypi_simple import ProjectPage
+
+    try:
+        html = page.read_bytes()
+    except OSError as error:
+        raise UsageError(f"The package index has no library named {library!r}: {error}.") from error
+    return ProjectPage.from_html(library, html, f"{page.parent.as_uri()}/").packages
 
 
 def dated(library: str, release: Release, given: Mapping[str, str]) -> Release:
@@ -109,14 +124,15 @@ def _version(text: str | None) -> Version | None:
         return None
 
 
-def one(library: str, version: str, known: Sequence[Release]) -> Release:
-    """The release of that version. Raises UnknownName with the nearest ones."""
+def one(library: str, version: str, known: Sequence[Release], *, yanked: bool = False) -> Release:
+    """The release of that version. Raises UnknownName with the nearest ones. ``yanked``: these are among the known."""
     for release in known:
         if _version(release.version) == _version(version) is not None:
             return release
     some = [release.version for release in known]
     shown = sorted(some, key=lambda text: _distance(text, version))[:SHOWN]
-    add = f"These are the nearest of {len(some)} releases, {some[0]} to {some[-1]}, without pre-releases or yanked."
+    left = "pre-releases" if yanked else "pre-releases or yanked"
+    add = f"These are the nearest of {len(some)} releases, {some[0]} to {some[-1]}, without {left}."
     raise UnknownName(f"release of {library}", version, shown, add)
 
 

@@ -63,7 +63,7 @@ def dates_held(definition: Definition, suite: Suite) -> list[datetime]:
     known = [*map(lockfile.pinned, definition.hold), *lockfile.exact(suite.requires)]
     found = []
     for name, version in known:
-        release = index.one(name, version, index.releases(name, yanked=True))
+        release = index.one(name, version, index.releases(name, yanked=True), yanked=True)
         found.append(index.dated(name, release, definition.dates).moment)
     return found
 

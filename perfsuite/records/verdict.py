@@ -109,6 +109,8 @@ class Because(StrEnum):
     FEW_PAIRS = "few pairs"
     NOTHING_SHOWN = "nothing shown"
     PERHAPS_TOO_LITTLE = "perhaps too little"
+    BEYOND_HARMLESS = "beyond harmless"
+    NOT_ALL_TRIED = "not all tried"
     NOTHING_GREW = "nothing grew"
     OWN = "own"  # of a user's own rule
     # of a whole verdict

@@ -27,7 +27,7 @@ from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import NONE, Cause, Change, ChangeKind, Problem
 from perfsuite.records.change import Trial as TrialReport
 from perfsuite.records.measurement import Measurement
-from perfsuite.records.verdict import Line, Status, Verdict
+from perfsuite.records.verdict import Because, Line, Status, Verdict, reason
 from perfsuite.run.ab import PAIR_SECONDS, RUNNING, Experiment, Side, catalog_at
 from perfsuite.run.culprits import Found, culprits
 from perfsuite.run.environment_changes import changes_since, code_of, requirement_of
@@ -36,6 +36,7 @@ from perfsuite.run.runner import Settings, Watch
 
 ONE_LAUNCH = 0  # pairs: one launch of each side suffices for metrics that repeat themselves exactly
 SUSPECTED = (Status.ALARM, Status.MACHINE, Status.NOT_HELD)  # times that a trial decides
+UNTRIABLE = (Status.FAILED, Status.MISSING)  # of a time that a side lacks, or that is no number
 INNOCENT = (Status.SAME, Status.IMPROVED, Status.IMMATERIAL)
 
 
@@ -118,7 +119,9 @@ class Trial:
         if not comparison.verdict.lines:
             return answer.not_held(_problem(comparison.verdict))
         lines = {line.metric: line for line in comparison.verdict.lines}
-        convicted = [name for name in [*suspected, *worse] if name in lines and lines[name].status == Status.REGRESSED]
+        # Every time that the pairs compared counts, suspected or not: a trial ends with the first that is slower.
+        compared = list(dict.fromkeys([*suspected, *(one.metric for one in comparison.times)]))
+        convicted = [name for name in [*compared, *worse] if name in lines and lines[name].status == Status.REGRESSED]
         causes, problems = self.blame(cell, tried, convicted, comparison, faults) if convicted else ([], [])
         answer.report = TrialReport(
             against=tried,
@@ -130,7 +133,7 @@ class Trial:
                 name for name in worse if name in lines and lines[name].status in (Status.SAME, Status.IMMATERIAL)
             ],
         )
-        return answer.with_lines({name: lines[name] for name in suspected if name in lines})
+        return answer.with_lines({name: lines[name] for name in compared if name in lines})
 
     def changed(self, cell: Cell, measurement: Measurement, since: TimedRun) -> list[Change]:
         """Every difference between the environment of a baseline's run and that of the measurement."""
@@ -271,19 +274,25 @@ class _Answer:
         return self.with_lines({})
 
     def with_lines(self, tried: Mapping[str, Line], unanswered: Status = Status.UNDECIDED) -> Verdict:
-        """The verdict with the lines from the trial. An alarm stays open if the trial did not decide it, or if a change
+        """The verdict with the lines from the trial, whose pairs say more about a time than stored ones do: what they
+        did not decide is undecided, also where the stored times had suggested nothing. An alarm stays open if a change
         that was not tried may have caused it.
         """
-        acquitted = Status.UNDECIDED if self.fixed else Status.OK
         lines = []
         for line in self.verdict.lines:
             new = tried.get(line.metric)
-            if new is not None and new.status != Status.NOT_HELD:
-                status = acquitted if new.status in INNOCENT and line.status == Status.ALARM else new.status
-                line = msgspec.structs.replace(new, status=Status.OK if status == Status.SAME else status)
+            if new is not None and new.status != Status.NOT_HELD and line.status not in UNTRIABLE:
+                line = self._acquitted(line, new) if new.status in INNOCENT else new
             elif line.status == Status.ALARM:
                 line = msgspec.structs.replace(line, status=unanswered)
             lines.append(line)
         made = verdict_of(self.measurement, self.baseline, lines, self.metrics)
         report = msgspec.structs.replace(self.report, fixed=list(self.fixed))
         return msgspec.structs.replace(made, collect=self.command, changed=self.verdict.changed, trial=report)
+
+    def _acquitted(self, line: Line, new: Line) -> Line:
+        """The trial's line, of a time that it did not find slower."""
+        if self.fixed and line.status == Status.ALARM:
+            why = reason(Because.NOT_ALL_TRIED)
+            return msgspec.structs.replace(new, status=Status.UNDECIDED, reason=why)
+        return msgspec.structs.replace(new, status=Status.OK) if new.status == Status.SAME else new

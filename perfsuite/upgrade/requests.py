@@ -88,7 +88,7 @@ def why_unknown(change: Change) -> str:
             return ""
         if known:
             try:
-                index.one(change.name, version.partition("+")[0], known)
+                index.one(change.name, version.partition("+")[0], known, yanked=True)
             except UsageError as error:
                 return str(error)
     return ""

@@ -143,6 +143,8 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     Because.FEW_PAIRS: "{pairs} pairs, but an interval needs {least}",
     Because.NOTHING_SHOWN: lambda facts: f"no difference shown, but {show_ratio(facts['change'])} is not ruled out",
     Because.PERHAPS_TOO_LITTLE: _perhaps,
+    Because.BEYOND_HARMLESS: lambda facts: f"all beyond the {show_ratio(facts['change'])} that need not be reported",
+    Because.NOT_ALL_TRIED: "a change that was not tried may be slower",
     Because.NOTHING_GREW: _nothing_grew,
     Because.OWN: _own,
     Because.MESSAGE: "{message}",

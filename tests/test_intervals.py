@@ -1,0 +1,229 @@
+"""The interval that is printed with a time implies its status: of an A/B, and of a trial, whichever time ended it."""
+
+import math
+import random
+import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+import gate_samples as samples
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from perfsuite.catalog.cell import Cell, parse_cell
+from perfsuite.catalog.definitions import Metric
+from perfsuite.catalog.registry import Catalog
+from perfsuite.compare.compare import Comparison, Paired
+from perfsuite.compare.judge import judge
+from perfsuite.compare.paired import HARMLESS, LOOKS, MISSED, Interval
+from perfsuite.compare.terms import Terms, terms_of
+from perfsuite.records.change import Change
+from perfsuite.records.measurement import Launch, Measurement
+from perfsuite.records.sample import Reading
+from perfsuite.records.verdict import Line, Verdict
+from perfsuite.run import ab
+from perfsuite.run.runner import Settings
+from perfsuite.run.trial import Trial
+from perfsuite.show.text.words import limit_text, note_text, trial_of
+from perfsuite.units import NUMBER
+
+CELL = "gpt2_tiny-single-cpu_x1"
+RATE = Metric(name="rate", title="rate", unit=NUMBER, hold="time", worse="lower")  # of a user's own meter
+PROCESS = parse_cell(CELL, Catalog()).strategy.engine.process
+TIMED = [one for one in Catalog().metrics(PROCESS) if one.is_time] + [RATE]
+NAMES = [one.name for one in TIMED]
+
+
+@dataclass(frozen=True)
+class Noise:
+    """How much slower each time of B is, and how far pairs spread, both by metric and in logarithms."""
+
+    seed: int
+    slower: dict[str, float]
+    spread: dict[str, float]
+
+
+def noises() -> st.SearchStrategy[Noise]:
+    slower, spread = st.sampled_from([-0.1, -0.03, -0.012, 0.0, 0.012, 0.03, 0.1]), st.floats(1e-4, 0.08)
+    each = [st.fixed_dictionaries({name: one for name in NAMES}) for one in (slower, spread)]  # noqa: C420
+    return st.builds(Noise, st.integers(0, 2**32), *each)
+
+
+def measured(**readings: Reading) -> Measurement:
+    one = samples.measurement()
+    return msgspec.structs.replace(one, cell=CELL, readings=readings, launches=[Launch(date="2026-11-21")])
+
+
+def launched(metric: Metric, logarithm: float) -> Reading:
+    return samples.times(*[0.4 * math.exp(metric.sign * logarithm)] * 4)
+
+
+def simulated(noise: Noise, pairs: int, tolerance: float | None, run_size: int) -> Comparison:
+    """What an experiment concludes, which decides after each look whether to go on."""
+    chance, sides = random.Random(noise.seed), iter(range(10**6))
+
+    class Fake:
+        def __init__(self, *_: object) -> None:
+            self.is_b = next(sides) % 2
+
+        def measure(self, *_: object) -> Measurement:
+            more = {one: self.is_b * (noise.slower[one] + noise.spread[one] * chance.gauss(0, 1)) for one in NAMES}
+            return measured(**{one.name: launched(one, more[one.name]) for one in TIMED})
+
+        def close(self) -> None:
+            pass
+
+    with patch.object(ab, "Runner", Fake), patch.object(Catalog, "metrics", lambda *_: TIMED):
+        side = ab.Side("here", Catalog())
+        one = ab.Experiment(side, side, [CELL], Settings(), tolerance, pairs, run_size=run_size)
+        return one.compare(one.cells[0], lambda *_: None, step_seconds=0.4)
+
+
+def contradiction(line: Line, metric: Metric, tolerance: float, paired: Paired) -> str:
+    """Why the line's status does not follow from its interval; empty if it does. Both as numbers, and as printed."""
+    found = re.match(r"([+-]\S+) % to ([+-]\S+) %, (\d+) pairs?", note_text(line))
+    allowed = re.fullmatch(r"±(\S+) %", limit_text(line))
+    if not found or not allowed:
+        return "no interval is printed"
+    if int(found[3]) != len(paired.differences):
+        return "the interval is not that of the pairs"
+    printed = [float(found[1]) / 100, float(found[2]) / 100, float(allowed[1]) / 100]
+    for low, high, limit in (printed, [paired.low - 1, paired.high - 1, tolerance]):
+        if not low - 1e-3 <= paired.ratio - 1 <= high + 1e-3:
+            return "the change is not in the interval"
+        worse = low > 0 if metric.sign > 0 else high < 0
+        better = high < 0 if metric.sign > 0 else low > 0
+        within = -limit <= low and high <= limit
+        good = {"regressed": worse, "improved": better, "same": within, "ok": within}.get(line.status)
+        if good is False:
+            return f"{low} to {high} with {limit} allowed does not imply {line.status}"
+    clear = min(abs(math.log(end)) for end in (paired.low, paired.high)) > math.log1p(tolerance) * HARMLESS
+    if line.status == "undecided" and (clear and (paired.low > 1) == (paired.high > 1)):
+        return "the interval implies more than undecided"
+    if line.status == "undecided" and 1 / (1 + tolerance) < paired.low and paired.high < 1 + tolerance:
+        return "the interval implies the same"
+    return "" if line.status in ("regressed", "improved", "same", "ok", "undecided") else f"{line.status} of a time"
+
+
+@settings(max_examples=300, deadline=None)
+@given(noises(), st.sampled_from([3, 5, 8, 24, 30]), st.sampled_from([None, 0.005, 0.03, 0.1]), st.integers(1, 100))
+def test_the_interval_of_an_ab_implies_the_status(
+    noise: Noise, pairs: int, tolerance: float | None, run_size: int
+) -> None:
+    """Of every time, also of those that did not end the comparison."""
+    found = simulated(noise, pairs, tolerance, run_size)
+    terms = terms_of(CELL, tolerance)
+    lines = {line.metric: line for line in found.verdict.lines}
+    paired = {one.metric: one for one in found.times}
+    wrong = {
+        one.name: why
+        for one in TIMED
+        if (why := contradiction(lines[one.name], one, terms.tolerance_of(one), paired[one.name]))
+    }
+
+    assert wrong == {}
+    assert lines.keys() == paired.keys() == set(NAMES)
+
+
+@dataclass(frozen=True)
+class Tried(Trial):
+    """A trial of a newer package, whose pairs are simulated. ``compared`` is what it saw first."""
+
+    noise: Noise = Noise(0, {}, {})
+    compared: list[Comparison] = field(default_factory=list)
+
+    def compare(self, cell: Cell, reverted: Collection[Change], *_: Any, **__: Any) -> Comparison:
+        self.compared.append(simulated(self.noise, 24, None, 1))
+        return self.compared[-1]
+
+
+def tried(tmp_path: Path, noise: Noise, quiet: Collection[str], faster: Collection[str]) -> tuple[Verdict, Comparison]:
+    """The verdict after a trial, and its pairs. ``quiet`` are times that the stored ones find good, ``faster`` those
+    that they find better.
+    """
+    trial = Tried(Catalog(), Settings(), tmp_path, lambda *_: None, noise=noise)
+    stored = {one.name: launched(one, 0.0) for one in TIMED}
+    here = {one.name: launched(one, 0.5 * (one.name not in quiet) - 2.5 * (one.name in faster)) for one in TIMED}
+    versions = {"python": "3.11.2", "msgspec": "0.1"}
+    old = samples.with_measurement(samples.baseline(), versions=versions, cell=CELL, readings=stored)
+    old = msgspec.structs.replace(old, cell=CELL)
+    new = msgspec.structs.replace(measured(**here), versions=versions | {"msgspec": "0.2"})
+    terms = Terms(tolerance=0.03, spread=0.001, coarse=3.0)
+    with patch.object(Catalog, "metrics", lambda *_: TIMED):
+        first = judge(new, old, TIMED, strategy="single", terms=terms)
+        verdict = trial.hold(parse_cell(CELL, trial.catalog), new, old, first)
+    return verdict, trial.compared[0]
+
+
+@settings(max_examples=200, deadline=None)
+@given(noises(), st.sets(st.sampled_from(NAMES)), st.sets(st.sampled_from(NAMES)))
+def test_the_interval_of_a_trial_implies_the_status(
+    tmp_path_factory: pytest.TempPathFactory, noise: Noise, quiet: set[str], faster: set[str]
+) -> None:
+    """Whatever stored times said of each: no time is ok without an interval that says so."""
+    verdict, comparison = tried(tmp_path_factory.getbasetemp(), noise, quiet, faster)
+    lines = {line.metric: line for line in verdict.lines}
+    paired = {one.metric: one for one in comparison.times}
+    terms = terms_of(CELL, None)
+    wrong = {
+        one.name: why
+        for one in TIMED
+        if (why := contradiction(lines[one.name], one, terms.tolerance_of(one), paired[one.name]))
+    }
+
+    assert wrong == {}
+
+
+ONE_SLOW = Noise(1, dict.fromkeys(NAMES, 0.0) | {NAMES[1]: 0.1}, dict.fromkeys(NAMES, 0.04) | {NAMES[1]: 0.001})
+
+
+def test_a_time_that_nothing_suspected_is_red_if_the_pairs_say_so(tmp_path: Path) -> None:
+    """It ends the trial, so the suspected one is undecided: the cell is red for the other."""
+    verdict, _ = tried(tmp_path, ONE_SLOW, quiet=set(NAMES) - {NAMES[0]}, faster=())
+    statuses = {line.metric: line.status for line in verdict.lines}
+
+    assert (statuses[NAMES[0]], statuses[NAMES[1]], verdict.status) == ("undecided", "regressed", "regressed")
+    assert trial_of(verdict)[-1] == "caused by msgspec 0.1 -> 0.2"
+
+
+def test_a_time_that_the_pairs_did_not_decide_is_not_ok(tmp_path: Path) -> None:
+    """Though the stored times had suggested nothing."""
+    noise = replace(ONE_SLOW, slower=dict.fromkeys(NAMES, 0.0), spread=ONE_SLOW.spread | {NAMES[0]: 0.3})
+    verdict, _ = tried(tmp_path, noise, quiet=[NAMES[0]], faster=())
+
+    assert {line.metric: line.status for line in verdict.lines}[NAMES[0]] == "undecided"
+
+
+def test_a_faster_time_is_called_so(tmp_path: Path) -> None:
+    """An interval far below 0 is not within what is allowed; the cell is green."""
+    noise = Noise(1, dict.fromkeys(NAMES, -0.2), dict.fromkeys(NAMES, 0.001))
+    verdict, _ = tried(tmp_path, noise, quiet=(), faster=())
+
+    assert verdict.status == "ok"
+    assert Counter(line.status for line in verdict.lines) == {"improved": len(NAMES)}
+
+
+def test_the_same_is_printed_with_the_interval_that_rules_out() -> None:
+    """Three pairs whose wide interval is -6.4 % to +8.1 %: what rules out 3 % is another one."""
+    one = Interval(math.log1p(0.005), 0.0055, LOOKS[0], 0.0001)
+    status, decided = one.decide(0.03)
+
+    assert one.low < -0.03 and one.high > 0.03
+    assert (status, decided.error) == ("same", MISSED)
+    assert -math.log1p(0.03) < decided.low and decided.high < math.log1p(0.03)
+
+
+def test_a_sure_change_within_what_is_allowed_says_why_it_is_red() -> None:
+    """A slow-down of 2.5 % is less than 3 %, and more than need not be reported."""
+    slower = dict.fromkeys(NAMES, math.log1p(0.025))
+    found = simulated(Noise(1, slower, dict.fromkeys(NAMES, 1e-4)), 24, None, 1)
+    line = found.verdict.lines[0]
+
+    assert (line.status, limit_text(line)) == ("regressed", "±3.0 %")
+    assert note_text(line).endswith(" pairs; all beyond the 0.7 % that need not be reported")
