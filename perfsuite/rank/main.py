@@ -63,6 +63,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     evidence = drive(session, meters, _kinds(session, skipped), phases_seconds, skipped)
 
     readings = {name: reading for meter in meters for name, reading in meter.readings().items()}
+    session.undone.close()  # the flags are to be the user's
     sample = RankSample(
         rank=session.rank,
         readings=readings,
@@ -218,12 +219,15 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
     refused = refusal(message)  # CUDA's message does not tell it exactly
     alive = session.at_refusal if session and out_of_memory else None
+    parts: dict[str, int] = _evidence(lambda: alive(message), {}) if alive else {}
+    if session:
+        _evidence(session.undone.close, None)  # the flags are to be the user's
     failure = Failure(
         kind=kind,
         rank=rank,
         message=message,
         missing_bytes=sum(refused[:2]) - refused[2] if refused else None,
-        parts=_evidence(lambda: alive(message), {}) if alive else {},
+        parts=parts,
         versions=versions(session),
         flags=flags(session.job.device) if session else {},
     )

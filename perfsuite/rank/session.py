@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import sys
@@ -44,6 +45,8 @@ class Session:
     source: Any = None  # what records them, a Source of meters/memory.py
     runtime_calls: Any = None  # of CUDA in the profiled step, counted by meters/_cuda_runtime.py
     at_refusal: Callable[[str], dict[str, int]] | None = None  # live bytes when memory ran out
+    # What meters changed in this process, taken back when the steps have ended, however they do.
+    undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @classmethod
     def open(cls, job: Job, rank: int, scratch: Path | None = None) -> Session:
