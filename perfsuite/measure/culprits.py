@@ -1,4 +1,8 @@
-"""Finds which of several changes made a metric worse: each is tried alone; if none suffices, all but one are tried."""
+"""Finds which of several changes made a metric worse: each is tried alone; if none suffices, all but one are tried.
+
+An attempt takes minutes. So many changes, such as those of a new lock file, are tried in halves first, and only those
+of the smallest groups that suffice are tried alone.
+"""
 
 import re
 from collections import defaultdict
@@ -6,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from perfsuite.measure.changes import Change, listed
 
+MOST_ALONE = 4  # changes that are not halved first
 Found = Mapping[str, bool | None]  # by metric: whether it is worse; None if unknown
 Attempt = Callable[[Sequence[Change]], Found]  # with these changes alone
 _CAUSED = re.compile(
@@ -39,9 +44,13 @@ def culprits(changed: Sequence[Change], worse: Sequence[str], attempt: Attempt) 
 
 def _culprits(changed: Sequence[Change], worse: Callable[[Sequence[Change]], bool | None]) -> str:
     """The sentence for one metric."""
-    alone = {one: worse([one]) for one in changed}
-    if guilty := [one for one in changed if alone[one]]:
+    groups = _groups(changed, worse)
+    alone = {one: worse([one]) for group in groups if len(group) <= MOST_ALONE for one in group}
+    if guilty := [one for one in changed if alone.get(one)]:
         return f"caused by {listed(guilty)}" + (", each alone" if len(guilty) > 1 else " alone")
+    changed = [one for group in groups for one in group]
+    if len(changed) > MOST_ALONE:
+        return f"it is not known which of {listed(changed)} caused it"
     needed = [one for one in changed if worse([other for other in changed if other != one]) is False]
     unknown = [one for one in needed if alone[one] is None]
     if len(needed) > 1 and not unknown:
@@ -49,6 +58,15 @@ def _culprits(changed: Sequence[Change], worse: Callable[[Sequence[Change]], boo
     if needed:
         return f"needs {listed(needed)}; it is not known whether {listed(unknown or needed)} causes it alone"
     return f"it is not known which of {listed(changed)} caused it"
+
+
+def _groups(changed: Sequence[Change], worse: Callable[[Sequence[Change]], bool | None]) -> list[Sequence[Change]]:
+    """The smallest groups found by halving that suffice; everything if neither half does."""
+    if len(changed) <= MOST_ALONE:
+        return [changed]
+    middle = len(changed) // 2
+    halves = [half for half in (changed[:middle], changed[middle:]) if worse(half)]
+    return [group for half in halves for group in _groups(half, worse)] or [changed]
 
 
 def named_by(sentence: str, metric: str) -> list[tuple[str, str]]:
