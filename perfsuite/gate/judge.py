@@ -28,7 +28,8 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.capacity import most_of, say_headroom, what_grew
 from perfsuite.gate.gather import believed
-from perfsuite.gate.lines import Scope, changes
+from perfsuite.gate.installations import packages
+from perfsuite.gate.lines import Scope, changes, differing
 from perfsuite.gate.pool import Times, changed_since, own_code_since
 from perfsuite.gate.rules import hold, why_wrong
 from perfsuite.gate.rules._undefined import RULE as UNDEFINED
@@ -259,6 +260,10 @@ def what_changed(new: Measurement, old: Measurement) -> list[str]:
     flags; an old baseline has no flags.
     """
     versions = changes(old.versions, new.versions) if new.versions else []
+    if new.versions:
+        known = {name for name, *_ in differing(old.versions, new.versions)}
+        found = [one for _, *sides in packages(old, new) for one in differing(*sides)]
+        versions += [f"{name} {before} -> {after}" for name, before, after in found if name not in known]
     flags = changes(old.flags | {OWN_CODE: ""}, new.flags | {OWN_CODE: ""}) if old.flags and new.flags else []
     flags += [own] if (own := own_code_since(old, new)) else []
     sides = [{"driver": one.machine.driver or "none", "device": one.machine.device} for one in (old, new)]

@@ -8,12 +8,13 @@ import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.drifting import drift_of, kept
+from perfsuite.gate.installations import packages, shared, whole
 from perfsuite.gate.lines import changes
 from perfsuite.gate.machines import why_other_machine
 from perfsuite.gate.terms import Terms
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.formats import timestamp
-from perfsuite.records.measurement import OWN_CODE, Machine, Measurement, releases
+from perfsuite.records.measurement import OWN_CODE, Machine, Measurement
 
 WINDOW = 20  # runs that a baseline keeps: a month of workdays
 
@@ -27,6 +28,7 @@ def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = ""
         flags=measurement.flags,
         commit=commit,
         imports={folder: files for folder, files in measurement.imports.items() if not _is_perfsuite(folder)},
+        installed=measurement.installed if measurement.installed.modules else "",
         values={
             metric.name: float(measurement.readings[metric.name].value)
             for metric in metrics
@@ -44,7 +46,8 @@ def runs_of(baseline: Baseline, metrics: Iterable[Metric]) -> list[TimedRun]:
     """Every run whose times the baseline keeps, oldest first."""
     if baseline.measurement.outcome != "fits":
         return []
-    return baseline.times or [run_of(baseline.measurement, metrics, baseline.commit)]
+    measurement = baseline.measurement
+    return whole(baseline.times, measurement.installed) or [run_of(measurement, metrics, baseline.commit)]
 
 
 def own_runs(runs: Sequence[TimedRun], machine: Machine) -> list[TimedRun]:
@@ -97,9 +100,8 @@ def changed_since(run: TimedRun, measurement: Measurement) -> list[str]:
 
 
 def compared(run: TimedRun, measurement: Measurement) -> list[tuple[str, Mapping[str, str], Mapping[str, str]]]:
-    """Kind of change, names before and names after: of releases, and of variables if both sides have them."""
-    found: list[tuple[str, Mapping[str, str], Mapping[str, str]]]
-    found = [("release", releases(run.versions), releases(measurement.versions))]
+    """Kind of change, names before and names after: of what is installed, and of variables if both sides have them."""
+    found: list[tuple[str, Mapping[str, str], Mapping[str, str]]] = [*packages(run, measurement)]
     if run.flags and measurement.flags:  # older runs have none
         old, new = ({name: text for name, text in one.flags.items() if name != OWN_CODE} for one in (run, measurement))
         found.append(("variable", old, new))
@@ -116,4 +118,9 @@ def own_code_since(run: TimedRun | Measurement, measurement: Measurement) -> str
 
 def with_run(baseline: Baseline, run: TimedRun, metrics: Iterable[Metric]) -> Baseline:
     """The baseline with one run more; the first ones stay, and the newest WINDOW of the others."""
-    return msgspec.structs.replace(baseline, times=kept([*runs_of(baseline, metrics), run], WINDOW))
+    return with_times(baseline, kept([*runs_of(baseline, metrics), run], WINDOW))
+
+
+def with_times(baseline: Baseline, runs: Sequence[TimedRun]) -> Baseline:
+    """The baseline with these runs, as its file has them."""
+    return msgspec.structs.replace(baseline, times=shared(runs, baseline.measurement.installed))

@@ -1,7 +1,7 @@
 """How an environment differs from a baseline's, apart from the machine: releases, variables and the user's own code."""
 
 import subprocess
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
@@ -11,7 +11,7 @@ from perfsuite.cell import Cell
 from perfsuite.errors import UsageError
 from perfsuite.gate.lines import NONE, differing
 from perfsuite.gate.pool import compared
-from perfsuite.launch.machine import version_of
+from perfsuite.launch.machine import KERNELS
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.measurement import Measurement
 
@@ -30,7 +30,7 @@ class Change:
     name: str
     before: str
     after: str
-    kind: str  # "release", "code" or "variable"
+    kind: str  # "code", "variable", or one of gate/installations.py
     fixed: str = ""
     files: tuple[str, ...] = ()
 
@@ -67,14 +67,21 @@ def changes_since(run: TimedRun, measurement: Measurement, code: Change | None) 
 def _why_no_release(name: str, before: str) -> str:
     if before == NONE:
         return "the baseline was recorded without it"
-    return "" if version_of(name) else "it is not a package that uv can install"
+    return "it is not a package that uv can install" if name in ("python", KERNELS) else ""
 
 
 def _why_no_variable(name: str, before: str) -> str:
     return "" if name.isupper() and "_" in name else "your code or a library sets it"
 
 
-WHY_FIXED = {"release": _why_no_release, "variable": _why_no_variable}
+WHY_FIXED: dict[str, Callable[[str, str], str]] = {
+    "release": _why_no_release,
+    "variable": _why_no_variable,
+    "origin": lambda name, before: "it is no release of the package index",
+    "build": lambda name, before: "the package index has one build of a release",
+    "library": lambda name, before: "its shared libraries are loaded by their paths",
+    "outside": lambda name, before: "it is outside of the repository",
+}
 
 
 Hashes = Mapping[str, str]  # of files, by their paths in the repository
@@ -85,8 +92,9 @@ def code_change(
 ) -> Change | None:
     """How the user's own code that the cell runs differs from the commit; None if it does not, or there is none.
 
-    The code is what the model's package and the catalogs have, and every file of the user's that ranks imported:
-    ``before`` with the baseline, and ``now``. perfsuite itself measures; it is not measured.
+    The code is what the model's package and the catalogs have, and every file of the user's that ranks imported or
+    read: ``before`` with the baseline, and ``now``. The hashes decide about files that git does not keep: ignored ones,
+    and those of a submodule. perfsuite itself measures; it is not measured.
     """
     before, now = before or {}, now or {}
     root = git(repository, "rev-parse", "--show-toplevel")
@@ -106,13 +114,15 @@ def code_change(
     after = "here"
     edited = git(repository, "status", "--porcelain", *where)
     committed = git(repository, "diff", "--name-only", clean, "HEAD", *where)
-    if not edited:
+    names = {*committed.splitlines(), *(line.split(maxsplit=1)[-1] for line in edited.splitlines())}
+    unkept = sorted({name for name in before.keys() & now.keys() if before[name] != now[name]} - names)
+    if not edited and not unkept:
         if clean == commit and not committed:
             return None
         after = git(repository, "rev-parse", "--short=12", "HEAD")
-    fixed = "" if clean == commit else "the baseline was recorded with uncommitted changes"
-    names = {*committed.splitlines(), *(line.split(maxsplit=1)[-1] for line in edited.splitlines())}
-    return Change(CODE, clean, after, "code", fixed, tuple(sorted(names)))
+    fixed = f"the baseline's commit does not have {listed(unkept[:MOST_FILES])}" if unkept else ""
+    fixed = fixed if clean == commit else "the baseline was recorded with uncommitted changes"
+    return Change(CODE, clean, after, "code", fixed, tuple(sorted({*names, *unkept})))
 
 
 def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[str] = ()) -> bool:

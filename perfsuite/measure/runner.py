@@ -21,7 +21,7 @@ from perfsuite.launch.launcher import CellFailed, Launcher, Timeouts, at_node
 from perfsuite.launch.machine import why_missing
 from perfsuite.launch.places import HERE as THIS_MACHINE
 from perfsuite.launch.places import Place
-from perfsuite.measure.imports import recorded, repository_of
+from perfsuite.measure.imports import outside, recorded, repository_of
 from perfsuite.rank.recipe import recipe_of
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Launch, Measurement
@@ -111,9 +111,12 @@ class Runner:
             if "model_flop" in measurement.readings and not faults and cell.model.build.startswith("perfsuite."):
                 self._model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
             launch = Launch(date=timestamp(), conditions=conditions.told())
-            files = [file for sample in samples for file in sample.files]
-            imports = recorded(files, cell, self.catalog, repository_of(Path.cwd()))
-            return msgspec.structs.replace(measurement, launches=[launch], imports=imports, warmup=self.settings.warmup)
+            files, opened = ({file for one in samples for file in getattr(one, name)} for name in ("files", "opened"))
+            root = repository_of(Path.cwd())
+            imports = recorded(files, cell, self.catalog, root, opened)
+            installed = msgspec.structs.replace(measurement.installed, outside=outside(files, root))
+            more: dict[str, Any] = {"imports": imports, "installed": installed, "warmup": self.settings.warmup}
+            return msgspec.structs.replace(measurement, launches=[launch], **more)
         except (CellFailed, GatherError) as error:
             if isinstance(error, CellFailed):
                 failure = error.failure

@@ -6,7 +6,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.gate.installations import packages
 from perfsuite.gate.judge import NOT_HELD, OPEN, RED
+from perfsuite.gate.lines import differing
 from perfsuite.gate.pool import own_runs, runs_of
 from perfsuite.gate.terms import terms_of
 from perfsuite.gate.timing import RULED_OUT, pool_of
@@ -151,13 +153,19 @@ def change_text(line: Line) -> str:
     return f"{interval[1] if interval else line.change} (trial)"
 
 
-def versions_between(old: Measurement | None, new: Measurement) -> list[tuple[str, str, str]]:
-    """Name, release before and release now of the libraries that differ."""
+def versions_between(
+    old: Measurement | None, new: Measurement, kinds: Sequence[str] = ("release",)
+) -> list[tuple[str, str, str]]:
+    """Name, release before and release now of the libraries that differ, and of other distributions of these kinds of
+    differences (gate/installations.py).
+    """
     if old is None or not new.versions:
         return []
     names = dict.fromkeys([*old.versions, *new.versions])
     pairs = ((name, old.versions.get(name, "none"), new.versions.get(name, "none")) for name in names)
-    return [(name, before, after) for name, before, after in pairs if before != after]
+    found = [(name, before, after) for name, before, after in pairs if before != after]
+    others = [one for kind, *sides in packages(old, new) if kind in kinds for one in differing(*sides)]
+    return found + [one for one in others if one[0] not in names]
 
 
 def headline_of(verdict: Verdict) -> str:

@@ -14,7 +14,6 @@ import os
 import signal
 import statistics
 import sys
-import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -29,6 +28,8 @@ from perfsuite.rank.build import build_model, prepare, seed_steps
 from perfsuite.rank.compat import lacking
 from perfsuite.rank.cpu_allocator import refusal
 from perfsuite.rank.flags import flags
+from perfsuite.rank.installed import installed
+from perfsuite.rank.loaded import own_files
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.process_group import join, leave
 from perfsuite.rank.session import Session
@@ -37,6 +38,7 @@ from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
 from perfsuite.records.curves import POINTS, pack
 from perfsuite.wire.failure import Failure, FailureKind
+from perfsuite.wire.installed import Installed
 from perfsuite.wire.job import SCRATCH, Job
 from perfsuite.wire.progress import ProgressWriter
 from perfsuite.wire.sample import RankSample
@@ -72,6 +74,8 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         flags=flags(session.job.device),
         phases_seconds=phases_seconds,
         files=own_files(),
+        opened=session.opened.files,
+        installed=_evidence(installed, Installed()),
         memory_curve=memory_curve(session),
     )
     meters.clear()  # with them goes the trainer, whose memory another one needs
@@ -94,9 +98,9 @@ def drive(
 
     ``kinds`` says what each step is for. It may read ``skipped``, to which every step appends whether it was skipped.
     """
-    with _timed("build", session, phases_seconds):
+    with _timed("build", session, phases_seconds), session.opened.watching():
         model = build_model(session)
-    with _timed("prepare", session, phases_seconds):
+    with _timed("prepare", session, phases_seconds), session.opened.watching():
         trainer, evidence = prepare(session, model, meters)
         for meter in meters:
             meter.prepared(trainer)
@@ -230,6 +234,7 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
         parts=parts,
         versions=versions(session),
         flags=flags(session.job.device) if session else {},
+        installed=_evidence(installed, Installed()),
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
 
@@ -263,14 +268,6 @@ def versions(session: Session | None) -> dict[str, str]:
         with contextlib.suppress(Exception):  # not installed, or its metadata are broken
             versions[name] = metadata.version(name)
     return versions
-
-
-def own_files() -> list[str]:
-    """The sources of the imported modules that are neither Python's nor an installed package's."""
-    known = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    installed = (*known, "/usr/lib/python3/dist-packages")
-    files = {str(vars(module).get("__file__")) for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
-    return sorted(file for file in files if file.endswith(".py") and not file.startswith(installed))
 
 
 def _cpu_capability() -> str:

@@ -2,12 +2,14 @@
 
 from perfsuite.records.measurement import Machine, Measurement
 from perfsuite.records.prediction import Prediction
+from perfsuite.wire.installed import Installed
 from perfsuite.wire.record import Record
 
 
 class TimedRun(Record, frozen=True, kw_only=True):
     """The times of one run, on one machine and in one environment: ``values`` are the medians of its timed metrics,
-    ``imports`` a Measurement's.
+    ``imports`` and ``installed`` a Measurement's. In a file, ``installed`` is a digest if the baseline's measurement or
+    an earlier run has the whole (gate/installations.py).
     """
 
     date: str
@@ -16,6 +18,7 @@ class TimedRun(Record, frozen=True, kw_only=True):
     flags: dict[str, str] = {}
     commit: str = ""
     imports: dict[str, str] = {}
+    installed: Installed | str = ""
     values: dict[str, float]
 
 
