@@ -228,6 +228,14 @@ def sets_flags(session, trainer, meters):
     torch.set_num_threads(1 + session.rank)
 
 
+def _fails_in(step, session, trainer, meters):
+    at(session, "forward", step, _raise_when_called("a failure of one's own"))
+
+
+fails_in_a_recorded_step = functools.partial(_fails_in, 1)
+fails_in_a_timed_step = functools.partial(_fails_in, TRACED_STEPS + 2)
+
+
 def late(session, trainer, meters):
     """The ranks prepare for a long time, as where they compile."""
     time.sleep(8)

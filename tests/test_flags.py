@@ -1,15 +1,20 @@
 """What changes speed and is in no version: which of it a measurement keeps, and that a verdict names what changed."""
 
+import dataclasses
+from contextlib import closing
+
 import msgspec
 import pytest
 from gate_samples import CELL, MACHINE, METRICS, OOM, baseline, measurement, rank_sample, with_measurement
 
+from perfsuite.catalog.cell import parse_cell
 from perfsuite.compare.compare import compare
 from perfsuite.compare.gather import failed, gather
 from perfsuite.compare.judge import what_changed
 from perfsuite.compare.scope import changes
 from perfsuite.compare.terms import DEDICATED
 from perfsuite.rank.flags import OWN, variables
+from perfsuite.run.runner import Runner
 
 RING = {"NCCL_ALGO": "Ring", "torch threads": "1"}
 NONE = {"torch threads": "2"}
@@ -56,6 +61,28 @@ def test_flags_of_a_real_cell(measure) -> None:
         "garbage collection on -> off",
         "torch threads 1 -> 1 on rank 0, 2 on rank 1",
     ]
+
+
+@pytest.mark.parametrize("fault", ["fails_in_a_recorded_step", "fails_in_a_timed_step"])
+def test_a_meter_s_own_switches_are_no_flags(measure, fault: str) -> None:
+    """However the cell ends: a meter collects no garbage in recorded steps, which is no change of the user's."""
+    cell = "gpt2_tiny-ddp-cpu_x2"
+    usual, failed_one = measure(cell), measure(cell, fault)
+
+    assert failed_one.outcome == "failed"
+    assert changes(usual.flags, failed_one.flags) == []
+
+
+def test_a_capped_cell_has_the_usual_flags(runner: Runner, measure) -> None:
+    """All of its steps run without collections of garbage, which a meter switches off."""
+    cell = "gpt2_tiny-ddp-cpu_x2"
+    usual = measure(cell)
+    roomy = dataclasses.replace(runner.settings, capacity_bytes=usual.readings["peak_memory_bytes"].value * 4)
+    with closing(Runner(runner.catalog, roomy)) as capped:
+        found = capped.measure(parse_cell(cell, runner.catalog))
+
+    assert found.outcome == "fits"
+    assert changes(usual.flags, found.flags) == []
 
 
 def test_ranks_fold() -> None:

@@ -2,9 +2,13 @@
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from package_index import Index, Upload, wheel
+
+from perfsuite.environments.environments import with_releases
 
 FILES = {
     "helper.py": "def work(x):\n    return x\n",
@@ -59,9 +63,9 @@ def commit(folder: Path) -> None:
     subprocess.run(["git", *who, "commit", "-qm", "a commit"], cwd=folder, check=True)
 
 
-def run(folder: Path, *options: str) -> subprocess.CompletedProcess[str]:
+def run(folder: Path, *options: str, python: str = sys.executable) -> subprocess.CompletedProcess[str]:
     """`pytest --perf` there."""
-    command = [sys.executable, "-m", "pytest", "--perf", "-q", "-p", "no:cacheprovider", *options]
+    command = [python, "-m", "pytest", "--perf", "-q", "-p", "no:cacheprovider", *options]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
@@ -82,3 +86,52 @@ def test_slow_code_in_an_imported_file_is_red(tmp_path: Path) -> None:
     assert "(helper.py)" in slow.stdout
     assert "trial: caused by your code" in slow.stdout
     assert "although nothing changed" not in slow.stdout
+
+
+@pytest.mark.slow
+def test_slow_code_outside_of_the_repository_is_not_the_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a sibling folder on PYTHONPATH. It was "machine", although nothing changed. No trial can take it back."""
+    repository, sibling = tmp_path / "repository", tmp_path / "sibling"
+    for folder in (repository, sibling):
+        folder.mkdir()
+    for name, text in FILES.items():
+        ((sibling if name == "helper.py" else repository) / name).write_text(text)
+    monkeypatch.setenv("PYTHONPATH", str(sibling))
+    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    commit(repository)
+    assert run(repository, "--perf-update=new").returncode == 0
+    commit(repository)
+    (sibling / "helper.py").write_text("import time\n\n\ndef work(x):\n    time.sleep(0.05)\n    return x\n")
+    slow = run(repository, "--perf-open=fail")
+
+    assert slow.returncode == 1
+    assert "cannot be reverted here: it is outside of the repository" in slow.stdout
+    assert "helper.py " in slow.stdout
+    assert "although nothing changed" not in slow.stdout
+
+
+@pytest.mark.slow
+def test_a_slow_release_of_a_small_library_is_red(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """None of those that a measurement always named. The trial installs the older release and names it."""
+    slow = "import time\n\n\ndef work(x):\n    time.sleep(0.05)\n    return x\n"
+    sources = {"1.0": FILES["helper.py"], "1.1": slow}
+    wheels = [wheel(tmp_path, "helper", release, files={"helper.py": text}) for release, text in sources.items()]
+    date = datetime(2026, 1, 1, tzinfo=UTC)
+    repository = tmp_path / "repository"
+    repository.mkdir()
+    for name in FILES.keys() - {"helper.py"}:
+        (repository / name).write_text(FILES[name])
+    subprocess.run(["git", "init", "-q"], cwd=repository, check=True)
+    commit(repository)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    with Index([Upload(path, date) for path in wheels]).serve() as index:
+        index.configure(monkeypatch, tmp_path / "uv")
+        old, new = (with_releases([f"helper=={release}"]).python for release in sources)
+        assert run(repository, "--perf-update=new", python=old).returncode == 0
+        commit(repository)
+        found = run(repository, python=new)
+
+    assert found.returncode == 1
+    assert "trial: caused by helper 1.0 -> 1.1" in found.stdout

@@ -6,7 +6,7 @@ import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.machines import BUSY_SHARE, others_share
-from perfsuite.compare.pool import changed_since, run_of, runs_of, with_run
+from perfsuite.compare.pool import changed_since, run_of, runs_of, with_run, with_times
 from perfsuite.records.baseline import Baseline
 from perfsuite.records.formats import FORMAT, timestamp
 from perfsuite.records.measurement import Measurement
@@ -22,14 +22,14 @@ def baseline_of(
     run = run_of(measurement, metrics, commit)
     if others_share(measurement) > most_busy:
         run = msgspec.structs.replace(run, values={})
-    return Baseline(
+    made = Baseline(
         format=FORMAT,
         cell=measurement.cell,
         date=measurement.launches[-1].date if measurement.launches else timestamp(),
         commit=commit,
         measurement=measurement,
-        times=[run] if measurement.outcome == "fits" else [],
     )
+    return with_times(made, [run] if measurement.outcome == "fits" else [])
 
 
 def accepted(
@@ -47,14 +47,14 @@ def accepted(
     if consent == "times":
         if not new.measurement.outcome == old.measurement.outcome == "fits":
             return None
-        run = new.times[-1]
+        run = runs_of(new, metrics)[-1]
         if not run.values:
             return None
         if not changed_since(runs_of(old, metrics)[-1], new.measurement):
             return with_run(old, run, metrics)
-        return msgspec.structs.replace(old, times=[run]) if reason else None
+        return with_times(old, [run]) if reason else None
     timed = {metric.name for metric in metrics if metric.is_time}
     slower = any(line.metric in timed and line.status == "regressed" for line in verdict.lines)
     if consent == "regressed" and slower:
         return new
-    return msgspec.structs.replace(new, times=runs_of(old, metrics))
+    return with_times(new, runs_of(old, metrics))

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from perfsuite.compare.drifting import kept
+from perfsuite.compare.installations import shared, whole
 from perfsuite.compare.pool import WINDOW
 from perfsuite.errors import PerfsuiteError
 from perfsuite.paths import cache_folder
@@ -36,12 +37,12 @@ class TimesOfMachine:
         except PerfsuiteError:
             return []
         same = found.format in FORMATS and (found.cell, found.baseline) == (cell, baseline)
-        return found.runs if same else []
+        return whole(found.runs) if same else []
 
     def add(self, cell: str, baseline: str, runs: Iterable[TimedRun], new: TimedRun) -> None:
         """Keep one run more. A cache that cannot be written keeps none."""
-        whole = OwnTimes(format=FORMAT, cell=cell, baseline=baseline, runs=kept([*runs, new], WINDOW))
+        made = OwnTimes(format=FORMAT, cell=cell, baseline=baseline, runs=shared(kept([*runs, new], WINDOW)))
         try:
-            codec.write(self.path(cell), whole)
+            codec.write(self.path(cell), made)
         except (OSError, PerfsuiteError):
             return

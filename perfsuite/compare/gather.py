@@ -4,6 +4,7 @@ A metric's value is the summary of its folded samples if its rule has one: the m
 the slowest rank's), the last step of a "close" one. All others fold the ranks' values. Every rank's value is kept.
 """
 
+import hashlib
 import re
 import statistics
 from collections import Counter
@@ -15,6 +16,7 @@ from perfsuite.compare.capacity import PEAK
 from perfsuite.compare.rules import Summary, rule_of
 from perfsuite.errors import PerfsuiteError
 from perfsuite.records.failure import Failure
+from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import Machine, Measurement
 from perfsuite.records.sample import RankSample, Reading, is_number
 
@@ -59,6 +61,7 @@ def gather(
         readings={name: readings[name] for name in known if name in readings},
         versions=_common_versions(ranks),
         flags=_flags(ranks),
+        installed=_installed(ranks),
         machine=machine,
         engine=ranks[0].engine,
         phases_seconds={} if machine.emulated else _slowest_phases(ranks),
@@ -93,6 +96,7 @@ def failed(
         world_size=ranks_of(cell_id),
         versions=failure.versions,
         flags=failure.flags,
+        installed=failure.installed,
         machine=machine,
         wall_seconds=wall_seconds,
         capacity_bytes=capacity_bytes,
@@ -254,6 +258,28 @@ def _flags(ranks: Sequence[RankSample]) -> dict[str, str]:
         told = [f"{text} on rank {'/'.join(numbers)}" for text, numbers in holders.items()]
         folded[name] = ", ".join(told) if len(holders) > 1 else next(iter(holders))
     return folded
+
+
+def _installed(ranks: Sequence[RankSample]) -> Installed:
+    """What any rank loaded. A distribution that is another one on some ranks has the first one's version, and an origin
+    that no other environment has.
+    """
+    sides = [sample.installed for sample in ranks]
+    modules = {name for side in sides for name in side.modules}
+    libraries = {name for side in sides for name in side.libraries} - modules
+    versions = {name: version for side in reversed(sides) for name, version in side.all.items()}
+    origins = {name: origin for side in reversed(sides) for name, origin in side.origins.items()}
+    for name in modules | libraries:
+        texts = [f"{side.all.get(name)} {side.origins.get(name)}" for side in sides]
+        if len(set(texts)) > 1:
+            origins[name] = hashlib.sha256("\n".join(texts).encode()).hexdigest()[:12]
+    return Installed(
+        modules={name: versions[name] for name in sorted(modules)},
+        libraries={name: versions[name] for name in sorted(libraries)},
+        unused={name: versions[name] for name in sorted(versions.keys() - modules - libraries)},
+        origins={name: origins[name] for name in sorted(origins)},
+        builds=sides[0].builds,
+    )
 
 
 def _slowest_phases(ranks: Sequence[RankSample]) -> dict[str, float]:

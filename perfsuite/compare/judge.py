@@ -27,6 +27,7 @@ import msgspec
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom, largest, what_grew
 from perfsuite.compare.gather import believed
+from perfsuite.compare.installations import packages
 from perfsuite.compare.pool import Times, changed_since, own_code_since
 from perfsuite.compare.rules import hold, why_wrong
 from perfsuite.compare.rules._undefined import RULE as UNDEFINED
@@ -254,6 +255,10 @@ def what_changed(new: Measurement, old: Measurement) -> list[Change]:
     flags; an old baseline has no flags.
     """
     found = changes(old.versions, new.versions) if new.versions else []
+    if new.versions:
+        known = {one.name for one in found}
+        others = [one for kind, before, after in packages(old, new) for one in changes(before, after, kind)]
+        found += [one for one in others if one.name not in known]
     if old.flags and new.flags:
         found += changes(old.flags | {OWN_CODE: ""}, new.flags | {OWN_CODE: ""}, ChangeKind.VARIABLE)
     found += [own] if (own := own_code_since(old, new)) else []

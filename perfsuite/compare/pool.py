@@ -8,13 +8,14 @@ import msgspec
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.drifting import drift_of, kept
+from perfsuite.compare.installations import packages, shared, whole
 from perfsuite.compare.machines import why_other_machine
 from perfsuite.compare.scope import changes
 from perfsuite.compare.terms import Terms
 from perfsuite.records.baseline import Baseline, TimedRun
 from perfsuite.records.change import Change, ChangeKind
 from perfsuite.records.formats import timestamp
-from perfsuite.records.measurement import OWN_CODE, Machine, Measurement, releases
+from perfsuite.records.measurement import OWN_CODE, Machine, Measurement
 
 WINDOW = 20  # runs that a baseline keeps: a month of workdays
 
@@ -28,6 +29,7 @@ def run_of(measurement: Measurement, metrics: Iterable[Metric], commit: str = ""
         flags=measurement.flags,
         commit=commit,
         imports={folder: files for folder, files in measurement.imports.items() if not _is_perfsuite(folder)},
+        installed=measurement.installed if measurement.installed.modules else "",
         values={
             metric.name: float(measurement.readings[metric.name].value)
             for metric in metrics
@@ -45,7 +47,8 @@ def runs_of(baseline: Baseline, metrics: Iterable[Metric]) -> list[TimedRun]:
     """Every run whose times the baseline keeps, oldest first."""
     if baseline.measurement.outcome != "fits":
         return []
-    return baseline.times or [run_of(baseline.measurement, metrics, baseline.commit)]
+    measurement = baseline.measurement
+    return whole(baseline.times, measurement.installed) or [run_of(measurement, metrics, baseline.commit)]
 
 
 def own_runs(runs: Sequence[TimedRun], machine: Machine) -> list[TimedRun]:
@@ -94,7 +97,7 @@ def changed_since(run: TimedRun | Measurement, measurement: Measurement) -> list
     """What differs, apart from the machine and the user's code: releases, and variables if both sides have them."""
     if not measurement.versions:
         return []  # a cell without a measurement has none
-    found = changes(releases(run.versions), releases(measurement.versions))
+    found = [one for kind, old, new in packages(run, measurement) for one in changes(old, new, kind)]
     if run.flags and measurement.flags:  # older runs have none
         old, new = ({name: text for name, text in one.flags.items() if name != OWN_CODE} for one in (run, measurement))
         found += changes(old, new, ChangeKind.VARIABLE)
@@ -112,4 +115,9 @@ def own_code_since(run: TimedRun | Measurement, measurement: Measurement) -> Cha
 
 def with_run(baseline: Baseline, run: TimedRun, metrics: Iterable[Metric]) -> Baseline:
     """The baseline with one run more; the first ones stay, and the newest WINDOW of the others."""
-    return msgspec.structs.replace(baseline, times=kept([*runs_of(baseline, metrics), run], WINDOW))
+    return with_times(baseline, kept([*runs_of(baseline, metrics), run], WINDOW))
+
+
+def with_times(baseline: Baseline, runs: Sequence[TimedRun]) -> Baseline:
+    """The baseline with these runs, as its file has them."""
+    return msgspec.structs.replace(baseline, times=shared(runs, baseline.measurement.installed))

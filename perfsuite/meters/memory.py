@@ -97,6 +97,7 @@ class Memory(Meter):
         session.at_refusal = self.at_refusal
         session.recorded = lambda: (self.events, self.marks)
         session.source = self.source
+        session.undone.callback(self.settled.close)
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)

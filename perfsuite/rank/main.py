@@ -14,7 +14,6 @@ import os
 import signal
 import statistics
 import sys
-import sysconfig
 import time
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,6 +26,8 @@ from perfsuite.rank.batches import MicroBatch, make_batch
 from perfsuite.rank.build_model import build_model, prepare, seed_steps
 from perfsuite.rank.compat import lacking
 from perfsuite.rank.flags import flags
+from perfsuite.rank.installed import installed
+from perfsuite.rank.loaded import own_files
 from perfsuite.rank.memory.anatomy import CATEGORIES, curve, whole_steps
 from perfsuite.rank.memory.cpu_allocator import refusal
 from perfsuite.rank.meter import Meter
@@ -37,6 +38,7 @@ from perfsuite.rank.turns import align, turns_of
 from perfsuite.records import codec
 from perfsuite.records.curves import POINTS, pack
 from perfsuite.records.failure import Failure, FailureKind
+from perfsuite.records.installed import Installed
 from perfsuite.records.job import SCRATCH, Job
 from perfsuite.records.progress import ProgressWriter
 from perfsuite.records.sample import RankSample
@@ -63,6 +65,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
     evidence = drive(session, meters, _kinds(session, skipped), phases_seconds, skipped)
 
     readings = {name: reading for meter in meters for name, reading in meter.readings().items()}
+    session.undone.close()  # the flags are to be the user's
     sample = RankSample(
         rank=session.rank,
         readings=readings,
@@ -71,6 +74,8 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         flags=flags(session.job.device),
         phases_seconds=phases_seconds,
         files=own_files(),
+        opened=session.opened.files,
+        installed=_evidence(installed, Installed()),
         memory_curve=memory_curve(session),
     )
     meters.clear()  # with them goes the trainer, whose memory another one needs
@@ -93,9 +98,9 @@ def drive(
 
     ``kinds`` says what each step is for. It may read ``skipped``, to which every step appends whether it was skipped.
     """
-    with _timed("build", session, phases_seconds):
+    with _timed("build", session, phases_seconds), session.opened.watching():
         model = build_model(session)
-    with _timed("prepare", session, phases_seconds):
+    with _timed("prepare", session, phases_seconds), session.opened.watching():
         trainer, evidence = prepare(session, model, meters)
         for meter in meters:
             meter.prepared(trainer)
@@ -218,14 +223,18 @@ def _report(error: BaseException, folder: Path, rank: int, where: str, session: 
     message = text.split("\nException raised")[0].strip()  # behind it torch prints its C++ stack
     refused = refusal(message)  # CUDA's message does not tell it exactly
     alive = session.at_refusal if session and out_of_memory else None
+    parts: dict[str, int] = _evidence(lambda: alive(message), {}) if alive else {}
+    if session:
+        _evidence(session.undone.close, None)  # the flags are to be the user's
     failure = Failure(
         kind=kind,
         rank=rank,
         message=message,
         missing_bytes=sum(refused[:2]) - refused[2] if refused else None,
-        parts=_evidence(lambda: alive(message), {}) if alive else {},
+        parts=parts,
         versions=versions(session),
         flags=flags(session.job.device) if session else {},
+        installed=_evidence(installed, Installed()),
     )
     codec.write(folder / f"rank{rank}.failure.json", failure)
 
@@ -259,14 +268,6 @@ def versions(session: Session | None) -> dict[str, str]:
         with contextlib.suppress(Exception):  # not installed, or its metadata are broken
             versions[name] = metadata.version(name)
     return versions
-
-
-def own_files() -> list[str]:
-    """The sources of the imported modules that are neither Python's nor an installed package's."""
-    known = {sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    installed = (*known, "/usr/lib/python3/dist-packages")
-    files = {str(vars(module).get("__file__")) for module in list(sys.modules.values()) if hasattr(module, "__dict__")}
-    return sorted(file for file in files if file.endswith(".py") and not file.startswith(installed))
 
 
 def _cpu_capability() -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import sys
@@ -15,6 +16,7 @@ from perfsuite.catalog.layouts import lay_out
 from perfsuite.catalog.registry import Catalog
 from perfsuite.catalog.strategies import Strategy, parse_strategy
 from perfsuite.rank.memory.anatomy import Mark
+from perfsuite.rank.opened import Opened
 from perfsuite.rank.recipe import Recipe, recipe_of
 from perfsuite.records.job import Job
 from perfsuite.records.measurement import EMULATED
@@ -44,6 +46,9 @@ class Session:
     source: Any = None  # what records them, a Source of meters/memory.py
     runtime_calls: Any = None  # of CUDA in the profiled step, counted by meters/_cuda_runtime.py
     at_refusal: Callable[[str], dict[str, int]] | None = None  # live bytes when memory ran out
+    # What meters changed in this process, taken back when the steps have ended, however they do.
+    undone: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
+    opened: Opened = field(default_factory=Opened)  # files, until the steps begin
 
     @classmethod
     def open(cls, job: Job, rank: int, scratch: Path | None = None) -> Session:
@@ -51,9 +56,12 @@ class Session:
         for entry in job.import_path:
             if entry not in sys.path:
                 sys.path.append(entry)
-        catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
-        strategy = parse_strategy(job.strategy, catalog)
-        return cls(job, rank, catalog, strategy, recipe_of(strategy), lay_out(strategy, job.world_size), scratch)
+        opened = Opened()
+        with opened.watching():  # definition files of the user's may read others
+            catalog = Catalog(tuple(Path(folder) for folder in job.catalogs))
+            strategy = parse_strategy(job.strategy, catalog)
+        layout = lay_out(strategy, job.world_size)
+        return cls(job, rank, catalog, strategy, recipe_of(strategy), layout, scratch, opened=opened)
 
     @property
     def world_size(self) -> int:

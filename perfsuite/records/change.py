@@ -11,7 +11,11 @@ NONE = "none"  # the text of a name that one side lacks
 class ChangeKind(StrEnum):
     """What differs."""
 
-    RELEASE = "release"
+    RELEASE = "release"  # of a library, from the index
+    ORIGIN = "origin"  # no release of an index, or the same release from elsewhere
+    BUILD = "build"  # of the same release
+    LIBRARY = "library"  # what torch loads by its path
+    OUTSIDE = "outside"  # a file of the user's outside of the repository
     VARIABLE = "variable"
     CODE = "code"
     MACHINE = "machine"  # its driver or its device
@@ -27,6 +31,11 @@ class Fixed(StrEnum):
     NO_COMMIT = "no commit"
     UNKNOWN_COMMIT = "unknown commit"
     UNCOMMITTED = "uncommitted"
+    NOT_IN_COMMIT = "not in commit"  # some of the files
+    NO_RELEASE = "no release"
+    ONE_BUILD = "one build"
+    BY_PATH = "by path"
+    OUTSIDE = "outside"
 
 
 class Change(Record, frozen=True, kw_only=False, gc=False):

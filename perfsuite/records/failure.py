@@ -2,6 +2,7 @@
 
 from typing import Literal
 
+from perfsuite.records.installed import Installed
 from perfsuite.records.record import Record
 
 FailureKind = Literal["oom", "unsupported", "raised", "killed", "hung", "result"]
@@ -22,3 +23,4 @@ class Failure(Record, frozen=True, kw_only=True):
     parts: dict[str, int] = {}
     versions: dict[str, str] = {}
     flags: dict[str, str] = {}
+    installed: Installed = Installed()

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from perfsuite.records.failure import Failure
+from perfsuite.records.installed import Installed
 from perfsuite.records.record import Record
 from perfsuite.records.sample import Reading
 
@@ -55,6 +56,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     ``memory_curve`` is live memory over a step of the fullest rank, in the format of records/curves.py; empty
     before format 4 and without steps. ``imports`` are the repository's files that the cell depends on, by folder,
     with the beginnings of their git hashes (run/imports.py): {"models": "net.py:1f0c93ab loss.py:77de0a41"}.
+    ``installed`` is empty in older records.
     """
 
     cell: str
@@ -63,6 +65,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     readings: dict[str, Reading] = {}
     versions: dict[str, str] = {}
     flags: dict[str, str] = {}
+    installed: Installed = Installed()
     machine: Machine
     engine: dict[str, str | int] = {}
     phases_seconds: dict[str, float] = {}

@@ -2,6 +2,7 @@
 
 import sys
 
+from perfsuite.records.installed import Installed
 from perfsuite.records.record import Record
 
 
@@ -24,7 +25,8 @@ class Reading(Record, frozen=True, kw_only=True):
 class RankSample(Record, frozen=True, kw_only=True):
     """The measurement of one rank. ``engine`` is the evidence that the engine is the one that the cell names, ``flags``
     the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``files`` are the sources
-    of imported modules that are no installed package's. ``memory_curve`` is in the format of records/curves.py.
+    of imported modules that are no installed package's, ``opened`` the files that the rank opened for reading before
+    its steps. ``memory_curve`` is in the format of records/curves.py.
     """
 
     rank: int
@@ -34,6 +36,8 @@ class RankSample(Record, frozen=True, kw_only=True):
     flags: dict[str, str] = {}
     phases_seconds: dict[str, float]
     files: list[str] = []
+    opened: list[str] = []
+    installed: Installed = Installed()
     memory_curve: dict[str, str] = {}
 
 

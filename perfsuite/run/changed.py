@@ -1,17 +1,23 @@
 """Which cells a change can reach: those whose files, definitions or libraries differ from a revision of git."""
 
+import contextlib
 import functools
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from importlib import util
 from pathlib import Path, PurePosixPath
 
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import version_of
 from perfsuite.rank.flags import own_code
+from perfsuite.rank.installed import known
+from perfsuite.records.change import NONE
+from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import OWN_CODE, Measurement, releases
+from perfsuite.records.packed import unpack
 from perfsuite.run.environment_changes import git
-from perfsuite.run.imports import DIGITS, by_module, reached, unpack
+from perfsuite.run.imports import DIGITS, by_module, hash_of, reached
 
 NO_RECORD = "no record of what it imports"
 TEXTS = (".md", ".rst")  # files that no code reads
@@ -71,6 +77,29 @@ class Changed:
         return by_module(path for path in {*self.hashes, *self.files} if path.endswith(".py"))
 
 
+def _others_installed(recorded: Installed) -> str:
+    """The first other distribution, or file outside of the repository, that differs from the record."""
+    there, versions = known(), releases(known().versions)
+    for name, before in releases(recorded.loaded).items():
+        if before != versions.get(name):
+            return f"{name} {before} -> {versions.get(name, NONE)}"
+        if recorded.origins.get(name) != there.origins.get(name):
+            return f"{name} {before} is from elsewhere"
+    for path, found in unpack(recorded.outside).items():
+        if hash_of(_place_of(path)) != found:
+            return f"{path} changed, outside of the repository"
+    return ""
+
+
+def _place_of(path: str) -> Path:
+    """Where Python would import that module's file from; the path itself if it would not."""
+    spec = None
+    with contextlib.suppress(ValueError):
+        spec = util.find_spec(path.partition("/")[0].removesuffix(".py"))
+    place = Path((spec.origin if spec else "") or path)
+    return place.parent.parent / path if "/" in path else place
+
+
 def _other_libraries(measurement: Measurement, root: Path) -> str:
     """The first library with another release than in the record; empty if there is none."""
     for name, recorded in releases(measurement.versions).items():
@@ -79,6 +108,8 @@ def _other_libraries(measurement: Measurement, root: Path) -> str:
         here = releases({name: sys.version.split()[0] if name == "python" else version_of(name)})[name]
         if here != recorded:
             return f"{name} {recorded} -> {here or 'none'}"
+    if reason := _others_installed(measurement.installed):
+        return reason
     package = Path(__file__).resolve().parents[1]
     inside = package.is_relative_to(root)  # then its files are in the record
     return "" if inside or measurement.flags.get(OWN_CODE) == own_code() else "perfsuite's code changed"

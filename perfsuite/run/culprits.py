@@ -1,4 +1,8 @@
-"""Finds which of several changes made a metric worse: each is tried alone; if none suffices, all but one are tried."""
+"""Finds which of several changes made a metric worse: each is tried alone; if none suffices, all but one are tried.
+
+An attempt takes minutes. So many changes, such as those of a new lock file, are tried in halves first, and only those
+of the smallest groups that suffice are tried alone.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -6,6 +10,7 @@ import msgspec
 
 from perfsuite.records.change import Cause, Change, How
 
+MOST_ALONE = 4  # changes that are not halved first
 Found = Mapping[str, bool | None]  # by metric: whether it is worse; None if unknown
 Attempt = Callable[[Sequence[Change]], Found]  # with these changes alone
 
@@ -36,9 +41,13 @@ def culprits(changed: Sequence[Change], worse: Sequence[str], attempt: Attempt) 
 
 def _cause(changed: Sequence[Change], worse: Callable[[Sequence[Change]], bool | None]) -> Cause:
     """The cause of one metric."""
-    alone = {one: worse([one]) for one in changed}
-    if guilty := [one for one in changed if alone[one]]:
+    groups = _groups(changed, worse)
+    alone = {one: worse([one]) for group in groups if len(group) <= MOST_ALONE for one in group}
+    if guilty := [one for one in changed if alone.get(one)]:
         return Cause(changes=guilty, how=How.ALONE)
+    changed = [one for group in groups for one in group]
+    if len(changed) > MOST_ALONE:
+        return Cause(changes=list(changed), how=How.UNKNOWN)
     needed = [one for one in changed if worse([other for other in changed if other != one]) is False]
     unknown = [one for one in needed if alone[one] is None]
     if len(needed) > 1 and not unknown:
@@ -46,3 +55,12 @@ def _cause(changed: Sequence[Change], worse: Callable[[Sequence[Change]], bool |
     if needed:
         return Cause(changes=needed, how=How.NEEDED, unknown=unknown or needed)
     return Cause(changes=list(changed), how=How.UNKNOWN)
+
+
+def _groups(changed: Sequence[Change], worse: Callable[[Sequence[Change]], bool | None]) -> list[Sequence[Change]]:
+    """The smallest groups found by halving that suffice; everything if neither half does."""
+    if len(changed) <= MOST_ALONE:
+        return [changed]
+    middle = len(changed) // 2
+    halves = [half for half in (changed[:middle], changed[middle:]) if worse(half)]
+    return [group for half in halves for group in _groups(half, worse)] or [changed]

@@ -12,7 +12,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import changed_since
 from perfsuite.compare.scope import changes
 from perfsuite.errors import UsageError
-from perfsuite.launch.machine import version_of
+from perfsuite.launch.machine import KERNELS
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import CODE, NONE, Change, ChangeKind, Fixed
 from perfsuite.records.measurement import Measurement
@@ -36,9 +36,19 @@ def _fixed(change: Change) -> Fixed | None:
     """Why a release or a variable cannot be reverted; None if it can."""
     if change.kind == ChangeKind.VARIABLE:
         return None if change.name.isupper() and "_" in change.name else Fixed.SET_BY_CODE
+    if change.kind != ChangeKind.RELEASE:
+        return _FIXED[change.kind]
     if change.before == NONE:
         return Fixed.NOT_RECORDED
-    return None if version_of(change.name) else Fixed.NOT_A_PACKAGE
+    return Fixed.NOT_A_PACKAGE if change.name in ("python", KERNELS) else None
+
+
+_FIXED = {
+    ChangeKind.ORIGIN: Fixed.NO_RELEASE,
+    ChangeKind.BUILD: Fixed.ONE_BUILD,
+    ChangeKind.LIBRARY: Fixed.BY_PATH,
+    ChangeKind.OUTSIDE: Fixed.OUTSIDE,
+}
 
 
 Hashes = Mapping[str, str]  # of files, by their paths in the repository
@@ -49,8 +59,9 @@ def code_change(
 ) -> Change | None:
     """How the user's own code that the cell runs differs from the commit; None if it does not, or there is none.
 
-    The code is what the model's package and the catalogs have, and every file of the user's that ranks imported:
-    ``before`` with the baseline, and ``now``. perfsuite itself measures; it is not measured.
+    The code is what the model's package and the catalogs have, and every file of the user's that ranks imported or
+    read: ``before`` with the baseline, and ``now``. The hashes decide about files that git does not keep: ignored ones,
+    and those of a submodule. perfsuite itself measures; it is not measured.
     """
     before, now = before or {}, now or {}
     root = git(repository, "rev-parse", "--show-toplevel")
@@ -69,13 +80,15 @@ def code_change(
     after = "here"
     edited = git(repository, "status", "--porcelain", *where)
     committed = git(repository, "diff", "--name-only", clean, "HEAD", *where)
-    if not edited:
+    names = {*committed.splitlines(), *(line.split(maxsplit=1)[-1] for line in edited.splitlines())}
+    unkept = sorted({name for name in before.keys() & now.keys() if before[name] != now[name]} - names)
+    if not edited and not unkept:
         if clean == commit and not committed:
             return None
         after = git(repository, "rev-parse", "--short=12", "HEAD")
-    fixed = None if clean == commit else Fixed.UNCOMMITTED
-    names = {*committed.splitlines(), *(line.split(maxsplit=1)[-1] for line in edited.splitlines())}
-    return Change(CODE, clean, after, ChangeKind.CODE, fixed, tuple(sorted(names)))
+    fixed = Fixed.NOT_IN_COMMIT if unkept else None
+    fixed = fixed if clean == commit else Fixed.UNCOMMITTED
+    return Change(CODE, clean, after, ChangeKind.CODE, fixed, tuple(sorted({*names, *unkept})))
 
 
 def lacks_code(commit: str, cell: Cell, catalog: Catalog, repository: Path, imported: Iterable[str] = ()) -> bool:

@@ -1,25 +1,33 @@
-"""The repository's files that a cell depends on: those that its ranks import, and its definitions.
+"""The user's files that a cell depends on: those that its ranks import or read, and its definitions.
 
-They are recorded with the cell as paths with git's hashes. So a later run knows which cells a change can reach. Ranks
-import every definition file of the catalog, to find the cell's own; those of other cells are left out.
+Those of the repository are recorded with the cell as paths with git's hashes. So a later run knows which cells a change
+can reach. Ranks import every definition file of the catalog, to find the cell's own; those of other cells are left out.
+
+Files elsewhere, in a folder on PYTHONPATH or in an editable install, are recorded by the paths of their modules, since
+the folder may be another one on each machine. They are in no commit of the repository, so only the hashes compare them.
 """
 
 import ast
+import contextlib
 import functools
 import hashlib
-import itertools
-import re
+import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.catalog.registry import Catalog
+from perfsuite.errors import UsageError
+from perfsuite.paths import cache_folder
 from perfsuite.records.baseline import TimedRun
 from perfsuite.records.change import Change
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.packed import pack, unpack
 from perfsuite.run.environment_changes import code_change, git
 
 DIGITS = 8
+MOST_BYTES = 2**24  # of a file that are read: a file of data may have many gigabytes
+PERFSUITE = Path(__file__).resolve().parents[1]
 OTHERS = ("model", "device", "engine", "technique", "study")  # kinds of which a cell uses only its own
 
 
@@ -29,22 +37,62 @@ def repository_of(folder: Path) -> Path:
     return Path(git(folder, "rev-parse", "--show-toplevel") or folder).resolve()
 
 
-def recorded(files: Iterable[str], cell: Cell, catalog: Catalog, root: Path) -> dict[str, str]:
+def recorded(
+    files: Iterable[str], cell: Cell, catalog: Catalog, root: Path, opened: Iterable[str] = ()
+) -> dict[str, str]:
     """The record of a cell: ``{"perfsuite/rank": "build.py:1f0c93ab main.py:77de0a41"}``.
 
-    ``files`` are those that its ranks imported. One of another repository, or that is gone, is left out.
+    ``files`` are those that its ranks imported, ``opened`` those that they read. One of another repository, or that is
+    gone, is left out, and so is what perfsuite and git keep.
     """
-    paths = _below(files, root)
+    kept = _kept_folders()
+    read = [file for file in _below(opened, root) if not _is_in(root / file, kept) and ".git" not in Path(file).parts]
+    paths = _below(files, root) | {file for file in read if (root / file).is_file()}
     own, definitions = definitions_of(cell, catalog, root), _definitions(catalog, root)
     others = definitions - own
     paths = (paths | own) - (others - reached(own, by_module(others), root))
     return pack({path: hash_of(root / path) for path in paths})
 
 
+def outside(files: Iterable[str], root: Path) -> dict[str, str]:
+    """The record of the imported files that are not below ``root``: ``{"common": "helper.py:1f0c93ab"}``. Two of one
+    name have one hash together.
+    """
+    found: dict[str, list[str]] = {}
+    kept = _kept_folders()
+    for path in sorted({Path(file).resolve() for file in files if Path(file).is_absolute()}):
+        if not path.is_relative_to(root) and not _is_in(path, kept) and (digits := hash_of(path)):
+            found.setdefault(_module_path(path), []).append(digits)
+    return pack({name: digits[0] if len(digits) == 1 else _joined(digits) for name, digits in found.items()})
+
+
+def _joined(digits: Iterable[str]) -> str:
+    return hashlib.sha1(" ".join(digits).encode(), usedforsecurity=False).hexdigest()[:DIGITS]
+
+
+def _kept_folders() -> list[Path]:
+    """perfsuite, and its cache folder, which has copies of revisions and compiled extensions."""
+    folders = [PERFSUITE]
+    with contextlib.suppress(UsageError):
+        folders.append(cache_folder().resolve())
+    return folders
+
+
+def _is_in(path: Path, folders: Iterable[Path]) -> bool:
+    return any(path.is_relative_to(folder) for folder in folders)
+
+
+def _module_path(path: Path) -> str:
+    """``common/nets/helper.py``: from the topmost package on."""
+    top = path.parent
+    while (top / "__init__.py").exists() and top != top.parent:
+        top = top.parent
+    return path.relative_to(top).as_posix()
+
+
 def own_files(imports: Mapping[str, str], root: Path) -> dict[str, str]:
     """The user's own files of a record, with their hashes: all but perfsuite's, which measures and is not measured."""
-    package = Path(__file__).resolve().parents[1]
-    return {path: found for path, found in unpack(imports).items() if not (root / path).is_relative_to(package)}
+    return {path: found for path, found in unpack(imports).items() if not (root / path).is_relative_to(PERFSUITE)}
 
 
 def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
@@ -55,29 +103,16 @@ def definitions_of(cell: Cell, catalog: Catalog, root: Path) -> set[str]:
     return _below((catalog.origins[one] for one in names if one in catalog.origins), root)
 
 
-def pack(hashes: Mapping[str, str]) -> dict[str, str]:
-    """Paths with hashes as a record, one entry per folder."""
-    names = sorted((PurePosixPath(path), found) for path, found in hashes.items() if found)
-    folders = itertools.groupby(sorted(names, key=lambda one: str(one[0].parent)), key=lambda one: str(one[0].parent))
-    return {folder: " ".join(f"{path.name}:{found}" for path, found in group) for folder, group in folders}
-
-
-def unpack(imports: Mapping[str, str]) -> dict[str, str]:
-    """A record as hashes by path."""
-    return {
-        str(PurePosixPath(folder, name)): found
-        for folder, text in imports.items()
-        for name, found in re.findall(r"(.+?):([0-9a-f]+)(?: |$)", text)
-    }
-
-
 def hash_of(path: Path) -> str:
-    """The first digits of the file's hash in git; empty if it cannot be read."""
+    """The first digits of the file's hash in git; of a very large file, of its size and its beginning. Empty if it
+    cannot be read.
+    """
     try:
-        text = path.read_bytes()
+        with path.open("rb") as file:
+            text, size = file.read(MOST_BYTES), os.fstat(file.fileno()).st_size
     except OSError:
         return ""
-    return hashlib.sha1(b"blob %d\0" % len(text) + text, usedforsecurity=False).hexdigest()[:DIGITS]
+    return hashlib.sha1(b"blob %d\0" % size + text, usedforsecurity=False).hexdigest()[:DIGITS]
 
 
 def by_module(paths: Iterable[str]) -> dict[str, set[str]]:

@@ -29,7 +29,7 @@ from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.progress import Progress
 from perfsuite.records.sample import RankSample
 from perfsuite.records.step_kinds import TRACED_STEPS, block_size, last_kinds
-from perfsuite.run.imports import recorded, repository_of
+from perfsuite.run.imports import outside, recorded, repository_of
 
 Watch = Callable[[Cell, list[Progress], float], None]
 
@@ -113,9 +113,12 @@ class Runner:
             if "model_flop" in measurement.readings and not faults and cell.model.build.startswith("perfsuite."):
                 self._model_flop[_counted(cell)] = int(max(measurement.readings["model_flop"].ranks))
             launch = Launch(date=timestamp(), conditions=conditions.told())
-            files = [file for sample in samples for file in sample.files]
-            imports = recorded(files, cell, self.catalog, repository_of(Path.cwd()))
-            return msgspec.structs.replace(measurement, launches=[launch], imports=imports, warmup=self.settings.warmup)
+            files, opened = ({file for one in samples for file in getattr(one, name)} for name in ("files", "opened"))
+            root = repository_of(Path.cwd())
+            imports = recorded(files, cell, self.catalog, root, opened)
+            installed = msgspec.structs.replace(measurement.installed, outside=outside(files, root))
+            more: dict[str, Any] = {"imports": imports, "installed": installed, "warmup": self.settings.warmup}
+            return msgspec.structs.replace(measurement, launches=[launch], **more)
         except (CellFailed, GatherError) as error:
             if isinstance(error, CellFailed):
                 failure = error.failure

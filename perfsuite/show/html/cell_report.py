@@ -10,6 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.installations import KINDS
 from perfsuite.compare.judge import COMMAND
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
@@ -192,7 +193,9 @@ def _around(old: Measurement | None, new: Measurement) -> Section:
     machines = [
         [SIDES[index], one.machine.device, one.machine.driver or "–"] for index, one in enumerate((old, new)) if one
     ]
-    differ = {name for name, _, _ in versions_between(old, new)} if old else set()
+    between = versions_between(old, new, KINDS)
+    versions += [list(one) for one in between if old and one[0] not in {**old.versions, **new.versions}]
+    differ = {name for name, _, _ in between}
     rows: list[Sequence[str | Entry]] = []
     for row in versions:
         rows.append([row[0], row[1], Entry(row[2], tone="yellow" if row[0] in differ else "")])

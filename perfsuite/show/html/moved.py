@@ -5,9 +5,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from perfsuite.catalog.definitions import Metric
+from perfsuite.compare.installations import packages
 from perfsuite.compare.pool import own_runs, runs_of
+from perfsuite.compare.scope import changes
 from perfsuite.compare.terms import terms_of
 from perfsuite.compare.timing import RULED_OUT, pool_of
+from perfsuite.records.change import ChangeKind
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
 from perfsuite.records.verdict import OPEN, RED, Line, Status
@@ -146,13 +149,19 @@ def shown_change(line: Line) -> str:
     return f"{range_text(line.interval) if line.status in OPEN else change_text(line)} (trial)"
 
 
-def versions_between(old: Measurement | None, new: Measurement) -> list[tuple[str, str, str]]:
-    """Name, release before and release now of the libraries that differ."""
+def versions_between(
+    old: Measurement | None, new: Measurement, kinds: Sequence[ChangeKind] = (ChangeKind.RELEASE,)
+) -> list[tuple[str, str, str]]:
+    """Name, release before and release now of the libraries that differ, and of other distributions of these kinds of
+    differences (compare/installations.py).
+    """
     if old is None or not new.versions:
         return []
     names = dict.fromkeys([*old.versions, *new.versions])
     pairs = ((name, old.versions.get(name, "none"), new.versions.get(name, "none")) for name in names)
-    return [(name, before, after) for name, before, after in pairs if before != after]
+    found = [(name, before, after) for name, before, after in pairs if before != after]
+    others = [one for kind, *sides in packages(old, new) if kind in kinds for one in changes(sides[0], sides[1])]
+    return found + [(one.name, one.before, one.after) for one in others if one.name not in names]
 
 
 def names_of(metrics: Iterable[Metric]) -> dict[str, Metric]:

@@ -177,6 +177,11 @@ _FIXED = {
     Fixed.NO_COMMIT: "the baseline has no commit that has the older code",
     Fixed.UNKNOWN_COMMIT: "this clone does not have that commit",
     Fixed.UNCOMMITTED: "the baseline was recorded with uncommitted changes",
+    Fixed.NOT_IN_COMMIT: "the baseline's commit does not have all of its files",
+    Fixed.NO_RELEASE: "it is no release of the package index",
+    Fixed.ONE_BUILD: "the package index has one build of a release",
+    Fixed.BY_PATH: "its shared libraries are loaded by their paths",
+    Fixed.OUTSIDE: "it is outside of the repository",
 }
 
 

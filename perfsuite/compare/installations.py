@@ -1,0 +1,123 @@
+"""How what is installed differs between two runs, and how the runs of one file share its record.
+
+Only distributions that a rank of either side loaded are compared (rank/installed.py), and only if both sides have a
+record: an older baseline is compared by the versions that it has. Kinds of a difference
+
+    release   another version, of the index: a trial can install the older one
+    origin    the baseline's is no release of an index, or the same release comes from elsewhere now
+    build     another build of the same release, such as torch for another CUDA
+    library   another version of what torch loads by its path, such as NVIDIA's wheels
+    outside   a file of the user's outside of the repository
+"""
+
+import hashlib
+from collections.abc import Sequence
+from pathlib import PurePosixPath
+
+import msgspec
+from packaging.utils import canonicalize_name
+
+from perfsuite.records.baseline import TimedRun
+from perfsuite.records.change import ChangeKind
+from perfsuite.records.installed import Installed
+from perfsuite.records.measurement import Measurement, releases
+from perfsuite.records.packed import unpack
+
+Sides = tuple[ChangeKind, dict[str, str], dict[str, str]]  # kind of change, names before and names after
+KINDS = (ChangeKind.RELEASE, ChangeKind.ORIGIN, ChangeKind.BUILD, ChangeKind.LIBRARY, ChangeKind.OUTSIDE)
+
+
+def packages(old: TimedRun | Measurement, new: Measurement) -> list[Sides]:
+    """Every difference, by kind: the texts of the names on both sides, a name that a side lacks left out."""
+    before, after = installed_of(old), installed_of(new)
+    versions = releases(old.versions), releases(new.versions)
+    found: dict[ChangeKind, tuple[dict[str, str], dict[str, str]]] = {kind: ({}, {}) for kind in KINDS}
+    found[ChangeKind.RELEASE] = versions
+    if before.modules and after.modules:
+        titles = {canonicalize_name(name): name for name in [*versions[0], *versions[1]]}
+        for name in sorted({*before.loaded, *after.loaded}):
+            title = titles.get(canonicalize_name(name), name)
+            kind, texts = _difference(name, before, after)
+            for version, side, text in zip(versions, found[kind], texts, strict=True):
+                version.pop(title, None)
+                if text:
+                    side[title] = text
+        found[ChangeKind.OUTSIDE] = _outside(before, after)
+    return [(kind, *sides) for kind, sides in found.items()]
+
+
+def _difference(name: str, before: Installed, after: Installed) -> tuple[ChangeKind, tuple[str, str]]:
+    """The kind of the difference and the texts of both sides, empty for a side without the distribution."""
+    old, new = before.all.get(name, ""), after.all.get(name, "")
+    origins = before.origins.get(name, ""), after.origins.get(name, "")
+    builds = before.builds.get(name, ""), after.builds.get(name, "")
+    short = old.partition("+")[0], new.partition("+")[0]
+    if not all(builds):  # a rank that failed early does not know it
+        builds = "", ""
+    exact = _exact(old, origins[0], builds[0]), _exact(new, origins[1], builds[1])
+    if short[0] != short[1]:
+        if origins[0]:
+            return ChangeKind.ORIGIN, exact
+        imported = name in {*before.modules, *after.modules}
+        return ChangeKind.RELEASE if imported else ChangeKind.LIBRARY, short
+    if exact[0] == exact[1]:
+        return ChangeKind.RELEASE, short
+    return ChangeKind.ORIGIN if origins[0] != origins[1] else ChangeKind.BUILD, exact
+
+
+def _exact(*facts: str) -> str:
+    """``2.13.0+cpu@cf30153c4c13``."""
+    return "@".join(filter(None, facts))
+
+
+def _outside(before: Installed, after: Installed) -> tuple[dict[str, str], dict[str, str]]:
+    """The hashes on both sides of each file that differs; of a package with several, one over all of them."""
+    old, new = unpack(before.outside), unpack(after.outside)
+    differ = [path for path in sorted({*old, *new}) if old.get(path) != new.get(path)]
+    groups: dict[str, list[str]] = {}
+    for path in differ:
+        groups.setdefault(PurePosixPath(path).parts[0], []).append(path)
+    sides: tuple[dict[str, str], dict[str, str]] = ({}, {})
+    for top, paths in groups.items():
+        title = top if len(paths) > 1 else paths[0]
+        for side, hashes in zip(sides, (old, new), strict=True):
+            found = [f"{path} {hashes[path]}" for path in paths if path in hashes]
+            if found:
+                side[title] = _digest("\n".join(found))[:8] if len(paths) > 1 else hashes[paths[0]]
+    return sides
+
+
+def installed_of(one: TimedRun | Measurement) -> Installed:
+    """What was installed; an empty record if that is not known."""
+    return one.installed if isinstance(one.installed, Installed) else Installed()
+
+
+def shared(runs: Sequence[TimedRun], first: Installed | None = None) -> list[TimedRun]:
+    """The runs as a file has them, after a record of ``first``: each record once, and its digest in all others."""
+    seen, found = {_digest_of(first)} if first else set(), []
+    for run in runs:
+        digest = _digest_of(run.installed) if isinstance(run.installed, Installed) else ""
+        found.append(msgspec.structs.replace(run, installed=digest) if digest in seen else run)
+        seen.add(digest)
+    return found
+
+
+def whole(runs: Sequence[TimedRun], first: Installed | None = None) -> list[TimedRun]:
+    """The runs of a file, each with its record."""
+    seen, found = {_digest_of(first): first} if first else {}, []
+    for run in runs:
+        record = run.installed
+        if isinstance(record, Installed):
+            seen[_digest_of(record)] = record
+            found.append(run)
+        else:
+            found.append(msgspec.structs.replace(run, installed=seen[record]) if record in seen else run)
+    return found
+
+
+def _digest_of(record: Installed) -> str:
+    return _digest(msgspec.json.encode(record, order="deterministic").decode())[:12]
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

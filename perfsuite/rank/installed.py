@@ -1,0 +1,156 @@
+"""What is installed where this rank runs, and what of it the rank has loaded.
+
+A distribution can matter if a module of it was imported, or a shared library of it is loaded. Those of NVIDIA's wheels
+are loaded by torch and never imported. So pip, linters and plugins of pytest do not count. They are recorded all the
+same: a rank server has imported what earlier cells needed, so only the list of all says whether a distribution is new,
+or merely unused by this rank.
+
+A release of an index is known by its version, since an index does not replace files. All others also have an origin
+(direct_url.json, see packaging.python.org): the commit of one that was installed from git, or else a digest of its
+files. The files of an editable one are the user's own: they are compared one by one, and it has no entry here.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Any
+
+from packaging.utils import canonicalize_name
+
+from perfsuite.rank.loaded import PACKAGES, imported, shared_libraries
+from perfsuite.records.installed import Installed
+
+DIGITS = 12
+OWN = "perfsuite"  # it measures and is not measured
+LIBRARIES = ".libs"  # behind the name of a distribution: the folder of what auditwheel put into its wheel
+
+
+def installed() -> Installed:
+    """The distributions here, by what this process has loaded of them."""
+    there = known()
+    modules = there.owners(imported())
+    libraries = there.owners(shared_libraries()) - modules
+    versions = there.versions
+    return Installed(
+        modules={name: versions[name] for name in sorted(modules)},
+        libraries={name: versions[name] for name in sorted(libraries)},
+        unused={name: versions[name] for name in sorted(versions.keys() - modules - libraries)},
+        origins=there.origins,
+        builds=_builds(),
+    )
+
+
+class Known:
+    """The distributions in some folders of packages, by their names in canonical form, and whose each file is."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self.versions: dict[str, str] = {}
+        self.origins: dict[str, str] = {}
+        self._tops: dict[tuple[str, str], dict[str, Distribution]] = {}  # by folder and first name of a path
+        for folder in folders:
+            place = os.path.realpath(folder)
+            for path in sorted([*Path(folder).glob("*.dist-info"), *Path(folder).glob("*.egg-info")]):
+                self._add(place, path)
+
+    def _add(self, folder: str, path: Path) -> None:
+        text, _, version = path.stem.partition("-")
+        name, found = canonicalize_name(text), Distribution.at(path)
+        whole = path.is_file() or any((path / about).is_file() for about in ("METADATA", "PKG-INFO"))
+        if not whole or name == OWN or name in self.versions:  # of two with one name, the earlier is imported
+            return
+        origin = origin_of(found)
+        if origin is None:
+            return
+        self.versions[name] = version.partition("-py")[0] or found.version
+        self.origins |= {name: origin} if origin else {}
+        for top in [*_tops(found), f"{text}{LIBRARIES}"]:
+            self._tops.setdefault((folder, top), {})[name] = found
+
+    def owners(self, files: Iterable[str]) -> set[str]:
+        """The names of the distributions that have these files."""
+        return {name for file in files if (name := self._owner(file))}
+
+    def _owner(self, file: str) -> str:
+        for kind in PACKAGES:
+            folder, found, path = file.rpartition(f"/{kind}/")
+            if found:
+                break
+        else:
+            return ""
+        top = path.partition("/")[0]
+        top = top if top.endswith(LIBRARIES) else top.partition(".")[0]
+        owners = self._tops.get((_real(f"{folder}/{kind}"), top), {})
+        if len(owners) > 1:  # a namespace, such as NVIDIA's: the lists of their files decide
+            owners = {name: one for name, one in owners.items() if path in _files(one)}
+        return next(iter(owners), "")
+
+
+def known() -> Known:
+    """The distributions of this process."""
+    return _known(tuple(one for one in dict.fromkeys(sys.path) if os.path.basename(one) in PACKAGES))
+
+
+@functools.cache
+def _known(folders: tuple[str, ...]) -> Known:
+    return Known(folders)
+
+
+@functools.cache
+def _real(folder: str) -> str:
+    return os.path.realpath(folder)
+
+
+def origin_of(found: Distribution) -> str | None:
+    """What distinguishes the distribution's content; empty for a release of an index, None for an editable one."""
+    try:
+        url: Mapping[str, Any] = json.loads(found.read_text("direct_url.json") or "{}")
+        editable, commit = (url.get(key) or {} for key in ("dir_info", "vcs_info"))
+        if editable.get("editable"):
+            return None
+        return str(commit.get("commit_id", ""))[:DIGITS] or (_content(found) if url else "")
+    except (ValueError, AttributeError):  # not what pip writes
+        return _content(found)
+
+
+def _content(found: Distribution) -> str:
+    """A digest of the installed files, from the hashes in their list; not of what an installer adds to them."""
+    lines = (line.rpartition(",")[0] for line in _record(found).splitlines())
+    files = sorted(line for line in lines if not line.startswith("..") and ".dist-info/" not in line and "=" in line)
+    return hashlib.sha256("\n".join(files).encode()).hexdigest()[:DIGITS]
+
+
+def _record(found: Distribution) -> str:
+    return found.read_text("RECORD") or ""
+
+
+def _tops(found: Distribution) -> set[str]:
+    """The first names in the paths of its modules."""
+    if text := found.read_text("top_level.txt"):
+        return set(text.split())
+    firsts = {line.partition("/")[0].partition(",")[0] for line in _record(found).splitlines()}
+    return {first.partition(".")[0] for first in firsts if not first.endswith((LIBRARIES, ".dist-info"))}
+
+
+@functools.cache
+def _files(found: Distribution) -> frozenset[str]:
+    return frozenset(line.partition(",")[0] for line in _record(found).splitlines())
+
+
+def _builds() -> dict[str, str]:
+    """torch's build, which its version need not name: ``cf30153c4c13-cu12.8``."""
+    version = getattr(sys.modules.get("torch"), "version", None)
+    facts = [str(getattr(version, "git_version", None) or "")[:DIGITS]]
+    facts += [
+        f"{short}{found}"
+        for short, name in (("cu", "cuda"), ("rocm", "hip"))
+        if (found := getattr(version, name, None))
+    ]
+    build = "-".join(filter(None, facts))
+    return {"torch": build} if build else {}

@@ -1,0 +1,32 @@
+"""What is installed where a rank runs, apart from the libraries that a measurement names first."""
+
+from perfsuite.records.record import Record
+
+
+class Installed(Record, frozen=True, kw_only=True):
+    """The distributions of an environment: their versions by name. ``modules`` are those of which a rank imported a
+    module, ``libraries`` those of which it only loaded shared libraries, such as NVIDIA's wheels. ``unused`` are all
+    others: what a rank never loads cannot matter.
+
+    ``origins`` distinguish the contents of those that are no releases of an index: by a commit, or by a digest.
+    ``builds`` distinguish builds of one release: torch's git version, with the CUDA that it was built for. ``outside``
+    are the user's files outside of the repository that ranks imported, with the beginnings of their hashes, packed
+    like a Measurement's ``imports``: {"common": "helper.py:1f0c93ab"}.
+    """
+
+    modules: dict[str, str] = {}
+    libraries: dict[str, str] = {}
+    unused: dict[str, str] = {}
+    origins: dict[str, str] = {}
+    builds: dict[str, str] = {}
+    outside: dict[str, str] = {}
+
+    @property
+    def loaded(self) -> dict[str, str]:
+        """Those that can matter."""
+        return self.libraries | self.modules
+
+    @property
+    def all(self) -> dict[str, str]:
+        """Every distribution of the environment."""
+        return self.unused | self.loaded
