@@ -4,10 +4,11 @@ from collections.abc import Collection, Sequence
 
 import pytest
 
+from perfsuite.records.change import Change
 from perfsuite.run.culprits import culprits
-from perfsuite.run.environment_changes import Change
+from perfsuite.show.text.words import cause_text
 
-CHANGES = [Change(f"lib{number}", "1", "2", "release") for number in range(40)]
+CHANGES = [Change(f"lib{number}", "1", "2") for number in range(40)]
 
 
 def blame(count: int, *guilty: Collection[int]) -> tuple[str, int]:
@@ -18,7 +19,8 @@ def blame(count: int, *guilty: Collection[int]) -> tuple[str, int]:
         attempts.append(kept)
         return {"step time": any({CHANGES[number] for number in group} <= set(kept) for group in guilty)}
 
-    return culprits(CHANGES[:count], ["step time"], attempt), len(attempts)
+    (cause,) = culprits(CHANGES[:count], ["step time"], attempt)
+    return cause_text(cause), len(attempts)
 
 
 @pytest.mark.parametrize("number", [0, 19, 20, 39])

@@ -22,6 +22,7 @@ from perfsuite.paths import cache_folder
 from perfsuite.rank.loaded import is_installed
 from perfsuite.rank.loaded import own_files as own_modules
 from perfsuite.rank.opened import Opened
+from perfsuite.records.change import Fixed
 from perfsuite.records.packed import unpack
 from perfsuite.run import changed
 from perfsuite.run.changed import Changed
@@ -97,7 +98,7 @@ def test_of_a_real_rank(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
         "common/__init__.py", "common/nets/__init__.py", "common/nets/helper.py",
     }  # fmt: skip
     [told] = changed_since(run_of(first, samples.METRICS), second)
-    assert told.startswith("common/nets/helper.py ")
+    assert told.name == "common/nets/helper.py"
 
 
 def test_files_that_are_read(tmp_path: Path) -> None:
@@ -209,7 +210,7 @@ def test_data_that_git_ignores(in_git: Path, ignored: bool) -> None:  # noqa: F8
 
     assert found is not None
     assert found.files == (name,)
-    assert found.fixed == (f"the baseline's commit does not have {name}" if ignored else "")
+    assert found.fixed == (Fixed.NOT_IN_COMMIT if ignored else None)
     if ignored:
         assert code_change(before, *mine(), in_git, {name: "1"}, {name: "1"}) is None
 

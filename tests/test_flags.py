@@ -15,6 +15,7 @@ from perfsuite.compare.scope import changes
 from perfsuite.compare.terms import DEDICATED
 from perfsuite.rank.flags import OWN, variables
 from perfsuite.run.runner import Runner
+from perfsuite.show.text.words import text_of_change
 
 RING = {"NCCL_ALGO": "Ring", "torch threads": "1"}
 NONE = {"torch threads": "2"}
@@ -54,7 +55,7 @@ def test_flags_of_a_real_cell(measure) -> None:
     assert broken.outcome == "fits"
     assert (usual["torch threads"], usual["anomaly mode"], usual["float32 matmul precision"]) == ("1", "off", "highest")
     assert not {"OMP_NUM_THREADS", "DS_ACCELERATOR", "TORCHINDUCTOR_COMPILE_THREADS"} & usual.keys()
-    assert sorted(changes(usual, here)) == [
+    assert sorted(text_of_change(one) for one in changes(usual, here)) == [
         "NCCL_ALGO none -> Ring",
         "anomaly mode off -> on",
         "float32 matmul precision highest -> high",
@@ -70,7 +71,7 @@ def test_a_meter_s_own_switches_are_no_flags(measure, fault: str) -> None:
     usual, failed_one = measure(cell), measure(cell, fault)
 
     assert failed_one.outcome == "failed"
-    assert changes(usual.flags, failed_one.flags) == []
+    assert [text_of_change(one) for one in changes(usual.flags, failed_one.flags)] == []
 
 
 def test_a_capped_cell_has_the_usual_flags(runner: Runner, measure) -> None:
@@ -82,7 +83,7 @@ def test_a_capped_cell_has_the_usual_flags(runner: Runner, measure) -> None:
         found = capped.measure(parse_cell(cell, runner.catalog))
 
     assert found.outcome == "fits"
-    assert changes(usual.flags, found.flags) == []
+    assert [text_of_change(one) for one in changes(usual.flags, found.flags)] == []
 
 
 def test_ranks_fold() -> None:
@@ -113,7 +114,7 @@ def test_a_cell_that_failed_keeps_its_flags() -> None:
 def test_flags_are_suspects(old: dict[str, str], new: dict[str, str], changed: list[str]) -> None:
     """A verdict and an A/B name those that changed, where both sides know theirs."""
     before, after = (msgspec.structs.replace(measurement(), flags=flags) for flags in (old, new))
-    judged = what_changed(after, with_measurement(baseline(), flags=old).measurement)
+    judged = [text_of_change(one) for one in what_changed(after, with_measurement(baseline(), flags=old).measurement)]
     compared = compare([before], [after], METRICS, strategies=("zero3", "zero3"), terms=DEDICATED)
 
-    assert judged == compared.verdict.changed == changed
+    assert judged == [text_of_change(one) for one in compared.verdict.changed] == changed

@@ -8,18 +8,20 @@ import gate_samples as samples
 import msgspec
 import pytest
 
-from perfsuite.baselines.ledger import Consent
+from perfsuite.baselines.ledger import Acceptance
 from perfsuite.baselines.store import Store
 from perfsuite.compare.gather import failed, gather
 from perfsuite.compare.installations import packages, shared, whole
 from perfsuite.compare.judge import judge, what_changed
 from perfsuite.compare.pool import changed_since, run_of, runs_of, with_run
-from perfsuite.compare.scope import differing
+from perfsuite.compare.scope import changes
 from perfsuite.rank.installed import Known
 from perfsuite.records.baseline import TimedRun
+from perfsuite.records.change import Fixed
 from perfsuite.records.installed import Installed
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.environment_changes import changes_since
+from perfsuite.show.text.words import text_of_change
 
 BUILD = "cf30153c4c13"
 USUAL = Installed(
@@ -134,60 +136,60 @@ def but(**fields: Mapping[str, str]) -> Installed:
 @pytest.mark.parametrize(
     ("now", "told", "kind", "fixed"),
     [
-        (but(modules={"numpy": "2.5.0"}), "numpy 2.4.6 -> 2.5.0", "release", ""),
+        (but(modules={"numpy": "2.5.0"}), "numpy 2.4.6 -> 2.5.0", "release", None),
         (
             but(modules={"scipy": "1.18.0"}, unused={"scipy": "1.18.0"}),
             "scipy 1.17.1 -> 1.18.0",
             "release",
-            "",
+            None,
         ),
-        (but(modules={"apex": "0.1"}), "apex none -> 0.1", "release", "the baseline was recorded without it"),
+        (but(modules={"apex": "0.1"}), "apex none -> 0.1", "release", Fixed.NOT_RECORDED),
         (
             but(origins={"tokens-of-mine": "ba9876543210"}),
             "tokens-of-mine 1.0@0123456789ab -> 1.0@ba9876543210",
             "origin",
-            "it is no release of the package index",
+            Fixed.NO_RELEASE,
         ),
         (
             but(modules={"tokens-of-mine": "1.1"}, origins={"tokens-of-mine": ""}),
             "tokens-of-mine 1.0@0123456789ab -> 1.1",
             "origin",
-            "it is no release of the package index",
+            Fixed.NO_RELEASE,
         ),
         (
             but(builds={"torch": "ba9876543210"}),
             f"torch 2.13.0+cpu@{BUILD} -> 2.13.0+cpu@ba9876543210",
             "build",
-            "the package index has one build of a release",
+            Fixed.ONE_BUILD,
         ),
         (
             but(modules={"torch": "2.13.0+cu130"}, builds={"torch": f"{BUILD}-cu13.0"}),
             f"torch 2.13.0+cpu@{BUILD} -> 2.13.0+cu130@{BUILD}-cu13.0",
             "build",
-            "the package index has one build of a release",
+            Fixed.ONE_BUILD,
         ),
         (
             but(libraries={"nvidia-cublas": "13.2"}),
             "nvidia-cublas 13.1 -> 13.2",
             "library",
-            "its shared libraries are loaded by their paths",
+            Fixed.BY_PATH,
         ),
         (
             but(outside={"common": "helper.py:1f0c93ab"}),
             "common/helper.py none -> 1f0c93ab",
             "outside",
-            "it is outside of the repository",
+            Fixed.OUTSIDE,
         ),
     ],
 )
-def test_a_difference_is_named(now: Installed, told: str, kind: str, fixed: str) -> None:
+def test_a_difference_is_named(now: Installed, told: str, kind: str, fixed: Fixed | None) -> None:
     """With before and after; what a trial cannot take back says why."""
     run, measured = run_with(USUAL), with_(now)
     [change] = changes_since(run, measured, None)
 
-    assert changed_since(run, measured) == [told]
-    assert (str(change), change.kind, change.fixed) == (told, kind, fixed)
-    assert what_changed(measured, with_(USUAL)) == [told]
+    assert [text_of_change(one) for one in changed_since(run, measured)] == [told]
+    assert (text_of_change(change), change.kind, change.fixed) == (told, kind, fixed)
+    assert [text_of_change(one) for one in what_changed(measured, with_(USUAL))] == [told]
 
 
 @pytest.mark.parametrize(
@@ -202,7 +204,11 @@ def test_a_difference_is_named(now: Installed, told: str, kind: str, fixed: str)
 )
 def test_what_cannot_matter_is_no_change(now: Installed) -> None:
     """No rank loads it, or an earlier cell had loaded it; nor is anything compared with a record that lacks it."""
-    assert changed_since(run_with(USUAL), with_(now)) == changed_since(run_with(now), with_(USUAL)) == []
+    assert (
+        [text_of_change(one) for one in changed_since(run_with(USUAL), with_(now))]
+        == changed_since(run_with(now), with_(USUAL))
+        == []
+    )
 
 
 def test_a_library_has_one_name() -> None:
@@ -210,14 +216,14 @@ def test_a_library_has_one_name() -> None:
     run = run_of(with_(but(modules={"flash-attn": "2.7"}), versions={"flash_attn": "2.7"}), samples.METRICS)
     now = with_(but(modules={"flash-attn": "2.8"}), versions={"flash_attn": "2.8"})
 
-    assert changed_since(run, now) == ["flash_attn 2.7 -> 2.8"]
+    assert [text_of_change(one) for one in changed_since(run, now)] == ["flash_attn 2.7 -> 2.8"]
 
 
 def test_a_file_outside_is_named_and_many_are_not() -> None:
     """A package of which several files differ is one change."""
     before = but(outside={".": "one.py:1", "lib": "a.py:1 b.py:1", "other": "c.py:1 d.py:1"})
     after = but(outside={".": "one.py:2", "lib": "a.py:2 b.py:2", "other": "c.py:2 d.py:1"})
-    found = [one[0] for kind, *sides in packages(with_(before), with_(after)) for one in differing(*sides)]
+    found = [one.name for _, *sides in packages(with_(before), with_(after)) for one in changes(*sides)]
 
     assert found == ["lib", "one.py", "other/c.py"]
 
@@ -242,7 +248,7 @@ def test_a_cell_that_failed_names_what_differs() -> None:
     )
     now = failed(samples.CELL, failure, machine=samples.MACHINE)
 
-    assert what_changed(now, with_(USUAL)) == ["numpy 2.4.6 -> 2.5.0"]
+    assert [text_of_change(one) for one in what_changed(now, with_(USUAL))] == ["numpy 2.4.6 -> 2.5.0"]
 
 
 def test_a_file_has_each_record_once(tmp_path: Path) -> None:
@@ -252,7 +258,7 @@ def test_a_file_has_each_record_once(tmp_path: Path) -> None:
     for installed in [USUAL] * 10 + [upgraded] * 20:
         base = with_run(base, run_with(installed), samples.METRICS)
     store = Store(tmp_path / "baselines")
-    store.save(base, None, Consent(how="test", metrics=samples.METRICS))
+    store.save(base, None, Acceptance(how="test", metrics=samples.METRICS))
     found = store.load(samples.CELL)
 
     assert found is not None
@@ -283,4 +289,4 @@ def test_ranks_with_different_ones_are_told_apart() -> None:
     assert found[0] == USUAL
     assert (found[1].modules["numpy"], found[2].modules["numpy"]) == ("2.4.6", "2.5.0")
     assert found[1].origins["numpy"] != found[2].origins["numpy"]
-    assert changed_since(run_with(found[1]), with_(found[1])) == []
+    assert [text_of_change(one) for one in changed_since(run_with(found[1]), with_(found[1]))] == []
