@@ -161,6 +161,7 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     ),
     Because.NO_METRIC_DEFINED: "no metric is defined, so nothing was compared",
     Because.OUTCOMES: _outcomes,
+    Because.SIDES: "{recorded} -> {outcome}: {message}",
     Because.SIDE_FAILED: "{side} failed: {message}",
     Because.NEITHER_SIDE: "nothing was compared, since neither side can run it: {message}",
     Because.PREDICTED: _predicted,
