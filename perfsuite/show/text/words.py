@@ -18,7 +18,7 @@ from perfsuite.records.verdict import (
     TraceKind,
     Verdict,
 )
-from perfsuite.show.text.reasons import most_in, words_of
+from perfsuite.show.text.reasons import most_in, predicted_outcome_words, words_of
 from perfsuite.units import BYTES, ERROR, SECONDS, listed, show, show_bytes, show_change, show_ratio, show_several
 
 REASON = ' --perf-reason="…"'
@@ -304,7 +304,7 @@ def _said(verdict: Verdict) -> str:
     why = verdict.reason
     said = words_of(why) if why else ""
     if why and why.because == Because.PREDICTED:
-        return _predicted(verdict, said)
+        return _predicted(verdict, said, predicted_outcome_words(why))
     if why and why.because == Because.WRONG:
         return f"there is no baseline, and {said}"
     if verdict.status == Status.INCOMPARABLE:
@@ -350,11 +350,11 @@ def comparison_summary(verdict: Verdict) -> str:
     return "; ".join(parts) or Status.SAME
 
 
-def _predicted(verdict: Verdict, said: str) -> str:
+def _predicted(verdict: Verdict, said: str, outcome: str) -> str:
     lines, status = verdict.lines, verdict.status
     wrong = sum(line.status != Status.OK for line in lines)
-    if said and lines:
-        return f"{said.partition('; ')[0]}; {wrong} of {len(lines)} predicted numbers differ"
+    if outcome and lines:
+        return f"{outcome}; {wrong} of {len(lines)} predicted numbers differ"
     if said:
         return said
     return "as predicted" if status == Status.OK else f"{wrong} of {len(lines)} predicted numbers {status}"
