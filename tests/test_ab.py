@@ -31,7 +31,8 @@ from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.sample import Reading
 from perfsuite.run import ab
 from perfsuite.run.runner import Settings
-from perfsuite.show.text.words import headline, note_text
+from perfsuite.show.text.comparison import explanation_lines, render_ab
+from perfsuite.show.text.words import comparison_summary, note_text, text_of_change
 from perfsuite.units import SECONDS
 
 BADNESS = {"improved": 0, "same": 1, "undecided": 1, "regressed": 2}
@@ -210,7 +211,8 @@ def test_the_same_twice_is_the_same() -> None:
     """Equal metrics and equal times are the same, with an interval."""
     found = compared(launched(8), launched(8))
 
-    assert (found.verdict.status, headline(found.verdict)) == ("same", f"{samples.CELL}: same")
+    assert (found.verdict.status, comparison_summary(found.verdict)) == ("same", "same")
+    assert render_ab(found).startswith(f"{samples.CELL}: same\n")
     assert [(one.ratio, len(one.differences)) for one in found.times] == [(1.0, 8)]
 
 
@@ -243,7 +245,7 @@ def test_memory_is_explained_by_operators() -> None:
     found = compared(launched(1, peak_memory_bytes=a), launched(1, peak_memory_bytes=b))
 
     assert status_of(found, "peak_memory_bytes") == "regressed"
-    assert [" ".join(row.split()) for row in found.explanation] == [
+    assert [" ".join(row.split()) for row in explanation_lines(found.explanations)] == [
         "peak memory:",
         "activations 10 B -> 40 B +30 B",
         "aten::softmax – -> 30 B +28 B at least",
@@ -279,7 +281,14 @@ def test_outcomes(a: str, b: str, status: str) -> None:
     """Where a side does not fit, the outcome decides."""
     found = compared([samples.measurement(a)], [samples.measurement(b)])
 
-    assert found.verdict.status == status and status in headline(found.verdict)
+    assert found.verdict.status == status and status in comparison_summary(found.verdict)
+
+
+def test_two_sides_that_need_too_much_have_no_baseline() -> None:
+    """Both outcomes are said, as for sides that differ."""
+    found = compared([samples.measurement("oom")], [samples.measurement("oom")])
+
+    assert comparison_summary(found.verdict) == "same: oom -> oom: Rank 1: 2.00 GiB do not fit."
 
 
 def test_a_time_that_is_not_decided_says_what_is_known() -> None:
@@ -491,7 +500,10 @@ def test_all_that_was_installed_is_told() -> None:
         installed=one.installed,
     )
 
-    assert sorted(found.verdict.changed) == ["forced 2.0 -> none", f"msgspec 0.1 -> {msgspec.__version__}"]
+    assert sorted(map(text_of_change, found.verdict.changed)) == [
+        "forced 2.0 -> none",
+        f"msgspec 0.1 -> {msgspec.__version__}",
+    ]
 
 
 @pytest.mark.slow

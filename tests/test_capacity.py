@@ -6,7 +6,7 @@ import msgspec
 from gate_samples import GIB, METRICS, OOM, baseline, measurement, memory
 
 from perfsuite.catalog.cell import parse_cell
-from perfsuite.compare.capacity import capacity_of, headroom_of, say_headroom
+from perfsuite.compare.capacity import capacity_of, headroom, headroom_of
 from perfsuite.compare.judge import judge
 from perfsuite.meters._cuda_history import events_of_history, last_refusal
 from perfsuite.rank.memory.anatomy import Mark
@@ -96,7 +96,7 @@ def test_headroom_stands_in_the_verdict():
     verdict = said(capped(24 * GIB, peak_memory_bytes=memory(21 * GIB)), baseline())
 
     assert "headroom: 3.00 GiB of 24.00 GiB are left" in render(verdict).splitlines()
-    assert say_headroom(measurement()) == ""
+    assert headroom(measurement()) is None
 
 
 def test_headroom_stands_in_the_table_where_there_is_a_capacity():

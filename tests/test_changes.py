@@ -15,11 +15,13 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.pool import run_of
 from perfsuite.errors import FileError, UsageError
 from perfsuite.records.baseline import TimedRun
+from perfsuite.records.change import Change, Fixed
 from perfsuite.records.measurement import Measurement
 from perfsuite.run import imports
 from perfsuite.run.against import changes_to
-from perfsuite.run.environment_changes import Change, changes_since, code_change, lacks_code, own_code
+from perfsuite.run.environment_changes import changes_since, code_change, lacks_code, own_code
 from perfsuite.run.gatekeeper import commit_of
+from perfsuite.show.text.words import text_of_change
 
 HERE = metadata.version("msgspec")
 IDENTITY = ["-c", "user.name=t", "-c", "user.email=t@t"]
@@ -44,14 +46,14 @@ def test_another_python_cannot() -> None:
     """The reason says so."""
     [found] = changes_since(run_with({"python": "3.11.2"}), with_({"python": "3.12.0"}), None)
 
-    assert found.fixed == "it is not a package that uv can install"
+    assert found.fixed == Fixed.NOT_A_PACKAGE
 
 
 def test_a_package_that_the_baseline_lacked_cannot() -> None:
     """An environment inherits every package that is installed."""
     [found] = changes_since(run_with({}), with_({"msgspec": HERE}), None)
 
-    assert (found.before, found.fixed) == ("none", "the baseline was recorded without it")
+    assert (found.before, found.fixed) == ("none", Fixed.NOT_RECORDED)
 
 
 def test_an_environment_variable_can() -> None:
@@ -65,7 +67,7 @@ def test_a_flag_that_code_sets_cannot() -> None:
     """Only the code could take it back."""
     [found] = changes_since(run_with({}, {"allow_tf32": "no"}), with_({}, {"allow_tf32": "yes"}), None)
 
-    assert found.fixed == "your code or a library sets it"
+    assert found.fixed == Fixed.SET_BY_CODE
 
 
 def test_the_machine_is_no_change() -> None:
@@ -164,7 +166,7 @@ def test_a_baseline_of_code_that_was_not_committed(repository: Path) -> None:
     found = code_since(git(repository, "rev-parse", "--short=12", "HEAD") + "-dirty", repository)
 
     assert found is not None
-    assert found.fixed == "the baseline was recorded with uncommitted changes"
+    assert found.fixed == Fixed.UNCOMMITTED
 
 
 @pytest.mark.parametrize(
@@ -197,7 +199,7 @@ def test_a_file_that_the_model_imports_is_your_code(repository: Path, file: str)
     found = code_change(before, *mine(), repository, {file: "1"}, {file: "2"})
 
     assert found == Change("your code", before, after, "code", files=(file,))
-    assert found.with_files == f"your code {before} -> {after} ({file})"
+    assert text_of_change(found) == f"your code {before} -> {after} ({file})"
 
 
 def test_a_file_that_is_imported_no_more_is_your_code(repository: Path) -> None:
@@ -228,7 +230,7 @@ def test_without_git_the_hashes_decide(repository: Path) -> None:
 
     assert found is not None
     assert found.files == ("helper.py",)
-    assert found.fixed == "the baseline has no commit that has the older code"
+    assert found.fixed == Fixed.NO_COMMIT
     assert code_change("", *mine(), repository, {"same.py": "3"}, {"same.py": "3"}) is None
 
 
@@ -236,7 +238,7 @@ def test_many_files_are_counted() -> None:
     """Three are named."""
     found = Change("your code", "1", "2", "code", files=("a.py", "b.py", "c.py", "d.py", "e.py"))
 
-    assert found.with_files == "your code 1 -> 2 (a.py, b.py, c.py and 2 more)"
+    assert text_of_change(found) == "your code 1 -> 2 (a.py, b.py, c.py and 2 more)"
 
 
 def test_perfsuites_own_files_are_not_yours() -> None:
@@ -252,7 +254,7 @@ def test_a_commit_that_this_clone_lacks(repository: Path) -> None:
     found = code_since("0123456789ab", repository)
 
     assert found is not None
-    assert found.fixed == "this clone does not have that commit"
+    assert found.fixed == Fixed.UNKNOWN_COMMIT
 
 
 def test_no_code_of_ones_own(repository: Path) -> None:

@@ -30,7 +30,7 @@ from perfsuite.records.step_kinds import block_size, last_kinds
 from perfsuite.records.verdict import RED
 from perfsuite.run.runner import Runner, Settings
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import note_text
+from perfsuite.show.text.words import moves_text, note_text
 
 GPT2 = "gpt2_tiny-single-cpu_x1"
 MODELING = "transformers.models.gpt2.modeling_gpt2"
@@ -110,8 +110,9 @@ def test_every_package_that_moved_is_named():
     after = {"torch: is_tensor @ torch": 14, "transformers: check @ transformers.utils": 2}
     old = Reading(value=10, parts={"torch": 8, "transformers": 2}, suspects=before)
     new = Reading(value=18, parts={"torch": 14, "transformers": 4}, suspects=before | after)
+    said = moves_text(explain(CALLS[0], new, old), CALLS[0].unit)
 
-    assert explain(CALLS[0], new, old) == "torch +6: is_tensor in torch; transformers +2: check in transformers.utils"
+    assert said == "torch +6: is_tensor in torch; transformers +2: check in transformers.utils"
 
 
 def test_allocations_are_those_of_the_last_whole_step():

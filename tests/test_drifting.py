@@ -19,6 +19,7 @@ from perfsuite.compare.pool import WINDOW, Times, run_of, runs_of
 from perfsuite.compare.terms import terms_of
 from perfsuite.launch import machine
 from perfsuite.records.measurement import Launch
+from perfsuite.show.text.reasons import why_other_machine_words
 from perfsuite.show.text.words import note_text
 
 SCRIPT = Path(__file__).parents[1] / "benchmarks" / "drifting_nights.py"
@@ -144,7 +145,9 @@ def test_a_machine_that_cannot_keep_a_number_has_no_identity(numbers, tmp_path: 
     nobody = msgspec.structs.replace(samples.MACHINE, identity="")
 
     assert numbers("file") == ""
-    assert why_other_machine(nobody, nobody) == "this machine has no identity: its cache folder cannot be written"
+    why = why_other_machine(nobody, nobody)
+    assert why is not None
+    assert why_other_machine_words(why) == "this machine has no identity: its cache folder cannot be written"
 
 
 def busy(share: float):

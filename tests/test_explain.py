@@ -16,8 +16,10 @@ from perfsuite.records.formats import FORMAT
 from perfsuite.records.measurement import Launch
 from perfsuite.records.sample import Reading
 from perfsuite.records.suspects import MOST, expand, fold, part_name
+from perfsuite.records.verdict import Line, Status
 from perfsuite.show.text.verdict_text import render
-from perfsuite.show.text.words import note_text
+from perfsuite.show.text.words import evidence_text, moves_text, note_text
+from perfsuite.units import BYTES
 
 MIB = 2**20
 
@@ -31,7 +33,7 @@ def activations(**sizes):
 
 def note(new, old):
     """What is said of a peak."""
-    return explain(METRICS[0], new, old)
+    return moves_text(explain(METRICS[0], new, old), BYTES)
 
 
 @pytest.mark.parametrize("fault", EXPLAINED)
@@ -149,12 +151,18 @@ def test_phases_make_up_the_step(measure):
     assert sum(phases) <= 1.2 * max(readings["step_time_seconds"].samples)
 
 
+def phases_text(new, old):
+    """What is said of a step time."""
+    line = Line(metric="step_time_seconds", title="step time", status=Status.ALARM, phases=explain_time(new, old))
+    return evidence_text(line)
+
+
 def test_a_slower_step_names_the_phase_that_grew_most():
     """The note of the step time names the phase and its change."""
     old = measurement(forward_seconds=Reading(value=0.1), backward_seconds=Reading(value=0.2))
     new = measurement(forward_seconds=Reading(value=0.101), backward_seconds=Reading(value=0.212))
 
-    assert explain_time(new, old) == "backward +12.0 ms"
+    assert phases_text(new, old) == "backward +12.0 ms"
 
 
 def test_a_slow_step_time_carries_its_phase():
@@ -176,7 +184,7 @@ def test_a_wait_for_other_ranks_is_named():
     old = measurement(backward_seconds=Reading(value=0.2), **{exposed: Reading(value=0.01)})
     new = measurement(backward_seconds=Reading(value=0.3), **{exposed: Reading(value=0.1)})
 
-    assert explain_time(new, old) == "backward +100 ms, exposed communication +90.0 ms"
+    assert phases_text(new, old) == "backward +100 ms, exposed communication +90.0 ms"
 
 
 def test_a_lone_rank_waits_for_nobody(measure):
@@ -190,7 +198,7 @@ def test_a_lone_rank_waits_for_nobody(measure):
 
 def test_a_baseline_without_phases_explains_no_time():
     """A phase that one side does not know did not grow."""
-    assert explain_time(measurement(forward_seconds=Reading(value=0.1)), measurement()) == ""
+    assert explain_time(measurement(forward_seconds=Reading(value=0.1)), measurement()) == []
 
 
 def test_a_category_of_memory_has_no_name_of_a_metric():
@@ -207,4 +215,4 @@ def test_a_note_tells_the_buffers_from_the_volume():
     old, new = (Reading(value=size, parts={"communication": size}) for size in (1024, 3072))
     peak = Catalog().all("metric")["peak_memory_bytes"]
 
-    assert explain(peak, new, old) == "communication buffers +2.00 KiB"
+    assert moves_text(explain(peak, new, old), BYTES) == "communication buffers +2.00 KiB"

@@ -39,7 +39,7 @@ TECHNIQUES = (Technique(name="my_lora", slot="adapter", order=60, meaning="Ours.
     "meters/mine.py": """
 from perfsuite.catalog.definitions import Metric
 METER = object
-METRICS = (Metric(name="my_watts", title="my watts", unit=NUMBER),)
+METRICS = (Metric(name="my_watts", title="my watts", unit="W"),)
 """,
     "studies/mine.py": """
 from perfsuite.catalog.definitions import Study, Variant
@@ -154,7 +154,7 @@ def test_a_broken_file(tmp_path: Path, text: str, sentence: str) -> None:
 METER = "class Watts:\n    pass\n\nMETER = Watts\n"
 METRIC = """
 from perfsuite.catalog.definitions import Metric
-METRICS = (Metric(name="my_watts", title="watts", unit=NUMBER, hold="{}"),)
+METRICS = (Metric(name="my_watts", title="watts", unit="W", hold="{}"),)
 """
 RULE = """
 from perfsuite.compare.rules import Rule

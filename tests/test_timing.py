@@ -14,14 +14,16 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.catalog.registry import Catalog
 from perfsuite.compare.drifting import ANCHOR
 from perfsuite.compare.judge import judge
-from perfsuite.compare.machines import say_state
+from perfsuite.compare.machines import loads
 from perfsuite.compare.noise import PRIOR_RUNS, Pool, student
 from perfsuite.compare.pool import WINDOW, run_of, runs_of, with_run
 from perfsuite.compare.scope import Scope
 from perfsuite.compare.terms import DEDICATED, FALSE_ALARMS, FALSE_REDS, SHARED, TIMED, Terms, terms_of
 from perfsuite.compare.timing import hold_time
+from perfsuite.records.change import Change
 from perfsuite.records.measurement import OWN_CODE, Launch, Measurement
-from perfsuite.records.verdict import OPEN, RED, Line
+from perfsuite.records.verdict import OPEN, RED, Because, Line, reason
+from perfsuite.show.text.reasons import words_of
 from perfsuite.show.text.words import change_text, detects_text, limit_text, note_text, text_of_change
 from perfsuite.units import NUMBER, SECONDS
 
@@ -79,9 +81,9 @@ def test_nothing_changed_and_slower_is_the_machine():
 @pytest.mark.parametrize(
     ("now", "then", "told"),
     [
-        (7.15, 0.4, "same machine, but busy: load 7.2 against 0.4"),
-        (0.9, 0.4, "same machine, load 0.9 against 0.4"),
-        (7.15, None, "same machine"),
+        (7.15, 0.4, "; same machine, but busy: load 7.2 against 0.4"),
+        (0.9, 0.4, "; same machine, load 0.9 against 0.4"),
+        (7.15, None, "; same machine"),
     ],
 )
 def test_a_slower_time_of_the_same_machine_has_both_loads(now, then, told):
@@ -90,7 +92,7 @@ def test_a_slower_time_of_the_same_machine_has_both_loads(now, then, told):
         of(0.4, launches=[Launch(date="2026-11-02T10:00:00+00:00", conditions={"load_1min": load} if load else {})])
         for load in (then, now)
     ]
-    assert say_state(*sides) == told
+    assert words_of(reason(Because.SLOWER, runs=1, **loads(*sides))) == f"slower than the one run of the baseline{told}"
 
 
 def test_nothing_changed_and_slower_by_less_than_matters_is_ok():
@@ -104,7 +106,7 @@ def test_nothing_changed_and_slower_by_less_than_matters_is_ok():
 
 def test_a_change_calls_for_a_trial_unless_a_slow_down_is_ruled_out():
     """Runs that spread by 10 % rule out nothing as small as 3 %; a run that is much faster does."""
-    changed = ["transformers 5.22.0 -> 5.23.0"]
+    changed = [Change("transformers", "5.22.0", "5.23.0")]
 
     assert held(0.4, changed=changed).status == "alarm"
     assert held(0.2, changed=changed).status == "improved"
@@ -113,10 +115,10 @@ def test_a_change_calls_for_a_trial_unless_a_slow_down_is_ruled_out():
 def test_quiet_runs_acquit_without_a_trial():
     """Thirty runs that differ by a thousandth leave no room for 3 %, and for 5 % they call a trial."""
     quiet = [0.4 * (1 + 0.001 * (-1) ** number) for number in range(200)]
-    terms = Terms(tolerance=0.03, spread=0.01)
+    terms, changed = Terms(tolerance=0.03, spread=0.01), [Change("torch", "2.12.0", "2.13.0")]
 
-    assert held(0.4, quiet, ["torch"], terms=terms).status == "ok"
-    assert held(0.42, quiet, ["torch"], terms=terms).status == "alarm"
+    assert held(0.4, quiet, changed, terms=terms).status == "ok"
+    assert held(0.42, quiet, changed, terms=terms).status == "alarm"
 
 
 def test_an_alarm_alone_is_never_red():
@@ -287,7 +289,7 @@ def test_perfsuite_s_own_code_may_be_the_cause(before, after, status):
     verdict = judge(of(0.9, flags={OWN_CODE: after}), old, METRICS, strategy="zero3")
 
     assert verdict.status == status
-    assert any(OWN_CODE in text for text in verdict.changed) is (status == "undecided")
+    assert any(one.name == OWN_CODE for one in verdict.changed) is (status == "undecided")
 
 
 def test_perfsuite_s_own_code_alone_raises_no_alarm():

@@ -16,14 +16,15 @@ from perfsuite.compare.compare import Comparison, compare
 from perfsuite.compare.judge import judge
 from perfsuite.compare.terms import SHARED
 from perfsuite.errors import UsageError
+from perfsuite.plugin.announcements import announcement_text
+from perfsuite.records.change import Change
 from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
 from perfsuite.records.verdict import Verdict
 from perfsuite.run.against import Against
-from perfsuite.run.environment_changes import Change
 from perfsuite.run.runner import Settings
-from perfsuite.run.trial import Trial
+from perfsuite.run.trial import Announcement, Trial
 from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import accept_text, headline, trial_of
 
@@ -279,18 +280,25 @@ def test_a_slow_machine_alone_is_neither_green_nor_red(tmp_path: Path) -> None:
     assert verdict.status == "machine"
 
 
-def test_the_baselines_environment_fails(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("ending", "said"),
+    [
+        ("dies", "A failed: Rank 1 was killed by SIGKILL."),
+        ("too much", "A ran out of memory: Rank 1: 2.00 GiB do not fit."),
+    ],
+)
+def test_the_baselines_environment_fails(tmp_path: Path, ending: str, said: str) -> None:
     """The alarm stays open, with what the environment said."""
     calls: list[int] = []
 
     def world(new: frozenset[str]) -> Mapping[str, Reading]:
         calls.append(1)
-        return {"dies": Reading(value=1)} if not new and len(calls) > 1 else seconds(0.4 + bool(new))
+        return {ending: Reading(value=1)} if not new and len(calls) > 1 else seconds(0.4 + bool(new))
 
     verdict, _ = hold(tmp_path, world)
 
     assert verdict.status == "undecided"
-    assert trial_of(verdict) == ["the trial could not run: A failed: Rank 1 was killed by SIGKILL."]
+    assert trial_of(verdict) == [f"the trial could not run: {said}"]
 
 
 def test_an_exact_metric_that_no_change_explains(tmp_path: Path) -> None:
@@ -320,13 +328,13 @@ def test_a_trial_that_was_forced_tries_times(tmp_path: Path) -> None:
 
 def test_a_trial_says_at_once_what_it_does(tmp_path: Path) -> None:
     """The cell, the metrics, the other environment and how long it takes; then each search for the cause."""
-    told: list[str] = []
+    told: list[Announcement] = []
     trial = Tried(Few(), Settings(), tmp_path, lambda *_: None, tell=told.append, world=memory_of("msgspec"))
     Against(trial, [Change(name, OLD[name], NEW[name], "release") for name in ("msgspec", "packaging")]).hold(
         parse_cell(samples.CELL, trial.catalog)
     )
 
-    assert told == [
+    assert list(map(announcement_text, told)) == [
         f"{samples.CELL}: a trial of all metrics against msgspec 0.1 and packaging 1.0 begins: "
         "3 to 24 pairs of launches, each of 5 s or more",
         f"{samples.CELL}: the trial goes on: only msgspec 0.1 -> 0.2",

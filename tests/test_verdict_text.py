@@ -21,51 +21,58 @@ from hypothesis import strategies as st
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.judge import judge
+from perfsuite.records.change import Cause, Change, How, Trial
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
-from perfsuite.records.verdict import Line, Verdict
+from perfsuite.records.verdict import Bound, Consent, Limit, Line, Move, Status, Verdict
 from perfsuite.show.text.run_summary import asides, line, render_summary, rows, status
 from perfsuite.show.text.verdict_text import render
-from perfsuite.units import SECONDS, parse_bytes
+from perfsuite.units import BYTES, SECONDS, parse_bytes
 
 BASELINE = baseline()
 
 STYLE = """\
-t5_base-zero3+bf16-h200_x1: 1 of 4 metrics regressed
+t5_base-zero3+bf16-h200_x1: 1 of 3 metrics regressed
   peak memory    20.00 GiB -> 21.94 GiB   +9.7 %   allowed +0.1 %   REGRESSED   \
 (activations +1.94 GiB: T5Attention.softmax)
-  step time         412 ms ->    408 ms   -1.0 %   allowed +3 %     ok
-  TFLOP/s/rank       402.1 ->     406.0   +1.0 %   allowed -3 %     ok
+  step time         412 ms ->    408 ms   -1.0 %   allowed +3.0 %   ok
+  TFLOP/s/rank       402.1 ->     406.1   +1.0 %   allowed -3.0 %   ok
 changed since the baseline: transformers 5.22.0 -> 5.23.0
 accept:  pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed --perf-reason="…"\
 """
+GREW = 2_083_059_139  # bytes: 1.94 GiB
 
 
-def style_line(title: str, old: str, new: str, change: str, allowed: str, state: str, note: str = "") -> Line:
-    return Line(metric=title, title=title, status=state, old=old, new=new, change=change, allowed=allowed, note=note)
+def style_line(title: str, unit: str, old: float, new: float, allowed: float, status=Status.OK, **more) -> Line:
+    limit = Limit(bound=Bound.BEYOND, value=allowed)
+    sides = {"old": old, "new": new, "compared": True, "limit": limit}
+    return Line(metric=title, title=title, unit=unit, status=status, **sides, **more)
 
 
 STYLE_VERDICT = Verdict(
     cell="t5_base-zero3+bf16-h200_x1",
-    status="regressed",
-    headline="t5_base-zero3+bf16-h200_x1: 1 of 4 metrics regressed",
+    status=Status.REGRESSED,
     lines=[
         style_line(
             "peak memory",
-            "20.00 GiB",
-            "21.94 GiB",
-            "+9.7 %",
-            "+0.1 %",
-            "regressed",
-            "activations +1.94 GiB: T5Attention.softmax",
+            BYTES,
+            20 * GIB,
+            20 * GIB + GREW,
+            0.001,
+            Status.REGRESSED,
+            moves=[
+                Move(part="activations", by=GREW),
+                Move(part="activations", operator="T5Attention.softmax", by=GREW),
+            ],
         ),
-        style_line("step time", "412 ms", "408 ms", "-1.0 %", "+3 %", "ok"),
-        style_line("TFLOP/s/rank", "402.1", "406.0", "+1.0 %", "-3 %", "ok"),
+        style_line("step time", SECONDS, 0.412, 0.408, 0.03),
+        style_line("TFLOP/s/rank", "", 402.1, 406.1, -0.03),
     ],
-    changed=["transformers 5.22.0 -> 5.23.0"],
-    accept="pytest --perf -k t5_base-zero3+bf16-h200_x1 --perf-update=regressed",
+    changed=[Change("transformers", "5.22.0", "5.23.0")],
+    accept=Consent.REGRESSED,
+    collect="pytest --perf",
 )
 
 
@@ -380,6 +387,17 @@ def test_a_not_held_reason_stands_once_below_the_table():
 
 def test_what_a_trial_says_stands_below_what_changed():
     """Line by line, before the command that accepts."""
-    tried = msgspec.structs.replace(STYLE_VERDICT, trial=["against transformers 5.22.0: 4 pairs of launches, 62 s"])
+    trial = Trial(
+        against=STYLE_VERDICT.changed,
+        pairs=4,
+        seconds=62.3,
+        causes=[Cause(changes=STYLE_VERDICT.changed, how=How.ONLY)],
+    )
+    tried = msgspec.structs.replace(STYLE_VERDICT, trial=trial)
 
-    assert "trial: against transformers 5.22.0: 4 pairs of launches, 62 s\naccept:" in render(tried)
+    assert (
+        "changed since the baseline: transformers 5.22.0 -> 5.23.0\n"
+        "trial: against transformers 5.22.0: 4 pairs of launches, 62 s\n"
+        "trial: caused by transformers 5.22.0 -> 5.23.0\n"
+        "accept:"
+    ) in render(tried)

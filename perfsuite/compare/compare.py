@@ -170,7 +170,7 @@ def _outcomes(old: Measurement, new: Measurement) -> tuple[Status, Reason]:
         return Status.FAILED, reason(Because.NEITHER_SIDE, message=message)
     by = OUTCOMES.index(new.outcome) - OUTCOMES.index(old.outcome)
     status = Status.SAME if by == 0 else Status.IMPROVED if by > 0 else Status.REGRESSED
-    return status, reason(Because.OUTCOMES, recorded=old.outcome, outcome=new.outcome, message=message)
+    return status, reason(Because.SIDES, recorded=old.outcome, outcome=new.outcome, message=message)
 
 
 def _ours(line: Line, metric: Metric, rivals: bool) -> Line:

@@ -95,9 +95,9 @@ class Times:
 
 def changed_since(run: TimedRun | Measurement, measurement: Measurement) -> list[Change]:
     """What differs, apart from the machine and the user's code: releases, and variables if both sides have them."""
-    if not measurement.versions:
-        return []  # a cell without a measurement has none
-    found = [one for kind, old, new in packages(run, measurement) for one in changes(old, new, kind)]
+    found: list[Change] = []
+    if measurement.versions:  # a cell without a measurement has none
+        found += [one for kind, old, new in packages(run, measurement) for one in changes(old, new, kind)]
     if run.flags and measurement.flags:  # older runs have none
         old, new = ({name: text for name, text in one.flags.items() if name != OWN_CODE} for one in (run, measurement))
         found += changes(old, new, ChangeKind.VARIABLE)

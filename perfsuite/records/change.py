@@ -73,10 +73,13 @@ class Cause(Record, frozen=True, kw_only=True, gc=False):
 
 
 class Problem(Record, frozen=True, kw_only=True, gc=False):
-    """Why a part of a trial says nothing: the one in which only the ``kept`` changes were made, or all of it."""
+    """Why a part of a trial says nothing: the one in which only the ``kept`` changes were made, or all of it. ``ended``
+    are the sides that left no numbers, A or B, with their outcomes; none if no side was launched.
+    """
 
     message: str
     kept: list[Change] = []
+    ended: dict[str, str] = {}
 
 
 class Trial(Record, frozen=True, kw_only=True, gc=False):

@@ -126,6 +126,7 @@ class Because(StrEnum):
     LESS_WARMUP = "less warmup"
     NO_METRIC_DEFINED = "no metric defined"
     OUTCOMES = "outcomes"
+    SIDES = "sides"  # the outcomes of an A/B
     SIDE_FAILED = "side failed"
     NEITHER_SIDE = "neither side"
     PREDICTED = "predicted"

@@ -117,7 +117,7 @@ class Trial:
         except PerfsuiteError as error:
             return answer.not_held(Problem(message=str(error)))
         if not comparison.verdict.lines:
-            return answer.not_held(_problem(comparison.verdict))
+            return answer.not_held(_problem(comparison))
         lines = {line.metric: line for line in comparison.verdict.lines}
         # Every time that the pairs compared counts, suspected or not: a trial ends with the first that is slower.
         compared = list(dict.fromkeys([*suspected, *(one.metric for one in comparison.times)]))
@@ -208,12 +208,13 @@ class Trial:
             self.tell(Announcement(cell.id, kept=kept))
             try:
                 pairs = None if times else ONE_LAUNCH
-                found = self.compare(cell, changed, kept, pairs, comparison.b, faults, comparison.a).verdict
+                made = self.compare(cell, changed, kept, pairs, comparison.b, faults, comparison.a)
             except PerfsuiteError as error:
                 problems.append(Problem(message=str(error), kept=list(kept)))
                 return {}
+            found = made.verdict
             if not found.lines and OUTCOME not in convicted:
-                problems.append(msgspec.structs.replace(_problem(found), kept=list(kept)))
+                problems.append(msgspec.structs.replace(_problem(made), kept=list(kept)))
             slower = any(line.metric in timed and line.status == Status.REGRESSED for line in found.lines)
             return {name: (slower and names == times) or _is_worse(found, names) for name, names in groups.items()}
 
@@ -224,10 +225,12 @@ class Trial:
         return causes, problems
 
 
-def _problem(verdict: Verdict) -> Problem:
+def _problem(comparison: Comparison) -> Problem:
     """Why the two sides of a trial could not be compared."""
-    facts = verdict.reason.facts if verdict.reason else {}
-    return Problem(message=str(facts.get("message") or verdict.status))
+    facts = comparison.verdict.reason.facts if comparison.verdict.reason else {}
+    sides: dict[str, str] = {"A": comparison.a.outcome, "B": comparison.b.outcome}
+    ended = {side: outcome for side, outcome in sides.items() if outcome != "fits"}
+    return Problem(message=str(facts.get("message") or comparison.verdict.status), ended=ended)
 
 
 def _is_worse(verdict: Verdict, metrics: Sequence[str]) -> bool | None:

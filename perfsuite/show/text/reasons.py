@@ -103,10 +103,15 @@ def _predicted(facts: Facts) -> str:
     needs = f"it needs {show_bytes(facts['needed_bytes'])}"
     if "recorded" not in facts:
         return f"no predicted baseline; {needs}."
-    if facts["recorded"] == facts["outcome"]:
+    change = _change_of_outcome(facts)
+    return f"{change}; {needs}" if change else ""
+
+
+def _change_of_outcome(facts: Facts) -> str:
+    if facts.get("recorded") == facts.get("outcome"):
         return ""
     missing = f", {show_bytes(facts['missing_bytes'])} missing" if "missing_bytes" in facts else ""
-    return f"{facts['recorded']} -> {facts['outcome']}{missing}; {needs}"
+    return f"{facts['recorded']} -> {facts['outcome']}{missing}"
 
 
 def _not_predicted(facts: Facts) -> str:
@@ -163,11 +168,17 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     ),
     Because.NO_METRIC_DEFINED: "no metric is defined, so nothing was compared",
     Because.OUTCOMES: _outcomes,
+    Because.SIDES: "{recorded} -> {outcome}: {message}",
     Because.SIDE_FAILED: "{side} failed: {message}",
     Because.NEITHER_SIDE: "nothing was compared, since neither side can run it: {message}",
     Because.PREDICTED: _predicted,
     Because.NOT_PREDICTED: _not_predicted,
 }
+
+
+def predicted_outcome_words(reason: Reason) -> str:
+    """How a prediction's outcome differs from the recorded one, alone; empty if it does not."""
+    return _change_of_outcome(reason.facts)
 
 
 def why_other_machine_words(reason: Reason) -> str:

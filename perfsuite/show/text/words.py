@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from perfsuite.records.change import Cause, Change, Fixed, How, Trial
+from perfsuite.records.change import Cause, Change, Fixed, How, Problem, Trial
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import (
     NEED_A_REASON,
@@ -18,7 +18,7 @@ from perfsuite.records.verdict import (
     TraceKind,
     Verdict,
 )
-from perfsuite.show.text.reasons import most_in, words_of
+from perfsuite.show.text.reasons import most_in, predicted_outcome_words, words_of
 from perfsuite.units import BYTES, ERROR, SECONDS, listed, show, show_bytes, show_change, show_ratio, show_several
 
 REASON = ' --perf-reason="…"'
@@ -210,11 +210,11 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
         launches = f"{show_several(trial.pairs, 'pair')} of launches" if trial.pairs else "one launch"
         seconds = "" if trial.seconds is None else f", {trial.seconds:.0f} s"
         said.append(f"against {changes}: {launches}{seconds}")
-    problems = [f"with {listed(map(release_text, one.kept))}: {one.message}" for one in trial.problems if one.kept]
+    problems = [f"with {listed(map(release_text, one.kept))}: {_problem(one)}" for one in trial.problems if one.kept]
     blamed = [_of_metrics(cause, trial.causes, titles) for cause in trial.causes]
     if blamed:
         said.append("; ".join(blamed) + (f" ({'; '.join(problems)})" if problems else ""))
-    said += [f"the trial could not run: {one.message}" for one in trial.problems if not one.kept]
+    said += [f"the trial could not run: {_problem(one)}" for one in trial.problems if not one.kept]
     if trial.unmoved:
         other = "a change that was not tried, " if trial.fixed else ""
         said.append(
@@ -232,6 +232,15 @@ def trial_texts(trial: Trial | None, titles: Mapping[str, str]) -> list[str]:
         if one.fixed
     ]
     return said
+
+
+_ENDED = {"oom": "ran out of memory", "unsupported": "cannot run it"}
+
+
+def _problem(problem: Problem) -> str:
+    """``A failed: Rank 1 was killed by SIGKILL.``."""
+    sides = [f"{side} {_ENDED.get(outcome, outcome)}" for side, outcome in problem.ended.items()]
+    return f"{listed(sides)}: {problem.message}" if sides else problem.message
 
 
 def _of_metrics(cause: Cause, causes: Sequence[Cause], titles: Mapping[str, str]) -> str:
@@ -300,13 +309,13 @@ def _said(verdict: Verdict) -> str:
     why = verdict.reason
     said = words_of(why) if why else ""
     if why and why.because == Because.PREDICTED:
-        return _predicted(verdict, said)
+        return _predicted(verdict, said, predicted_outcome_words(why))
     if why and why.because == Because.WRONG:
         return f"there is no baseline, and {said}"
     if verdict.status == Status.INCOMPARABLE:
         return f"incomparable, {said}"
-    if why and why.because == Because.NEITHER_SIDE:
-        return f"failed: {said}"
+    if why and why.because in (Because.NEITHER_SIDE, Because.SIDES):
+        return f"{verdict.status}: {said}"
     if why:
         return said
     return _count(verdict)
@@ -346,11 +355,11 @@ def comparison_summary(verdict: Verdict) -> str:
     return "; ".join(parts) or Status.SAME
 
 
-def _predicted(verdict: Verdict, said: str) -> str:
+def _predicted(verdict: Verdict, said: str, outcome: str) -> str:
     lines, status = verdict.lines, verdict.status
     wrong = sum(line.status != Status.OK for line in lines)
-    if said and lines:
-        return f"{said.partition('; ')[0]}; {wrong} of {len(lines)} predicted numbers differ"
+    if outcome and lines:
+        return f"{outcome}; {wrong} of {len(lines)} predicted numbers differ"
     if said:
         return said
     return "as predicted" if status == Status.OK else f"{wrong} of {len(lines)} predicted numbers {status}"
