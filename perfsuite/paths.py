@@ -43,9 +43,18 @@ def runtime_folder() -> Path:
     another user has taken our name there, in the cache. Raises UsageError if none of them can be used.
     """
     named = os.environ.get("XDG_RUNTIME_DIR")
-    candidates = [Path(named, NAME)] if named else []
-    candidates.append(Path(tempfile.gettempdir(), f"{NAME}-{os.getuid()}"))
-    for folder in candidates:
+    return _first_private([Path(named, NAME)] if named else [])
+
+
+def temporary_folder() -> Path:
+    """Where this user's large temporary files are: as ``runtime_folder``, but not in XDG_RUNTIME_DIR, which is memory.
+    Raises UsageError.
+    """
+    return _first_private([])
+
+
+def _first_private(candidates: list[Path]) -> Path:
+    for folder in (*candidates, Path(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")):
         try:
             return private_folder(folder, "XDG_RUNTIME_DIR")
         except UsageError:

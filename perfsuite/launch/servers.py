@@ -3,11 +3,9 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
 from perfsuite.units import printable
 from perfsuite.wire.waiting import wait_readable
+from perfsuite.wire.workspaces import Workspace
 
 POLL_SECONDS = 0.02
 SERVER_END_SECONDS = 1.0  # for a server to end before it gets a signal
@@ -83,7 +82,8 @@ class LocalServer:
 
     def __init__(self, kind: ServerKind) -> None:
         device, visible, environment = kind.device, kind.visible, kind.environment
-        self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
+        self._held = Workspace("server")
+        self.workspace = self._held.folder
         self._connection, theirs = socket.socketpair()
         self._killed_before = oom_kills()
         ours = {
@@ -104,12 +104,14 @@ class LocalServer:
         elif visible:
             ours |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # nvidia-smi's numbering
         with (self.workspace / "server.log").open("wb") as log:
+            program = [environment.python, "-m", "perfsuite.launch.server"]
             self._process = subprocess.Popen(
-                [environment.python, "-m", "perfsuite.launch.server", device, str(self.workspace)],
+                [*program, device, str(self.workspace), str(self._held.lock)],
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,
                 env={**variables, **ours, OWN: " ".join([*ours, *VARIABLES])},
+                pass_fds=[self._held.lock],  # the workspace is not abandoned before its last rank has ended
                 start_new_session=True,  # Ctrl-C reaches only the parent, which then ends everything in order
             )
         theirs.close()
@@ -187,4 +189,4 @@ class LocalServer:
             except subprocess.TimeoutExpired:
                 end()
         self._process.wait()
-        shutil.rmtree(self.workspace, ignore_errors=True)
+        self._held.close()

@@ -25,6 +25,7 @@ from perfsuite.selftest.cases import NOT_RED, REFUSED, Case, control
 from perfsuite.selftest.rows import Row
 from perfsuite.selftest.trials import TimeFault, try_fault
 from perfsuite.units import show_bytes, show_ratio
+from perfsuite.wire.workspaces import Workspace
 
 SETTINGS = Settings(steps=10, warmup=1)
 IMPATIENT = replace(SETTINGS, step_timeout=15.0)  # for ranks that hang on purpose
@@ -46,7 +47,8 @@ class Bench:
         self.runner = Runner(catalog, SETTINGS)
         self.impatient = Runner(catalog, IMPATIENT)
         self.watch = watch
-        self.folder = Path(tempfile.mkdtemp(prefix="perfsuite-selftest-"))
+        self._held = Workspace("selftest")
+        self.folder = self._held.folder
         self._recorded: dict[str, Recorded] = {}
 
     def prove(self, case: Case | TimeFault) -> Row:
@@ -69,7 +71,7 @@ class Bench:
         """End the rank servers."""
         self.runner.close()
         self.impatient.close()
-        shutil.rmtree(self.folder)
+        self._held.close()
 
     def _record(self, cell: str) -> Recorded:
         store = Store(Path(tempfile.mkdtemp(dir=self.folder)) / "baselines")

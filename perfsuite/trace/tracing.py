@@ -8,7 +8,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -25,6 +24,7 @@ from perfsuite.records import codec
 from perfsuite.wire.failure import Failure
 from perfsuite.wire.steps import TRACED_STEPS
 from perfsuite.wire.trace import Trace, TraceJob
+from perfsuite.wire.workspaces import Workspace
 
 STEPS = 2  # the first has no optimizer state yet; on a CPU, where steps are cheap, as many as in a run
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
@@ -156,7 +156,7 @@ class Tracer:
             yield number, _read(self._folder / f"{number}.trace", job, self._folder / "log")
 
     def _start(self) -> subprocess.Popen[str]:
-        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="perfsuite-trace-")))
+        self._folder = self._stack.enter_context(Workspace("trace"))
         environment = pinned(os.environ, PORTABLE)
         environment |= {
             "CUDA_VISIBLE_DEVICES": "",
