@@ -2,6 +2,9 @@
 
 import os
 import stat
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -96,7 +99,9 @@ def test_code_that_another_user_planted_is_not_loaded(home: Path) -> None:
     (planted / "header.h").write_text("#error planted")
     os.chown(planted, STRANGER, STRANGER)
     server = LocalServer(ServerKind("cpu", "", HERE, ""))
-    text = Path(f"/proc/{server._process.pid}/environ").read_bytes().decode()
+    environment = Path(f"/proc/{server._process.pid}/environ")
+    while not (text := environment.read_bytes().decode()):  # the kernel has not copied it yet
+        time.sleep(0.01)
     server.close()
     variables = dict(entry.partition("=")[::2] for entry in text.split("\0"))
 
@@ -104,6 +109,22 @@ def test_code_that_another_user_planted_is_not_loaded(home: Path) -> None:
         folder = Path(variables[name])
         assert folder.is_relative_to(home / "cache")
         assert (folder.stat().st_uid, mode(folder)) == (os.getuid(), 0o700)
+
+
+def test_all_that_torch_compiles_lies_in_our_folders(home: Path) -> None:
+    """Also the headers that torch precompiles, which it keeps among the temporary files whatever else is set."""
+    script = """
+from torch._inductor import codecache
+from torch.utils import cpp_extension
+print(codecache._HEADER_DIR, codecache.cache_dir(), cpp_extension._get_build_directory("one", False), sep="\\n")
+"""
+    (home / "work").mkdir()
+    variables = {**os.environ, **code_folders(home / "work")}
+    said = subprocess.run([sys.executable, "-c", script], env=variables, capture_output=True, text=True, check=True)
+    folders = [Path(folder).resolve() for folder in said.stdout.split()]
+
+    assert len(folders) == 3
+    assert [folder for folder in folders if not folder.is_relative_to(cache_folder())] == []
 
 
 @needs_root
@@ -114,7 +135,7 @@ def test_code_that_another_user_planted_in_the_cache_is_refused(home: Path) -> N
     os.chown(planted, STRANGER, STRANGER)
 
     with pytest.raises(UsageError, match=f"belongs to user {STRANGER}"):
-        code_folders()
+        code_folders(home)
 
 
 @needs_root

@@ -68,13 +68,14 @@ def wait_until(condition: Callable[[], object], seconds: float = 60) -> None:
 
 
 def commands(temporary: Path) -> dict[int, str]:
-    """The command lines of the living processes with these temporary files, by pid."""
+    """The command lines of the living processes whose temporary files are there, by pid."""
     found = {}
     for process in Path("/proc").glob("[0-9]*"):
         try:
             variables = (process / "environ").read_bytes().split(b"\0")
             alive = (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
-            if alive and f"TMPDIR={temporary}".encode() in variables and int(process.name) != os.getpid():
+            theirs = any(one.startswith(f"TMPDIR={temporary}".encode()) for one in variables)
+            if alive and theirs and int(process.name) != os.getpid():
                 found[int(process.name)] = (process / "cmdline").read_text().replace("\0", " ")
         except OSError:
             continue
@@ -172,7 +173,7 @@ def test_what_lies_elsewhere_is_not_removed(place: Path, temporary: Path, monkey
         (there / LOCK).unlink()  # as if it were not held
         Workspace("next").close()
 
-        assert there.is_dir() and there.parent.name == "other" != place.name
+        assert there.is_dir() and there.parent != place
     assert (temporary / "perfsuite-abc" / "cell-1").is_dir()
 
 
@@ -202,14 +203,6 @@ def test_without_locks_nothing_is_removed(place: Path, monkeypatch: pytest.Monke
         assert there.is_dir()
 
     assert (place / "server-x").is_dir()
-
-
-@pytest.mark.parametrize("name", ["", "..", "a/b", "nœud 1"])
-def test_any_name_of_a_machine_makes_a_folder(temporary: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Below our own."""
-    monkeypatch.setattr("platform.node", lambda: name)
-    with Workspace("server") as there:
-        assert there.resolve().parents[1] == temporary_folder() / "work"
 
 
 def test_a_server_whose_parent_died_ends_in_the_middle_of_its_imports(tmp_path: Path, temporary: Path) -> None:

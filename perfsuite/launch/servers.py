@@ -89,7 +89,7 @@ class LocalServer:
         ours = {
             "DS_ACCELERATOR": device,
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() then asks NVML and does not touch CUDA
-            **code_folders(),
+            **code_folders(self.workspace),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",  # like torchrun

@@ -167,7 +167,7 @@ class Tracer:
             "PYTHONSAFEPATH": "1",
             "PYTHONWARNINGS": "ignore",
             "TOKENIZERS_PARALLELISM": "false",
-            **code_folders(),
+            **code_folders(self._folder),
         }
         log = self._stack.enter_context((self._folder / "log").open("wb"))
         command = [sys.executable, "-m", "perfsuite.trace", str(self.processes)]

@@ -7,9 +7,9 @@ a node does not see another one's locks.
 """
 
 import contextlib
+import hashlib
 import os
 import platform
-import re
 import shutil
 import stat
 import tempfile
@@ -105,5 +105,5 @@ def _lock(descriptor: int, wait: bool = False) -> None:
 
 
 def _machine() -> str:
-    """The name of this machine as a folder's."""
-    return re.sub(r"[^\w.-]|^\.+", "_", platform.node()) or "_"
+    """A short name of this machine: the path of a socket in a workspace has 107 characters at most."""
+    return hashlib.sha256(platform.node().encode()).hexdigest()[:8]
