@@ -39,6 +39,7 @@ def code_folders(workspace: Path) -> dict[str, str]:
     there in any case (torch/_inductor/codecache.py, _HEADER_DIR), so that name leads into our cache.
     """
     cache, temporary = cache_folder(), workspace / "tmp"
+    check_executable(cache)
     ours = {name: str(private_folder(cache / folder, "XDG_CACHE_HOME")) for name, folder in CODE_FOLDERS.items()}
     temporary.mkdir(mode=0o700)
     (temporary / _inductors_name()).symlink_to(ours["TORCHINDUCTOR_CACHE_DIR"])
@@ -52,6 +53,15 @@ def _inductors_name() -> str:
     except (KeyError, ModuleNotFoundError, OSError):
         user = f"uid_{os.getuid()}"
     return "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user)
+
+
+def check_executable(folder: Path) -> None:
+    """Raise UsageError if no program can run, and no library can be loaded, from that folder of the cache."""
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise UsageError(
+            f"The file system of {folder} is mounted with noexec, so no compiled code can be loaded from there. "
+            "Let XDG_CACHE_HOME name a folder on another one."
+        )
 
 
 def runtime_folder() -> Path:

@@ -14,7 +14,6 @@ from perfsuite.launch.environments import HERE
 from perfsuite.launch.leases import lease
 from perfsuite.launch.servers import LocalServer, ServerKind
 from perfsuite.paths import CODE_FOLDERS, cache_folder, code_folders, private_folder, runtime_folder
-from perfsuite.rank import cpu_allocator
 
 STRANGER = 4242  # a user that is not this one
 needs_root = pytest.mark.skipif(os.getuid() != 0, reason="only root can make a folder of another user")
@@ -165,26 +164,3 @@ def test_a_home_that_cannot_be_written_names_the_variable(home: Path, monkeypatc
 
     with pytest.raises(UsageError, match=r"cannot be made: .*\. Let XDG_CACHE_HOME name another folder\."):
         cache_folder()
-
-
-@pytest.mark.parametrize(
-    "content", [b"", b"\x7fELF\x02\x01\x01" + b"\x00" * 11 + b"\xb7\x00" + b"\x00" * 44], ids=["empty", "aarch64"]
-)
-def test_a_compiled_file_that_does_not_load_is_compiled_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
-) -> None:
-    """A full disk leaves an empty file, and a cache that was copied one of another architecture."""
-    made, good = tmp_path / "library.so", cpu_allocator.compiled()
-    made.write_bytes(content)
-    calls = []
-
-    def compiled() -> Path:
-        calls.append(made.exists())
-        if not made.exists():
-            made.write_bytes(good.read_bytes())
-        return made
-
-    monkeypatch.setattr(cpu_allocator, "compiled", compiled)
-
-    assert cpu_allocator.load() is not None
-    assert calls == [True, False]

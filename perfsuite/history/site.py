@@ -18,9 +18,10 @@ from perfsuite.errors import FileError
 from perfsuite.history import asv
 from perfsuite.history.ladder import Ladder
 from perfsuite.history.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release, count_series
-from perfsuite.launch.environments import kept, output
+from perfsuite.launch.environments import output
 from perfsuite.records import codec
 from perfsuite.units import show_cost
+from perfsuite.wire.builds import kept
 
 LOCK = Path(__file__).parent / "www"  # npm's package.json, and package-lock.json with the hashes
 SCRIPTS = (  # in npm's packages

@@ -25,8 +25,9 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.errors import UsageError
-from perfsuite.launch.environments import kept, output, uv_command, uv_variables
+from perfsuite.launch.environments import output, uv_command, uv_variables
 from perfsuite.launch.machine import gpus
+from perfsuite.wire.builds import kept
 
 BUILD = "99standin"
 MARK = "stand-in, no GPU code"

@@ -182,9 +182,9 @@ def import_all(device: str) -> None:
         import torch.utils.flop_counter  # noqa: F401
 
         from perfsuite.catalog.registry import Catalog
-        from perfsuite.rank.cpu_allocator import compiled
+        from perfsuite.rank.cpu_allocator import built
 
-        compiled()
+        built()
         list(Catalog().modules("metric"))  # perfsuite's own, which every rank would import otherwise
 
 
