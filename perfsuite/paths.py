@@ -4,7 +4,9 @@ What perfsuite loads code from, or takes locks in, is in folders that only this 
 system's temporary files, another user could have been first.
 """
 
+import getpass
 import os
+import re
 import stat
 import tempfile
 from pathlib import Path
@@ -29,13 +31,37 @@ def cache_folder() -> Path:
     return private_folder(user_cache_path(NAME, appauthor=False), "XDG_CACHE_HOME")
 
 
-def code_folders() -> dict[str, str]:
-    """The variables that let torch, Triton and DeepSpeed keep compiled code in our cache. Raises UsageError.
+def code_folders(workspace: Path) -> dict[str, str]:
+    """The variables that let torch, Triton and DeepSpeed keep compiled code in our cache, and everything else that
+    libraries write among the temporary files in the workspace. Raises UsageError.
 
-    Without them torch uses a folder of a fixed name among the system's temporary files.
+    Without them torch uses a folder of a fixed name among the system's temporary files. It keeps precompiled headers
+    there in any case (torch/_inductor/codecache.py, _HEADER_DIR), so that name leads into our cache.
     """
-    cache = cache_folder()
-    return {name: str(private_folder(cache / folder, "XDG_CACHE_HOME")) for name, folder in CODE_FOLDERS.items()}
+    cache, temporary = cache_folder(), workspace / "tmp"
+    check_executable(cache)
+    ours = {name: str(private_folder(cache / folder, "XDG_CACHE_HOME")) for name, folder in CODE_FOLDERS.items()}
+    temporary.mkdir(mode=0o700)
+    (temporary / _inductors_name()).symlink_to(ours["TORCHINDUCTOR_CACHE_DIR"])
+    return {"TMPDIR": str(temporary), **ours}
+
+
+def _inductors_name() -> str:
+    """The fixed name; torch/_inductor/runtime/cache_dir_utils.py, default_cache_dir."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, ModuleNotFoundError, OSError):
+        user = f"uid_{os.getuid()}"
+    return "torchinductor_" + re.sub(r'[\\/:*?"<>|]', "_", user)
+
+
+def check_executable(folder: Path) -> None:
+    """Raise UsageError if no program can run, and no library can be loaded, from that folder of the cache."""
+    if os.statvfs(folder).f_flag & os.ST_NOEXEC:
+        raise UsageError(
+            f"The file system of {folder} is mounted with noexec, so no compiled code can be loaded from there. "
+            "Let XDG_CACHE_HOME name a folder on another one."
+        )
 
 
 def runtime_folder() -> Path:
@@ -43,9 +69,18 @@ def runtime_folder() -> Path:
     another user has taken our name there, in the cache. Raises UsageError if none of them can be used.
     """
     named = os.environ.get("XDG_RUNTIME_DIR")
-    candidates = [Path(named, NAME)] if named else []
-    candidates.append(Path(tempfile.gettempdir(), f"{NAME}-{os.getuid()}"))
-    for folder in candidates:
+    return _first_private([Path(named, NAME)] if named else [])
+
+
+def temporary_folder() -> Path:
+    """Where this user's large temporary files are: as ``runtime_folder``, but not in XDG_RUNTIME_DIR, which is memory.
+    Raises UsageError.
+    """
+    return _first_private([])
+
+
+def _first_private(candidates: list[Path]) -> Path:
+    for folder in (*candidates, Path(tempfile.gettempdir(), f"{NAME}-{os.getuid()}")):
         try:
             return private_folder(folder, "XDG_RUNTIME_DIR")
         except UsageError:

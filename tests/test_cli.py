@@ -159,7 +159,7 @@ def test_interrupt_and_resume(tmp_path: Path) -> None:
         first.send_signal(signal.SIGINT)
         _, errors = first.communicate(timeout=60)
     kept = sorted(path.name for path in (out / "cells").iterdir())
-    left = [path.name for path in temporary.glob("perfsuite-*") if not path.name.startswith(f"perfsuite-{os.getuid()}")]
+    left = [path for path in temporary.rglob("*") if path.is_file() and "lock" not in path.name]
     second = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300, check=True)
 
     assert first.returncode == 130 and errors == "perfsuite: stopped.\n"

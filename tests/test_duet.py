@@ -2,9 +2,7 @@
 
 import dataclasses
 import os
-import tempfile
 from itertools import pairwise
-from pathlib import Path
 
 import pytest
 from sampling import slow_unless
@@ -14,6 +12,7 @@ from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.commands import ab
 from perfsuite.cli.main import main
 from perfsuite.errors import UsageError
+from perfsuite.paths import temporary_folder
 from perfsuite.run.duet import measure_in_turns
 from perfsuite.run.runner import Runner
 
@@ -29,11 +28,16 @@ def in_turns(catalog, runner):
     runners[1].close()
 
 
+def left(name):
+    """The lines of the file that a fault of a rank has just written among its temporary files."""
+    return max(temporary_folder().rglob(name), key=lambda path: path.stat().st_mtime_ns).read_text().splitlines()
+
+
 def timed_steps(name, settings):
     """When the first rank of that side began and the last one ended each timed step, which the counted one follows."""
     ranks = []
     for rank in range(parse_hardware(CELL.split("-")[2], Catalog()).ranks):
-        lines = Path(tempfile.gettempdir(), f"moments-{name}{rank}").read_text().splitlines()
+        lines = left(f"moments-{name}{rank}")
         ranks.append([tuple(map(float, line.split())) for line in lines][-1 - settings.steps : -1])
     return [(min(begin for begin, _ in step), max(end for _, end in step)) for step in zip(*ranks, strict=True)]
 
@@ -53,10 +57,7 @@ def test_timed_steps_alternate(in_turns, runner, first):
 def test_ranks_of_one_number_take_turns_on_one_core(in_turns):
     """Cores are not alike: neither side may have the better ones."""
     in_turns(["faults:cores_a"], ["faults:cores_b"])
-    a, b = (
-        [Path(tempfile.gettempdir(), f"cores-{name}{rank}").read_text().splitlines() for rank in (0, 1)]
-        for name in "ab"
-    )
+    a, b = ([left(f"cores-{name}{rank}") for rank in (0, 1)] for name in "ab")
     cores = sorted(os.sched_getaffinity(0))
     expected = [str([cores[rank % len(cores)]]) for rank in (0, 1)]
 

@@ -42,6 +42,11 @@ def emulate(folder: Path, code: str, **options) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)
 
 
+def shared(folder: Path) -> list[Path]:
+    """The folders of emulations, those in use and those that are left."""
+    return list(folder.glob("perfsuite-*/work/*/emulation-*"))
+
+
 def test_a_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path):
     """The kernel sends it to both processes, so it is not passed on."""
     ours, theirs = os.openpty()
@@ -54,7 +59,7 @@ def test_a_ctrl_c_of_the_terminal_reaches_the_command_once(tmp_path):
     os.write(ours, b"\x03")
 
     assert process.wait(60) == 1
-    assert list(tmp_path.iterdir()) == []
+    assert shared(tmp_path) == []
 
 
 def test_a_sigint_of_another_process_is_passed_on(tmp_path):
@@ -92,13 +97,15 @@ def test_a_later_start_removes_the_folder_of_a_killed_emulation(tmp_path):
     left, used = Path(killed.stdout.readline().strip()), Path(runs.stdout.readline().strip())
     killed.kill()
     killed.wait()
-    assert sorted(tmp_path.iterdir()) == sorted([left, used])
+    assert sorted(shared(tmp_path)) == sorted([left, used])
+    killed.stdin.close()
+    killed.stdout.read()  # its command ends
     emulate(tmp_path, "").wait(60)
 
-    assert list(tmp_path.iterdir()) == [used]
+    assert shared(tmp_path) == [used]
     runs.stdin.close()
     assert runs.wait(60) == 0
-    assert list(tmp_path.iterdir()) == []
+    assert shared(tmp_path) == []
 
 
 def test_a_sentence_that_was_captured_is_printed_once_at_the_end(tmp_path):

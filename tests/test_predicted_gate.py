@@ -277,6 +277,17 @@ def test_a_command_keeps_what_it_traced(traced, catalog):
     assert len(traced) == 1
 
 
+def test_a_cache_that_cannot_be_written_keeps_nothing(traced, catalog, tmp_path):
+    """A prediction needs none."""
+    cell = parse_cell(CELL, catalog)
+    place = tracing.kept_at(tracing.job_of(cell, 0, catalog)).parent
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.touch()  # which stops root, too
+
+    assert predict([cell], catalog) == predict([cell], catalog)
+    assert len(traced) == 2
+
+
 def test_another_process_finds_what_was_kept(traced):
     """The key is the same whatever order a process has for the members of a set."""
     code = (

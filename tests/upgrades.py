@@ -154,8 +154,7 @@ def wheels(folder: Path) -> None:
 def cache(folder: Path) -> None:
     """A cache folder of the test's own, in which the allocator need not be compiled again."""
     (folder / "perfsuite").mkdir(parents=True)
-    for compiled in cache_folder().glob("cpu_allocator_*.so"):
-        (folder / "perfsuite" / compiled.name).symlink_to(compiled)
+    (folder / "perfsuite" / "allocator").symlink_to(cache_folder() / "allocator")
 
 
 @dataclass(frozen=True)

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from perfsuite.emulation import installed
 from perfsuite.emulation.installed import NVML, Library, Torch, defined, needed_libraries
-from perfsuite.environments.environments import kept, output
+from perfsuite.environments.environments import output
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import cores
+from perfsuite.records.builds import compiled
 from perfsuite.records.processes import end_with_parent
 
 SOURCES = Path(__file__).with_name("sources")
@@ -33,11 +34,11 @@ FLAGS = ("-std=c++20", "-O1", "-w", "-fPIC", "-fvisibility-inlines-hidden")
 
 
 def stand_ins(torch: Torch) -> Path:
-    """The folder of the stand-ins for this torch, built now if missing: completely or not at all."""
+    """The folder of the stand-ins for this torch, built now if missing or damaged: completely or not at all."""
     sources = sorted(path for path in SOURCES.rglob("*") if path.suffix in (".cpp", ".h"))
     files = [*sources, Path(__file__), Path(installed.__file__)]
     texts = [f"{path.name}\n{path.read_text()}" for path in files]
-    return kept("emulation", [*torch.described(), *texts], lambda folder: _build_apart(torch, folder))
+    return compiled("emulation", [*torch.described(), *texts], lambda folder: _build_apart(torch, folder))
 
 
 def _build_apart(torch: Torch, folder: Path) -> None:

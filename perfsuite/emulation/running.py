@@ -1,6 +1,5 @@
 """Runs a command over emulated GPUs: its environment variables, its shared files and its exit code."""
 
-import contextlib
 import ctypes.util
 import glob
 import os
@@ -8,8 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,10 +15,11 @@ from perfsuite.emulation.compile import CORE, REDIRECT, stand_ins
 from perfsuite.emulation.devices import Gpus
 from perfsuite.emulation.installed import installed_torch
 from perfsuite.errors import UsageError
+from perfsuite.paths import NAME, private_folder
 from perfsuite.records.processes import end_with_parent
+from perfsuite.records.workspaces import Workspace
 
 MEMORY = Path("/dev/shm")  # files there are memory
-FOLDER = "perfsuite-emulation-"
 SI_KERNEL = 0x80  # a signal's origin; sigaction(2)
 COMPUTED = 4096  # elements of a tensor that is really computed
 
@@ -82,12 +81,15 @@ def run(emulation: Emulation, command: Sequence[str]) -> int:
     if not shutil.which(command[0]):
         raise UsageError(f"{command[0]} cannot run: no executable file has this name.")
     libraries = stand_ins(installed_torch())
-    with _shared_folder() as shared:
+    held = _shared()
+    with held as shared:
         no_time = "No time is real, and most numbers are not."
         print(f"perfsuite emulate: {emulation.gpus}. {no_time}", file=sys.stderr, flush=True)
         made = variables(emulation, libraries, shared, os.environ)
         try:  # SIGTERM, not SIGKILL: launchers of other ranks then end them
-            process = subprocess.Popen(command, env=made, preexec_fn=lambda: end_with_parent(signal.SIGTERM))
+            process = subprocess.Popen(
+                command, env=made, pass_fds=[held.lock], preexec_fn=lambda: end_with_parent(signal.SIGTERM)
+            )
         except OSError as error:
             raise UsageError(f"{command[0]} cannot run: {error.strerror}.") from error
         status = _awaited(process)
@@ -96,35 +98,13 @@ def run(emulation: Emulation, command: Sequence[str]) -> int:
     return status if status >= 0 else 128 - status
 
 
-@contextlib.contextmanager
-def _shared_folder() -> Iterator[Path]:
-    """A folder for messages between the command's processes. Those of killed emulations are removed: a folder is locked
-    from its first moment under this name to the end of its emulation.
-    """
-    root = MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
-    for left in root.glob(f"{FOLDER}*"):
-        with contextlib.suppress(OSError), _locked(left):
-            shutil.rmtree(left, ignore_errors=True)
-    made = Path(tempfile.mkdtemp(dir=root, prefix=f".{FOLDER}"))
-    with _locked(made):
-        folder = made.rename(root / made.name.removeprefix("."))
-        try:
-            yield folder
-        finally:
-            shutil.rmtree(folder, ignore_errors=True)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    """Raises OSError if another process has locked the folder. The lock ends with this process at the latest."""
-    import fcntl  # missing on Windows, where predictions can still be read
-
-    handle = os.open(folder, os.O_RDONLY)
+def _shared() -> Workspace:
+    """A folder for messages between the command's processes, in memory if possible."""
     try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
+        root = private_folder(MEMORY / f"{NAME}-{os.getuid()}", "TMPDIR") if MEMORY.is_dir() else None
+    except UsageError:
+        root = None
+    return Workspace("emulation", root)
 
 
 def _awaited(process: "subprocess.Popen[bytes]") -> int:

@@ -26,8 +26,7 @@ import site
 import subprocess
 import sys
 import sysconfig
-import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import metadata
@@ -35,12 +34,12 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from filelock import FileLock
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.errors import UsageError
-from perfsuite.paths import cache_folder
+from perfsuite.paths import cache_folder, check_executable
+from perfsuite.records.builds import kept
 
 CLAIM = "perfsuite"  # the INSTALLER of an inherited package's metadata
 INHERITS = "perfsuite_inherits.pth"  # lists the folders that an environment inherits, one per line
@@ -84,6 +83,7 @@ def with_releases(texts: Sequence[str]) -> Environment:
 
     Raises UsageError for a requirement that may change with time, or that uv cannot find or install.
     """
+    check_executable(cache_folder())
     requirements = [pinned(text) for text in texts]
     inherited = _site_folders()
     there = _there(_all_folders(inherited))
@@ -305,40 +305,6 @@ def _index_of_pip() -> str:
     command = [sys.executable, "-m", "pip", "config", "list"]  # its `get` ignores PIP_CONFIG_FILE
     said = subprocess.run(command, capture_output=True, text=True, check=False).stdout
     return next(reversed(re.findall(r"^(?:global|install)\.index-url='(.*)'$", said, re.MULTILINE)), "")
-
-
-def kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None]) -> Path:
-    """The folder of that kind, built now if missing, completely or not at all, and by one process at a time.
-
-    Raises UsageError if it is missing and the cache folder cannot be written.
-    """
-    root = cache_folder() / kind
-    folder = root / hashlib.sha256("\n".join(follows_from).encode()).hexdigest()[:16]
-    if folder.is_dir():  # perhaps in a cache that cannot be written
-        return folder
-    with _locked(folder):
-        if not folder.is_dir():
-            for left in root.glob(f"{folder.name}.*.part"):  # by a process that was killed
-                shutil.rmtree(left)
-            part = Path(tempfile.mkdtemp(dir=root, prefix=f"{folder.name}.", suffix=".part"))
-            try:
-                build(part / "whole")
-                os.rename(part / "whole", folder)
-            finally:
-                shutil.rmtree(part, ignore_errors=True)
-    return folder
-
-
-def _locked(folder: Path) -> contextlib.AbstractContextManager[object]:
-    """A lock beside the folder."""
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(f"{folder}.lock").acquire()
-    except OSError as error:
-        raise UsageError(
-            f"perfsuite's cache folder {folder.parent} cannot be written: {error.strerror}. "
-            "Let XDG_CACHE_HOME name another folder."
-        ) from error
 
 
 def _git(repository: Path, *arguments: str) -> str:

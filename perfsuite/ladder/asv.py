@@ -73,9 +73,14 @@ def configure(folder: Path, ladder: Ladder) -> None:
     for name, results in ((CONFIGURATION, "results"), (FRESH, "fresh")):
         text = json.dumps(common | {"results_dir": results}, indent=1) + "\n"
         codec.write_bytes(folder / name, text.encode())
-    script = folder / "install-rung"
-    codec.write_bytes(script, _script(ladder).encode())
-    script.chmod(0o755)
+    write_script(folder / "install-rung", _script(ladder))
+
+
+def write_script(path: Path, text: str) -> None:
+    """Who may read it may run it, as the umask says."""
+    codec.write_bytes(path, text.encode())
+    mode = path.stat().st_mode
+    path.chmod(mode | (mode & 0o444) >> 2)
 
 
 def _state(ladder: Ladder) -> str:

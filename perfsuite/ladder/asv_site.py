@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from perfsuite.environments.environments import kept, output
+from perfsuite.environments.environments import output
 from perfsuite.errors import FileError
 from perfsuite.ladder import asv
 from perfsuite.ladder.ladder import Ladder
 from perfsuite.ladder.story import CONFIRMED, UNCHECKED, UNCONFIRMED, WORSE, Change, Story, by_release, count_series
 from perfsuite.records import codec
+from perfsuite.records.builds import kept
 from perfsuite.units import show_cost
 
 LOCK = Path(__file__).parent / "www"  # npm's package.json, and package-lock.json with the hashes

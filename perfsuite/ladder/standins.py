@@ -24,9 +24,10 @@ from pathlib import Path
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from perfsuite.environments.environments import kept, output, uv_command, uv_variables
+from perfsuite.environments.environments import output, uv_command, uv_variables
 from perfsuite.errors import UsageError
 from perfsuite.launch.machine import gpus
+from perfsuite.records.builds import kept
 
 BUILD = "99standin"
 MARK = "stand-in, no GPU code"

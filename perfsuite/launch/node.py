@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +14,7 @@ from perfsuite.rank.process_group import RENDEZVOUS
 from perfsuite.records import codec
 from perfsuite.records.measurement import Machine
 from perfsuite.records.wire_lines import Gone, Lines, pack, unpack
+from perfsuite.records.workspaces import Workspace
 from perfsuite.units import show_bytes, show_rate
 
 ANSWER_SECONDS = 60.0  # to import a catalog and ask a driver
@@ -71,7 +70,8 @@ class NodeServer:
 
     def __init__(self, agent: NodeAgent, why_lost: WhyLost, trouble: Callable[[], str]) -> None:
         self.node = agent.name
-        self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
+        self._held = Workspace("node")
+        self.workspace = self._held.folder
         self._agent, self._why_lost, self._trouble = agent, why_lost, trouble
         self._folder: Path | None = None
         self._has_rendezvous = False
@@ -170,7 +170,7 @@ class NodeServer:
     def close(self) -> None:
         """The agent ends its server when it gets another, or goodbye."""
         self._closed = True
-        shutil.rmtree(self.workspace, ignore_errors=True)
+        self._held.close()
 
 
 class ClusterConditions:

@@ -1,6 +1,6 @@
 """The warm rank server: imports torch, transformers and an engine's libraries once, then forks a rank in milliseconds.
 
-    python -m perfsuite.launch.server cpu|cuda WORKSPACE        (the socket is its standard input)
+    python -m perfsuite.launch.server cpu|cuda WORKSPACE LOCK   (the socket is its standard input)
 
 It reads one JSON line per request and writes one per event:
 
@@ -34,7 +34,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from perfsuite.records.processes import end_with_parent
+from perfsuite.records.processes import end_with_parent, ended_with
 
 
 class Server:
@@ -77,7 +77,8 @@ class Server:
         if self.device == "cpu":
             gc.disable()
             try:
-                warm_up(request, self.prepared, self.send)
+                with ended_with(self.connection):
+                    warm_up(request, self.prepared, self.send)
             except Exception as error:
                 self.send({"error": f"{type(error).__name__}: {error}"})
                 return
@@ -170,31 +171,38 @@ def warm_up(request: dict[str, Any], prepared: set[Any], tell: Callable[[dict[st
             tell({"prepared": part.name})
 
 
+def import_all(device: str) -> None:
+    """What every rank needs, and compile it, if it is missing."""
+    import torch
+    import transformers  # noqa: F401
+
+    import perfsuite.rank.main  # noqa: F401
+    from perfsuite.rank.installed import known
+
+    with contextlib.suppress(Exception):  # evidence only, which every rank would read otherwise
+        known()
+    if device == "cpu":
+        import torch.utils.flop_counter  # noqa: F401
+
+        from perfsuite.catalog.registry import Catalog
+        from perfsuite.rank.memory.cpu_allocator import built
+
+        built()
+        list(Catalog().modules("metric"))  # perfsuite's own, which every rank would import otherwise
+
+
 def main() -> None:
     """Import the heavy libraries, then serve on standard input."""
     device, workspace = sys.argv[1], Path(sys.argv[2])
+    os.set_inheritable(int(sys.argv[3]), False)  # ranks hold the workspace's lock, but not what they start
     connection = socket.socket(fileno=os.dup(0))
     server = Server(connection, workspace, device)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     gc.disable()  # modules stay: traversing them repeatedly takes a quarter of the import time
     try:
-        import torch
-        import transformers  # noqa: F401
-
-        from perfsuite.rank.installed import known
-        from perfsuite.rank.main import run  # noqa: F401
-
-        with contextlib.suppress(Exception):  # evidence only, which every rank would read otherwise
-            known()
-        if device == "cpu":
-            import torch.utils.flop_counter  # noqa: F401
-
-            from perfsuite.catalog.registry import Catalog
-            from perfsuite.rank.memory.cpu_allocator import compiled
-
-            compiled()
-            list(Catalog().modules("metric"))  # perfsuite's own, which every rank would import otherwise
+        with ended_with(connection):
+            import_all(device)
         gc.enable()
         server.serve()
     except Exception as error:

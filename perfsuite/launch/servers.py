@@ -3,11 +3,9 @@
 import contextlib
 import json
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -20,6 +18,7 @@ from perfsuite.launch.cgroup import oom_kills, why_killed
 from perfsuite.paths import code_folders
 from perfsuite.rank.flags import OWN
 from perfsuite.records.waits import wait_readable
+from perfsuite.records.workspaces import Workspace
 from perfsuite.units import printable
 
 POLL_SECONDS = 0.02
@@ -83,13 +82,14 @@ class LocalServer:
 
     def __init__(self, kind: ServerKind) -> None:
         device, visible, environment = kind.device, kind.visible, kind.environment
-        self.workspace = Path(tempfile.mkdtemp(prefix="perfsuite-"))
+        self._held = Workspace("server")
+        self.workspace = self._held.folder
         self._connection, theirs = socket.socketpair()
         self._killed_before = oom_kills()
         ours = {
             "DS_ACCELERATOR": device,
             "PYTORCH_NVML_BASED_CUDA_CHECK": "1",  # torch.cuda.is_available() then asks NVML and does not touch CUDA
-            **code_folders(),
+            **code_folders(self.workspace),
             "TOKENIZERS_PARALLELISM": "false",
             "HF_HUB_OFFLINE": "1",
             "OMP_NUM_THREADS": "1",  # like torchrun
@@ -104,12 +104,14 @@ class LocalServer:
         elif visible:
             ours |= {"CUDA_VISIBLE_DEVICES": visible, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}  # nvidia-smi's numbering
         with (self.workspace / "server.log").open("wb") as log:
+            program = [environment.python, "-m", "perfsuite.launch.server"]
             self._process = subprocess.Popen(
-                [environment.python, "-m", "perfsuite.launch.server", device, str(self.workspace)],
+                [*program, device, str(self.workspace), str(self._held.lock)],
                 stdin=theirs.fileno(),
                 stdout=log,
                 stderr=log,
                 env={**variables, **ours, OWN: " ".join([*ours, *VARIABLES])},
+                pass_fds=[self._held.lock],  # the workspace is not abandoned before its last rank has ended
                 start_new_session=True,  # Ctrl-C reaches only the parent, which then ends everything in order
             )
         theirs.close()
@@ -187,4 +189,4 @@ class LocalServer:
             except subprocess.TimeoutExpired:
                 end()
         self._process.wait()
-        shutil.rmtree(self.workspace, ignore_errors=True)
+        self._held.close()

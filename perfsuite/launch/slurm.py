@@ -9,12 +9,10 @@ from __future__ import annotations
 import os
 import secrets
 import shlex
-import shutil
 import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
 import tomllib
 from dataclasses import dataclass, fields
@@ -29,6 +27,7 @@ from perfsuite.launch.handshake import SECRET, new_secret
 from perfsuite.launch.networks import own_address
 from perfsuite.launch.node import NodeAgent
 from perfsuite.records.processes import end_with_parent
+from perfsuite.records.workspaces import Workspace
 
 TABLE = "tool.perfsuite.slurm"
 STATE_SECONDS = 8.0  # for SLURM to write down why a job ended
@@ -143,7 +142,7 @@ class SlurmNodes(Cluster):
         self._secret = new_secret()
         super().__init__(listener, self._secret)
         self._srun: subprocess.Popen[bytes] | None = None
-        self._folder: Path | None = None
+        self._work: Workspace | None = None
         self._held: Hardware | None = None
         self.job_name = f"perfsuite-{secrets.token_hex(4)}"
         self._looked, self._job, self._runs = 0.0, Queued(), 0.0
@@ -182,7 +181,7 @@ class SlurmNodes(Cluster):
         if self._gave_up:
             raise UsageError(f"{self._gave_up} No other job is tried in this run.")
         self._looked, self._job, self._runs = 0.0, Queued(), 0.0
-        self._folder = self._folder or Path(tempfile.mkdtemp(prefix="perfsuite-slurm-"))
+        self._work = self._work or Workspace("slurm")
         agent = [sys.executable, "-m", "perfsuite.launch.agent", self._address, str(self._port)]
         lines = [*self.options.setup, f"exec {shlex.join(agent)}"]
         which = ["--overlap"] if self.inside else [f"--job-name={self.job_name}"]
@@ -198,7 +197,7 @@ class SlurmNodes(Cluster):
             *self.options.options(),
             *("bash", "-ec", "\n".join(lines)),
         ]
-        with (self._folder / LOG).open("wb") as log:
+        with (self._work.folder / LOG).open("wb") as log:
             self._srun = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
@@ -279,7 +278,7 @@ class SlurmNodes(Cluster):
 
     def _said(self) -> str:
         """What srun wrote last."""
-        log = self._folder / LOG if self._folder else None
+        log = self._work.folder / LOG if self._work else None
         lines = log.read_text(errors="replace").split("\n") if log and log.exists() else []
         return "; ".join([line.strip().removeprefix("srun: ") for line in lines if line.strip()][-3:])
 
@@ -304,9 +303,9 @@ class SlurmNodes(Cluster):
 
     def close(self) -> None:
         super().close()
-        if self._folder:
-            shutil.rmtree(self._folder, ignore_errors=True)
-            self._folder = None
+        if self._work:
+            self._work.close()
+            self._work = None
 
 
 def _ask(*command: str) -> str:

@@ -136,7 +136,7 @@ def estimate_each(
             fullest = max(ranks, key=lambda one: one.needed_bytes)
             estimate = msgspec.structs.replace(fullest, seconds=sum(one.seconds for one in ranks))
             if path := paths[number]:
-                codec.write(path, estimate)
+                codec.keep(path, estimate)
             yield number, estimate
 
 

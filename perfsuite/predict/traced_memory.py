@@ -101,7 +101,7 @@ def attempt_each(  # noqa: C901, PLR0912, PLR0915  its steps share which ranks a
     def done(one: _Waiting, prediction: Prediction | Failure) -> Iterator[tuple[int, Prediction | Failure]]:
         known[one.number][one.job.rank] = prediction
         if one.path and isinstance(prediction, Prediction) and prediction.outcome != "unsupported":
-            codec.write(one.path, prediction)
+            codec.keep(one.path, prediction)
         missing[one.number] -= 1
         yield from whole(one.number)
 

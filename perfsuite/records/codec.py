@@ -1,5 +1,6 @@
 """Records as JSON files: read completely or refused with file and field, written completely or not at all."""
 
+import contextlib
 import errno
 import math
 import os
@@ -229,6 +230,12 @@ def write_lines(path: Path, records: Sequence[Record], there: int) -> None:
 def write(path: Path, record: Record) -> None:
     """Write a record atomically, indented."""
     write_bytes(path, encode(record))
+
+
+def keep(path: Path, record: Record) -> None:
+    """Write a record into the cache folder; one that cannot be written, or is full, keeps nothing."""
+    with contextlib.suppress(OSError):
+        write(path, record)
 
 
 def write_text(path: Path, text: str) -> None:

@@ -1,13 +1,18 @@
 """What a process needs from Linux."""
 
+import contextlib
 import ctypes
 import platform
+import select
 import signal
+import socket
 import sys
+from collections.abc import Iterator
 
 from perfsuite.errors import UsageError
 
 _PR_SET_PDEATHSIG = 1
+LOOK_SECONDS = 0.5
 
 
 def require_linux(what: str) -> None:
@@ -25,3 +30,26 @@ def require_linux(what: str) -> None:
 def end_with_parent(number: int = signal.SIGKILL) -> None:
     """Get that signal when the parent ends, for whatever reason; prctl(2), PR_SET_PDEATHSIG."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+
+
+@contextlib.contextmanager
+def ended_with(connection: socket.socket) -> Iterator[None]:
+    """Inside, this process exits soon after the other end of the connection was closed or its process has died. For
+    imports and builds, which take minutes and read nothing. ``end_with_parent`` is for a parent's only thread: the
+    kernel sends that signal when the thread ends that started this process.
+    """
+    poller = select.poll()
+    poller.register(connection, 0)  # a closed end is reported in any case
+
+    def look(*_: object) -> None:
+        if poller.poll(0):
+            sys.exit(1)
+
+    before = signal.signal(signal.SIGALRM, look)
+    signal.siginterrupt(signal.SIGALRM, False)  # libraries may not expect that a call is interrupted
+    signal.setitimer(signal.ITIMER_REAL, LOOK_SECONDS, LOOK_SECONDS)  # no child inherits it
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)

@@ -8,13 +8,13 @@ cores. Both sides' memory is in use at once.
 
 import contextlib
 import os
-import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.records.job import GONE, Turns
 from perfsuite.records.measurement import Measurement
+from perfsuite.records.workspaces import Workspace
 from perfsuite.run.runner import Runner, Watch
 
 SIDES = (0, 1)
@@ -53,7 +53,7 @@ def measure_in_turns(
 @contextlib.contextmanager
 def _pipes(ranks: Sequence[int]) -> Iterator[list[list[str]]]:
     """A named pipe for each rank of each side. It stays open, so a byte in it outlives the rank that wrote it."""
-    with tempfile.TemporaryDirectory(prefix="perfsuite-turns-") as folder, contextlib.ExitStack() as stack:
+    with Workspace("turns") as folder, contextlib.ExitStack() as stack:
         pipes = [[f"{folder}/{side}{rank}" for rank in range(count)] for side, count in zip("ab", ranks, strict=True)]
         for pipe in (*pipes[0], *pipes[1]):
             os.mkfifo(pipe)

@@ -8,7 +8,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -26,6 +25,7 @@ from perfsuite.records import codec
 from perfsuite.records.failure import Failure
 from perfsuite.records.step_kinds import TRACED_STEPS
 from perfsuite.records.trace import Trace, TraceJob
+from perfsuite.records.workspaces import Workspace
 
 STEPS = 2  # the first has no optimizer state yet; on a CPU, where steps are cheap, as many as in a run
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
@@ -157,7 +157,7 @@ class Tracer:
             yield number, _read(self._folder / f"{number}.trace", job, self._folder / "log")
 
     def _start(self) -> subprocess.Popen[str]:
-        self._folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="perfsuite-trace-")))
+        self._folder = self._stack.enter_context(Workspace("trace"))
         environment = pinned(os.environ, PORTABLE)
         environment |= {
             "CUDA_VISIBLE_DEVICES": "",
@@ -168,7 +168,7 @@ class Tracer:
             "PYTHONSAFEPATH": "1",
             "PYTHONWARNINGS": "ignore",
             "TOKENIZERS_PARALLELISM": "false",
-            **code_folders(),
+            **code_folders(self._folder),
         }
         log = self._stack.enter_context((self._folder / "log").open("wb"))
         command = [sys.executable, "-m", "perfsuite.predict.trace", str(self.processes)]

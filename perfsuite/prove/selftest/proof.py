@@ -21,6 +21,7 @@ from perfsuite.prove.selftest.fault_rows import Row
 from perfsuite.prove.selftest.trials import TimeFault, try_fault
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import RED
+from perfsuite.records.workspaces import Workspace
 from perfsuite.run.gatekeeper import Gatekeeper, unwatched
 from perfsuite.run.runner import Runner, Settings, Watch
 from perfsuite.show.text.verdict_text import render
@@ -47,7 +48,8 @@ class Bench:
         self.runner = Runner(catalog, SETTINGS)
         self.impatient = Runner(catalog, IMPATIENT)
         self.watch = watch
-        self.folder = Path(tempfile.mkdtemp(prefix="perfsuite-selftest-"))
+        self._held = Workspace("selftest")
+        self.folder = self._held.folder
         self._recorded: dict[str, Recorded] = {}
 
     def prove(self, case: Case | TimeFault) -> Row:
@@ -70,7 +72,7 @@ class Bench:
         """End the rank servers."""
         self.runner.close()
         self.impatient.close()
-        shutil.rmtree(self.folder)
+        self._held.close()
 
     def _record(self, cell: str) -> Recorded:
         store = Store(Path(tempfile.mkdtemp(dir=self.folder)) / "baselines")

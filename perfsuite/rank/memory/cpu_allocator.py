@@ -2,56 +2,42 @@
 
 import contextlib
 import ctypes
-import hashlib
 import os
-import platform
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from perfsuite.errors import RankError, Unsupported
-from perfsuite.paths import cache_folder
 from perfsuite.rank.memory.oom import last_with
+from perfsuite.records.builds import compiled
 from perfsuite.records.suspects import locate
 
 _SOURCE = Path(__file__).with_name("cpu_allocator.cpp")
+LIBRARY = "cpu_allocator.so"
 SETTLE_SECONDS = 30
 FIELDS = 5  # of an event: address, bytes, operator, module, time
 Event = tuple[int, int, str]  # address, bytes, "operator @ module": as the source file describes them
 
 
-def compiled() -> Path:
-    """The compiled allocator's path; compiles it (some seconds) the first time. Raises Unsupported without g++."""
+def built(loads: Callable[[Path], bool] = Path.is_dir) -> Path:
+    """The compiled allocator's folder; compiles it (some seconds) the first time, or if it does not load. Raises
+    Unsupported without g++, and UsageError.
+    """
     import torch
 
-    source = _SOURCE.read_bytes()
-    build = f"{torch.__version__} {torch.compiled_with_cxx11_abi()} {platform.machine()}".encode()
-    key = hashlib.sha256(source + Path(__file__).read_bytes() + build).hexdigest()[:16]
-    library = cache_folder() / f"cpu_allocator_{key}.so"
-    if library.exists():
-        return library
-    with FileLock(f"{library}.lock"):
-        if not library.exists():
-            _compile(library, Path(torch.__file__).parent)
-    return library
+    build = [torch.__version__, str(torch.version.git_version), str(torch.compiled_with_cxx11_abi())]
+    texts = [_SOURCE.read_text(), Path(__file__).read_text()]
+    return compiled("allocator", [*build, *texts], lambda folder: _compile(folder, Path(torch.__file__).parent), loads)
 
 
 def load() -> Any:
-    """The compiled allocator, loaded. A file that does not load is compiled again: a full disk or a copied cache may
-    have left it. Raises Unsupported if the new one does not load either.
-    """
-    library = compiled()
+    """The compiled allocator, loaded. Raises Unsupported if a new one does not load either."""
+    library = built(_loads) / LIBRARY
     try:
         return ctypes.CDLL(str(library))
-    except OSError:
-        library.unlink(missing_ok=True)
-    try:
-        return ctypes.CDLL(str(compiled()))
     except OSError as error:
         raise Unsupported(
             f"The allocator that counts a CPU's memory was compiled, but does not load: {error}. If programs may not "
@@ -59,7 +45,15 @@ def load() -> Any:
         ) from error
 
 
-def _compile(library: Path, torch_folder: Path) -> None:
+def _loads(folder: Path) -> bool:
+    try:
+        ctypes.CDLL(str(folder / LIBRARY))
+    except OSError:
+        return False
+    return True
+
+
+def _compile(folder: Path, torch_folder: Path) -> None:
     import torch
 
     compiler = os.environ.get("CXX") or shutil.which("g++") or shutil.which("c++")
@@ -68,17 +62,15 @@ def _compile(library: Path, torch_folder: Path) -> None:
             "A CPU cell counts its memory with a small C++ allocator, but there is no C++ compiler: install g++."
         )
     include = torch_folder / "include"
-    part = library.with_suffix(f".{os.getpid()}.part")
-    command = [compiler, "-O2", "-std=c++20", "-shared", "-fPIC", "-w", "-DNDEBUG", str(_SOURCE), "-o", str(part)]
+    folder.mkdir()
+    command = [compiler, "-O2", "-std=c++20", "-shared", "-fPIC", "-w", "-DNDEBUG", str(_SOURCE)]
+    command += ["-o", str(folder / LIBRARY)]
     command += [f"-I{include}", f"-I{include}/torch/csrc/api/include", f"-L{torch_folder}/lib", "-lc10", "-ltorch_cpu"]
     # NDEBUG as torch itself was built: it changes the layout of RecordFunction.
     command += [f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise Unsupported(f"{compiler} cannot compile {_SOURCE.name}: {done.stderr.strip()[-500:]}")
-    with part.open("rb") as file:
-        os.fsync(file.fileno())
-    part.replace(library)
 
 
 def refusal(message: str) -> tuple[int, int, int] | None:
