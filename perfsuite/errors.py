@@ -10,8 +10,9 @@ PerfsuiteError            base; its text says what was wrong and what to do
     └── Unsupported       this machine or these library versions cannot run the cell
 
 Defined where they are raised: CellFailed (launch/launcher.py: the ranks left no result), GatherError (gate/gather.py:
-their results do not make a measurement), NotAccepted (gatekeeper.py: a FileError for a baseline that was not written)
-and, for pytest, PerfVerdict (_pytest/run.py: the verdict is red).
+their results do not make a measurement), NotAccepted (gatekeeper.py: a FileError for a baseline that was not written),
+NoAnswer (rank/forked.py: a RankError for a count that failed) and, for pytest, PerfVerdict (_pytest/run.py: the verdict
+is red).
 """
 
 import difflib

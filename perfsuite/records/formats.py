@@ -1,6 +1,7 @@
 """The formats of stored records, and the format of their dates. Raw samples are kept for ever.
 
 Format history of Baseline and of the report's lines
+    6   2026-11   a measurement says which metrics could not be counted, and why
     5   2026-11   a report begins with the tests that were selected, and ends with pytest's exit status; a run of times
                 keeps its imports, and a machine its name
     4   2026-11   a measurement keeps the curve of live memory over a step, and what its ranks imported; a result keeps
@@ -13,8 +14,8 @@ Format history of Baseline and of the report's lines
 
 import datetime
 
-FORMAT = 5
-FORMATS = (1, 2, 3, 4, 5)  # readable ones
+FORMAT = 6
+FORMATS = (1, 2, 3, 4, 5, 6)  # readable ones
 
 
 def timestamp() -> str:

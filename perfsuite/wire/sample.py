@@ -25,6 +25,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     """The measurement of one rank. ``engine`` is the evidence that the engine is the one that the cell names, ``flags``
     the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``files`` are the sources
     of imported modules that are no installed package's. ``memory_curve`` is in the format of records/curves.py.
+    ``uncounted`` are metrics that cannot be counted on this rank, with the reasons: then no rank's is folded.
     """
 
     rank: int
@@ -35,6 +36,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     phases_seconds: dict[str, float]
     files: list[str] = []
     memory_curve: dict[str, str] = {}
+    uncounted: dict[str, str] = {}
 
 
 def is_number(value: object) -> bool:

@@ -9,6 +9,7 @@ import pkgutil
 from perfsuite.catalog.definitions import Metric
 from perfsuite.gate.lines import Scope, changes, text
 from perfsuite.gate.rules._rule import Rule, Summary
+from perfsuite.records.measurement import Measurement
 from perfsuite.records.verdict import Line
 from perfsuite.wire.sample import Reading, is_number
 
@@ -38,16 +39,24 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
         return None if metric.hold == "shown" else rule(metric, new, old, scope)
     if new is None and old is None and metric.optional:
         return None
+    if new is None and old is None and (reason := uncounted(metric, scope.new)):
+        return None if metric.hold == "shown" else text(metric, "not held", old, new, note=reason)
     if not (_is_finite(new) and _is_finite(old)):
         whose = "the baseline" if _is_finite(new) else "the measurement"
         return text(metric, "failed", old, new, note=f"{whose} has a number that is not finite")
     if new is None or old is None:
-        needless = metric.optional and old is None
+        needless = old is None and (metric.optional or metric.name in scope.old.uncounted)
         if metric.hold == "shown" and (needless or (metric.optional and metric.derive)):
             return None  # its formula may leave it out, such as an MFU above 100 %
-        side = "the baseline lacks it" if new else "not measured"
+        side = "the baseline lacks it" if new else uncounted(metric, scope.new) or "not measured"
         return text(metric, "not held" if needless else "missing", old, new, note=side)
     return rule(metric, new, old, scope)
+
+
+def uncounted(metric: Metric, measurement: Measurement) -> str:
+    """``cannot be counted: `` and the reason; empty for a metric that was counted, or should have been."""
+    reason = measurement.uncounted.get(metric.name, "")
+    return f"cannot be counted: {reason}" if reason else ""
 
 
 def why_wrong(metric: Metric, reading: Reading, strategy: str) -> str:
