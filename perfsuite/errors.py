@@ -11,8 +11,8 @@ PerfsuiteError            base; its text says what was wrong and what to do
 
 Defined where they are raised: CellFailed (launch/launcher.py: the ranks left no result), GatherError (gate/gather.py:
 their results do not make a measurement), NotAccepted (gatekeeper.py: a FileError for a baseline that was not written),
-NoAnswer (rank/forked.py: a RankError for a count that failed) and, for pytest, PerfVerdict (_pytest/run.py: the verdict
-is red).
+NoAnswer (rank/forked.py: a RankError for a count that failed), OutOfTime (wire/deadline.py: a limit is used up) and,
+for pytest, PerfVerdict (_pytest/run.py: the verdict is red).
 """
 
 import difflib

@@ -42,7 +42,9 @@ from perfsuite.records.result import PredictedResult, Result
 from perfsuite.report.live import LiveLine
 from perfsuite.report.verdict import render
 from perfsuite.units import printable, show_rough
+from perfsuite.wire.deadline import OutOfTime, check, limit
 
+ENDED = "{}, and the cell that was running was ended"
 Marked = TypeVar("Marked", Result, PredictedResult)
 
 
@@ -165,11 +167,12 @@ class PerfRun:
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test if the hardware is absent."""
         cell: Cell = request.param
-        budget = self.options.budget
-        if budget and time.monotonic() - self.begin > budget:
-            pytest.skip(f"the {show_rough(budget)} of --perf-budget are used up")
         try:
-            reason = absent = self.place.why_absent(cell.hardware, self.catalog)
+            with self.limited():
+                check()
+                reason = absent = self.place.why_absent(cell.hardware, self.catalog)
+        except OutOfTime as error:
+            pytest.skip(str(error))
         except PerfsuiteError as error:
             raise PerfVerdict(f"{cell.id}: {error}") from None
         if absent and self.config.getoption("--perf-predict"):
@@ -199,7 +202,10 @@ class PerfRun:
 
         command, consent = self._collects(request), (self.options.update, self.options.reason)
         try:
-            result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
+            with self.limited():
+                result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
+        except OutOfTime as error:
+            pytest.skip(ENDED.format(error))
         except PerfsuiteError as error:
             result = without_prediction(cell, f"{cell.id}: {error}")
         result = self.marked(result)
@@ -208,6 +214,13 @@ class PerfRun:
             raise PerfVerdict(render(result.verdict, None))
         if result.verdict.status == "unsupported":
             pytest.skip(result.verdict.headline)
+
+    def limited(self) -> contextlib.AbstractContextManager[None]:
+        """Everything inside ends when --perf-budget is used up."""
+        budget = self.options.budget
+        if budget is None:
+            return contextlib.nullcontext()
+        return limit(self.begin + budget - time.monotonic(), f"the {show_rough(budget)} of --perf-budget")
 
     def fails(self, result: Result | PredictedResult) -> bool:
         """Whether its verdict fails a test, unless it is accepted or the cell is in quarantine."""
@@ -235,7 +248,9 @@ class PerfRun:
         return shlex.join(["pytest", *options, file])
 
     def measure(self, cell: Cell, request: pytest.FixtureRequest) -> Result:
-        """Compare a cell with its baseline; accept it if the user has consented. Any obstacle gives a red result."""
+        """Compare a cell with its baseline; accept it if the user has consented. Any obstacle gives a red result, but a
+        cell that --perf-budget ends is skipped.
+        """
         try:
             gatekeeper = self.gatekeeper
             turns = self.place.takes_turns(cell.hardware)
@@ -245,9 +260,12 @@ class PerfRun:
             elif not turns:
                 raise UsageError("--perf-against takes turns on one machine, not on the nodes of a cluster.")
             begin = time.monotonic()
-            result = msgspec.structs.replace(gatekeeper.hold(cell), seconds=round(time.monotonic() - begin, 3))
+            with self.limited():
+                result = msgspec.structs.replace(gatekeeper.hold(cell), seconds=round(time.monotonic() - begin, 3))
         except NotAccepted as error:
             return error.result
+        except OutOfTime as error:
+            pytest.skip(ENDED.format(error))
         except PerfsuiteError as error:
             return without_measurement(cell, self.catalog, f"{cell.id}: {error}")
         finally:
@@ -267,7 +285,8 @@ class PerfRun:
             try:
                 against = self.gatekeeper
                 assert isinstance(against, Against)
-                against.prepare()
+                with self.limited():
+                    against.prepare()
             except PerfsuiteError as error:
                 raise pytest.UsageError(f"--perf-against={self.options.against}: {error}") from error
 

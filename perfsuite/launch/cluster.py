@@ -19,6 +19,7 @@ from perfsuite.launch.handshake import Door
 from perfsuite.launch.node import ClusterConditions, NodeAgent, NodeServer, differences
 from perfsuite.launch.servers import RankServer, ServerKind
 from perfsuite.records.measurement import Machine
+from perfsuite.wire.deadline import check
 from perfsuite.wire.lines import Gone, Lines
 
 HELLO_SECONDS = 10.0
@@ -173,6 +174,7 @@ class Cluster:
     def _accept(self, nodes: int) -> None:
         deadline = time.monotonic() + self.wait_seconds()
         while len(self.agents) < nodes:
+            check()
             for lines in self._door.admit(min(1.0, max(0.0, deadline - time.monotonic()))):
                 self._greet(lines)
             if len(self.agents) >= nodes:

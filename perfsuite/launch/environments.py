@@ -35,15 +35,18 @@ from pathlib import Path
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.errors import UsageError
+from perfsuite.launch import bounded
 from perfsuite.paths import cache_folder
+from perfsuite.wire.deadline import check, look
 
 CLAIM = "perfsuite"  # the INSTALLER of an inherited package's metadata
 INHERITS = "perfsuite_inherits.pth"  # lists the folders that an environment inherits, one per line
+LOCK_SECONDS = 60.0  # of one wait for a lock
 _VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps([m.version(n) for n in sys.argv[1:]]))"
 _ORIGINS = (
     "import importlib.util as u, json, sys; found = [u.find_spec(n) for n in sys.argv[1:]];"
@@ -321,10 +324,14 @@ def kept(kind: str, follows_from: Sequence[str], build: Callable[[Path], None]) 
 
 
 def _locked(folder: Path) -> contextlib.AbstractContextManager[object]:
-    """A lock beside the folder."""
+    """A lock beside the folder, as soon as no other process builds it."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        return FileLock(f"{folder}.lock").acquire()
+        lock = FileLock(f"{folder}.lock")
+        while True:
+            check()
+            with contextlib.suppress(Timeout):
+                return lock.acquire(timeout=min(LOCK_SECONDS, look()))
     except OSError as error:
         raise UsageError(
             f"perfsuite's cache folder {folder.parent} cannot be written: {error.strerror}. "
@@ -339,7 +346,7 @@ def _git(repository: Path, *arguments: str) -> str:
 def output(command: Sequence[str], variables: dict[str, str] | None = None) -> str:
     """The command's output. Raises UsageError with its message, in one line, if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+        done = bounded.run(command, variables)
     except OSError as error:
         raise UsageError(f"{command[0]} cannot run: {error.strerror}.") from error
     if done.returncode:
