@@ -18,6 +18,7 @@ from perfsuite.cli import main
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.judge import judge
 from perfsuite.records import codec
+from perfsuite.records.formats import FORMAT
 from perfsuite.records.result import Result
 from perfsuite.report.markdown import is_compared
 from perfsuite.report.summary import asides
@@ -88,7 +89,7 @@ def test_a_part_of_a_report_fails(
 @pytest.mark.parametrize("number", [1, 2, 3, 4])
 def test_an_older_report_does_not_know(tmp_path: Path, number: int) -> None:
     """It is read as before."""
-    older = codec.encode_line(GREEN).replace('"format":5', f'"format":{number}', 1)
+    older = codec.encode_line(GREEN).replace(f'"format":{FORMAT}', f'"format":{number}', 1)
     (tmp_path / "run.jsonl").write_text(f"{older}\n")
 
     assert not codec.coverage_of(tmp_path / "run.jsonl").known

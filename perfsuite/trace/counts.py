@@ -24,6 +24,8 @@ class TracedFlops(Flops):
         self.replicas, self.alike = session.layout.data_ranks, session.layout.data_ranks * session.layout.tensor
         self.model_flop = 0
         if session.leads_replica:
+            import transformers  # noqa: F401  a release that cannot be imported is no count that fails
+
             self.count_model()
 
     def prepared(self, trainer: Trainer) -> None:

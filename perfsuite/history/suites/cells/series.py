@@ -46,14 +46,14 @@ def series(key, unit, text, **asv):
     """The series of what was found of a cell by this key; with a category, of that part of it."""
 
     def track(self, found, cell, *category):
+        if key not in found[cell]:
+            return float("nan")  # asv's missing value: FLOPs that could not be counted
         return found[cell][key][category[0]] if category else found[cell][key]
 
     def setup(found, cell, *_):
-        """A series does not apply to a cell whose training failed, as track_failures says, or that has no such number:
-        FLOPs that could not be counted.
-        """
-        if key not in found[cell]:
-            raise NotImplementedError(f"{cell} has no {key}")
+        """A series does not apply to a cell whose training failed: track_failures says so."""
+        if found[cell].keys() == {"failures"}:
+            raise NotImplementedError(f"{cell} cannot be trained")
 
     track.__doc__ = text
     vars(track).update(unit=unit, **asv)
