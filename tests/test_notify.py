@@ -123,7 +123,7 @@ def test_an_issue_of_a_person_is_left_alone(forge, tmp_path):
     assert forge.comments == []
 
 
-def upgrade(folder, *found, libraries=("transformers",)):
+def upgrade(folder, *found, libraries=("transformers",), left_out=()):
     """A report of `perfsuite upgrade` with these (metric, kind, small, why)."""
     findings = []
     for metric, kind, small, why in found:
@@ -151,6 +151,7 @@ def upgrade(folder, *found, libraries=("transformers",)):
         undecided=[],
         untimed=[],
         launches=1,
+        left_out={cell: [[]] for cell in left_out},
     )
     path = folder / "upgrade.json"
     codec.write(path, report)
@@ -169,6 +170,15 @@ def test_an_upgrade_is_told_by_library(forge, tmp_path):
     assert [issue["title"] for issue in forge.open()] == [
         "transformers 1.0 -> 2.0: peak_memory_bytes +1 % in 1 cell (worse)"
     ]
+    main(["notify", upgrade(tmp_path), "--github", "lab/code"])
+    assert forge.open() == []
+
+
+def test_an_upgrade_that_left_something_out_closes_nothing(forge, tmp_path):
+    """What --minutes left out may still be worse."""
+    main(["notify", upgrade(tmp_path, WORSE), "--github", "lab/code"])
+    main(["notify", upgrade(tmp_path, left_out=(CELL,)), "--github", "lab/code"])
+    assert len(forge.open()) == 1
     main(["notify", upgrade(tmp_path), "--github", "lab/code"])
     assert forge.open() == []
 

@@ -6,6 +6,7 @@ import pty
 import re
 import subprocess
 import sys
+import time
 import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 
@@ -21,9 +22,12 @@ from perfsuite.plugin.terminal import Pace
 from perfsuite.rank.flags import own_code
 from perfsuite.records import codec
 from perfsuite.records.codec import Coverage
+from perfsuite.records.deadline import check
 from perfsuite.records.measurement import OWN_CODE
 from perfsuite.records.progress import Progress
 from perfsuite.records.result import Result
+from perfsuite.run.against import Against
+from perfsuite.run.gatekeeper import Gatekeeper
 from perfsuite.run.imports import hash_of, pack
 from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.words import headline
@@ -285,6 +289,48 @@ def test_a_budget_that_is_used_up_skips_the_rest(repository, monkeypatch):
 
 def _long(self, item):
     self.begin -= 3601
+
+
+def test_a_budget_ends_the_cell_that_runs(pytester, monkeypatch):
+    """Whatever it waits for; the cells after it do not begin, and a run that compared nothing is no success."""
+
+    def hold(self, cell, faults=()):
+        while True:
+            check()
+            time.sleep(0.01)
+
+    monkeypatch.setattr(Gatekeeper, "hold", hold)
+    pytester.makepyfile(test_perf=TEST.format(cells=", ".join(map(repr, CELLS[:2])), fixtures=""))
+    monkeypatch.setattr("perfsuite.plugin.perf_run.PerfRun.pytest_runtest_setup", _almost, raising=False)
+    result = perf(pytester, "--perf-budget=1h", "--perf-report=run.jsonl")
+    reasons = list(codec.coverage_of(pytester.path / "run.jsonl").skipped.values())
+
+    result.assert_outcomes(skipped=2)
+    assert result.ret == pytest.ExitCode.TESTS_FAILED
+    assert reasons == [f"{USED_UP}, and the cell that was running was ended", USED_UP]
+
+
+USED_UP = "the 60 min of --perf-budget are used up"
+
+
+def _almost(self, item):
+    self.begin = min(self.begin, time.monotonic() - 3599.5)
+
+
+def test_a_budget_ends_an_environment_that_is_built(pytester, monkeypatch):
+    """--perf-against needs it for every cell, so none can be compared."""
+
+    def prepare(self):
+        while True:
+            check()
+            time.sleep(0.01)
+
+    monkeypatch.setattr(Against, "prepare", prepare)
+    pytester.makepyfile(test_perf=TEST.format(cells=repr(CELLS[0]), fixtures=""))
+    result = perf(pytester, "--perf-budget=1s", "--perf-against=msgspec==0.1")
+
+    assert result.ret == pytest.ExitCode.USAGE_ERROR
+    result.stderr.fnmatch_lines(["*--perf-against=msgspec==0.1: the 1 s of --perf-budget are used up"])
 
 
 def test_what_no_change_can_reach_does_not_run(repository):

@@ -18,6 +18,7 @@ from perfsuite.compare.terms import SHARED
 from perfsuite.errors import UsageError
 from perfsuite.plugin.announcements import announcement_text
 from perfsuite.records.change import Change
+from perfsuite.records.deadline import check, limit
 from perfsuite.records.measurement import OWN_CODE, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
@@ -299,6 +300,29 @@ def test_the_baselines_environment_fails(tmp_path: Path, ending: str, said: str)
 
     assert verdict.status == "undecided"
     assert trial_of(verdict) == [f"the trial could not run: {said}"]
+
+
+@pytest.mark.parametrize(("more_memory", "status"), [(0, "undecided"), (4096, "regressed")])
+def test_a_trial_that_a_limit_ends_makes_nothing_green(tmp_path: Path, more_memory: int, status: str) -> None:
+    """A time stays open, and what is worse by itself stays red."""
+
+    def world(new: frozenset[str]) -> Mapping[str, Reading]:
+        check()
+        return {**seconds(0.4 + bool(new)), **more(more_memory * bool(new))}
+
+    class Cut(Tried):
+        def compare(self, *arguments: Any) -> Comparison:
+            with limit(0, "the 20 min of --perf-budget"):
+                return super().compare(*arguments)
+
+    trial = Cut(Few(), Settings(), tmp_path, lambda *_: None, world=world)
+    old = samples.with_measurement(samples.baseline(**world(frozenset())), versions=OLD)
+    new = msgspec.structs.replace(samples.measurement(**world(frozenset(["msgspec"]))), versions=dict(NEW))
+    first = judge(new, old, samples.METRICS, strategy="zero3")
+    verdict = trial.hold(parse_cell(samples.CELL, trial.catalog), new, old, first)
+
+    assert verdict.status == status
+    assert verdict.trial == ["the trial could not run: the 20 min of --perf-budget are used up"]
 
 
 def test_an_exact_metric_that_no_change_explains(tmp_path: Path) -> None:

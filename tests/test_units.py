@@ -183,3 +183,12 @@ def test_three_significant_digits(value: float) -> None:
 
     assert float(shown) * {"TFLOP": 1, "GFLOP": 1e-3}[unit] == pytest.approx(value, rel=0.0051)
     assert len(re.sub(r"^0\.0*|\.", "", shown)) == 3
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(-1, "0 s"), (0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 0 s"), (112, "1 min 52 s"), (7800, "2 h 10 min")],
+)
+def test_a_countdown(seconds, text):
+    """To the second below an hour."""
+    assert units.show_remaining(seconds) == text

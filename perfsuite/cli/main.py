@@ -1,7 +1,8 @@
 """``perfsuite``: the command line in addition to pytest. Subcommands are the files of each room's commands/.
 
 Exit codes: 0 done; 1 a measurement has failed; 2 the request cannot be satisfied, with one sentence on stderr;
-3 a time could not be decided (ab); 130 stopped by Ctrl-C: all processes have ended, and only finished results remain.
+3 a time could not be decided (ab), or a limit of time left something out (upgrade); 130 stopped by Ctrl-C: all
+processes have ended, and only finished results remain.
 """
 
 import argparse

@@ -8,7 +8,7 @@ import hashlib
 import re
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from perfsuite.catalog.definitions import Metric
@@ -48,12 +48,16 @@ def gather(
     _refuse_undefined(ranks, known)
     known = {name: metric for name, metric in known.items() if believed(metric, machine)}
     readings: dict[str, Reading] = {}
+    uncounted = {name: reason for sample in reversed(ranks) for name, reason in sample.uncounted.items()}
     for metric in known.values():
-        if metric.derive is None:
+        if metric.derive is None and metric.name not in uncounted:
             _add(readings, metric, _fold(metric, ranks))
     for metric in known.values():
         if metric.derive is not None:
-            _add(readings, metric, derived(metric, readings, world_size))
+            try:
+                _add(readings, metric, derived(metric, _Counted(readings, uncounted), world_size))
+            except _Uncounted as error:
+                uncounted[metric.name] = uncounted[str(error)]
     return Measurement(
         cell=cell_id,
         outcome="fits",
@@ -68,7 +72,23 @@ def gather(
         wall_seconds=wall_seconds,
         capacity_bytes=capacity_bytes,
         memory_curve=_fullest(ranks).memory_curve,
+        uncounted={name: uncounted[name] for name in known if name in uncounted},
     )
+
+
+class _Uncounted(Exception):
+    """A formula reads a metric that could not be counted, which the text names."""
+
+
+class _Counted(dict[str, Reading]):
+    """Readings that raise _Uncounted instead of KeyError for what could not be counted."""
+
+    def __init__(self, readings: Mapping[str, Reading], uncounted: Collection[str]) -> None:
+        super().__init__(readings)
+        self._uncounted = uncounted
+
+    def __missing__(self, name: str) -> Reading:
+        raise _Uncounted(name) if name in self._uncounted else KeyError(name)
 
 
 def _fullest(ranks: Sequence[RankSample]) -> RankSample:
@@ -126,7 +146,7 @@ def _in_order(samples: Sequence[RankSample], world_size: int) -> list[RankSample
 def _refuse_undefined(ranks: Sequence[RankSample], known: Mapping[str, Metric]) -> None:
     """A reading without a Metric would be dropped silently."""
     for sample in ranks:
-        for name in sample.readings:
+        for name in (*sample.readings, *sample.uncounted):
             if name not in known:
                 raise GatherError(f"Rank {sample.rank} measured {name!r}, which no Metric defines.")
             if known[name].derive is not None:
@@ -228,6 +248,8 @@ def derived(metric: Metric, readings: Mapping[str, Reading], world_size: int) ->
     assert metric.derive is not None
     try:
         value = metric.derive(readings, world_size)
+    except _Uncounted:
+        raise
     except Exception as error:  # the formula may be a user's own, so the message names it
         raise GatherError(f"{metric.name} cannot be derived on {world_size} ranks: {error!r}.") from error
     if value is None and metric.optional:

@@ -17,7 +17,7 @@ Statuses, worst first
     ok            as good as the baseline; a faster step is ok too
     unsupported   neither the baseline nor this run can run the cell with these versions or this machine
 OPEN ones are neither green nor red. A metric without a limit has no line if it exists and is finite. A line can also be
-"not held": the baseline has no time of this machine, or the metric is new.
+"not held": the baseline has no time of this machine, the metric is new, or neither side could count it.
 """
 
 from collections.abc import Iterable, Sequence

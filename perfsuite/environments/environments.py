@@ -38,11 +38,13 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from perfsuite.errors import UsageError
+from perfsuite.launch import bounded
 from perfsuite.paths import cache_folder, check_executable
 from perfsuite.records.builds import kept
 
 CLAIM = "perfsuite"  # the INSTALLER of an inherited package's metadata
 INHERITS = "perfsuite_inherits.pth"  # lists the folders that an environment inherits, one per line
+LOCK_SECONDS = 60.0  # of one wait for a lock
 _VERSIONS = "import importlib.metadata as m, json, sys; print(json.dumps([m.version(n) for n in sys.argv[1:]]))"
 _ORIGINS = (
     "import importlib.util as u, json, sys; found = [u.find_spec(n) for n in sys.argv[1:]];"
@@ -314,7 +316,7 @@ def _git(repository: Path, *arguments: str) -> str:
 def output(command: Sequence[str], variables: dict[str, str] | None = None) -> str:
     """The command's output. Raises UsageError with its message, in one line, if it fails."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, env=variables, check=False)
+        done = bounded.run(command, variables)
     except OSError as error:
         raise UsageError(f"{command[0]} cannot run: {error.strerror}.") from error
     if done.returncode:

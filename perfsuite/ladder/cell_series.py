@@ -60,7 +60,8 @@ def _refusal(outcome: Prediction | Failure) -> Failure | None:
 def _series(outcome: Prediction | Failure) -> dict[str, Any]:
     if isinstance(outcome, Failure):
         return {"failures": 1}
-    numbers = {series: outcome.readings[metric].value for series, metric in COUNTED.items()}
+    counted = {series: metric for series, metric in COUNTED.items() if metric in outcome.readings}
+    numbers = {series: outcome.readings[metric].value for series, metric in counted.items()}
     memory = {category: outcome.parts.get(category, 0) for category in CATEGORIES}
     return {"failures": int(outcome.outcome != "fits"), "memory": memory, **numbers}
 
@@ -78,7 +79,8 @@ def _evidence(found: Mapping[str, Prediction | Failure], suite: str) -> Evidence
         if outcome.outcome != "fits":
             note("failures", repr(one), f"it needs {outcome.smallest_bytes:,} bytes and does not fit")
         for series, metric in COUNTED.items():
-            note(series, repr(one), behind(metric, outcome.readings[metric]))
+            if metric in outcome.readings:
+                note(series, repr(one), behind(metric, outcome.readings[metric]))
         for category in CATEGORIES:
             note("memory", f"{one!r}, {category!r}", behind(PEAK, outcome.readings[PEAK], category))
     return evidence
@@ -91,7 +93,7 @@ def measured(ids: Sequence[str], folder: str, commit: str, suite: str) -> dict[s
         found = {one: runner.measure(parse_cell(one, catalog)) for one in ids}
     if folder:
         failures = {repr(one): run.failure.message for one, run in found.items() if run.failure}
-        speeds = {repr(one): {"TFLOP/s per rank": _tflops(run)} for one, run in found.items() if not run.failure}
+        speeds = {repr(one): {"TFLOP/s per rank": speed} for one, run in found.items() if (speed := _tflops(run))}
         add(Path(folder), commit, {f"{suite}.track_failures": failures, f"{suite}.track_seconds_per_tflop": speeds})
     return {one: _times(run) for one, run in found.items()}
 
@@ -100,8 +102,10 @@ def _times(run: Measurement) -> dict[str, Any]:
     if run.failure:
         return {"failures": 1}
     seconds = run.readings["step_time_seconds"].value
-    return {"failures": 0, "step_time": seconds, "seconds_per_tflop": 1 / _tflops(run)}
+    speed = _tflops(run)
+    return {"failures": 0, "step_time": seconds} | ({"seconds_per_tflop": 1 / speed} if speed else {})
 
 
 def _tflops(run: Measurement) -> float:
-    return run.readings["flops_per_rank"].value / TERA
+    """0 for a cell that has failed, and for one whose FLOPs could not be counted."""
+    return run.readings["flops_per_rank"].value / TERA if "flops_per_rank" in run.readings else 0.0

@@ -18,6 +18,7 @@ from perfsuite.errors import UsageError
 from perfsuite.launch.handshake import Door
 from perfsuite.launch.node import ClusterConditions, NodeAgent, NodeServer, differences
 from perfsuite.launch.servers import RankServer, ServerKind
+from perfsuite.records.deadline import check
 from perfsuite.records.measurement import Machine
 from perfsuite.records.wire_lines import Gone, Lines
 
@@ -173,6 +174,7 @@ class Cluster:
     def _accept(self, nodes: int) -> None:
         deadline = time.monotonic() + self.wait_seconds()
         while len(self.agents) < nodes:
+            check()
             for lines in self._door.admit(min(1.0, max(0.0, deadline - time.monotonic()))):
                 self._greet(lines)
             if len(self.agents) >= nodes:

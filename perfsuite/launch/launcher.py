@@ -19,6 +19,7 @@ from perfsuite.launch.cgroup import oom_kills
 from perfsuite.launch.places import THIS_MACHINE, Place
 from perfsuite.launch.servers import POLL_SECONDS, RankServer, ServerKind
 from perfsuite.records import codec
+from perfsuite.records.deadline import OutOfTime, check
 from perfsuite.records.failure import Failure
 from perfsuite.records.job import SCRATCH, Job
 from perfsuite.records.progress import Progress, read_progress
@@ -82,8 +83,9 @@ class Launcher:
         """Run a cell's ranks to their end and return their samples, rank by rank.
 
         ``devices`` are the accelerators of this machine that the cell has leased (empty on a CPU, and if the ranks are
-        on other nodes). Raises CellFailed.
+        on other nodes). Raises CellFailed, and OutOfTime when a limit of time is used up; its ranks have ended then.
         """
+        check()
         servers = self._servers_for(job, ",".join(map(str, devices)))
         folder = Path(tempfile.mkdtemp(dir=servers[0].workspace, prefix="cell-"))
         ranks: list[_Rank] = []
@@ -106,6 +108,11 @@ class Launcher:
                 ranks += [_Rank(server, pid, number * share + local) for local, pid in enumerate(started)]
             self._wait(servers, folder, ranks, watch)
             return [self._result(folder, rank) for rank in range(job.world_size)]
+        except OutOfTime:
+            if len(ranks) < job.world_size:  # a server that still imports or builds would answer later
+                for server in servers:
+                    server.close()
+            raise
         finally:
             for server in servers:
                 server.end([rank.pid for rank in ranks if rank.server is server])
@@ -136,6 +143,7 @@ class Launcher:
         limit = self.timeouts.start
         deadline = time.monotonic() + limit
         while True:
+            check()
             for one in servers:
                 one.mirror(folder)
             for message in server.receive(POLL_SECONDS):
@@ -160,6 +168,7 @@ class Launcher:
         moved = [begin] * len(ranks)
         killed_before = oom_kills() if not any(nodes) else None  # another node's is not counted here
         while running:
+            check()
             ended = self._ended(servers, folder, running, POLL_SECONDS)
             if any(ended.values()):
                 # the first death may be reported a moment later

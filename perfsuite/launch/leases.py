@@ -15,6 +15,7 @@ from filelock import FileLock, Timeout
 
 from perfsuite.errors import UsageError
 from perfsuite.paths import runtime_folder
+from perfsuite.records.deadline import check
 
 POLL_SECONDS = 0.05
 Islands = Sequence[Sequence[int]]
@@ -26,8 +27,9 @@ def lease(candidates: Sequence[int], count: int, islands: Islands = ()) -> Itera
 
     It takes the first ``count`` neighbours of one island that are all free, counted in blocks of that size, or else the
     first free ones. With fewer possible sets, a cell gets the set of its baseline more often. ``islands`` are the
-    candidates that NVLink connects with each other; by default all are one. Waits as long as necessary; raises
-    UsageError if there are too few. The locks are this user's files, freed by the kernel if the holder dies.
+    candidates that NVLink connects with each other; by default all are one. Waits as long as necessary, or until a
+    limit of time is used up; raises UsageError if there are too few. The locks are this user's files, freed by the
+    kernel if the holder dies.
     """
     folder = runtime_folder()
     if candidates and count > len(candidates):
@@ -39,6 +41,7 @@ def lease(candidates: Sequence[int], count: int, islands: Islands = ()) -> Itera
     with contextlib.ExitStack() as held:
         with _turn(folder, "-".join(names)):
             while len(got := _first_free([*blocks, names], folder, wanted, held)) < wanted:
+                check()
                 time.sleep(POLL_SECONDS)
         yield [int(name.removeprefix("gpu")) for name in got] if candidates else []
 
@@ -56,6 +59,7 @@ def _turn(folder: Path, queue: str) -> Iterator[None]:
     Path(part).rename(mine)  # locked before anybody sees it
     try:
         while any(_waits(one) for one in sorted(folder.glob(f"queue-{queue}-*")) if one.name < mine.name):
+            check()
             time.sleep(POLL_SECONDS)
         yield
     finally:

@@ -189,4 +189,6 @@ class LocalServer:
             except subprocess.TimeoutExpired:
                 end()
         self._process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self._process.pid, signal.SIGKILL)  # the compilers of a build
         self._held.close()

@@ -6,6 +6,9 @@ inference is the forward alone, a third of it. Hardware FLOPs are counted in a r
 and HFU (arXiv 2204.02311, appendix B) divide them by the dense peak of the compute dtype: the datasheet's on a GPU, on
 a CPU the fastest matmul measured in the same rank, before the first step and again after the last. A measured peak
 below the cell's own rate is invalid: then there is no MFU and no HFU.
+
+A count that fails, for whatever reason, leaves its metric out with the reason (RankSample.uncounted), and the cell
+trains on. The model runs on fake tensors in a fork of the rank, since it may keep one, or die of one.
 """
 
 from __future__ import annotations
@@ -15,13 +18,13 @@ import itertools
 import sys
 import time
 from collections.abc import Mapping
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.errors import Unsupported
 from perfsuite.rank.batches import make_sample
 from perfsuite.rank.build_model import build_for_counting
+from perfsuite.rank.forked import NoAnswer, in_a_fork, reason_of
 from perfsuite.rank.meter import Meter, on_dtensors
 from perfsuite.rank.trainer import Trainer
 from perfsuite.records.sample import Reading
@@ -33,6 +36,8 @@ if TYPE_CHECKING:
 _DTYPES = {"float32": "fp32", "bfloat16": "bf16", "float16": "fp16"}
 MATMUL_SIZES = (64, 128, 512)  # the fastest counts: some kernels are fast only at small sizes
 MATMUL_SECONDS = 0.01  # per size, layout and dtype; the best run within this time
+COUNT_SECONDS = 180.0  # the other ranks wait, and the launcher ends those that do so for 300
+MOST_READS = 10_000  # of numbers on the host; all are 1, so a loop that waits for another one never ends
 
 
 class Flops(Meter):
@@ -45,10 +50,17 @@ class Flops(Meter):
 
     def prepared(self, trainer: Trainer) -> None:
         super().prepared(trainer)
-        self.model_flop = 0
-        if self.session.leads_replica:
-            known = self.session.job.model_flop
-            self.model_flop = count_model_flop(self.session) if known is None else known
+        known = self.session.job.model_flop
+        self.model_flop = known if known and self.session.leads_replica else 0
+        if known is None and self.session.leads_replica:
+            self.count_model()
+
+    def count_model(self) -> None:
+        """Count the model's FLOPs, or keep the reason why that is impossible."""
+        try:
+            self.model_flop = count_model_flop(self.session)
+        except NoAnswer as error:
+            self.uncounted["model_flop"] = str(error)
 
     def step(self, kind: str) -> contextlib.AbstractContextManager[object]:
         if kind != "counted":
@@ -63,11 +75,15 @@ class Flops(Meter):
         return counting
 
     def readings(self) -> dict[str, Reading]:
-        return {
-            "model_flop": Reading(value=self.model_flop),
-            "hardware_flop": Reading(value=int(self.counter.get_total_flops())),
-            "peak_flops": Reading(value=max(self.peak, self._peak())),
-        }
+        counted = self.counted(self.model_flop, Reading(value=int(self.counter.get_total_flops())))
+        return {**counted, "peak_flops": Reading(value=max(self.peak, self._peak()))}
+
+    def counted(self, model_flop: int, hardware: Reading) -> dict[str, Reading]:
+        """The two counts, without one that failed."""
+        if self.counter.why_not:
+            self.uncounted["hardware_flop"] = self.counter.why_not
+        found = {"model_flop": Reading(value=model_flop), "hardware_flop": hardware}
+        return {name: reading for name, reading in found.items() if name not in self.uncounted}
 
     def _peak(self) -> float:
         if self.session.job.device == "cpu":
@@ -83,8 +99,28 @@ def count_model_flop(session: Session) -> int:
     """Model FLOPs of one optimizer step of one replica. Padding is computed like every other position, so it counts.
 
     Inference has no backward. Generation counts one forward over prompt and new tokens together: with the cache, every
-    position passes through the model once. The head at every position and full attention count.
+    position passes through the model once. The head at every position and full attention count. Raises NoAnswer with
+    the reason if the model cannot be counted.
     """
+    import torch
+
+    def count() -> int:
+        return _count_on_fakes(session)
+
+    if torch.cuda.is_initialized():  # such a process cannot be forked
+        try:
+            flop = count()
+        except Exception as error:
+            raise NoAnswer(reason_of(error)) from error
+    else:
+        flop = in_a_fork(count, COUNT_SECONDS)
+    if not flop:
+        raise NoAnswer("it has no operator that torch's counter of FLOPs knows")
+    return flop * session.recipe.accumulation
+
+
+def _count_on_fakes(session: Session) -> int:
+    """The FLOPs of one forward, and of its backward if the cell trains. Raises whatever the model raises."""
     import torch
     from torch._subclasses.fake_tensor import FakeTensorMode
 
@@ -104,35 +140,31 @@ def count_model_flop(session: Session) -> int:
             shape = (workload.micro_batch, len(value)) if isinstance(value, list) else (workload.micro_batch,)
             inputs[name] = torch.ones(shape, dtype=torch.long)
         training = session.strategy.engine.process == "training"
-        values = _values_are_one()
-        try:
-            with torch.set_grad_enabled(training), values:
-                loss = model(**inputs).loss
-        except RuntimeError as error:
-            if not values.asked:
-                raise
-            # Such as the last position, by which Bloom of transformers 4.44 shapes its attention.
-            named, message = session.job.model.name, str(error).splitlines()[0]
-            raise Unsupported(
-                f"The FLOPs of {named} cannot be counted on transformers {metadata.version('transformers')}: its model "
-                f"shapes tensors by values that it reads on the host. {message}"
-            ) from error
+        with torch.set_grad_enabled(training), _values_are_one():
+            loss = model(**inputs).loss
         if training:
             loss.backward()
-    return int(counter.get_total_flops()) * session.recipe.accumulation
+    if counter.why_not:
+        raise NoAnswer(counter.why_not)
+    return int(counter.get_total_flops())
 
 
 def _values_are_one() -> Any:
-    """Lets a model that reads a number on the host (``.item()``) read 1, since a fake tensor has no values."""
+    """Lets a model that reads a number on the host (``.item()``) read 1, since a fake tensor has no values. A model
+    whose shapes depend on it, as the attention of Bloom in transformers 4.44, cannot be counted.
+    """
     import torch
     from torch.utils._python_dispatch import TorchDispatchMode
 
     class OnesMode(TorchDispatchMode):
-        asked = False
+        asked = 0
 
         def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if function is torch.ops.aten._local_scalar_dense.default:
-                self.asked, dtype = True, args[0].dtype
+                self.asked += 1
+                if self.asked > MOST_READS:
+                    raise NoAnswer(f"it reads more than {MOST_READS:,} numbers on the host")
+                dtype = args[0].dtype
                 return True if dtype is torch.bool else 1.0 if dtype.is_floating_point else 1
             return function(*args, **(kwargs or {}))
 
@@ -164,7 +196,7 @@ def measure_matmul(session: Session) -> float:
 
 def _flop_counter() -> Any:
     """torch's counter, for this rank's work: for a DTensor it would count the work of all ranks. It does not know the
-    CPU's fused attention, which gets a formula here.
+    CPU's fused attention, which gets a formula here. A formula that fails does not end the step: ``why_not`` says it.
     """
     import torch
     from torch.utils.flop_counter import FlopCounterMode, sdpa_backward_flop_count, sdpa_flop_count
@@ -176,6 +208,22 @@ def _flop_counter() -> Any:
         return int(sdpa_backward_flop_count(gradient, query, key, value))
 
     class Counter(FlopCounterMode):
+        why_not = ""
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self.flop_registry = {name: self._safe(name, formula) for name, formula in self.flop_registry.items()}
+
+        def _safe(self, operator: Any, formula: Any) -> Any:
+            def count(*args: Any, **kwargs: Any) -> int:
+                try:
+                    return int(formula(*args, **kwargs))
+                except Exception as error:
+                    self.why_not = self.why_not or f"the formula for {operator} fails: {reason_of(error)}"
+                    return 0
+
+            return count
+
         def __enter__(self) -> Any:
             super().__enter__()  # type: ignore[no-untyped-call]
             mode: Any = type(self.mode)

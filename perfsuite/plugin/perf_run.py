@@ -30,6 +30,7 @@ from perfsuite.plugin.output import Output
 from perfsuite.plugin.parametrization import catalog_of, cell_of, setting
 from perfsuite.plugin.selection import Selection, is_worker
 from perfsuite.plugin.settings import FIXTURE
+from perfsuite.records.deadline import OutOfTime, check, limit
 from perfsuite.records.formats import timestamp
 from perfsuite.records.measurement import Measurement
 from perfsuite.records.result import PredictedResult, Result
@@ -44,6 +45,7 @@ from perfsuite.show.text.verdict_text import render
 from perfsuite.show.text.words import headline, summary
 from perfsuite.units import printable, show_rough
 
+ENDED = "{}, and the cell that was running was ended"
 Marked = TypeVar("Marked", Result, PredictedResult)
 
 
@@ -179,11 +181,12 @@ class PerfRun:
     def open(self, request: pytest.FixtureRequest) -> PerfCell:
         """The fixture's value. Skips the test if the hardware is absent."""
         cell: Cell = request.param
-        budget = self.options.budget
-        if budget and time.monotonic() - self.begin > budget:
-            pytest.skip(f"the {show_rough(budget)} of --perf-budget are used up")
         try:
-            reason = absent = self.place.why_absent(cell.hardware, self.catalog)
+            with self.limited():
+                check()
+                reason = absent = self.place.why_absent(cell.hardware, self.catalog)
+        except OutOfTime as error:
+            pytest.skip(str(error))
         except PerfsuiteError as error:
             raise PerfVerdict.without(cell, str(error)) from None
         if absent and self.config.getoption("--perf-predict"):
@@ -213,7 +216,10 @@ class PerfRun:
 
         command, consent = self._collects(request), (self.options.update, self.options.reason)
         try:
-            result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
+            with self.limited():
+                result = predict_and_judge(cell, self.catalog, self.store.root, *consent, command)
+        except OutOfTime as error:
+            pytest.skip(ENDED.format(error))
         except PerfsuiteError as error:
             result = without_prediction(cell, str(error))
         result = self.marked(result)
@@ -222,6 +228,13 @@ class PerfRun:
             raise PerfVerdict(render(result.verdict, None))
         if result.verdict.status == "unsupported":
             pytest.skip(headline(result.verdict))
+
+    def limited(self) -> contextlib.AbstractContextManager[None]:
+        """Everything inside ends when --perf-budget is used up."""
+        budget = self.options.budget
+        if budget is None:
+            return contextlib.nullcontext()
+        return limit(self.begin + budget - time.monotonic(), f"the {show_rough(budget)} of --perf-budget")
 
     def fails(self, result: Result | PredictedResult) -> bool:
         """Whether its verdict fails a test, unless it is accepted or the cell is in quarantine."""
@@ -248,13 +261,18 @@ class PerfRun:
         return shlex.join(["pytest", *options, file])
 
     def measure(self, cell: Cell, request: pytest.FixtureRequest) -> Result:
-        """Compare a cell with its baseline; accept it if the user has consented. Any obstacle gives a red result."""
+        """Compare a cell with its baseline; accept it if the user has consented. Any obstacle gives a red result, but a
+        cell that --perf-budget ends is skipped.
+        """
         try:
             begin = time.monotonic()
-            result = self.gatekeeper.hold(cell, command=self._collects(request))
+            with self.limited():
+                result = self.gatekeeper.hold(cell, command=self._collects(request))
             result = msgspec.structs.replace(result, seconds=round(time.monotonic() - begin, 3))
         except NotAccepted as error:
             return error.result
+        except OutOfTime as error:
+            pytest.skip(ENDED.format(error))
         except PerfsuiteError as error:
             return without_measurement(cell, self.catalog, str(error))
         finally:
@@ -272,7 +290,8 @@ class PerfRun:
         self.begin = time.monotonic()
         if session.items and self.changes and not (session.config.option.collectonly or is_worker(session.config)):
             try:
-                self.gatekeeper.prepare()
+                with self.limited():
+                    self.gatekeeper.prepare()
             except PerfsuiteError as error:
                 raise pytest.UsageError(f"--perf-against={self.options.against}: {error}") from error
 

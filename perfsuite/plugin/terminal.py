@@ -82,7 +82,7 @@ def write_summary(
     if not results:
         return
     reporter.write_line(render_summary(results, metrics, width, color=reporter.config.get_terminal_writer().hasmarkup))
-    for told in asides(results):
+    for told in asides(results, metrics):
         write(reporter, told)
     for result in results:
         for told in tell_update(result, metrics):

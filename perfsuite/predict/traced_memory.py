@@ -337,6 +337,8 @@ def _of_all_ranks(found: Sequence[Prediction | Failure], cell: Cell, catalog: Ca
     folds = {metric.name: metric.fold for metric in catalog.metrics(cell.strategy.engine.process)}
     readings = {}
     for name in fullest.readings:
+        if any(name not in one.readings for one in ranks):
+            continue  # a rank could not count it
         if folds[name] == "sum":  # the first rank counts for its whole stage, the second stage for all between
             firsts = [one for one in ranks if one.rank % width == 0]
             alike = [last - 1 if 0 < one.rank // width < last else 1 for one in firsts]

@@ -77,6 +77,7 @@ def measure(session: Session, phases_seconds: dict[str, float]) -> RankSample:
         opened=session.opened.files,
         installed=_evidence(installed, Installed()),
         memory_curve=memory_curve(session),
+        uncounted={name: reason for meter in meters for name, reason in meter.uncounted.items()},
     )
     meters.clear()  # with them goes the trainer, whose memory another one needs
     session.listeners[:], session.recorded, session.source, session.at_refusal = progress, None, None, None

@@ -55,6 +55,7 @@ class Meter:
 
     def __init__(self, session: Session) -> None:
         self.session = session
+        self.uncounted: dict[str, str] = {}  # metrics that cannot be counted here, with the reasons
 
     def prepared(self, trainer: Trainer) -> None:
         """The engine is ready and checked; no step has run."""
@@ -75,5 +76,5 @@ class Meter:
         """An epoch and its evaluation are done."""
 
     def readings(self) -> dict[str, Reading]:
-        """All that was measured, by the metric's name."""
+        """All that was measured, by the metric's name. What is missing is in ``uncounted`` from now on."""
         raise NotImplementedError

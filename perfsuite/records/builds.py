@@ -1,5 +1,6 @@
 """What is built once and kept in the cache folder: completely or not at all, and by one process at a time."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -9,11 +10,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from filelock import FileLock
+from filelock import FileLock, Timeout
 
 from perfsuite.errors import UsageError
 from perfsuite.paths import cache_folder, check_executable
+from perfsuite.records.deadline import check, look
 
+LOCK_SECONDS = 60.0  # of one wait for another process that builds
 DIGESTS = "digests.json"  # beside compiled files: the SHA-256 of each
 
 
@@ -30,7 +33,7 @@ def kept(
         return folder
     try:
         root.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{folder}.lock"):
+        with _locked(folder):
             if not whole(folder):
                 _build(folder, build)
     except OSError as error:
@@ -106,3 +109,12 @@ def _sync(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def _locked(folder: Path) -> contextlib.AbstractContextManager[object]:
+    """A lock beside the folder, as soon as no other process builds it."""
+    lock = FileLock(f"{folder}.lock")
+    while True:
+        check()
+        with contextlib.suppress(Timeout):
+            return lock.acquire(timeout=min(LOCK_SECONDS, look()))

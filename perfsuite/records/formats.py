@@ -3,7 +3,8 @@
 Format history of Baseline and of the report's lines
     5   2026-11   a verdict is data: numbers, reasons, moves, causes (older_formats.py reads 1 to 4);
                 a report begins with the tests that were selected, and ends with pytest's exit status; a run of times
-                keeps its imports, and a machine its name; a measurement keeps what was installed
+                keeps its imports, and a machine its name; a measurement keeps what was
+                installed, and which metrics could not be counted
     4   2026-11   a measurement keeps the curve of live memory over a step, and what its ranks imported; a result keeps
                 its cost
     3   2026-11   a baseline keeps the times of several runs in addition to its measurement

@@ -56,7 +56,8 @@ class Measurement(Record, frozen=True, kw_only=True):
     ``memory_curve`` is live memory over a step of the fullest rank, in the format of records/curves.py; empty
     before format 4 and without steps. ``imports`` are the repository's files that the cell depends on, by folder,
     with the beginnings of their git hashes (run/imports.py): {"models": "net.py:1f0c93ab loss.py:77de0a41"}.
-    ``installed`` is empty in older records.
+    ``installed`` is empty in older records. ``uncounted`` are metrics that could not be counted, with the reasons;
+    older records name none.
     """
 
     cell: str
@@ -76,6 +77,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     warmup: int | None = None
     imports: dict[str, str] = {}
     memory_curve: dict[str, str] = {}
+    uncounted: dict[str, str] = {}
 
     @property
     def steps(self) -> int:

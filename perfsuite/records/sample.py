@@ -26,7 +26,8 @@ class RankSample(Record, frozen=True, kw_only=True):
     """The measurement of one rank. ``engine`` is the evidence that the engine is the one that the cell names, ``flags``
     the switches and variables that affect speed, as rank/flags.py finds them after the steps. ``files`` are the sources
     of imported modules that are no installed package's, ``opened`` the files that the rank opened for reading before
-    its steps. ``memory_curve`` is in the format of records/curves.py.
+    its steps. ``memory_curve`` is in the format of records/curves.py. ``uncounted`` are metrics that cannot be counted
+    on this rank, with the reasons: then no rank's is folded.
     """
 
     rank: int
@@ -39,6 +40,7 @@ class RankSample(Record, frozen=True, kw_only=True):
     opened: list[str] = []
     installed: Installed = Installed()
     memory_curve: dict[str, str] = {}
+    uncounted: dict[str, str] = {}
 
 
 def is_number(value: object) -> bool:

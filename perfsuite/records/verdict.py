@@ -93,6 +93,7 @@ class Because(StrEnum):
     OTHER_RELEASE = "other release"
     NOT_FINITE = "not finite"
     ABSENT = "absent"
+    UNCOUNTED = "uncounted"
     NO_METRIC = "no metric"
     FEWER_SAMPLES = "fewer samples"
     STEP_DIFFERS = "step differs"

@@ -10,6 +10,7 @@ import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.records.job import GONE, Turns
@@ -41,9 +42,10 @@ def measure_in_turns(
             finally:
                 _tell_gone(pipes[1 - number])
 
+        contexts = [copy_context() for _ in SIDES]  # with the limit of time, if there is one
         with ThreadPoolExecutor(len(SIDES)) as pool:
             try:
-                return list(pool.map(side, SIDES))
+                return list(pool.map(lambda number: contexts[number].run(side, number), SIDES))
             except BaseException:  # Ctrl-C: end the ranks, since the threads wait for them
                 for runner in runners:
                     runner.close()

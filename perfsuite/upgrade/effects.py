@@ -19,6 +19,7 @@ from perfsuite.run.releases_compared import is_better, of_comparison
 KINDS = ("fails", "differs", "worse", "better", "runs")
 BAD = KINDS[:3]
 ALONE, TOGETHER, SUM = "alone", "together only", "adds up"
+OPEN = "not narrowed down"  # the limit of time left out an attempt that would tell
 ROUGHLY = 0.01  # relative: several effects need not add up more exactly
 TIME = "time"  # the key of all timed metrics: one cause slows several
 Kept = tuple[Change, ...]
@@ -63,7 +64,9 @@ class Effect(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Blamed:
-    """An effect and the changes that cause it: one ALONE, several TOGETHER, or several that each add a little."""
+    """An effect and the changes that cause it: one ALONE, several TOGETHER, or several that each add a little. If it is
+    OPEN which, all of them.
+    """
 
     effect: Effect
     by: Kept
@@ -113,12 +116,13 @@ def blame(
     changes: Sequence[Change],
     alone: Mapping[Change, Sequence[Effect]],
     together: Sequence[Effect],
-    needed: Callable[[Effect], Kept],
+    needed: Callable[[Effect], Kept | None],
 ) -> list[Blamed]:
-    """The causes of all effects on one cell. ``needed`` finds the changes without which an effect does not appear; it
-    is asked for what no change causes alone.
+    """The causes of all effects on one cell. ``alone`` lacks the changes that were not tried. ``needed`` finds the
+    changes without which an effect does not appear, None if that was not tried; it is asked for what no change causes
+    alone.
     """
-    found = [Blamed(effect, (change,), ALONE) for change in changes for effect in alone[change]]
+    found = [Blamed(effect, (change,), ALONE) for change in changes for effect in alone.get(change, ())]
     if len(changes) == 1:
         return found
     for effect in together:
@@ -127,10 +131,13 @@ def blame(
             if not effect.small and all(one.effect.small for one in movers):
                 found = [one for one in found if one not in movers]
                 found.append(Blamed(effect, tuple(one.by[0] for one in movers), SUM))
+        elif len(alone) < len(changes):
+            found.append(Blamed(effect, tuple(changes), OPEN))
         elif effect.small:  # it is worth no further launches
             found.append(Blamed(effect, tuple(changes), TOGETHER))
         else:
-            found.append(Blamed(effect, needed(effect) or tuple(changes), TOGETHER))
+            by = needed(effect)
+            found.append(Blamed(effect, by or tuple(changes), OPEN if by is None else TOGETHER))
     return found
 
 

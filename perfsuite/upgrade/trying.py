@@ -8,11 +8,11 @@ import dataclasses
 import functools
 import hashlib
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -27,6 +27,7 @@ from perfsuite.launch.machine import describe, version_of
 from perfsuite.paths import cache_folder
 from perfsuite.records import codec
 from perfsuite.records.change import Change
+from perfsuite.records.deadline import check
 from perfsuite.records.failure import Failure
 from perfsuite.records.measurement import Measurement
 from perfsuite.run.ab import RUNNING, Experiment, Side
@@ -39,12 +40,28 @@ PACKAGE = Path(__file__).parents[1]
 T = TypeVar("T", Measurement, Comparison)
 
 
+@dataclass(frozen=True)
+class Task:
+    """What a Bench begins to do with these changes: it builds their environment, launches a cell, or compares its times
+    with those of the old side. ``cell`` is the ``number``-th of those that wait for it, from 1 on, ``of`` so many.
+    """
+
+    kind: Literal["environment", "launch", "times"]
+    kept: Kept
+    cell: str = ""
+    number: int = 1
+    of: int = 1
+
+
 @dataclass
 class Bench:
     """One upgrade: its environments, and what was measured in them. ``held`` are releases of both sides, ``here`` the
     installed releases of ``changes`` and ``held``.
     ``settings`` are those of exact metrics, ``timed`` those of times. With ``fresh``, nothing kept is read. The error
-    rates of times are for ``run_size`` cells, ``tolerance`` is that of `ab`. ``launches`` counts what was not known.
+    rates of times are for ``run_size`` cells, ``tolerance`` is that of `ab`. ``begins`` hears of everything that takes
+    long before it is done. ``launches`` counts what was not known.
+
+    When a limit of time is used up, everything that is not known raises OutOfTime, and what is known is given.
     """
 
     catalog: Catalog
@@ -57,6 +74,7 @@ class Bench:
     fresh: bool = False
     run_size: int = 1
     tolerance: float | None = None
+    begins: Callable[[Task], None] = lambda task: None
     launches: int = 0
     _sides: dict[Kept, Side | str] = field(default_factory=dict)
     _found: dict[tuple[Kept, str], Measurement] = field(default_factory=dict)
@@ -71,6 +89,8 @@ class Bench:
         if kept not in self._sides:
             wanted = self._requirements(kept)
             try:
+                if wanted:
+                    self.begins(Task("environment", kept))
                 environment = with_releases(wanted) if wanted else HERE
                 self._sides[kept] = Side(self.text(kept), self.catalog, environment)
             except UsageError as error:
@@ -102,9 +122,11 @@ class Bench:
         self._found.update({(kept, name): found for name, found in known.items()})
         waiting = [cell for cell in waiting if cell.id not in known]
         with closing(Runner(self.catalog, self.settings, side.environment)) as runner:
-            for cell in waiting:
-                self.launches += 1
+            for number, cell in enumerate(waiting, 1):
+                check()
+                self.begins(Task("launch", kept, cell.id, number, len(waiting)))
                 found = self._found[kept, cell.id] = runner.measure(cell, self.watch)
+                self.launches += 1
                 if found.outcome != "failed":
                     codec.write(places[cell.id], found)
 
@@ -144,11 +166,13 @@ class Bench:
         known = self._read(place, Comparison)
         if known:
             return known
-        self.launches += 1
+        check()
+        self.begins(Task("times", kept, cell.id))
         interleave = "steps" if cell.hardware.device is None else "launches"
         session = Experiment(a, b, [], self.timed, self.tolerance, interleave=interleave, run_size=self.run_size)
         with closing(session):
             found = session.compare((cell, cell), self.watch)
+        self.launches += 1
         if found.verdict.status != "failed":
             codec.write(place, found)
         return found

@@ -1,25 +1,36 @@
 """The result of an upgrade: the findings, ranked, and what is not known."""
 
-import time
 from collections.abc import Callable, Sequence
+from typing import Literal, TypeVar
+
+import msgspec
 
 from perfsuite.catalog.cell import Cell
 from perfsuite.records.change import Change
+from perfsuite.records.deadline import OutOfTime, limit
 from perfsuite.records.formats import timestamp
 from perfsuite.records.record import Record
+from perfsuite.records.verdict import Status
 from perfsuite.run.releases_compared import sentence
 from perfsuite.upgrade.effects import Blamed, Effect, Finding, Kept, blame, findings, same
 from perfsuite.upgrade.trying import Bench
 
 FORMAT = 2
+T = TypeVar("T")
 Effects = Callable[[Kept, Cell], list[Effect]]
+# Whether the times of a cell were compared, or why not: the pairs did not decide; an exact metric got worse; the cell
+# does not run with the old releases; the limit of time was used up; nobody wanted it (--minutes 0).
+Times = Literal["compared", "undecided", "counts", "failed", "limit", "not asked"]
 
 
 class UpgradeReport(Record, frozen=True, kw_only=True):
-    """The content of ``--json``. Format 2: 2026-11, changes and effects as data; 1: 2026-11, first.
+    """The content of ``--json``. Format 1: 2026-11, first. Format 2: 2026-11, changes and effects
+    as data, ``times``, ``left_out`` and ``limit_seconds``.
 
     ``failed`` are the cells that cannot run before the upgrade either, with the reasons. ``undecided`` and ``untimed``
-    are cells whose times are not known. ``launches`` counts what was not known before.
+    are cells whose times are not known; ``times`` says of every cell whether they were compared. ``left_out`` are the
+    cells that the limit of time left out, each with the attempts that are missing: the changes of each, and none of
+    them for the old side. ``launches`` counts what was not known before.
     """
 
     format: int = FORMAT
@@ -33,26 +44,75 @@ class UpgradeReport(Record, frozen=True, kw_only=True):
     undecided: list[str]
     untimed: list[str]
     launches: int
+    times: dict[str, Times] = msgspec.field(default_factory=dict)
+    left_out: dict[str, list[list[Change]]] = msgspec.field(default_factory=dict)
+    limit_seconds: float | None = None
 
     @property
     def is_worse(self) -> bool:
         return any(one.worst.bad and not one.worst.small for one in self.findings)
 
+    @property
+    def uncompared(self) -> list[str]:
+        """The cells of which nothing is compared: the old side is left out, or every attempt."""
+        tried = [list(kept) for kept in attempts(self.changes)]
+        return [
+            cell for cell, missing in self.left_out.items() if [] in missing or all(kept in missing for kept in tried)
+        ]
 
-def judge(bench: Bench, cells: Sequence[Cell], seconds: float) -> UpgradeReport:
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing was compared at all."""
+        return {*self.cells} <= {*self.failed, *self.uncompared}
+
+
+def nothing(cells: Sequence[Cell], limit_seconds: float | None) -> UpgradeReport:
+    """The report if the limit was used up before it was known what there is to try."""
+    names = [cell.id for cell in cells]
+    return UpgradeReport(
+        date=timestamp(),
+        base="",
+        changes=[],
+        cells=names,
+        findings=[],
+        failed={},
+        undecided=[],
+        untimed=names,
+        launches=0,
+        times=dict.fromkeys(names, "limit"),
+        left_out={name: [[]] for name in names},
+        limit_seconds=limit_seconds,
+    )
+
+
+def judge(bench: Bench, cells: Sequence[Cell], seconds: float, limit_seconds: float | None = None) -> UpgradeReport:
     """The causes of all effects: in exact metrics, and in times in cells where these got no worse.
 
-    No comparison of times starts after ``seconds``.
+    Times are compared for ``seconds`` at most. What a limit of time around it leaves out is in the report, as is how
+    long that limit is.
     """
-    failed = {one.id: sentence(seen.failure.message) for one in cells if (seen := bench.outcome(one)).failure}
+    failed: dict[str, str] = {}
+    left: dict[str, list[Kept]] = {}
     blamed: list[Blamed] = []
     silent = []
+    times: dict[str, Times] = {}
     for cell in cells:
-        found = blame_cell(bench, cell, bench.effects)
+        try:
+            seen = bench.outcome(cell)
+        except OutOfTime:
+            left[cell.id], times[cell.id] = [(), *attempts(bench.changes)], "limit"
+            continue
+        found, missing = blame_cell(bench, cell, bench.effects)
         blamed += found
-        if cell.id not in failed and not any(one.effect.bad and not one.effect.small for one in found):
+        left |= {cell.id: missing} if missing else {}
+        if seen.failure:
+            failed[cell.id], times[cell.id] = sentence(seen.failure.message), "failed"
+        elif any(one.effect.bad and not one.effect.small for one in found):
+            times[cell.id] = "counts" if seconds else "not asked"
+        else:
             silent.append(cell)
-    slower, undecided, untimed = blame_times(bench, silent, seconds)
+    slower, told = blame_times(bench, silent, seconds)
+    times |= told
     timed = {metric.name for metric in bench.catalog.all("metric").values() if metric.is_time}
     again = {one.effect.cell for one in blamed if one.effect.kind == "runs"}
     return UpgradeReport(
@@ -62,48 +122,66 @@ def judge(bench: Bench, cells: Sequence[Cell], seconds: float) -> UpgradeReport:
         cells=[cell.id for cell in cells],
         findings=findings([*blamed, *slower], timed),
         failed={cell: reason for cell, reason in failed.items() if cell not in again},
-        undecided=undecided,
-        untimed=untimed,
+        undecided=[cell for cell, status in times.items() if status == "undecided"],
+        untimed=[cell for cell, status in times.items() if status in ("limit", "not asked")],
         launches=bench.launches,
+        times={cell.id: times[cell.id] for cell in cells},
+        left_out={cell: [list(kept) for kept in missing] for cell, missing in left.items()},
+        limit_seconds=limit_seconds,
     )
 
 
-def attempts(changes: Sequence[Change]) -> list[Kept]:
+def attempts(changes: Sequence[T]) -> list[tuple[T, ...]]:
     """Each change alone, and all together."""
     return [*((one,) for one in changes), *([tuple(changes)] if len(changes) > 1 else [])]
 
 
-def blame_cell(bench: Bench, cell: Cell, effects: Effects) -> list[Blamed]:
-    """The causes of what all changes together, or one alone, do to the cell."""
+def blame_cell(bench: Bench, cell: Cell, effects: Effects) -> tuple[list[Blamed], list[Kept]]:
+    """The causes of what all changes together, or one alone, do to the cell; and what the limit of time left out."""
     changes = tuple(bench.changes)
-    alone = {one: effects((one,), cell) for one in changes}
-    together = effects(changes, cell)
+    left: list[Kept] = []
 
-    def needed(effect: Effect) -> Kept:
+    def tried(kept: Kept) -> list[Effect] | None:
+        try:
+            return effects(kept, cell)
+        except OutOfTime:
+            left.append(kept)
+            return None
+
+    alone = {one: found for one in changes if (found := tried((one,))) is not None}
+    together = tried(changes) if len(changes) > 1 else alone.get(changes[0])
+
+    def needed(effect: Effect) -> Kept | None:
         if len(changes) == 2:
             return changes
-        without = {one: effects(tuple(other for other in changes if other != one), cell) for one in changes}
+        without = {one: tried(tuple(other for other in changes if other != one)) for one in changes}
+        if None in without.values():
+            return None
         return tuple(
-            one for one in changes if not any(same(effect, other) for other in without[one] if not other.small)
+            one for one in changes if not any(same(effect, other) for other in without[one] or () if not other.small)
         )
 
-    return blame(changes, alone, together, needed)
+    return blame(changes, alone, together or [], needed), list(dict.fromkeys(left))
 
 
-def blame_times(bench: Bench, cells: Sequence[Cell], seconds: float) -> tuple[list[Blamed], list[str], list[str]]:
-    """The causes of slower and faster steps, the cells whose times stay undecided, and those that the budget of
-    ``seconds`` does not reach. What is known costs nothing. A release alone is tried only where all of them change
-    something.
+def blame_times(bench: Bench, cells: Sequence[Cell], seconds: float) -> tuple[list[Blamed], dict[str, Times]]:
+    """The causes of slower and faster steps, and what became of each cell's times in ``seconds``. What is known costs
+    nothing. A release alone is tried only where all of them change something.
     """
-    changes, begin = tuple(bench.changes), time.monotonic()
+    if not seconds:
+        return [], dict.fromkeys([cell.id for cell in cells], "not asked")
+    changes = tuple(bench.changes)
     found: list[Blamed] = []
-    undecided, left = [], []
-    for cell in cells:
-        if time.monotonic() - begin >= seconds:
-            left.append(cell.id)
-            continue
-        if bench.times(changes, cell):
-            found += blame_cell(bench, cell, bench.times)
-        elif bench.pairs(changes, cell).verdict.status == "undecided":
-            undecided.append(cell.id)
-    return found, undecided, left
+    times: dict[str, Times] = {}
+    with limit(seconds, f"the {seconds / 60:g} min for times"):
+        for cell in cells:
+            try:
+                moved = bench.times(changes, cell)
+                pairs = bench.pairs(changes, cell)
+            except OutOfTime:
+                times[cell.id] = "limit"
+                continue
+            found += blame_cell(bench, cell, bench.times)[0] if moved else []
+            decided = moved or (pairs.times and pairs.verdict.status != Status.UNDECIDED)
+            times[cell.id] = "compared" if decided else "undecided"
+    return found, times

@@ -8,6 +8,8 @@ from perfsuite.show.text.words import change_text, changes_text, new_text, note_
 from perfsuite.upgrade.effects import Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
+PARTLY = " Not everything was compared."
+
 
 def upgrade_page(report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -> Document:
     """The page; ``commands`` show the findings of these numbers, from 1 on."""
@@ -19,16 +21,22 @@ def upgrade_page(report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -
         ("Do not run with the old releases either", [f"{cell}: {why}" for cell, why in report.failed.items()]),
         ("Times that could not be decided", report.undecided),
         ("Times that were not compared, by --minutes", report.untimed),
+        ("Left out, by --minutes", [_left_out(cell, report) for cell in report.left_out]),
     ]
     sections += [Section(heading=heading, text="\n".join(lines), folded=True) for heading, lines in rest if lines]
     return Document(
         title=f"Upgrade: {changes_text(report.changes)}",
-        verdict=f"{effects} got worse, {better or 'nothing'} got better.",
+        verdict=f"{effects} got worse, {better or 'nothing'} got better.{PARTLY if report.left_out else ''}",
         facts=[f"From {report.base}.", f"{report.launches} new launches, {report.date}."],
-        tone="red" if report.is_worse else "green",
+        tone="red" if report.is_worse else "yellow" if report.left_out else "green",
         kind="measured",
         sections=sections,
     )
+
+
+def _left_out(cell: str, report: UpgradeReport) -> str:
+    whole = cell in report.uncompared
+    return f"{cell}: {'everything' if whole else '; '.join(map(changes_text, report.left_out[cell]))}"
 
 
 def _finding(number: int, one: Finding, report: UpgradeReport, commands: Mapping[str, Sequence[int]]) -> Section:

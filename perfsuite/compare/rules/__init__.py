@@ -11,6 +11,7 @@ from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.rules._rule import Rule, Summary
 from perfsuite.compare.scope import Scope, changes, line_of
 from perfsuite.records.change import Change
+from perfsuite.records.measurement import Measurement
 from perfsuite.records.sample import Reading, is_number
 from perfsuite.records.verdict import Because, Line, Reason, Status, reason
 
@@ -41,16 +42,26 @@ def hold(metric: Metric, scope: Scope) -> Line | None:
         return None if metric.hold == "shown" else rule(metric, new, old, scope)
     if new is None and old is None and metric.optional:
         return None
+    uncounted = _uncounted(metric, scope.new)
+    if new is None and old is None and uncounted:
+        return None if metric.hold == "shown" else line_of(metric, Status.NOT_HELD, old, new, reason=uncounted)
     if not (_is_finite(new) and _is_finite(old)):
         why = reason(Because.NOT_FINITE, measured=not _is_finite(new))
         return line_of(metric, Status.FAILED, old, new, reason=why, **_finite(old, new))
     if new is None or old is None:
-        needless = metric.optional and old is None
+        needless = old is None and (metric.optional or metric.name in scope.old.uncounted)
         if metric.hold == "shown" and (needless or (metric.optional and metric.derive)):
             return None  # its formula may leave it out, such as an MFU above 100 %
         status = Status.NOT_HELD if needless else Status.MISSING
-        return line_of(metric, status, old, new, reason=reason(Because.ABSENT, measured=new is not None))
+        absent = reason(Because.ABSENT, measured=new is not None)
+        return line_of(metric, status, old, new, reason=absent if new else uncounted or absent)
     return rule(metric, new, old, scope)
+
+
+def _uncounted(metric: Metric, measurement: Measurement) -> Reason | None:
+    """Why the metric could not be counted; None if it was, or should have been."""
+    message = measurement.uncounted.get(metric.name, "")
+    return reason(Because.UNCOUNTED, message=message) if message else None
 
 
 def why_wrong(metric: Metric, reading: Reading, strategy: str) -> Reason | None:

@@ -66,8 +66,9 @@ class News:
             self._add_cell(result)
 
     def add_upgrade(self, report: UpgradeReport) -> None:
-        """The findings that are worse by the floor or more."""
-        self.tried |= {change.name for change in report.changes}
+        """The findings that are worse by more than matters. A report that leaves something out ends none."""
+        if not report.left_out:
+            self.tried |= {change.name for change in report.changes}
         for finding in report.findings:
             if finding.worst.bad and not finding.worst.small:
                 self.findings.setdefault(f"{UPGRADE} {'+'.join(sorted(finding.libraries))}", []).append(finding)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from perfsuite.meters.communication import Communication
-from perfsuite.meters.flops import Flops, count_model_flop
+from perfsuite.meters.flops import Flops
 from perfsuite.meters.operators import Operators
 from perfsuite.rank.meter import Meter
 from perfsuite.rank.session import Session
@@ -22,7 +22,9 @@ class TracedFlops(Flops):
     def __init__(self, session: Session) -> None:
         super().__init__(session)
         self.replicas, self.alike = session.layout.data_ranks, session.layout.data_ranks * session.layout.tensor
-        self.model_flop = count_model_flop(session) * self.replicas if session.leads_replica else 0
+        self.model_flop = 0
+        if session.leads_replica:
+            self.count_model()
 
     def prepared(self, trainer: Trainer) -> None:
         self.trainer = trainer
@@ -32,7 +34,7 @@ class TracedFlops(Flops):
         suspects = {f"{PART}: {operator}": int(count) * self.alike for operator, count in counts.items()}
         total = sum(suspects.values())
         hardware = Reading(value=total, parts={PART: total}, suspects=suspects)
-        return {"model_flop": Reading(value=self.model_flop), "hardware_flop": hardware}
+        return self.counted(self.model_flop * self.replicas, hardware)
 
     def _peak(self) -> float:
         return 0.0

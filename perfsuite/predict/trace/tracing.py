@@ -22,13 +22,16 @@ from perfsuite.errors import FileError, PerfsuiteError
 from perfsuite.launch.jobs import make_job
 from perfsuite.paths import cache_folder, code_folders
 from perfsuite.records import codec
+from perfsuite.records.deadline import check, look
 from perfsuite.records.failure import Failure
 from perfsuite.records.step_kinds import TRACED_STEPS
 from perfsuite.records.trace import Trace, TraceJob
+from perfsuite.records.waits import wait_readable
 from perfsuite.records.workspaces import Workspace
 
 STEPS = 2  # the first has no optimizer state yet; on a CPU, where steps are cheap, as many as in a run
 PACKAGES = ("torch", "transformers", "accelerate", "deepspeed", "peft", "bitsandbytes", "torchao")
+WAIT_SECONDS = 60.0  # of one wait for the next trace
 PERFSUITE = Path(__file__).parents[2]
 
 
@@ -127,6 +130,7 @@ class Tracer:
         self.processes = processes
         self._stack = contextlib.ExitStack()
         self._process: subprocess.Popen[str] | None = None
+        self._said = b""  # the beginning of a line
         self._folder = Path()
 
     def __enter__(self) -> Tracer:
@@ -149,12 +153,24 @@ class Tracer:
         with contextlib.suppress(BrokenPipeError):  # it has died, and so has no results
             assert self._process.stdin is not None
             print(*pairs, sep="\t", file=self._process.stdin, flush=True)
-        assert self._process.stdout is not None
-        while left and (line := self._process.stdout.readline()):
+        while left and (line := self._line()):
             number = int(line)
             yield number, _read(self._folder / f"{number}.trace", left.pop(number), self._folder / "log")
         for number, job in left.items():
             yield number, _read(self._folder / f"{number}.trace", job, self._folder / "log")
+
+    def _line(self) -> bytes:
+        """The number of the next job that has ended; nothing if the process has. Raises OutOfTime."""
+        assert self._process is not None and self._process.stdout is not None
+        while b"\n" not in self._said:
+            check()
+            if wait_readable([self._process.stdout], min(WAIT_SECONDS, look())):
+                said = os.read(self._process.stdout.fileno(), 4096)
+                if not said:
+                    return b""
+                self._said += said
+        line, _, self._said = self._said.partition(b"\n")
+        return line
 
     def _start(self) -> subprocess.Popen[str]:
         self._folder = self._stack.enter_context(Workspace("trace"))

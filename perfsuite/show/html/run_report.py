@@ -90,7 +90,7 @@ def run_document(
     return Document(
         title="Training performance",
         verdict=verdict_of(results, waiting),
-        facts=_facts(results),
+        facts=_facts(results, known.values()),
         tone=_tone(results),
         sections=sections,
     )
@@ -133,7 +133,7 @@ def _tone(results: Sequence[AnyResult]) -> Tone:
     return "yellow" if any(one.verdict.status in OPEN for one in results) or not results else "green"
 
 
-def _facts(results: Sequence[AnyResult]) -> list[str]:
+def _facts(results: Sequence[AnyResult], metrics: Iterable[Metric]) -> list[str]:
     """When and where the cells ran, with which releases; and what holds for many of them."""
     measured = [one for one in results if isinstance(one, Result)]
     facts = []
@@ -150,7 +150,7 @@ def _facts(results: Sequence[AnyResult]) -> list[str]:
     kinds = Counter(kind_of(one) for one in results)
     if len(kinds) > 1 or "measured" not in kinds:
         facts.append(", ".join(f"{count} cells {kind}" for kind, count in kinds.items()) + ".")
-    return facts + [f"{told}." for told in asides(measured)]
+    return facts + [f"{told}." for told in asides(measured, metrics)]
 
 
 def _cause(cause: Cause, metrics: Mapping[str, Metric], prefix: Mapping[str, str], opened: bool) -> Section:

@@ -130,6 +130,7 @@ _WORDS: dict[Because, str | Callable[[Facts], str]] = {
     Because.OTHER_RELEASE: "counts depend on the release: {name} {before} -> {after}",
     Because.NOT_FINITE: lambda facts: f"{_whose(facts)} has a number that is not finite",
     Because.ABSENT: _absent,
+    Because.UNCOUNTED: "cannot be counted: {message}",
     Because.NO_METRIC: "no Metric defines it",
     Because.FEWER_SAMPLES: "only {measured} of the baseline's {recorded} steps were measured",
     Because.STEP_DIFFERS: "differs in step {first} first, in {differing} of {steps} steps",

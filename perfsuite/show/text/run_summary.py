@@ -6,7 +6,7 @@ out; then the changes and the parts of an id move to their own lines, then every
 
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from perfsuite.catalog.definitions import Metric
 from perfsuite.compare.capacity import headroom_of
@@ -148,12 +148,13 @@ def colors_of(results: Sequence[Result]) -> list[tuple[str, str]]:
     return [(status(result), COLORS.get(result.verdict.status, "yellow")) for result in results]
 
 
-def asides(results: Sequence[Result]) -> list[str]:
-    """Notes for the whole run: why times are not compared, and how many cells are open."""
+def asides(results: Sequence[Result], metrics: Iterable[Metric] = ()) -> list[str]:
+    """Notes for the whole run: why times are not compared, what could not be counted, and how many cells are open."""
     told: Counter[str] = Counter()
     for result in results:
         told.update({note_text(line) for line in result.verdict.lines if _lacks_times(line)})
     lines = [f"times are not compared in {_cells(count)}: {why}" for why, count in told.items()]
+    lines += _uncounted(results, {metric.name: metric.title for metric in metrics})
     for status, meaning in OPEN_MEANS.items():
         if count := sum(result.verdict.status == status for result in results):
             lines.append(f"{status}: {_cells(count)} {meaning}")
@@ -169,6 +170,17 @@ def _lacks_times(line: Line) -> bool:
     """Whether a time is not held since there are none of this machine."""
     why = line.reason.because if line.reason else None
     return line.status == Status.NOT_HELD and why in (Because.OTHER_MACHINE, Because.NO_TIMES)
+
+
+def _uncounted(results: Sequence[Result], titles: Mapping[str, str]) -> list[str]:
+    """Each reason once, with what it left out and in how many cells."""
+    lost: dict[str, dict[str, None]] = {}
+    cells: Counter[str] = Counter()
+    for result in results:
+        for metric, reason in result.measurement.uncounted.items():
+            lost.setdefault(reason, {})[titles.get(metric, metric)] = None
+        cells.update(set(result.measurement.uncounted.values()))
+    return [f"{', '.join(names)} cannot be counted in {_cells(cells[why])}: {why}" for why, names in lost.items()]
 
 
 OPEN_MEANS = {

@@ -1,11 +1,15 @@
 """``perfsuite upgrade``: newer releases, each alone and all together, and a table of what gets worse or better.
 
-Exit code 1 if something got worse by the floor or more, computes something else, or fails, or if no cell could run.
+Exit code 1 if something that matters got worse, computes something else, or fails, or if no cell could run. Exit code 3
+if nothing did, but --minutes left something out.
 """
 
 import argparse
+import contextlib
 import dataclasses
+import math
 import shlex
+import textwrap
 import time
 from collections.abc import Sequence
 from contextlib import closing
@@ -35,6 +39,8 @@ from perfsuite.errors import UsageError
 from perfsuite.launch.machine import refuse_emulated
 from perfsuite.paths import check_output
 from perfsuite.records import codec
+from perfsuite.records.change import Change
+from perfsuite.records.deadline import OutOfTime, abandonable, limit
 from perfsuite.run.environment_changes import requirement_of
 from perfsuite.run.releases_compared import SETTINGS
 from perfsuite.run.runner import Settings
@@ -42,17 +48,20 @@ from perfsuite.show.text.live import LiveLine
 from perfsuite.show.text.tables import bare_table, print_table
 from perfsuite.show.text.words import change_text, new_text, note_text, old_text
 from perfsuite.units import show_cost
+from perfsuite.upgrade.coverage import count, left_out_told, some, times_told
 from perfsuite.upgrade.effects import ALONE, Finding, Kept
+from perfsuite.upgrade.progress import COLUMNS, Progress, ahead, doing, name_of
 from perfsuite.upgrade.requests import between, changes_of, libraries_of, why_unknown
 from perfsuite.upgrade.trying import Bench
-from perfsuite.upgrade.upgrade_outcome import UpgradeReport, attempts, judge
+from perfsuite.upgrade.upgrade_outcome import UpgradeReport, attempts, judge, nothing
 from perfsuite.upgrade.upgrade_page import upgrade_page
 
 HELP = "Try newer releases, and report what they make worse or better, and which of them does."
 STARTS_PROCESSES = True
 TIMED = Settings(steps=20, warmup=3)  # as perfsuite ab
-NAMED = 3  # cells of a line
 WHY = 115  # columns of the evidence, at most
+TIMES_SECONDS = 600.0  # for comparisons of times, without --minutes
+LEFT_OUT = 3  # the exit code if a limit left something out, and nothing got worse
 SHOWN = {"fails": "FAILS", "differs": "DIFFERS", "worse": "WORSE", "better": "better", "runs": "runs again"}
 SMALL = "small"
 
@@ -62,7 +71,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", nargs="*", metavar="REQUIREMENT", help=_WORDS)
     parser.add_argument("--from", dest="since", action="append", default=[], metavar="REQUIREMENT", help=_FROM)
     add_select(parser)
-    parser.add_argument("--minutes", type=float, default=10.0, metavar="N", help=_MINUTES)
+    parser.add_argument("--minutes", type=float, metavar="N", help=_MINUTES)
     parser.add_argument("--all", action="store_true", help="Also list small differences, and every cell.")
     parser.add_argument("--fresh", action="store_true", help="Measure everything again, whatever is known.")
     parser.add_argument("--json", type=Path, metavar="FILE", help="Write the result to this file too.")
@@ -77,23 +86,43 @@ _WORDS = (
     "of each installed library that the cells use, except torch."
 )
 _FROM = "The old side: a release or a file of constraints, instead of what is installed. May be repeated."
-_MINUTES = "Minutes in which comparisons of times may start (10); 0: compare no times."
+_MINUTES = (
+    "Minutes after which everything ends, whatever is left out (without it: times after 10, all else when it is done); "
+    "0: compare no times, and end when all else is done."
+)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Try the releases and print the table."""
     refuse_emulated("perfsuite upgrade")
-    if not 0 <= arguments.minutes < float("inf"):
+    if not 0 <= (arguments.minutes or 0) < float("inf"):
         raise UsageError(f"--minutes must be 0 or more, not {arguments.minutes}.")
     check_output("--json", arguments.json)
-    page = html_of(arguments)
+    page, progress = html_of(arguments), Progress()
+    seconds = arguments.minutes * 60 if arguments.minutes else math.inf
+    with limit(seconds, f"the {arguments.minutes or 0:g} min of --minutes", progress.tick):
+        return _run(arguments, page, progress)
+
+
+def _run(arguments: argparse.Namespace, page: Path | None, progress: Progress) -> int:
+    """The same under the limit."""
     begin, collected = time.monotonic(), collect()
     known = catalog_of(arguments)
     catalog = Catalog(known.folders, collected.models, known.materiality)
     cells = selected(arguments.expression, catalog, collected)
     if not collected.cells:
-        print(f"no cells in this folder: {_count(len(cells))} of perfsuite's own")
-    changes, held, notes, here = changes_of(arguments.words, arguments.since, libraries_of(cells))
+        print(f"no cells in this folder: {count(len(cells))} of perfsuite's own")
+    seconds = arguments.minutes * 60 if arguments.minutes else None
+    progress.begin("the releases are looked up")
+    try:
+        changes, held, notes, here = abandonable(
+            lambda: changes_of(arguments.words, arguments.since, libraries_of(cells))
+        )
+    except OutOfTime as error:
+        if arguments.json:
+            codec.write(arguments.json, nothing(cells, seconds))
+        print(f"{error}, before the package index had answered. Nothing was compared.")
+        return LEFT_OUT
     print("\n".join(notes) + "\n" * bool(notes), end="")
     if not changes:
         print(f"Nothing to try: no newer release of {', '.join(name for name in here)}.")
@@ -103,18 +132,24 @@ def run(arguments: argparse.Namespace) -> int:
         for one in (SETTINGS, TIMED)
     )
     tolerance = tolerance_of(arguments)
-    with closing(LiveLine(settings.all_steps_of)) as live:
+    with closing(LiveLine(settings.all_steps_of, progress.left)) as live:
+        progress.clear = live.clear
         bench = Bench(catalog, changes, held, here, settings, timed, live.show, arguments.fresh, len(cells), tolerance)
-        _build(bench, bool(arguments.words))
-        _measure(bench, cells)
-        report = judge(bench, cells, arguments.minutes * 60)
+        bench.begins = lambda task: progress.begin(doing(bench, task), ahead(bench, task, len(cells)))
+        with contextlib.suppress(OutOfTime):
+            _build(bench, bool(arguments.words))
+            _measure(bench, cells)
+        for_times = {None: TIMES_SECONDS, 0: 0.0}.get(arguments.minutes, math.inf)
+        report = judge(bench, cells, for_times, seconds)
     if arguments.json:
         codec.write(arguments.json, report)
     own = {one.name for one in collected.models}
     _print(report, bench, arguments, own)
     write_html(page, upgrade_page(report, _next(report.findings, bench, arguments, own)[0]))
-    print(f"{_count(len(cells))}, {report.launches} new launches, {show_cost(time.monotonic() - begin)}")
-    return 1 if report.is_worse or len(report.failed) == len(cells) else 0
+    print(f"{count(len(cells))}, {report.launches} new launches, {show_cost(time.monotonic() - begin)}")
+    if report.is_worse or len(report.failed) == len(cells):
+        return 1
+    return LEFT_OUT if report.left_out else 0
 
 
 def _build(bench: Bench, named: bool) -> None:
@@ -123,18 +158,25 @@ def _build(bench: Bench, named: bool) -> None:
     """
     base = bench.side(())
     if isinstance(base, str):
-        raise UsageError(next(filter(None, map(why_unknown, bench.changes)), base))
+        raise UsageError(_why_unknown(bench.changes) or base)
     print(f"from: {_with_brought(bench, ())}", flush=True)
     for kept in attempts(bench.changes):
         side = bench.side(kept)
         if isinstance(side, str):
-            reason = next(filter(None, map(why_unknown, kept)), "")
+            reason = _why_unknown(kept)
             if reason or len(kept) > 1 or named:
-                raise UsageError(reason or f"{_name(bench, kept)} cannot be tried here: {side}")
-            print(f"left out: {_name(bench, kept)} cannot be installed here: {side}", flush=True)
+                raise UsageError(reason or f"{name_of(bench, kept)} cannot be tried here: {side}")
+            print(f"left out: {name_of(bench, kept)} cannot be installed here: {side}", flush=True)
             bench.changes = [one for one in bench.changes if one not in kept]
             continue
         print(f"try:  {_with_brought(bench, kept)}", flush=True)
+
+
+def _why_unknown(changes: Sequence[Change]) -> str:
+    """The sentence that the index does not have one of the releases; empty if it has all, or does not answer."""
+    with contextlib.suppress(OutOfTime):
+        return abandonable(lambda: next(filter(None, map(why_unknown, changes)), ""))
+    return ""
 
 
 def _measure(bench: Bench, cells: Sequence[Cell]) -> None:
@@ -143,19 +185,13 @@ def _measure(bench: Bench, cells: Sequence[Cell]) -> None:
         before, begin = bench.launches, time.monotonic()
         bench.measure(kept, cells)
         if bench.launches > before:
-            measured = f"{_count(bench.launches - before)}, {show_cost(time.monotonic() - begin)}"
-            print(f"measured with {_name(bench, kept)}: {measured}", flush=True)
+            measured = f"{count(bench.launches - before)}, {show_cost(time.monotonic() - begin)}"
+            print(f"measured with {name_of(bench, kept)}: {measured}", flush=True)
 
 
 def _with_brought(bench: Bench, kept: Kept) -> str:
     brought = ", ".join(bench.brings(kept))
-    return _name(bench, kept) + (f" (brings {brought})" if brought else "")
-
-
-def _name(bench: Bench, kept: Kept) -> str:
-    if not kept:
-        return bench.text(())
-    return str(kept[0]) if len(kept) == 1 else "all together"
+    return name_of(bench, kept) + (f" (brings {brought})" if brought else "")
 
 
 def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, own: set[str]) -> None:
@@ -172,24 +208,14 @@ def _print(report: UpgradeReport, bench: Bench, arguments: argparse.Namespace, o
             print(f"to see {', '.join(map(str, numbers))}: {text}")
         for text in halves:
             print(f"to bisect: {text}")
-    if not report.is_worse and len(report.failed) < len(report.cells):
-        print("Nothing that matters got worse.")
+    if not report.is_worse and not report.is_empty:
+        print(f"Nothing that matters got worse{' in what was compared' if report.left_out else ''}.")
     if small and not arguments.all:
         print(f"{small} {'differ' if small > 1 else 'differs'} by less than matters: see --all.")
     for cell, reason in report.failed.items():
         print(f"not compared: {cell} does not run with the old releases either: {reason}")
-    worse = {effect.cell for one in report.findings for effect in one.effects if effect.bad and not effect.small}
-    counted = sorted(worse - set(report.failed) - _timed(report))
-    if counted and arguments.minutes:
-        print(f"times of {_count(len(counted))} not compared, since counts got worse: {_some(counted, arguments.all)}")
-    for names, what in ((report.undecided, "could not be decided"), (report.untimed, "not compared, by --minutes")):
-        if names:
-            print(f"times of {_count(len(names))} {what}: {_some(names, arguments.all)}")
-
-
-def _timed(report: UpgradeReport) -> set[str]:
-    """The cells with a finding in a time."""
-    return {effect.cell for one in report.findings for effect in one.effects if effect.metric.endswith("_seconds")}
+    for line in (*times_told(report, arguments.all), *left_out_told(report, arguments.minutes, arguments.all)):
+        print(textwrap.fill(line, COLUMNS, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False))
 
 
 def _table(shown: Sequence[Finding], cells: int) -> Table:
@@ -215,7 +241,7 @@ def _table(shown: Sequence[Finding], cells: int) -> Table:
 
 def _print_details(number: int, one: Finding, every: bool) -> None:
     """The cells of a line, the largest effect first, and its evidence."""
-    print(f"{number}: {_some(one.cells, every)}")
+    print(f"{number}: {some(one.cells, every)}")
     if why := " ".join((one.worst.message or note_text(one.worst.line)).split()):
         print(f"   {why if every or len(why) <= WHY else why[: WHY - 2] + ' …'}")
 
@@ -241,7 +267,7 @@ def _next(
             wanted = [requirement_of(change.name, change.after) for change in kept]
             command = ["perfsuite", "upgrade", *wanted, *since, *options, "-k", cell, "--all"]
         commands.setdefault(shlex.join(command), []).append(number)
-        if len(kept) == 1 and kept[0].name not in halves and (inside := between(kept[0])):
+        if len(kept) == 1 and kept[0].name not in halves and (inside := _between(kept[0])):
             middle = f"{kept[0].name}=={inside[len(inside) // 2]}"
             releases = f"{len(inside)} release{'s' * (len(inside) > 1)} between"
             halves[kept[0].name] = (
@@ -250,10 +276,8 @@ def _next(
     return commands, list(halves.values())
 
 
-def _some(cells: Sequence[str], every: bool) -> str:
-    more = 0 if every else len(cells) - NAMED
-    return ", ".join(cells if more <= 0 else cells[:NAMED]) + (f" and {more} more" if more > 0 else "")
-
-
-def _count(cells: int) -> str:
-    return f"{cells} {'cell' if cells == 1 else 'cells'}"
+def _between(change: Change) -> list[str]:
+    """The releases between, if there is time to ask."""
+    with contextlib.suppress(OutOfTime):
+        return abandonable(lambda: between(change))
+    return []

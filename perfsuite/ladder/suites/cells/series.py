@@ -49,9 +49,11 @@ def series(key, unit, text, **asv):
         return found[cell][key][category[0]] if category else found[cell][key]
 
     def setup(found, cell, *_):
-        """A series does not apply to a cell whose training failed: track_failures says so."""
-        if found[cell].keys() == {"failures"}:
-            raise NotImplementedError(f"{cell} cannot be trained")
+        """A series does not apply to a cell whose training failed, as track_failures says, or that has no such number:
+        FLOPs that could not be counted.
+        """
+        if key not in found[cell]:
+            raise NotImplementedError(f"{cell} has no {key}")
 
     track.__doc__ = text
     vars(track).update(unit=unit, **asv)

@@ -1,0 +1,105 @@
+"""A limit of time for everything inside a block: what is waited for there ends when the limit is used up.
+
+    with limit(120.0, "the 2 min of --minutes"):
+        measure(cell)
+
+Processes, locks and requests are waited for in many places, far below the one that knows the limit. Each of them calls
+check() while it waits, and before it starts something. So the limit is a context variable: no function in between names
+it. A thread that waits must run in a copy of the context (run/duet.py).
+"""
+
+import math
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar, copy_context
+from dataclasses import dataclass
+from typing import TypeVar
+
+from perfsuite.errors import PerfsuiteError
+
+LOOK_SECONDS = 0.2  # between two looks at the clock, where a wait has no interval of its own
+T = TypeVar("T")
+
+
+class OutOfTime(PerfsuiteError):
+    """The limit is used up. What was begun inside it has ended and left nothing."""
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """``at`` is a time.monotonic(), ``outer`` the limit around this one."""
+
+    at: float
+    what: str
+    tick: Callable[[], None]
+    outer: "_Limit | None"
+
+
+_INNERMOST: ContextVar[_Limit | None] = ContextVar("perfsuite_limit", default=None)
+
+
+@contextmanager
+def limit(seconds: float, what: str, tick: Callable[[], None] = lambda: None) -> Iterator[None]:
+    """Let everything inside end after ``seconds``, or with a limit around it that ends earlier. ``what`` begins the
+    sentence of OutOfTime, as in "the 2 min of --minutes". ``tick`` is called while something is waited for.
+    """
+    token = _INNERMOST.set(_Limit(time.monotonic() + seconds, what, tick, _INNERMOST.get()))
+    try:
+        yield
+    finally:
+        _INNERMOST.reset(token)
+
+
+def left() -> float:
+    """The seconds that are left, 0 if the limit is used up; infinite without a limit."""
+    return max(0.0, min((one.at for one in _limits()), default=math.inf) - time.monotonic())
+
+
+def look() -> float:
+    """How long a wait may last until the next check(); infinite without a limit, for a wait that need not look."""
+    return min(LOOK_SECONDS, left()) if _INNERMOST.get() else math.inf
+
+
+def check() -> None:
+    """Raise OutOfTime if the limit is used up. Called before something is started, and while it is waited for."""
+    now = time.monotonic()
+    for one in _limits():
+        one.tick()
+        if now >= one.at:
+            raise OutOfTime(f"{one.what} are used up")
+
+
+def abandonable(function: Callable[[], T]) -> T:
+    """The function's answer or exception. It has a thread of its own, which is left behind when the limit is used up:
+    for a request to a server, which nothing can end.
+    """
+    if _INNERMOST.get() is None:
+        return function()
+    check()
+    answers: list[T] = []
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            answers.append(function())
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=copy_context().run, args=(ask,), daemon=True)
+    thread.start()
+    while thread.is_alive():
+        thread.join(look())
+        if thread.is_alive():
+            check()
+    if errors:
+        raise errors[0]
+    return answers[0]
+
+
+def _limits() -> Iterator[_Limit]:
+    one = _INNERMOST.get()
+    while one:
+        yield one
+        one = one.outer

@@ -1,0 +1,271 @@
+"""A limit of time ends whatever is waited for: commands, locks, leases, requests, servers and ranks."""
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextvars import copy_context
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from perfsuite.catalog.cell import parse_cell
+from perfsuite.catalog.registry import Catalog
+from perfsuite.environments import environments
+from perfsuite.environments.environments import Environment
+from perfsuite.launch import bounded
+from perfsuite.launch.leases import lease
+from perfsuite.predict.trace import tracing
+from perfsuite.records.deadline import OutOfTime, abandonable, check, left, limit
+from perfsuite.run.ab import Experiment, Side
+from perfsuite.run.runner import Runner, Settings
+
+DDP = "gpt2_tiny-ddp-cpu_x2"
+FOREVER = 3600.0  # seconds; what lasts so long is ended, or the test never ends
+SOON = 0.5
+
+
+def test_without_a_limit_nothing_ends() -> None:
+    """The default of every command."""
+    check()
+
+    assert left() == float("inf")
+
+
+def test_a_limit_ends_with_its_block() -> None:
+    """What it said names whose limit it was, and what comes after is free."""
+    with limit(0, "the 2 min of --minutes"), pytest.raises(OutOfTime, match=r"^the 2 min of --minutes are used up$"):
+        check()
+
+    check()
+
+
+@pytest.mark.parametrize(("outer", "inner"), [(0, FOREVER), (FOREVER, 0)])
+def test_the_earlier_of_two_limits_counts(outer: float, inner: float) -> None:
+    """Comparisons of times have one of their own, which cannot lengthen that of the command."""
+    with limit(outer, "outer"), limit(inner, "inner"):
+        assert left() == 0
+        with pytest.raises(OutOfTime, match="outer" if outer == 0 else "inner"):
+            check()
+
+
+def test_every_check_ticks() -> None:
+    """So that there is progress to see whatever is waited for."""
+    ticks: list[int] = []
+    with limit(FOREVER, "", lambda: ticks.append(1)):
+        check()
+        check()
+
+    assert ticks == [1, 1]
+
+
+def test_a_thread_with_the_context_has_the_limit() -> None:
+    """Both sides of a trial have a thread."""
+    found: list[float] = []
+    with limit(FOREVER, ""):
+        thread = threading.Thread(target=copy_context().run, args=(lambda: found.append(left()),))
+        thread.start()
+        thread.join()
+
+    assert 0 < found[0] <= FOREVER
+
+
+def alive(pid: int) -> bool:
+    """Whether the process is there and no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def gone(pid: int) -> bool:
+    """Whether it ends within a minute; SIGKILL takes a moment."""
+    for _ in range(600):
+        if not alive(pid):
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def test_a_command_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    """Such as uv with the build of a package."""
+    pids = tmp_path / "pids"
+    script = f"sleep {FOREVER:.0f} & echo $! $$ > {pids}.part; mv {pids}.part {pids}; wait"
+    with pytest.raises(OutOfTime), limit(FOREVER, "", lambda: pids.exists() and stop()):
+        bounded.run(["bash", "-c", script])
+
+    assert all(map(gone, map(int, pids.read_text().split())))
+
+
+def stop() -> None:
+    """What a limit that is used up does, once what is to be ended is there."""
+    raise OutOfTime("the test")
+
+
+def test_no_command_starts_after_the_limit(tmp_path: Path) -> None:
+    """It would leave something half done."""
+    with limit(0, ""), pytest.raises(OutOfTime):
+        bounded.run(["touch", str(tmp_path / "file")])
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("seconds", [None, FOREVER])
+def test_a_command_that_ends_in_time_is_as_ever(seconds: float | None) -> None:
+    """Output, exit code and variables; with a limit it has a session of its own."""
+    script = "import os, sys; print(os.environ['MINE'], os.getsid(0)); print('bad', file=sys.stderr); sys.exit(3)"
+    command, variables = [sys.executable, "-c", script], os.environ | {"MINE": "yes"}
+    if seconds is None:
+        done = bounded.run(command, variables)
+    else:
+        with limit(seconds, ""):
+            done = bounded.run(command, variables)
+    word, session = done.stdout.split()
+
+    assert (word, done.stderr, done.returncode) == ("yes", "bad\n", 3)
+    assert (int(session) == os.getsid(0)) == (seconds is None)
+
+
+def test_the_lock_of_an_environment_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process builds it."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    reached = []
+
+    def build(part: Path) -> None:
+        with limit(SOON, ""), pytest.raises(OutOfTime):
+            environments.kept("environments", ["same"], lambda _: None)
+        reached.append(part)
+        part.mkdir()
+
+    folder = environments.kept("environments", ["same"], build)
+
+    assert folder.is_dir() and len(reached) == 1
+
+
+def test_an_environment_that_was_ended_is_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the first attempt stays."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+
+    def too_long(part: Path) -> None:
+        part.mkdir()
+        environments.output(["sleep", f"{FOREVER:.0f}"])
+
+    with limit(SOON, ""), pytest.raises(OutOfTime):
+        environments.kept("environments", ["same"], too_long)
+    folder = environments.kept("environments", ["same"], lambda part: part.mkdir())
+
+    assert [one.name for one in folder.parent.iterdir() if one.is_dir()] == [folder.name]
+
+
+def test_a_lease_is_not_waited_for_without_end() -> None:
+    """The one that holds it is not disturbed, and the place in the queue is given back."""
+    with lease([], 1), limit(SOON, ""), pytest.raises(OutOfTime), lease([], 1):
+        pass
+    with lease([], 1), limit(FOREVER, ""):
+        check()
+
+
+@pytest.fixture
+def silence() -> Iterator[threading.Event]:
+    """What a server that does not answer waits for."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_a_request_that_nobody_answers_is_left_behind(silence: threading.Event) -> None:
+    """Its thread does not keep the process from ending."""
+    with limit(SOON, ""), pytest.raises(OutOfTime):
+        abandonable(silence.wait)
+
+
+def test_a_request_has_its_answer_and_its_error() -> None:
+    """With and without a limit."""
+    for seconds in (None, FOREVER):
+        with limit(seconds or FOREVER, ""):
+            assert abandonable(lambda: 7) == 7
+            with pytest.raises(ValueError, match="mine"):
+                abandonable(lambda: int("mine"))
+    assert abandonable(lambda: 7) == 7
+
+
+def children(pid: int) -> list[int]:
+    """The processes whose parent this one is."""
+    found = []
+    for one in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (one / "stat").read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(words[1]) == pid and words[0] != "Z":
+            found.append(int(one.name))
+    return found
+
+
+def test_a_launch_ends_and_leaves_no_rank(runner: Runner, catalog: Catalog) -> None:
+    """Ranks that hang: the next launch in the same server is as ever."""
+    patient = replace(runner.settings, step_timeout=FOREVER, start_timeout=FOREVER)
+    one = Runner(catalog, patient)
+    cell, ranks = parse_cell(DDP, catalog), list[int]()
+
+    def watch(cell: object, progress: list[object], seconds: float) -> None:
+        (servers,) = one._launcher._servers.values()
+        ranks[:] = children(servers[0]._process.pid)  # type: ignore[attr-defined]
+        if len(ranks) == 2 and all(rank.step for rank in progress):  # type: ignore[attr-defined]
+            stop()
+
+    with pytest.raises(OutOfTime):
+        one.measure(cell, watch, ["perfsuite.prove.selftest.faults:hangs"])
+    assert len(ranks) == 2 and all(map(gone, ranks))
+    assert one.measure(cell).outcome == "fits"
+    one.close()
+
+
+def test_a_launch_that_hangs_is_ended_by_the_limit(catalog: Catalog, runner: Runner) -> None:
+    """Whatever its own timeouts are."""
+    one = Runner(catalog, replace(runner.settings, step_timeout=FOREVER, start_timeout=FOREVER))
+    with limit(5.0, "the test"), pytest.raises(OutOfTime):
+        one.measure(parse_cell(DDP, catalog), faults=["perfsuite.prove.selftest.faults:hangs"])
+    one.close()
+
+
+def test_a_server_that_does_not_start_is_ended(tmp_path: Path, catalog: Catalog) -> None:
+    """Such as one that compiles an extension."""
+    python, pid = tmp_path / "python", tmp_path / "pid"
+    python.write_text(f"#!/bin/sh\necho $$ > {pid}\nexec sleep {FOREVER:.0f}\n")
+    python.chmod(0o700)
+    one = Runner(catalog, Settings(start_timeout=FOREVER), Environment(python=str(python)))
+    with limit(FOREVER, "", lambda: pid.exists() and pid.read_text() and stop()), pytest.raises(OutOfTime):
+        one.measure(parse_cell(DDP, catalog))
+    one.close()
+
+    assert gone(int(pid.read_text()))
+
+
+@pytest.mark.parametrize("interleave", ["steps", "launches"])
+def test_a_comparison_ends(interleave: str, catalog: Catalog, runner: Runner) -> None:
+    """Both sides of it, whichever alternates."""
+    here = Side("here", catalog)
+    experiment = Experiment(here, here, [DDP], replace(runner.settings, steps=500), interleave=interleave)
+    with limit(FOREVER, "", one_launch()), pytest.raises(OutOfTime):
+        experiment.compare(experiment.cells[0], lambda *_: None, step_seconds=1e-3)
+    experiment.close()
+
+    assert experiment._runners == []
+
+
+def one_launch():
+    """A tick that ends everything after a moment of both sides."""
+    begin = time.monotonic()
+    return lambda: time.monotonic() - begin > 10 * SOON and stop()
+
+
+def test_a_trace_ends(catalog: Catalog) -> None:
+    """A prediction of --perf-predict has a process, too."""
+    job = tracing.job_of(parse_cell("gpt2_tiny-single-cpu_x1", catalog), 0, catalog)
+    with limit(SOON, ""), pytest.raises(OutOfTime):
+        tracing.trace([job])
