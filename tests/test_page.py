@@ -1,5 +1,6 @@
 """Pages for a browser: what they say of a run, charts, and text of a stranger that stays text."""
 
+import dataclasses
 import html
 import re
 import subprocess
@@ -210,6 +211,22 @@ def test_an_undecided_cell_is_no_regression(night, all_metrics):
     )
     assert card.sentences[1].startswith("Nothing ties it to what changed since the baseline: deepspeed")
     assert card.sentences[-1] == "Also iteration time, unfenced step, processor time (undecided)."
+
+
+@pytest.mark.parametrize(
+    ("note", "told"),
+    [
+        ("-1.1 % to +0.3 %, 3 pairs; a change that was not tried may be slower", ", but a change that was not tried"),
+        ("+0.2 % to +4.1 %, 8 pairs; worse, but perhaps too little to matter", ": a difference, but perhaps too"),
+    ],
+)
+def test_an_undecided_time_is_told_by_its_interval(note, told, night, all_metrics):
+    """Nothing is said of it that the interval contradicts: that it includes 0, or that a change is not ruled out."""
+    one = next(one for one in moved(night, names_of(all_metrics)) if one.line.status == "undecided")
+    line = msgspec.structs.replace(one.line, note=note)
+    (cause,) = causes([dataclasses.replace(one, line=line)], [])
+
+    assert cause.doubt.startswith(f"The interval of {note.split(';')[0].split(', ')[1]} is {note.split(',')[0]}{told}")
 
 
 def test_what_moved_is_told_in_bytes(night, all_metrics):

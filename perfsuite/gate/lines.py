@@ -20,6 +20,7 @@ LOW_PRECISION = frozenset({"fp16", "bf16", "pure_bf16"})
 # Smaller numbers count as this large: a gradient norm near zero is a difference of terms around 1, and consists only of
 # their rounding errors, 1e-7.
 FLOOR = 1e-3
+UNTRIED = "a change that was not tried may be slower"  # of a time that the trial found no slower
 NONE = "none"  # the text of a name that one side lacks
 
 

@@ -21,7 +21,7 @@ from perfsuite.cell import Cell
 from perfsuite.errors import PerfsuiteError
 from perfsuite.gate.compare import Comparison
 from perfsuite.gate.judge import COMMAND, verdict_of, with_command
-from perfsuite.gate.lines import NONE
+from perfsuite.gate.lines import NONE, UNTRIED
 from perfsuite.gate.paired import LOOKS, MOST_PAIRS
 from perfsuite.gate.pool import own_code_since, runs_of
 from perfsuite.launch.environments import HERE, at_revision, with_releases
@@ -283,6 +283,5 @@ class _Answer:
     def _acquitted(self, line: Line, new: Line) -> Line:
         """The trial's line, of a time that it did not find slower."""
         if self.fixed and line.status == "alarm":
-            note = f"{new.note}; a change that was not tried may be slower"
-            return msgspec.structs.replace(new, status="undecided", note=note)
+            return msgspec.structs.replace(new, status="undecided", note=f"{new.note}; {UNTRIED}")
         return msgspec.structs.replace(new, status="ok") if new.status == "same" else new

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from perfsuite.gate.judge import OPEN
+from perfsuite.gate.lines import UNTRIED
 from perfsuite.page.memory import signed
-from perfsuite.page.moved import AnyResult, Moved, headline_of, in_quarantine, tone_of
+from perfsuite.page.moved import INTERVAL, AnyResult, Moved, headline_of, in_quarantine, tone_of
 from perfsuite.records.result import PredictedResult
 from perfsuite.records.suspects import part_name
 from perfsuite.records.verdict import Status
@@ -71,9 +72,13 @@ class Cause:
         whose = f" in {self.moved[0].cell}" if len(self.moved) > 1 else ""
         if line.status == "machine":
             return f"A change of {spread(self.moved)}{whose}: {line.note}. There is nothing to try."
-        found = re.match(r"(-\S+ % to \+\S+ %), (\d+ pairs?)", line.note)
-        if found:
-            told = f"No difference was shown: the interval of {found[2]}{whose} is {found[1]}, which includes 0."
+        if found := INTERVAL.match(line.note):
+            interval = f"he interval of {found[2]}{whose} is {found[1]}"
+            if line.note.endswith(UNTRIED):
+                return f"T{interval}, but {UNTRIED}."
+            if not re.match(r"-\S+ % to \+", found[1]):
+                return f"T{interval}: a difference, but perhaps too little to matter."
+            told = f"No difference was shown: t{interval}, which includes 0."
             return f"{told} Such a change is not ruled out either. The two sides: {line.old} → {line.new}."
         return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."
 

@@ -25,7 +25,7 @@ TONES: dict[str, Tone] = {
     "unsupported": "muted",
 }  # any other: by RED
 EXACT = "exact"
-INTERVAL = re.compile(r"([+-]\S+ % to [+-]\S+ %), \d+ pairs?\b")  # of a trial's note
+INTERVAL = re.compile(r"([+-]\S+ % to [+-]\S+ %), (\d+ pairs?)\b")  # of a trial's note
 
 
 @dataclass(frozen=True)
