@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from perfsuite.records.change import Change, How
 from perfsuite.records.suspects import part_name
-from perfsuite.records.verdict import OPEN, Line, Move, Status
+from perfsuite.records.verdict import OPEN, Because, Line, Move, Status
 from perfsuite.show.html.moved import AnyResult, Moved, in_quarantine, tone_of
 from perfsuite.show.text.markdown import is_red
+from perfsuite.show.text.reasons import words_of
 from perfsuite.show.text.words import (
     cause_text,
     change_text,
@@ -82,10 +83,14 @@ class Cause:
         if line.status == Status.MACHINE:
             return f"A change of {spread(self.moved)}{whose}: {note_text(line)}. There is nothing to try."
         found = line.interval
-        if found and found.low <= 1 <= found.high:
-            pairs = show_several(found.pairs, "pair")
-            told = f"No difference was shown: the interval of {pairs}{whose} is {range_text(found)}, which includes 0."
-            return f"{told} Such a change is not ruled out either. The two sides: {old_text(line)} → {new_text(line)}."
+        if found:
+            interval = f"he interval of {show_several(found.pairs, 'pair')}{whose} is {range_text(found)}"
+            if line.reason and line.reason.because == Because.NOT_ALL_TRIED:
+                return f"T{interval}, but {words_of(line.reason)}."
+            if not found.low <= 1 <= found.high:
+                return f"T{interval}: a difference, but perhaps too little to matter."
+            said = f"No difference was shown: t{interval}, which includes 0."
+            return f"{said} Such a change is not ruled out either. The two sides: {old_text(line)} → {new_text(line)}."
         return f"A change of {spread(self.moved)} is suspected, and no trial has confirmed it."
 
     @property
@@ -249,8 +254,8 @@ def common(cells: Sequence[AnyResult], results: Sequence[AnyResult]) -> str:
     every, results = len(results), [one for one in results if not in_quarantine(one)]
     if len(cells) == len(results):
         return f"Every cell of the run{' that is not in quarantine' * (len(results) < every)}."
-    inside = [words_of(one.verdict.cell) for one in cells]
-    everywhere = [words_of(one.verdict.cell) for one in results]
+    inside = [names_in(one.verdict.cell) for one in cells]
+    everywhere = [names_in(one.verdict.cell) for one in results]
     shared = set.intersection(*map(set, inside))
     outside = {word: sum(word in one for one in everywhere) - len(cells) for word in shared}
     best = sorted(shared, key=lambda word: (outside[word], inside[0].index(word)))
@@ -266,7 +271,7 @@ def common(cells: Sequence[AnyResult], results: Sequence[AnyResult]) -> str:
     return f"All have {' and '.join(few[:3])}; {others} with {first} did not move."
 
 
-def words_of(cell: str) -> list[str]:
+def names_in(cell: str) -> list[str]:
     """Model, engine, techniques and hardware of a cell's id."""
     model, _, rest = cell.partition("-")
     strategy, _, hardware = rest.partition("-")
