@@ -16,15 +16,17 @@ from perfsuite.compare.judge import judge
 from perfsuite.compare.pool import run_of
 from perfsuite.records import codec
 from perfsuite.records.baseline import Baseline
+from perfsuite.records.change import Cause, Change, How, Trial
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.measurement import Launch, Measurement
 from perfsuite.records.result import Result
 from perfsuite.records.sample import Reading
+from perfsuite.records.verdict import Because, Bound, Interval, Limit, Status, reason
 from perfsuite.run.trial import _Answer
-from perfsuite.units import show_change
 
 FOLDER = Path(__file__).parents[1] / "baselines" / "cpu_x2"
 LIBRARY, BEFORE, AFTER = "deepspeed", "0.19.8", "0.20.0"
+UPGRADE = Change(LIBRARY, BEFORE, AFTER)
 NOISY = "gpt2_tiny-ddp+bf16-cpu_x2"
 GROWTH = 0.07
 RATES = ("tokens_per_second", "flops_per_rank", "mfu", "hfu")  # they are of the step time
@@ -55,9 +57,13 @@ def _result(stored: Baseline, number: int, dice: random.Random, catalog: Catalog
     if alarms or "zero3" in stored.cell:  # the trial answers them, by the code of a real one
         noisy = stored.cell == NOISY
         answer = _Answer(new, baseline, verdict, metrics, COMMAND, ())
-        answer.told.append(f"against {LIBRARY} {BEFORE}: {16 if noisy else 3} pairs of launches, {40 + number} s")
-        if "zero3" in stored.cell:
-            answer.told.append(f"caused by {LIBRARY} {BEFORE} -> {AFTER} alone")
+        cause = Cause(changes=[UPGRADE], how=How.ALONE)
+        answer.report = Trial(
+            against=[UPGRADE],
+            pairs=16 if noisy else 3,
+            seconds=40.0 + number,
+            causes=[cause] if "zero3" in stored.cell else [],
+        )
         verdict = answer.with_lines({line.metric: _tried(line, noisy, dice) for line in alarms})
     return Result(measurement=new, baseline=baseline, verdict=verdict)
 
@@ -65,12 +71,15 @@ def _result(stored: Baseline, number: int, dice: random.Random, catalog: Catalog
 def _tried(line, noisy, dice):
     """The line of a time after its trial."""
     if noisy:
-        note = "-4.1 % to +71.2 %, 16 pairs; no difference shown, but 3.0 % is not ruled out"
-        return msgspec.structs.replace(line, status="undecided", change="+28.1 %", note=note)
-    change = dice.gauss(0, 0.4)
-    note = f"{change - 1.2:+.1f} % to {change + 1.3:+.1f} %, 3 pairs"
-    shown = show_change(100, 100 + change)
-    return msgspec.structs.replace(line, status="same", change=shown, allowed="±3.0 %", note=note)
+        interval = Interval(low=0.959, high=1.712, pairs=16)
+        why = reason(Because.NOTHING_SHOWN, change=0.03)
+        return msgspec.structs.replace(line, status=Status.UNDECIDED, ratio=1.281, interval=interval, reason=why)
+    change = dice.gauss(0, 0.4) / 100
+    interval = Interval(low=1 + change - 0.012, high=1 + change + 0.013, pairs=3)
+    limit = Limit(bound=Bound.PAIRS, value=0.03)
+    return msgspec.structs.replace(
+        line, status=Status.SAME, ratio=1 + change, limit=limit, interval=interval, reason=None
+    )
 
 
 def _before(stored: Baseline) -> Baseline:

@@ -3,37 +3,30 @@
 import dataclasses
 
 import gate_samples as samples
-import msgspec
 import pytest
 
 from perfsuite.catalog.definitions import OF_A_PEAK
 from perfsuite.compare.compare import compare
 from perfsuite.compare.terms import terms_of
+from perfsuite.records.change import Change
 from perfsuite.records.sample import Reading
-from perfsuite.run.environment_changes import Change
-from perfsuite.show.text.words import change_text
+from perfsuite.records.verdict import Line, Status
+from perfsuite.show.text.words import change_text, new_text, note_text
 from perfsuite.upgrade.effects import ALONE, ROUGHLY, SUM, TOGETHER, Effect, blame, effects_of, findings
 
-A, B, C = (Change(name, "1", "2", "release") for name in "abc")
+A, B, C = (Change(name, "1", "2") for name in "abc")
 
 
 def effect(
-    metric: str = "memory", share: float | None = 0.1, cell: str = "one", kind: str = "", why: str = ""
+    metric: str = "memory", share: float | None = 0.1, cell: str = "one", kind: str = "", message: str = ""
 ) -> Effect:
     """By default 10 % more memory."""
     kind = kind or ("worse" if share is None or share > 0 else "better")
-    return Effect(
-        cell=cell,
-        metric=metric,
-        title=metric,
-        kind=kind,
-        old="old",
-        new="new",
-        change="",
-        share=share,
-        why=why,
-        small=share is not None and abs(share) < ROUGHLY,
-    )
+    old, new = (0, 1) if share is None else (10_000, 10_000 + round(10_000 * share))
+    small = kind != "differs" and share is not None and abs(share) < ROUGHLY  # another loss is never small
+    status = Status.IMMATERIAL if small else Status.IMPROVED if kind == "better" else Status.REGRESSED
+    line = Line(metric=metric, title=metric, status=status, old=old, new=new, compared=True)
+    return Effect(cell=cell, kind=kind, line=line, message=message)
 
 
 def never(found: Effect) -> tuple[Change, ...]:
@@ -117,7 +110,6 @@ def test_the_worst_comes_first():
         effect("f", -0.9),
         effect("g", 0.005),
     ]
-    order[1] = msgspec.structs.replace(order[1], small=False)  # a loss
 
     assert [one.worst.metric for one in found(*reversed(order))] == list("abcdefg")
 
@@ -140,15 +132,15 @@ def test_immaterial_bytes_are_small():
     new = samples.measurement(peak_memory_bytes=samples.memory(20 * samples.GIB + 128, activations=8 * samples.GIB))
     one = of(new=new, metrics=metrics)["peak_memory_bytes"]
 
-    assert (one.kind, one.small, one.new) == ("worse", True, "21,474,836,608 B")
+    assert (one.kind, one.small, new_text(one.line)) == ("worse", True, "21,474,836,608 B")
 
 
 def test_more_memory_is_worse():
     """With its share and its evidence."""
     one = of(new=samples.measurement(peak_memory_bytes=samples.memory(22 * samples.GIB)))["peak_memory_bytes"]
 
-    assert (one.kind, one.small, one.share, change_text(one)) == ("worse", False, pytest.approx(0.1), "+10.0 %")
-    assert one.why
+    assert (one.kind, one.small, one.share, change_text(one.line)) == ("worse", False, pytest.approx(0.1), "+10.0 %")
+    assert one.line.moves and note_text(one.line)
 
 
 def test_another_loss_is_never_small():
@@ -169,8 +161,8 @@ def test_a_cell_that_ends_is_one_effect(old, new):
         new if old == "fits" else old
     ]
 
-    assert (one.kind, one.old, one.new) == ("fails" if old == "fits" else "runs", old, new)
-    assert one.why == reason.message.removeprefix("Rank 0: ").removeprefix("Rank 1: ")
+    assert (one.kind, one.line.old, one.line.new) == ("fails" if old == "fits" else "runs", old, new)
+    assert one.message == reason.message.removeprefix("Rank 0: ").removeprefix("Rank 1: ")
 
 
 def test_a_cell_that_never_ran_has_no_effect():

@@ -15,10 +15,11 @@ from perfsuite.compare.judge import judge
 from perfsuite.errors import FileError
 from perfsuite.records import codec
 from perfsuite.records.baseline import PredictedBaseline
+from perfsuite.records.change import Change, Problem, Trial
 from perfsuite.records.formats import FORMAT
 from perfsuite.records.prediction import Prediction
 from perfsuite.records.result import PredictedResult, Result
-from perfsuite.records.verdict import Verdict
+from perfsuite.records.verdict import Because, Consent, Status, Trace, TraceKind, Verdict, reason
 from perfsuite.show.text.markdown import ROOM, code, fence, passes, render_brief, render_markdown
 from perfsuite.show.text.verdict_text import render
 
@@ -133,7 +134,17 @@ def test_a_line_of_code_cannot_be_left():
 
 def test_a_hostile_report_is_only_text():
     """Whatever of a report is under a stranger's control, no line of it stands outside of code."""
-    verdict = Verdict(cell=CELL, status="regressed", headline=HOSTILE, changed=[HOSTILE], accept=HOSTILE)
+    change = Change(HOSTILE, HOSTILE, HOSTILE, files=(HOSTILE,))
+    verdict = Verdict(
+        cell=CELL,
+        status=Status.REGRESSED,
+        reason=reason(Because.MESSAGE, message=HOSTILE),
+        changed=[change],
+        trial=Trial(problems=[Problem(message=HOSTILE)], said=[HOSTILE]),
+        traces=[Trace(kind=TraceKind.FAILED, message=HOSTILE)],
+        accept=Consent.REGRESSED,
+        collect=HOSTILE,
+    )
     failure = msgspec.structs.replace(KILLED, tail=HOSTILE)
     measured = msgspec.structs.replace(measurement("failed"), outcome=HOSTILE, failure=failure)
     lines = markdown(Result(measurement=measured, baseline=None, verdict=verdict)).split("\n")
@@ -248,7 +259,8 @@ def test_a_brief_summary_says_what_is_worst():
 
 def test_a_brief_summary_is_brief():
     """At most 20 lines, each of them short, and a stranger's text is only text."""
-    verdict = Verdict(cell=CELL, status="regressed", headline=HOSTILE * 20, changed=[HOSTILE])
+    why, change = reason(Because.MESSAGE, message=HOSTILE * 20), Change(HOSTILE, HOSTILE, HOSTILE)
+    verdict = Verdict(cell=CELL, status=Status.REGRESSED, reason=why, changed=[change])
     hostile = msgspec.structs.replace(FATTER, verdict=verdict)
     lines = render_brief([hostile] * 60, [], "failure").splitlines()
 

@@ -8,14 +8,16 @@ from gate_samples import CELL, GIB, KILLED, METRICS, baseline, measurement, memo
 from whole_reports import write_report
 
 from perfsuite.cli.main import main
-from perfsuite.compare.judge import judge
+from perfsuite.compare.judge import OUTCOME, judge
 from perfsuite.nights.commands.notify import DRY
 from perfsuite.nights.news.forge import MOST
+from perfsuite.nights.news.regressions import _causes
 from perfsuite.records import codec
+from perfsuite.records.change import Cause, Change, ChangeKind, How, Problem, Trial
 from perfsuite.records.result import Result
-from perfsuite.run.culprits import culprits, named_by
-from perfsuite.run.environment_changes import Change
-from perfsuite.upgrade.effects import OUTCOME, Effect, Finding
+from perfsuite.records.verdict import Line, Status
+from perfsuite.run.culprits import culprits
+from perfsuite.upgrade.effects import ALONE, Effect, Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 
 PEAK = f"{CELL} peak_memory_bytes"
@@ -124,27 +126,17 @@ def test_an_issue_of_a_person_is_left_alone(forge, tmp_path):
 
 
 def upgrade(folder, *found, libraries=("transformers",), left_out=()):
-    """A report of `perfsuite upgrade` with these (metric, kind, small, why)."""
-    findings = []
-    for metric, kind, small, why in found:
-        effect = Effect(
-            cell=CELL,
-            metric=metric,
-            title=metric,
-            kind=kind,
-            old="1",
-            new="2",
-            change="+1 %",
-            share=0.5,
-            why=why,
-            small=small,
-        )
-        release = [f"{name} 1.0 -> 2.0" for name in libraries]
-        findings.append(Finding(libraries=list(libraries), releases=release, how="alone", effects=[effect]))
+    """A report of `perfsuite upgrade` with these (metric, kind, small, message)."""
+    findings, changes = [], [Change(name, "1.0", "2.0") for name in libraries]
+    for metric, kind, small, message in found:
+        status = Status.IMMATERIAL if small else Status.IMPROVED if kind == "better" else Status.REGRESSED
+        line = Line(metric=metric, title=metric, status=status, old=100, new=101, compared=True)
+        effect = Effect(cell=CELL, kind=kind, line=line, message=message)
+        findings.append(Finding(changes=changes, how=ALONE, effects=[effect]))
     report = UpgradeReport(
         date="2026-11-23",
         base="here",
-        changes=[f"{name} 1.0 -> 2.0" for name in libraries],
+        changes=changes,
         cells=[CELL],
         findings=findings,
         failed={},
@@ -168,7 +160,7 @@ def test_an_upgrade_is_told_by_library(forge, tmp_path):
     for _ in range(2):
         assert main(["notify", upgrade(tmp_path, WORSE, better, small), "--github", "lab/code"]) == 0
     assert [issue["title"] for issue in forge.open()] == [
-        "transformers 1.0 -> 2.0: peak_memory_bytes +1 % in 1 cell (worse)"
+        "transformers 1.0 -> 2.0: peak_memory_bytes +1.0 % in 1 cell (worse)"
     ]
     main(["notify", upgrade(tmp_path), "--github", "lab/code"])
     assert forge.open() == []
@@ -304,14 +296,17 @@ def test_an_empty_report_is_no_good_news(tmp_path, capsys):
 
 
 CELLS = [f"m{number}-zero3-cpu_x2" for number in range(3)]
-CAUSE = "caused by transformers 5.22.0 -> 5.23.0 alone"
-OTHER = "caused by torch 2.12.1 -> 2.13.0 alone"
+CAUSE = Cause(changes=[Change("transformers", "5.22.0", "5.23.0")], how=How.ALONE)
+NEWER = Cause(changes=[Change("transformers", "5.22.0", "5.24.0")], how=How.ALONE)
+OTHER = Cause(changes=[Change("torch", "2.12.1", "2.13.0")], how=How.ALONE)
+UNKNOWN = Cause(changes=[*NEWER.changes, *OTHER.changes], how=How.UNKNOWN)
 
 
-def blamed(cell, *trial, peak=FATTER):
-    """A red result whose trial said so."""
+def blamed(cell, *causes, peak=FATTER):
+    """A red result whose trial found these."""
     one = result(peak, cell)
-    return msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, trial=list(trial)))
+    trial = Trial(against=CAUSE.changes, causes=list(causes)) if causes else None
+    return msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, trial=trial))
 
 
 def titles(forge):
@@ -327,7 +322,7 @@ def test_one_cause_is_one_issue(forge, tmp_path):
         "transformers 5.22.0 -> 5.23.0: peak memory +10.0 % in 3 cells (regressed)",
         f"{CELL}: peak memory +10.0 % (regressed)",
     ]
-    tell(tmp_path, *(blamed(cell, CAUSE.replace("5.23.0", "5.24.0"), peak=23 * GIB) for cell in CELLS))
+    tell(tmp_path, *(blamed(cell, NEWER, peak=23 * GIB) for cell in CELLS))
     assert titles(forge)[0] == "transformers 5.22.0 -> 5.24.0: peak memory +15.0 % in 3 cells (regressed)"
     assert all(f"`{cell}`" in forge.issues[0]["body"] for cell in CELLS)
 
@@ -335,7 +330,7 @@ def test_one_cause_is_one_issue(forge, tmp_path):
 def test_a_night_that_cannot_tell_the_cause_opens_nothing(forge, tmp_path, capsys):
     """The cell stays in the issue of the cause that it had; a cell that was not measured is named there."""
     tell(tmp_path, *(blamed(cell, CAUSE) for cell in CELLS))
-    tell(tmp_path, blamed(CELLS[0], "it is not known which of transformers 1 -> 2 and torch 1 -> 2 caused it"))
+    tell(tmp_path, blamed(CELLS[0], UNKNOWN))
     assert titles(forge) == ["transformers: peak memory +10.0 % in 1 cell (regressed)"]
     assert f"Red before, and not measured in these reports: `{CELLS[1]} peak" in forge.issues[0]["body"]
 
@@ -367,12 +362,13 @@ def test_an_issue_of_a_metric_moves_into_that_of_its_cause(forge, tmp_path, caps
 
 def test_two_causes_of_one_cell_are_two_issues(forge, tmp_path):
     """Each metric goes to its own, and what the trial found the same goes to none."""
-    cell = blamed(CELL, f"peak memory: {CAUSE}; loss: {OTHER}")
-    worse = msgspec.structs.replace(cell.verdict.lines[0], metric="loss", title="loss", status="regressed")
+    causes = {"peak_memory_bytes": CAUSE, "loss": OTHER}
+    cell = blamed(CELL, *(msgspec.structs.replace(cause, metrics=[name]) for name, cause in causes.items()))
+    worse = msgspec.structs.replace(cell.verdict.lines[0], metric="loss", title="loss", status=Status.REGRESSED)
     third = msgspec.structs.replace(worse, metric="operators", title="operators")
-    same = "operators: the same in the baseline's environment here, so the cause is the machine"
     lines = [*[line for line in cell.verdict.lines if line.metric == "peak_memory_bytes"], worse, third]
-    verdict = msgspec.structs.replace(cell.verdict, lines=lines, trial=[*cell.verdict.trial, same])
+    trial = msgspec.structs.replace(cell.verdict.trial, unmoved=["operators"])
+    verdict = msgspec.structs.replace(cell.verdict, lines=lines, trial=trial)
     tell(tmp_path, msgspec.structs.replace(cell, verdict=verdict))
 
     assert [title.partition(":")[0] for title in titles(forge)] == [
@@ -387,7 +383,7 @@ def test_a_message_has_the_metrics_below_their_cause(forge, tmp_path):
     options = ("--webhook", f"{forge.url}/hook")
     cell = blamed(CELL, CAUSE)
     peak = next(line for line in cell.verdict.lines if line.metric == "peak_memory_bytes")
-    also = msgspec.structs.replace(peak, metric="allocations", title="allocations", change="+3.0 %")
+    also = msgspec.structs.replace(peak, metric="allocations", title="allocations", old=1000, new=1030)
     both = msgspec.structs.replace(cell, verdict=msgspec.structs.replace(cell.verdict, lines=[peak, also]))
     good = msgspec.structs.replace(both, updated="baselines/x.json")
     for night in ([both, blamed(CELLS[0], CAUSE)], [both], [good], [result(GOOD, CELLS[0])]):
@@ -412,9 +408,9 @@ def test_an_upgrade_has_its_metrics_below(forge, tmp_path, capsys):
     main(["notify", upgrade(tmp_path, WORSE, ("allocations", "worse", False, ""))])
 
     assert capsys.readouterr().out.splitlines()[1:] == [
-        "transformers 1.0 -> 2.0: peak_memory_bytes +1 % in 1 cell (worse), and 1 more metric",
-        "  peak_memory_bytes +1 % in 1 cell (worse)",
-        "  allocations +1 % in 1 cell (worse)",
+        "transformers 1.0 -> 2.0: peak_memory_bytes +1.0 % in 1 cell (worse), and 1 more metric",
+        "  peak_memory_bytes +1.0 % in 1 cell (worse)",
+        "  allocations +1.0 % in 1 cell (worse)",
     ]
 
 
@@ -427,20 +423,21 @@ def test_an_upgrade_has_its_metrics_below(forge, tmp_path, capsys):
         ([], []),
     ],
 )
-def test_the_sentence_of_a_trial_is_read_back(guilty, named):
-    """Whatever `culprits` writes: alone, each alone, together, or not known; a commit is a cause too."""
+def test_the_changes_that_a_trial_is_sure_of_are_blamed(guilty, named):
+    """Whatever `culprits` finds: alone, each alone, together, or not known; a commit is a cause too."""
     changes = {
-        "a": Change("torch", "2.12.1+cpu", "2.13.0+cpu", "release"),
-        "b": Change("your code", "1a2b3c4d5e6f", "here", "code"),
-        "c": Change("cpu kernels", "AVX2", "AVX512", "release"),
+        "a": Change("torch", "2.12.1+cpu", "2.13.0+cpu"),
+        "b": Change("your code", "1a2b3c4d5e6f", "here", ChangeKind.CODE),
+        "c": Change("cpu kernels", "AVX2", "AVX512"),
     }
 
     def attempt(kept):
         worse = any(names <= {name for name, change in changes.items() if change in kept} for names in guilty)
-        return {"peak memory": worse if guilty else None, "step time and loss": None}
+        return {"peak_memory_bytes": worse if guilty else None, "step_time_seconds": None}
 
-    sentence = culprits(list(changes.values()), ["peak memory", "step time and loss"], attempt)
+    causes = culprits(list(changes.values()), ["peak_memory_bytes", "step_time_seconds"], attempt)
+    trial = Trial(causes=causes, problems=[Problem(message="it fails; badly", kept=[changes["a"]])])
 
-    assert [name for name, _ in named_by(sentence, "peak memory")] == named
-    assert named_by(sentence, "step time") == []
-    assert named_by(f"{sentence} (with torch: it fails; badly)", "peak memory") == named_by(sentence, "peak memory")
+    assert [change.name for change in _causes(trial, "peak_memory_bytes")] == named
+    assert _causes(trial, "step_time_seconds") == []
+    assert _causes(msgspec.structs.replace(trial, unmoved=["peak_memory_bytes"]), "peak_memory_bytes") == []

@@ -14,16 +14,18 @@ from rich.table import Table as TextTable
 from test_markdown import HOSTILE, predicted, result
 from whole_reports import write_report
 
+from perfsuite import units
 from perfsuite.catalog.registry import Catalog
 from perfsuite.cli.main import main
 from perfsuite.plugin.report_files import Reports
 from perfsuite.rank.memory.anatomy import Mark, whole_steps
 from perfsuite.records import codec
+from perfsuite.records.change import Cause, Change, Fixed, How, Problem, Trial
 from perfsuite.records.curves import pack, unpack
 from perfsuite.records.prediction import PredictedTime
 from perfsuite.records.result import Result
+from perfsuite.records.verdict import Because, Consent, Interval, Move, Status, Trace, TraceKind, Verdict, reason
 from perfsuite.records.verdict import Line as Judged
-from perfsuite.records.verdict import Verdict
 from perfsuite.show.html.axes import BYTES, SECONDS, Quantity, ticks
 from perfsuite.show.html.causes import causes, common, operators
 from perfsuite.show.html.cell_evidence import charts
@@ -34,6 +36,7 @@ from perfsuite.show.html.markup import Html, join, tag
 from perfsuite.show.html.moved import moved, names_of
 from perfsuite.show.html.run_report import run_document, verdict_of
 from perfsuite.show.text.markdown import render_brief
+from perfsuite.show.text.words import note_text
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 SMALLEST = 1 << 21  # 2 MiB for 100 cells
@@ -56,7 +59,7 @@ def page_of(results, metrics=METRICS, waiting=0) -> str:
 def test_the_verdict_is_one_sentence_and_a_count():
     """Red, undecided, green, without a baseline, and what has not finished."""
     fatter = result(measurement(peak_memory_bytes=memory(22 * GIB)))
-    alarm = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status="alarm", headline=""))
+    alarm = msgspec.structs.replace(result(), verdict=Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.ALARM))
     cells = [fatter, result(), alarm, result(old=None), predicted()]
 
     assert verdict_of(cells) == "2 of 5 cells are red. 1 alarm, 2 green, 1 of the red has no baseline."
@@ -72,8 +75,8 @@ def test_an_accepted_cell_is_not_red():
 def test_each_status_is_counted_by_its_own_word():
     """A slower machine is not undecided, and a cell in quarantine is not green: in the page and in a summary."""
     cells = [msgspec.structs.replace(result(measurement(peak_memory_bytes=memory(22 * GIB))), quarantined="2026-12-24")]
-    for status in ("machine", "undecided", "unheld", "ok"):
-        verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=status, headline="")
+    for status in (Status.MACHINE, Status.UNDECIDED, Status.UNHELD, Status.OK):
+        verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=status)
         cells.append(msgspec.structs.replace(result(), verdict=verdict))
 
     assert verdict_of(cells) == (
@@ -151,20 +154,22 @@ def test_a_cell_in_quarantine_shares_no_entry(night, all_metrics):
 
 def test_a_slower_machine_is_not_told_as_unconfirmed():
     """There is nothing to confirm by a trial."""
-    fields = {
-        "metric": "step_time_seconds",
-        "title": "step time",
-        "old": "1 s",
-        "new": "2 s",
-        "allowed": "",
-        "note": "same machine",
-    }
-    line = Judged(status="machine", change="+100 %", **fields)
-    verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status="machine", headline="", lines=[line])
+    line = Judged(
+        metric="step_time_seconds",
+        title="step time",
+        status=Status.MACHINE,
+        unit=units.SECONDS,
+        old=1.0,
+        new=2.0,
+        compared=True,
+        reason=reason(Because.SLOWER, runs=3),
+    )
+    verdict = Verdict(cell="t5_tiny-zero3-cpu_x2", status=Status.MACHINE, lines=[line])
     card = run_document([msgspec.structs.replace(result(), verdict=verdict)], METRICS).sections[0].inside[0]
 
     assert card.heading == "step time: slower without a change in 1 cell"
-    assert card.sentences[0] == "A change of +100 %: same machine. There is nothing to try."
+    assert card.sentences[0] == f"A change of +100.0 %: {note_text(line)}. There is nothing to try."
+    assert note_text(line).endswith("same machine")
 
 
 def test_one_cause_over_many_cells_is_one(night, all_metrics):
@@ -174,7 +179,7 @@ def test_one_cause_over_many_cells_is_one(night, all_metrics):
 
     assert [one.verdict.cell for one in first.cells] and {one.verdict.cell for one in first.cells} == set(zero3)
     assert first.title == f"peak memory +{GROWTH * 100:.1f} % in {len(zero3)} cells"
-    assert first.changed == ("deepspeed 0.19.8 -> 0.20.0",)
+    assert first.changed == (Change("deepspeed", "0.19.8", "0.20.0"),)
     assert first.common == f"All {len(zero3)} cells with zero3, and no other of 60."
     assert first.suspects == ["aten::empty_like in (backward); communication buffers +177.00 KiB to +133.89 MiB"]
     assert [group[0].line.title for group in first.also] == ["allocations/step"]
@@ -265,21 +270,27 @@ def test_the_curve_s_legend_says_what_grew(night, all_metrics):
 
 
 @pytest.mark.parametrize(
-    ("told", "shown"),
+    ("trace", "shown"),
     [
         (
-            "perf-traces/x.json.gz: open it in P",
+            Trace(kind=TraceKind.PERFETTO, path="perf-traces/x.json.gz"),
             'Trace: <a href="../perf-traces/x.json.gz">perf-traces/x.json.gz</a>: o',
         ),
-        ("javascript:alert(1).json.gz: x", "Trace: javascript:alert(1).json.gz: x."),
-        ("//h.example/x.json.gz: x", "Trace: //h.example/x.json.gz: x."),
-        ("the traced launch failed: <b>", "Trace: the traced launch failed: &lt;b&gt;."),
+        (
+            Trace(kind=TraceKind.PERFETTO, path="javascript:alert(1).json.gz"),
+            "Trace: javascript:alert(1).json.gz: open it in https://ui.perfetto.dev.",
+        ),
+        (
+            Trace(kind=TraceKind.PERFETTO, path="//h.example/x.json.gz"),
+            "Trace: //h.example/x.json.gz: open it in https://ui.perfetto.dev.",
+        ),
+        (Trace(kind=TraceKind.FAILED, message="<b>"), "Trace: the traced launch failed: &lt;b&gt;."),
     ],
 )
-def test_a_trace_is_a_link_from_the_page(told, shown):
-    """With how to open it; a text that is no file of the run leads nowhere."""
+def test_a_trace_is_a_link_from_the_page(trace, shown):
+    """With how to open it; a path that is no file of the run leads nowhere."""
     one = result()
-    one = msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, traces=[told]))
+    one = msgspec.structs.replace(one, verdict=msgspec.structs.replace(one.verdict, traces=[trace]))
 
     assert shown in render(run_document([one], METRICS, folder=Path("out"))).decode()
 
@@ -301,19 +312,31 @@ def test_the_page_needs_nothing_else(night, all_metrics):
 
 
 def test_a_stranger_s_text_stays_text():
-    """Headlines, notes, versions, tails, commands: escaped, and no script runs that the page does not name."""
-    line = msgspec.structs.replace(
-        result(measurement(step_time_seconds=times(0.9, 0.9))).verdict.lines[0], status="regressed"
-    )
-    line = msgspec.structs.replace(line, title=NASTY, note=f"activations +1 B: {NASTY} in x", old=NASTY, change=NASTY)
+    """Messages, titles, operators, versions, tails, commands: escaped, and no script runs that the page does not
+    name.
+    """
+    moves = [Move(part=NASTY, by=1), Move(part=NASTY, operator=NASTY, module=NASTY, by=1)]
+    outcome = Judged(metric=NASTY, title=NASTY, status=Status.REGRESSED, unit=NASTY, old=NASTY, new=NASTY)
+    numbers = Judged(
+        metric="peak_memory_bytes", title=NASTY, status=Status.REGRESSED, unit=NASTY, old=1, new=2, compared=True,
+        moves=moves, reason=reason(Because.OTHER_RELEASE, name=NASTY, before=NASTY, after=NASTY),
+    )  # fmt: skip
+    change = Change(NASTY, NASTY, NASTY, files=(NASTY,))
+    trial = Trial(
+        against=[change], causes=[Cause(changes=[change], how=How.ALONE)], problems=[Problem(message=NASTY)],
+        unmoved=[NASTY], fixed=[msgspec.structs.replace(change, fixed=Fixed.NO_COMMIT)], said=[NASTY],
+    )  # fmt: skip
     verdict = Verdict(
         cell="t5_tiny-zero3-cpu_x2",
-        status="regressed",
-        headline=NASTY,
-        lines=[line],
-        changed=[NASTY],
-        trial=[NASTY],
-        accept=NASTY,
+        status=Status.REGRESSED,
+        reason=reason(Because.MESSAGE, message=NASTY),
+        lines=[outcome, numbers],
+        changed=[change],
+        trial=trial,
+        traces=[Trace(kind=kind, path=NASTY, message=NASTY) for kind in TraceKind],
+        accept=Consent.REGRESSED,
+        collect=NASTY,
+        quarantine_ended=NASTY,
     )
     failure = msgspec.structs.replace(KILLED, tail=NASTY)
     versions = VERSIONS | {"transformers": NASTY, NASTY: HOSTILE}
@@ -328,7 +351,7 @@ def test_a_stranger_s_text_stays_text():
 
 def test_a_hostile_cell_is_no_attribute():
     """A name that would end its attribute: reports refuse it, and the page does not depend on that."""
-    one = msgspec.structs.replace(result(), verdict=Verdict(cell=NASTY, status="failed", headline="x"))
+    one = msgspec.structs.replace(result(), verdict=Verdict(cell=NASTY, status=Status.FAILED))
     page = page_of([one])
 
     assert NASTY not in page and "<img" not in page and page.count("<script") == 1
@@ -398,7 +421,7 @@ def test_lines_have_titles_with_units_and_a_band():
     """The axes say what they are, the text for screen readers what the chart shows."""
     shown = [Line(name="now", points=[(1, 0.1), (2, 0.2)]), Line(name="before", points=[(1, 0.1)], old=True)]
     drawn = lines(
-        "Steps", shown, Quantity("step time", SECONDS), "timed step", band=Band(name="usual", low=0.1, high=0.15)
+        "Steps", shown, Quantity("step time", units.SECONDS), "timed step", band=Band(name="usual", low=0.1, high=0.15)
     )
 
     assert ">step time, ms<" in drawn and ">timed step<" in drawn and 'class="band"' in drawn
@@ -441,7 +464,7 @@ def test_a_terminal_s_table_is_the_page_s():
 def test_what_cells_share_is_named():
     """An engine that others have too is not the whole answer; nothing shared is said."""
     cells = [
-        msgspec.structs.replace(one, verdict=Verdict(cell=name, status="ok", headline=""))
+        msgspec.structs.replace(one, verdict=Verdict(cell=name, status=Status.OK))
         for one, name in zip([result()] * 4, ("a-zero3-x", "b-zero3-x", "c-zero3-x", "d-ddp-x"), strict=True)
     ]
 
@@ -450,11 +473,17 @@ def test_what_cells_share_is_named():
     assert common(cells, cells) == "Every cell of the run."
 
 
-def test_operators_are_read_from_the_evidence():
-    """Without modules and sizes."""
-    note = "activations +1.94 GiB: aten::mul in h.0-3.mlp +1.00 GiB, aten::add in h.1 +0.94 GiB"
+def test_operators_are_those_of_the_evidence():
+    """Each once, without modules and sizes."""
+    moves = [
+        Move(part="activations", by=3),
+        Move(part="activations", operator="aten::mul", module="h.0-3.mlp", by=2),
+        Move(part="activations", operator="aten::add", module="h.1", by=1),
+        Move(part="gradients", operator="aten::mul", module="h.2", by=1),
+    ]
+    line = Judged(metric="peak_memory_bytes", title="peak memory", status=Status.REGRESSED, moves=moves)
 
-    assert operators(note) == ["aten::mul", "aten::add"]
+    assert operators(line) == ["aten::mul", "aten::add"]
 
 
 def test_nothing_is_drawn_of_a_cell_that_failed():
@@ -474,7 +503,18 @@ def test_an_out_of_memory_shows_what_was_alive():
 
 
 @pytest.mark.parametrize("size", [0, -1, 2**62, 1e308, -1e308, 5e-324])
-@pytest.mark.parametrize("change", ["+1.2.3 %", "+9e999 %", "from 0", "", "-100.0 %", "+1e+99 %"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"ratio": 9e307},
+        {"ratio": -9e307},
+        {"ratio": 0.0},
+        {"old": 0, "new": 5},
+        {"old": "x", "new": 5},
+        {"compared": False},
+        {"interval": Interval(low=-1e308, high=1e308, pairs=-1)},
+    ],
+)
 def test_a_stranger_s_numbers_are_drawn_or_left_out(size, change, all_metrics):
     """Any finite number may be in a report; none ends the page."""
     reading = Reading(value=size, parts={"activations": size}, samples=[size, -size], ranks=[size])
@@ -482,8 +522,10 @@ def test_a_stranger_s_numbers_are_drawn_or_left_out(size, change, all_metrics):
     readings = dict.fromkeys([one.name for one in all_metrics], reading)
     new = msgspec.structs.replace(measurement(), readings=readings, memory_curve=curve)
     old = msgspec.structs.replace(baseline(), measurement=msgspec.structs.replace(measurement(), readings=readings))
-    lines_ = [msgspec.structs.replace(line, status="regressed", change=change) for line in result().verdict.lines]
-    verdict = Verdict(cell=new.cell, status="regressed", headline="", lines=lines_, accept="x --perf-update=y=z")
+    fields = {"status": Status.REGRESSED, "old": size, "new": -size, "compared": True} | change
+    moves = [Move(part="activations", by=size), Move(part="activations", operator="aten::mul", by=size)]
+    lines_ = [msgspec.structs.replace(line, moves=moves, **fields) for line in result().verdict.lines]
+    verdict = Verdict(cell=new.cell, status=Status.REGRESSED, lines=lines_, accept=Consent.REGRESSED, collect="x -k y")
     page = page_of([Result(measurement=new, baseline=old, verdict=verdict)], all_metrics)
 
     assert page.endswith("</html>")

@@ -12,10 +12,13 @@ from perfsuite.prove.commands.replay import replay_page
 from perfsuite.prove.commands.selftest import selftest_page
 from perfsuite.prove.replay.replay_outcome import outcome_of
 from perfsuite.prove.selftest.fault_rows import Row
+from perfsuite.records.change import Change
 from perfsuite.records.prediction import Estimate, Held
+from perfsuite.records.verdict import Line, Status
 from perfsuite.show.html.comparisons import comparisons_page
 from perfsuite.show.html.document import Document, render
 from perfsuite.show.html.prediction_pages import cells_page, memory_page
+from perfsuite.units import BYTES
 from perfsuite.upgrade.effects import ALONE, Effect, Finding
 from perfsuite.upgrade.upgrade_outcome import UpgradeReport
 from perfsuite.upgrade.upgrade_page import upgrade_page
@@ -150,22 +153,21 @@ def test_a_replay_shows_each_regression():
 
 def upgraded() -> Document:
     """The page of an upgrade with an effect for the worse and one for the better."""
-    worse = Effect(
-        cell="c",
+    line = Line(
         metric="peak_memory_bytes",
         title="peak memory",
-        kind="worse",
-        old="1",
-        new="2",
-        change="+100.0 %",
-        share=1.0,
+        status=Status.REGRESSED,
+        unit=BYTES,
+        old=1,
+        new=2,
+        compared=True,
     )
-    better = msgspec.structs.replace(worse, kind="better", change="-50.0 %", share=-0.5)
-    findings = [
-        Finding(libraries=["lib"], releases=["lib 1 -> 2"], how=ALONE, effects=[one]) for one in (worse, better)
-    ]
+    fewer = msgspec.structs.replace(line, status=Status.IMPROVED, old=2, new=1)
+    changes = [Change("lib", "1", "2")]
+    effects = [Effect(cell="c", kind="worse", line=line), Effect(cell="c", kind="better", line=fewer)]
+    findings = [Finding(changes=changes, how=ALONE, effects=[one]) for one in effects]
     report = UpgradeReport(
-        date="2026-11-23", base="lib 1", changes=["lib 1 -> 2"], cells=["c", "d"], findings=findings,
+        date="2026-11-23", base="lib 1", changes=changes, cells=["c", "d"], findings=findings,
         failed={}, undecided=[], untimed=["d"], launches=4,
     )  # fmt: skip
     return upgrade_page(report, {"perfsuite ab …": [1]})

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from perfsuite.catalog.cell import parse_cell
+from perfsuite.records.verdict import Status
 from perfsuite.run.releases_compared import Seen, load
 
 ROOT = Path(__file__).parents[1]
@@ -23,7 +24,14 @@ def releases(monkeypatch):
 
 def seen(pair, cell, *reasons, outcomes=("fits", "fits")):
     return Seen(
-        cell=cell, a=pair[0], b=pair[1], status="same", outcomes=outcomes, reasons=reasons, seconds=1.0, date="today"
+        cell=cell,
+        a=pair[0],
+        b=pair[1],
+        status=Status.SAME,
+        outcomes=outcomes,
+        reasons=reasons,
+        seconds=1.0,
+        date="today",
     )
 
 

@@ -14,13 +14,16 @@ from perfsuite.prove.commands import replay as command
 from perfsuite.prove.replay.regression import Regression, all_regressions, named
 from perfsuite.prove.replay.replay_outcome import outcome_of
 from perfsuite.prove.replay.replay_page import markdown
+from perfsuite.records.verdict import Line, Status
 from perfsuite.run import releases_compared as comparing
-from perfsuite.run.releases_compared import Moved, Seen, compare_releases, load, save
+from perfsuite.run.releases_compared import Seen, compare_releases, load, save
+from perfsuite.units import NUMBER, WHOLE
 
 EVERY = all_regressions()
 every_regression = pytest.mark.parametrize("regression", EVERY.values(), ids=EVERY)
-NORM = Moved(metric="gradient_norm", title="gradient norm", old="3.58", new="1.97", change="-45 %")
-CALLS = Moved(metric="python_calls", title="Python calls/step", old="10", new="12", change="+20 %")
+WORSE = {"status": Status.REGRESSED, "compared": True}
+NORM = Line(metric="gradient_norm", title="gradient norm", unit=NUMBER, old=3.58, new=1.97, **WORSE)
+CALLS = Line(metric="python_calls", title="Python calls/step", unit=WHOLE, old=10, new=12, **WORSE)
 
 CELL = "gpt2_tiny-zero2-cpu_x2"
 ONE = Regression(
@@ -36,12 +39,12 @@ ONE = Regression(
 
 
 def seen(a, b, *moved, outcomes=("fits", "fits"), reasons=("", "")):
-    status = "regressed" if moved else "same"
+    status = Status.REGRESSED if moved else Status.SAME
     return Seen(
         cell=CELL,
         a=a,
         b=b,
-        status=status if outcomes == ("fits", "fits") else "failed",
+        status=status if outcomes == ("fits", "fits") else Status.FAILED,
         outcomes=outcomes,
         reasons=reasons,
         moved=list(moved),
@@ -102,10 +105,10 @@ def test_only_the_named_metric_catches(records, state):
 )
 def test_a_small_move_does_not_count(share, neighbour, state):
     """Where a metric moves a little with every release, only a share counts."""
-    one = msgspec.structs.replace
+    pairs = {("lib==2", "lib==3"): share, ("lib==1", "lib==2"): neighbour}
     records = [
-        seen("lib==2", "lib==3", one(CALLS, share=share)),
-        seen("lib==1", "lib==2", one(CALLS, share=neighbour)),
+        seen(*pair, msgspec.structs.replace(CALLS, old=10_000, new=10_000 + round(10_000 * moved)))
+        for pair, moved in pairs.items()
     ]
 
     assert outcome_of(dataclasses.replace(ONE, moves="python_calls", least=0.05), records).state == state
@@ -113,7 +116,7 @@ def test_a_small_move_does_not_count(share, neighbour, state):
 
 def test_an_improvement_is_no_catch():
     """The metric moved, but the wrong way."""
-    better = msgspec.structs.replace(NORM, better=True)
+    better = msgspec.structs.replace(NORM, status=Status.IMPROVED)
 
     assert outcome_of(ONE, [seen("lib==2", "lib==3", better), seen("lib==1", "lib==2")]).state == "missed"
 
@@ -132,7 +135,7 @@ def test_the_page_says_what_and_how():
 
     assert "1 caught." in text
     assert (
-        "| [one](#one) | lib==2 → lib==3 | ✓ | gradient norm 3.58 → 1.97 (-45 %) | quiet; also Python calls/step | 14 |"
+        "| [one](#one) | lib==2 → lib==3 | ✓ | gradient norm 3.58 → 1.97 (-45.0 %) | quiet; also Python calls/step | 14 |"
     ) in text
     assert "Also worse: Python calls/step." in text
     assert f"perfsuite ab --a 'lib==2' --b 'lib==3' --pairs 0 {CELL}" in text
