@@ -108,6 +108,21 @@ def test_a_folder_installed_again_has_another_origin(tmp_path: Path) -> None:
     assert found[0] == found[1] != found[2]
 
 
+def test_a_list_of_files_without_hashes(tmp_path: Path) -> None:
+    """A wheel's may lack them: then the files themselves count."""
+    found = []
+    for number, text in enumerate(["fast", "fast", "slow"]):
+        place = tmp_path / str(number) / "site-packages"
+        distribution(place, "mine", "1.0", url={"url": "file:///x", "archive_info": {}})
+        (place / "mine-1.0.dist-info" / "RECORD").write_text("mine.py,,\n__pycache__/mine.pyc,,\n")
+        (place / "mine.py").write_text(text)
+        (place / "__pycache__").mkdir()
+        (place / "__pycache__" / "mine.pyc").write_text(str(number))
+        found.append(Known([str(place)]).origins["mine"])
+
+    assert found[0] == found[1] != found[2]
+
+
 def test_of_a_real_rank(measure: Callable[[str], Measurement]) -> None:
     """What torch imports counts; tools for developers, plugins of pytest and perfsuite do not."""
     found = measure("gpt2_tiny-ddp-cpu_x2").installed

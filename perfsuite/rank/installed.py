@@ -12,6 +12,7 @@ files. The files of an editable one are the user's own: they are compared one by
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import json
@@ -121,9 +122,15 @@ def origin_of(found: Distribution) -> str | None:
 
 def _content(found: Distribution) -> str:
     """A digest of the installed files, from the hashes in their list; not of what an installer adds to them."""
-    lines = (line.rpartition(",")[0] for line in _record(found).splitlines())
-    files = sorted(line for line in lines if not line.startswith("..") and ".dist-info/" not in line and "=" in line)
-    return hashlib.sha256("\n".join(files).encode()).hexdigest()[:DIGITS]
+    digest = hashlib.sha256()
+    for line in sorted(_record(found).splitlines()):
+        path, digits = [*line.rsplit(",", 2), ""][:2]
+        if not path.startswith("..") and ".dist-info/" not in path and not path.endswith(".pyc"):
+            digest.update(f"{path} {digits}\n".encode())
+            if not digits:  # which pip writes, and no wheel must have
+                with contextlib.suppress(OSError):
+                    digest.update(Path(str(found.locate_file(path))).read_bytes())
+    return digest.hexdigest()[:DIGITS]
 
 
 def _record(found: Distribution) -> str:
