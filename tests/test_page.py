@@ -1,5 +1,6 @@
 """Pages for a browser: what they say of a run, charts, and text of a stranger that stays text."""
 
+import dataclasses
 import html
 import re
 import subprocess
@@ -36,7 +37,7 @@ from perfsuite.show.html.markup import Html, join, tag
 from perfsuite.show.html.moved import moved, names_of
 from perfsuite.show.html.run_report import run_document, verdict_of
 from perfsuite.show.text.markdown import render_brief
-from perfsuite.show.text.words import note_text
+from perfsuite.show.text.words import note_text, range_text
 
 NASTY = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'&"
 SMALLEST = 1 << 21  # 2 MiB for 100 cells
@@ -215,6 +216,23 @@ def test_an_undecided_cell_is_no_regression(night, all_metrics):
     )
     assert card.sentences[1].startswith("Nothing ties it to what changed since the baseline: deepspeed")
     assert card.sentences[-1] == "Also iteration time, unfenced step, processor time (undecided)."
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "pairs", "why", "told"),
+    [
+        (0.989, 1.003, 3, reason(Because.NOT_ALL_TRIED), ", but a change that was not tried"),
+        (1.002, 1.041, 8, reason(Because.PERHAPS_TOO_LITTLE, worse=True), ": a difference, but perhaps too"),
+    ],
+)
+def test_an_undecided_time_is_told_by_its_interval(low, high, pairs, why, told, night, all_metrics):
+    """Nothing is said of it that the interval contradicts: that it includes 0, or that a change is not ruled out."""
+    one = next(one for one in moved(night, names_of(all_metrics)) if one.line.status == "undecided")
+    interval = Interval(low=low, high=high, pairs=pairs)
+    line = msgspec.structs.replace(one.line, interval=interval, reason=why)
+    (cause,) = causes([dataclasses.replace(one, line=line)], [])
+
+    assert cause.doubt.startswith(f"The interval of {pairs} pairs is {range_text(interval)}{told}")
 
 
 def test_what_moved_is_told_in_bytes(night, all_metrics):
